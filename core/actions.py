@@ -1,0 +1,87 @@
+"""Actions as environments understand them: what a finger, a keyboard or the agent itself can do.
+
+Points are (x, y) fractions of the screen, 0 at the left and top edge, 1 at the right and bottom edge.
+How an agent *writes* an action (AutoUI text, tool-call JSON) is the agent's codec, not this file.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Fraction = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+Point = tuple[Fraction, Fraction]
+
+
+class ActionKind(str, Enum):
+    """The kinds of action; the fields each one uses are listed in `Action`."""
+
+    TAP = "tap"
+    LONG_PRESS = "long_press"
+    SWIPE = "swipe"
+    TYPE = "type"
+    BACK = "back"
+    HOME = "home"
+    ENTER = "enter"
+    WAIT = "wait"
+    COMPLETE = "complete"
+    IMPOSSIBLE = "impossible"
+    INVALID = "invalid"
+
+
+TERMINAL_KINDS = frozenset({ActionKind.COMPLETE, ActionKind.IMPOSSIBLE})
+
+
+class Action(BaseModel):
+    """One action.
+
+    Attributes:
+        kind: What is done.
+        point: Where (`tap`, `long_press`) or where from (`swipe`).
+        to: Where a `swipe` ends.
+        text: What is typed (`type`), or the model text that could not be understood (`invalid`).
+        reason: Why an `invalid` action is invalid.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: ActionKind
+    point: Point | None = None
+    to: Point | None = None
+    text: str = ""
+    reason: str = ""
+
+    @model_validator(mode="after")
+    def _has_its_fields(self) -> Action:
+        if self.kind in (ActionKind.TAP, ActionKind.LONG_PRESS, ActionKind.SWIPE) and self.point is None:
+            raise ValueError(f"{self.kind.value} needs a point")
+        if self.kind is ActionKind.SWIPE and self.to is None:
+            raise ValueError("swipe needs an end point")
+        return self
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the agent says that the episode is over."""
+        return self.kind in TERMINAL_KINDS
+
+    @classmethod
+    def tap(cls, x: float, y: float) -> Action:
+        """A tap at (x, y)."""
+        return cls(kind=ActionKind.TAP, point=(x, y))
+
+    @classmethod
+    def swipe(cls, start: tuple[float, float], end: tuple[float, float]) -> Action:
+        """A swipe from `start` to `end`."""
+        return cls(kind=ActionKind.SWIPE, point=start, to=end)
+
+    @classmethod
+    def type_text(cls, text: str) -> Action:
+        """Type `text` into the focused field."""
+        return cls(kind=ActionKind.TYPE, text=text)
+
+    @classmethod
+    def invalid(cls, text: str, reason: str) -> Action:
+        """A model output that is no action; the environment does nothing."""
+        return cls(kind=ActionKind.INVALID, text=text, reason=reason)

@@ -1,0 +1,112 @@
+"""The error tree: every failure a user can meet has a type, the rule, the value and the remedy.
+
+The command line prints a `DistrlError` as one line and exits with its `exit_code`; `--debug` adds the traceback.
+Anything else that escapes is our own bug.
+"""
+
+from __future__ import annotations
+
+
+class DistrlError(Exception):
+    """Base of all errors meant for users.
+
+    Args:
+        message: What rule was broken and by which value, in one sentence.
+        remedy: What to do about it, in one sentence (empty when there is nothing to do).
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.remedy}".strip()
+
+
+class ConfigError(DistrlError):
+    """The configuration is missing, malformed or contradicts itself."""
+
+    exit_code = 2
+
+
+class RunDirectoryError(DistrlError):
+    """The run directory exists already, is locked by another process, or is not a run."""
+
+    exit_code = 3
+
+
+class CheckpointError(DistrlError):
+    """A checkpoint is missing, truncated or of another policy."""
+
+    exit_code = 4
+
+
+class NetworkError(DistrlError):
+    """An address is in use, unreachable, or a peer is not who it should be."""
+
+    exit_code = 5
+
+
+class LearnerUnreachable(NetworkError):
+    """No learner answered within the deadline."""
+
+
+class InferenceUnavailable(NetworkError):
+    """No inference server answered an act request within the deadline."""
+
+
+class SecurityError(NetworkError):
+    """Keys are missing, unreadable, too widely readable, or refused."""
+
+
+class ProtocolError(NetworkError):
+    """A frame that this protocol version does not allow.
+
+    Args:
+        code: Machine-readable reason; see `distrl.core.messages.RejectCode`.
+    """
+
+    def __init__(self, code: str, message: str, remedy: str = "") -> None:
+        super().__init__(message, remedy)
+        self.code = code
+
+
+class TaskError(DistrlError):
+    """A task file or a task id cannot be used."""
+
+    exit_code = 6
+
+
+class MissingDependency(DistrlError):
+    """An optional package or program is needed for what was asked."""
+
+    exit_code = 7
+
+
+class EnvError(DistrlError):
+    """The environment (not the agent) failed: the episode is faulted, never a zero reward.
+
+    Args:
+        fault: "device" or "env", as in `distrl.core.types.Fault`.
+    """
+
+    exit_code = 8
+
+    def __init__(self, message: str, remedy: str = "", fault: str = "env") -> None:
+        super().__init__(message, remedy)
+        self.fault = fault
+
+
+class PolicyError(DistrlError):
+    """A policy cannot be built or does not fit the weights or the prompt it was given."""
+
+    exit_code = 9
+
+
+class StoreError(DistrlError):
+    """The trajectory store cannot be read or written."""
+
+    exit_code = 10

@@ -1,0 +1,259 @@
+"""The record: what is stored and sent of an episode (ChatMessage → Chat → TimeStep → Trajectory).
+
+Screenshots are content-addressed: a message part and an observation name the BLAKE2b digest of an encoded
+image, and the bytes (the very bytes that the policy saw) travel and are stored once beside the record.
+Token ids are those that were sampled; nothing here is ever re-derived from text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from enum import Enum
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Record(BaseModel):
+    """Base of all records: immutable, and an unknown field is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+
+
+def image_digest(data: bytes) -> str:
+    """The content address of encoded image bytes: 32 hex digits of BLAKE2b."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+class TextPart(Record):
+    """Text inside a chat message."""
+
+    type: Literal["text"] = "text"
+    text: str
+
+
+class ImagePart(Record):
+    """An image inside a chat message, by content address."""
+
+    type: Literal["image"] = "image"
+    digest: str
+
+
+Part = Annotated[TextPart | ImagePart, Field(discriminator="type")]
+
+
+class ChatMessage(Record):
+    """One message of a chat; `parts` keep the order of text and images."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    parts: tuple[Part, ...]
+
+
+class Sampling(Record):
+    """How tokens are drawn. `temperature` 0 is greedy. Truncation (top_p, top_k) is off by default, since it
+    biases importance ratios."""
+
+    temperature: float = Field(1.0, ge=0.0)
+    top_p: float = Field(1.0, gt=0.0, le=1.0)
+    top_k: int = Field(0, ge=0)
+    max_new_tokens: int = Field(32, ge=1)
+
+
+class Completion(Record):
+    """What the policy answered.
+
+    Attributes:
+        text: The decoded tokens, without special tokens.
+        prompt_token_ids: The prompt exactly as the policy saw it.
+        token_ids: Sampled tokens, end-of-sequence included when it was sampled.
+        logprobs: log μ of each sampled token under the sampling temperature.
+        weight_versions: The weight version that sampled each token.
+        sampling: The parameters used.
+    """
+
+    text: str
+    prompt_token_ids: tuple[int, ...] = ()
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[Number, ...] = ()
+    weight_versions: tuple[int, ...] = ()
+    sampling: Sampling = Sampling()
+
+
+class Chat(Record):
+    """One language-model call: the messages and what came back."""
+
+    messages: tuple[ChatMessage, ...]
+    completion: Completion
+
+
+class ActionRecord(Record):
+    """The action of a step, as the environment executed it. Same fields as `distrl.core.actions.Action`."""
+
+    kind: str
+    point: tuple[Number, Number] | None = None
+    to: tuple[Number, Number] | None = None
+    text: str = ""
+    reason: str = ""
+
+
+class Observation(Record):
+    """What the agent saw.
+
+    Attributes:
+        image: Content address of the encoded screenshot.
+        width, height: Its size in pixels.
+        app: The app or page in front, when the environment knows it.
+    """
+
+    image: str
+    width: int
+    height: int
+    app: str = ""
+
+
+class RewardParts(Record):
+    """The parts of a step's reward. They are summed in one place: `total`."""
+
+    outcome: Number = 0.0
+    repetition: Number = 0.0
+    invalid: Number = 0.0
+    shaping: Number = 0.0
+
+    @property
+    def total(self) -> float:
+        """The sum of all parts."""
+        return self.outcome + self.repetition + self.invalid + self.shaping
+
+
+class Timing(Record):
+    """Seconds that the parts of a step took, and when it started (Unix time)."""
+
+    started_at: Number = 0.0
+    observe_s: Number = 0.0
+    think_s: Number = 0.0
+    act_s: Number = 0.0
+
+
+class TimeStep(Record):
+    """One step: observation, one or more chats, the action, what it earned."""
+
+    observation: Observation
+    chats: tuple[Chat, ...]
+    action: ActionRecord
+    reward: RewardParts = RewardParts()
+    done: bool = False
+    timing: Timing = Timing()
+
+
+class Outcome(str, Enum):
+    """How an episode ended, as the judge sees it."""
+
+    SUCCESS = "success"
+    FAILURE = "failure"
+    IMPOSSIBLE_CLAIMED = "impossible-claimed"
+    STEP_LIMIT = "step-limit"
+    UNJUDGED = "unjudged"
+
+
+class Fault(str, Enum):
+    """Whose failure ended an episode that therefore counts for nothing."""
+
+    NONE = "none"
+    DEVICE = "device"
+    ENV = "env"
+    INFERENCE = "inference"
+
+
+class Task(Record):
+    """One task instance.
+
+    Attributes:
+        id: Stable id, unique within its suite, e.g. "quickstart/toggle/train/0007".
+        suite, template, split: Where it belongs; the split is "train", "val", "test" or a suite's own.
+        goal: The instruction that the agent reads.
+        params: The template's parameters, plain data.
+        seed: Seed of everything random in the environment.
+        max_steps: The step limit.
+    """
+
+    id: str
+    suite: str
+    template: str
+    split: str
+    goal: str
+    params: dict[str, Any] = {}
+    seed: int = 0
+    max_steps: int = Field(15, ge=1)
+
+
+class Purpose(str, Enum):
+    """What an episode is for: `train` feeds replay, `eval` is greedy and only measured, `demo` is the expert."""
+
+    TRAIN = "train"
+    EVAL = "eval"
+    DEMO = "demo"
+
+
+class Trajectory(Record):
+    """One complete episode.
+
+    Attributes:
+        id: Unique id (UUID hex), chosen by the worker: the key of exactly-once delivery.
+        lease_id: The lease it fulfils.
+        group_id: The group (GRPO) that the lease belonged to, or "".
+        worker, slot: Who collected it.
+        steps: The steps, at least one unless `fault` is set.
+        final: The observation after the last action (bootstraps a truncated episode).
+        outcome, fault, fault_detail: How it ended.
+        success: The judge's score in [0, 1].
+        truncated: Whether the step limit, rather than the agent or the environment, ended it.
+        started_at, duration_s: Unix time, seconds.
+    """
+
+    id: str
+    task: Task
+    purpose: Purpose = Purpose.TRAIN
+    lease_id: str = ""
+    group_id: str = ""
+    worker: str = ""
+    slot: int = 0
+    steps: tuple[TimeStep, ...] = ()
+    final: Observation | None = None
+    outcome: Outcome = Outcome.UNJUDGED
+    fault: Fault = Fault.NONE
+    fault_detail: str = ""
+    success: Number = 0.0
+    truncated: bool = False
+    started_at: Number = 0.0
+    duration_s: Number = 0.0
+
+    @property
+    def oldest_version(self) -> int:
+        """The oldest weight version that sampled a token of this episode; -1 when no policy acted."""
+        versions = [
+            v for step in self.steps for chat in step.chats for v in chat.completion.weight_versions
+        ]
+        return min(versions, default=-1)
+
+    @property
+    def image_digests(self) -> tuple[str, ...]:
+        """The distinct screenshots of this episode, in order of first use."""
+        seen: dict[str, None] = {}
+        for step in self.steps:
+            seen.setdefault(step.observation.image)
+            for chat in step.chats:
+                for message in chat.messages:
+                    for part in message.parts:
+                        if isinstance(part, ImagePart):
+                            seen.setdefault(part.digest)
+        if self.final is not None:
+            seen.setdefault(self.final.image)
+        return tuple(seen)
+
+    @property
+    def total_reward(self) -> float:
+        """The undiscounted sum of all step rewards."""
+        return sum(step.reward.total for step in self.steps)

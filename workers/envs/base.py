@@ -1,0 +1,65 @@
+"""The environment interface: one GUI that an agent looks at and acts on.
+
+An environment is used by one thread at a time. Everything random in an episode comes from `task.seed`.
+Failures of the environment itself raise `EnvError`; they never look like a bad action.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from PIL import Image
+
+from distrl.core.actions import Action
+from distrl.core.types import Task
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What the screen shows now.
+
+    Attributes:
+        image: RGB screenshot at the device's own resolution.
+        app: The app or page in front, "" if unknown.
+    """
+
+    image: Image.Image
+    app: str = ""
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What followed from an action.
+
+    Attributes:
+        frame: The screen afterwards.
+        done: Whether the environment itself ended the episode (e.g. a web task that closes).
+    """
+
+    frame: Frame
+    done: bool = False
+
+
+class Env(Protocol):
+    """One GUI, reset to a task and driven by actions."""
+
+    def reset(self, task: Task) -> Frame:
+        """Brings the GUI to the task's start state and returns the first frame."""
+        ...
+
+    def step(self, action: Action) -> StepResult:
+        """Executes `action`. COMPLETE, IMPOSSIBLE, WAIT and INVALID leave the GUI as it is."""
+        ...
+
+    def evaluate(self) -> float:
+        """The task's ground-truth score in [0, 1] for the GUI's present state."""
+        ...
+
+    def expert_action(self) -> Action:
+        """What a scripted expert would do now. Raises EnvError when the task has no expert."""
+        ...
+
+    def close(self) -> None:
+        """Releases the GUI. May be called twice."""
+        ...

@@ -1,0 +1,313 @@
+"""The wire: every message that processes exchange, and how it becomes frames. The one file that defines it.
+
+A message is one msgpack map `{"v": 1, "type": "...", …fields}` in the first frame; large bytes (screenshots,
+weight chunks) follow as frames of their own, in the order that the message names them. Field names, never
+positions; never pickle. Anything else is a `ProtocolError` with a code, which the receiver answers with a
+`Reject`.
+
+Control (learner, ROUTER): Hello → Welcome; Heartbeat → Status; LeaseRequest → LeaseGrant; LeaseRenew → Status;
+    Submit + images → Ack | Reject; StatusRequest → Status.
+Broadcast (learner, PUB): Status, Shutdown.
+Weights (learner, ROUTER): ChunkRequest → Chunk + bytes | Reject.
+Act (inference, ROUTER): ActRequest + images → ActReply | Reject; InfoRequest → Info.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Annotated, Any, Literal, Union
+
+import msgpack
+from pydantic import Field, TypeAdapter, ValidationError
+
+from distrl.core.errors import ProtocolError
+from distrl.core.types import ChatMessage, Completion, Number, Purpose, Record, Sampling, Task, Trajectory
+
+PROTOCOL_VERSION = 1
+MAX_ENVELOPE_BYTES = 16 * 2**20
+MAX_BLOB_BYTES = 64 * 2**20
+MAX_FRAMES = 1024
+
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Count = Annotated[int, Field(ge=0, le=2**53)]
+
+
+class RejectCode(str, Enum):
+    """Why a message was refused."""
+
+    MALFORMED = "malformed"
+    VERSION = "version"
+    UNKNOWN_TYPE = "unknown-type"
+    TOO_LARGE = "too-large"
+    UNEXPECTED = "unexpected"
+    DIGEST = "digest"
+    UNKNOWN_LEASE = "unknown-lease"
+    NOT_FOUND = "not-found"
+    NOT_READY = "not-ready"
+    BUSY = "busy"
+    INTERNAL = "internal"
+
+
+class WeightInfo(Record):
+    """A published set of weights. `kind` is "full" or "adapter"; `digest` is the SHA-256 of its bytes (hex)."""
+
+    version: Count
+    digest: Name
+    size_bytes: Count
+    kind: Literal["full", "adapter"] = "full"
+    chunk_bytes: Annotated[int, Field(ge=1, le=MAX_BLOB_BYTES)] = 4 * 2**20
+
+
+class Lease(Record):
+    """The right and duty to run one episode of `task` before it expires, `ttl_s` after the grant or renewal."""
+
+    id: Name
+    task: Task
+    purpose: Purpose = Purpose.TRAIN
+    group_id: str = ""
+    sampling: Sampling = Sampling()
+    noise: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+    ttl_s: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 300.0
+
+
+class Hello(Record):
+    """A process introduces itself. An inference server says where it answers act requests."""
+
+    type: Literal["hello"] = "hello"
+    role: Literal["worker", "inference", "evaluate", "monitor"]
+    name: Name
+    slots: Count = 0
+    act_endpoint: str = ""
+
+
+class Heartbeat(Record):
+    """A process is alive; `act_endpoint` as in Hello. `stats` are numbers worth a metric."""
+
+    type: Literal["heartbeat"] = "heartbeat"
+    role: Literal["worker", "inference", "evaluate", "monitor"]
+    name: Name
+    act_endpoint: str = ""
+    stats: dict[str, Number] = {}
+
+
+class StatusRequest(Record):
+    """Asks for the learner's present Status (late joiners, monitors)."""
+
+    type: Literal["status-request"] = "status-request"
+
+
+class Status(Record):
+    """Where the run stands. Broadcast after each change, and the answer to Heartbeat.
+
+    Attributes:
+        run_id: Changes when another run listens at the same address.
+        phase: "demonstrations", "warm-up", "training", "done".
+        weights: The newest published weights, None before the first.
+        act_endpoints: The inference servers that are alive.
+        paused: Workers ask for no leases while this is set.
+        metrics: The newest metrics, by name.
+    """
+
+    type: Literal["status"] = "status"
+    run_id: Name
+    phase: str
+    weights: WeightInfo | None = None
+    act_endpoints: tuple[str, ...] = ()
+    paused: bool = False
+    metrics: dict[str, Number] = {}
+
+
+class Welcome(Record):
+    """The learner's answer to Hello."""
+
+    type: Literal["welcome"] = "welcome"
+    status: Status
+    heartbeat_s: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 2.0
+
+
+class LeaseRequest(Record):
+    """A worker asks for up to `count` leases."""
+
+    type: Literal["lease-request"] = "lease-request"
+    worker: Name
+    count: Annotated[int, Field(ge=1, le=1024)] = 1
+
+
+class LeaseGrant(Record):
+    """The leases granted; none means: ask again after `retry_after_s`."""
+
+    type: Literal["lease-grant"] = "lease-grant"
+    leases: tuple[Lease, ...] = ()
+    retry_after_s: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.5
+
+
+class LeaseRenew(Record):
+    """A worker is still at work on these leases."""
+
+    type: Literal["lease-renew"] = "lease-renew"
+    worker: Name
+    lease_ids: tuple[str, ...]
+
+
+class Submit(Record):
+    """A finished trajectory. Frame i + 1 holds the bytes of `images[i]`."""
+
+    type: Literal["submit"] = "submit"
+    trajectory: Trajectory
+    images: tuple[str, ...] = ()
+
+
+class Ack(Record):
+    """The trajectory is committed to the learner's store; `duplicate` when it already was."""
+
+    type: Literal["ack"] = "ack"
+    trajectory_id: str
+    duplicate: bool = False
+
+
+class Reject(Record):
+    """A message was refused. `ref` names what it was about (trajectory, request or lease id)."""
+
+    type: Literal["reject"] = "reject"
+    code: RejectCode
+    reason: str
+    ref: str = ""
+
+
+class Shutdown(Record):
+    """The run is over: everybody stops. `reason` is shown to people."""
+
+    type: Literal["shutdown"] = "shutdown"
+    run_id: Name
+    reason: str = ""
+
+
+class ChunkRequest(Record):
+    """Asks for bytes [offset, offset + length) of the weights with `digest`."""
+
+    type: Literal["chunk-request"] = "chunk-request"
+    digest: Name
+    offset: Count
+    length: Annotated[int, Field(ge=1, le=MAX_BLOB_BYTES)]
+
+
+class Chunk(Record):
+    """Answer to ChunkRequest; frame 1 holds the bytes."""
+
+    type: Literal["chunk"] = "chunk"
+    digest: Name
+    offset: Count
+
+
+class ActRequest(Record):
+    """Complete this chat. Frame i + 1 holds the bytes of `images[i]`."""
+
+    type: Literal["act-request"] = "act-request"
+    id: Name
+    messages: tuple[ChatMessage, ...]
+    images: tuple[str, ...] = ()
+    sampling: Sampling = Sampling()
+
+
+class ActReply(Record):
+    """The completion of the request with the same id."""
+
+    type: Literal["act-reply"] = "act-reply"
+    id: Name
+    completion: Completion
+
+
+class InfoRequest(Record):
+    """Asks an inference server what it serves."""
+
+    type: Literal["info-request"] = "info-request"
+
+
+class Info(Record):
+    """What an inference server serves: its weight version (-1: none yet), queue length, totals."""
+
+    type: Literal["info"] = "info"
+    name: Name
+    policy: str
+    weight_version: int
+    stats: dict[str, Number] = {}
+
+
+Message = Annotated[
+    Union[
+        Hello, Heartbeat, StatusRequest, Status, Welcome, LeaseRequest, LeaseGrant, LeaseRenew, Submit, Ack,
+        Reject, Shutdown, ChunkRequest, Chunk, ActRequest, ActReply, InfoRequest, Info,
+    ],
+    Field(discriminator="type"),
+]  # fmt: skip
+_ADAPTER: TypeAdapter[Any] = TypeAdapter(Message)
+MESSAGE_TYPES: dict[str, type[Record]] = {
+    cls.model_fields["type"].default: cls
+    for cls in (
+        Hello, Heartbeat, StatusRequest, Status, Welcome, LeaseRequest, LeaseGrant, LeaseRenew, Submit, Ack,
+        Reject, Shutdown, ChunkRequest, Chunk, ActRequest, ActReply, InfoRequest, Info,
+    )
+}  # fmt: skip
+
+
+def encode(message: Record) -> bytes:
+    """The envelope frame of `message`."""
+    body = message.model_dump(mode="python")
+    packed: bytes = msgpack.packb({"v": PROTOCOL_VERSION, **body}, use_bin_type=True, default=_plain)
+    return packed
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Enum):
+        return value.value
+    raise TypeError(f"{type(value).__name__} cannot travel")
+
+
+def decode(frame: bytes | memoryview) -> Any:
+    """The message in an envelope frame.
+
+    Raises:
+        ProtocolError: With code "too-large", "malformed", "version" or "unknown-type".
+    """
+    if len(frame) > MAX_ENVELOPE_BYTES:
+        raise ProtocolError(RejectCode.TOO_LARGE.value, f"the envelope has {len(frame)} bytes")
+    try:
+        body = msgpack.unpackb(frame, raw=False, strict_map_key=True)
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise ProtocolError(RejectCode.MALFORMED.value, f"the envelope is not msgpack: {error}") from error
+    if not isinstance(body, dict):
+        raise ProtocolError(RejectCode.MALFORMED.value, "the envelope is not a map")
+    version = body.pop("v", None)
+    if version != PROTOCOL_VERSION:
+        raise ProtocolError(
+            RejectCode.VERSION.value,
+            f"protocol version {version!r} is not {PROTOCOL_VERSION}",
+            "Run the same distrl version everywhere.",
+        )
+    if not isinstance(body.get("type"), str) or body["type"] not in MESSAGE_TYPES:
+        raise ProtocolError(RejectCode.UNKNOWN_TYPE.value, f"unknown message type {body.get('type')!r:.100}")
+    try:
+        return _ADAPTER.validate_python(body)
+    except (ValidationError, RecursionError) as error:
+        raise ProtocolError(RejectCode.MALFORMED.value, _first_problem(error)) from error
+
+
+def _first_problem(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"[:300]
+    return str(error)[:300]
+
+
+def check_blobs(blobs: Sequence[bytes | memoryview]) -> None:
+    """Refuses too many or too large blob frames.
+
+    Raises:
+        ProtocolError: With code "too-large".
+    """
+    if len(blobs) > MAX_FRAMES:
+        raise ProtocolError(RejectCode.TOO_LARGE.value, f"{len(blobs)} frames are more than {MAX_FRAMES}")
+    for blob in blobs:
+        if len(blob) > MAX_BLOB_BYTES:
+            raise ProtocolError(RejectCode.TOO_LARGE.value, f"a frame of {len(blob)} bytes")

@@ -1,0 +1,252 @@
+"""The configuration: one model per process, every key documented by its type, unknown keys refused."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Section(BaseModel):
+    """Base of all sections."""
+
+    model_config = ConfigDict(extra="forbid", validate_default=True)
+
+
+class TasksConfig(Section):
+    """Which tasks are trained and measured on. `suite` is a name, a YAML/JSONL file or "pkg.mod:Name"."""
+
+    suite: str = "quickstart"
+    train: str = "train"
+    validation: str = "val"
+    test: list[str] = ["test"]
+
+
+class EnvConfig(Section):
+    """The environment: a name of `distrl.workers.envs` or an `import_path`, and its keyword arguments."""
+
+    kind: str = "phone"
+    import_path: str | None = None
+    options: dict[str, Any] = {}
+
+
+class AgentConfig(Section):
+    """The agent: a name of `distrl.workers.agents` or an `import_path`, and its keyword arguments."""
+
+    kind: str = "autoui"
+    import_path: str | None = None
+    options: dict[str, Any] = {}
+
+
+class LoraConfig(Section):
+    """Low-rank adapters by PEFT; `targets` are module-name suffixes."""
+
+    rank: Count = 8
+    alpha: Positive = 16.0
+    dropout: Fraction = 0.0
+    targets: list[str] = ["q", "k", "v", "o"]
+
+
+class PolicyConfig(Section):
+    """The policy.
+
+    `kind: tiny` is the embedded vision-language model, trained from scratch; `kind: hub` loads `model` (a hub id
+    or a local directory) with transformers.
+    """
+
+    kind: str = "tiny"
+    import_path: str | None = None
+    model: str | None = None
+    image_size: tuple[int, int] = (72, 160)
+    d_model: Count = 128
+    num_layers: Count = 2
+    num_heads: Count = 4
+    d_ff: Count = 256
+    lora: LoraConfig | None = None
+    max_prompt_tokens: Count = 96
+    extra_words: list[str] = []
+    device: str = "auto"
+
+    @model_validator(mode="after")
+    def _hub_needs_a_model(self) -> PolicyConfig:
+        if self.kind == "hub" and not self.model:
+            raise ValueError("kind 'hub' needs `model`, a hub id or a local directory")
+        return self
+
+
+class NetworkConfig(Section):
+    """Addresses. The learner binds control, broadcast and weights; each inference server binds `act`.
+
+    `keys_dir` (see `distrl keys`) switches CURVE on; it is required as soon as an address is not local.
+    `advertise` is the address under which others reach an inference server, when it is not `act` itself.
+    """
+
+    control: str = "tcp://127.0.0.1:5700"
+    broadcast: str = "tcp://127.0.0.1:5701"
+    weights: str = "tcp://127.0.0.1:5702"
+    act: str = "tcp://127.0.0.1:*"
+    advertise: str | None = None
+    keys_dir: str | None = None
+    key_name: str = "client"
+    connect_timeout_s: Positive = 60.0
+
+
+class RewardConfig(Section):
+    """Parts of the reward besides the outcome. `repetition` is κ: −κ, −2κ, … while an action repeats on an
+    unchanged screen. `require_complete`: success counts only if the agent said that it is done."""
+
+    repetition: NonNegative = 0.05
+    invalid: NonNegative = 0.1
+    require_complete: bool = True
+
+
+class WorkerConfig(Section):
+    """A worker process: `slots` environments, each in a thread of its own."""
+
+    slots: Count = 8
+    rewards: RewardConfig = RewardConfig()
+    screenshot_format: Literal["jpeg", "png"] = "jpeg"
+    screenshot_quality: Annotated[int, Field(ge=1, le=95)] = 85
+    act_timeout_s: Positive = 30.0
+    max_unacked: Count = 64
+    barrier: bool = False
+
+
+class InferenceConfig(Section):
+    """An inference server. A batch runs when `max_batch` requests wait or the oldest waited `max_wait_ms`."""
+
+    engine: Literal["hf"] = "hf"
+    max_batch: Count = 16
+    max_wait_ms: NonNegative = 4.0
+    max_queue: Count = 1024
+    threads: Count = 1
+
+
+class DemonstrationConfig(Section):
+    """The warm start: expert episodes with a share `noise` of random actions, cloned for `updates` updates."""
+
+    episodes: Annotated[int, Field(ge=0)] = 200
+    noise: Fraction = 0.1
+    updates: Annotated[int, Field(ge=0)] = 300
+    batch_size: Count = 64
+    lr: Positive = 1e-3
+    critic_updates: Annotated[int, Field(ge=0)] = 100
+
+
+class ReplayConfig(Section):
+    """Circular trajectory replay. `weights` are DPER's w1 (TD error), w2 (ratio), w3 (entropy)."""
+
+    capacity: Count = 128
+    priority: Literal["dper", "uniform"] = "dper"
+    alpha: NonNegative = 0.5
+    weights: tuple[NonNegative, NonNegative, NonNegative] = (1.0, 0.3, 0.1)
+    refresh_every: Count = 20
+    refresh_size: Count = 16
+    importance: bool = False
+
+
+class ArideConfig(Section):
+    """A-RIDE (DistRL §5); names as in docs/algorithms.md."""
+
+    gamma: Fraction = 0.95
+    lam: Fraction = 0.95
+    entropy: NonNegative = 0.01
+    invalid: NonNegative = 0.1
+    rho_max: Positive = 5.0
+    ratio_level: Literal["action", "token"] = "action"
+    log_ratio_clamp: Positive = 20.0
+    advantage_std_floor: NonNegative = 0.1
+    trajectory_loss: NonNegative = 0.5
+
+
+class OptimConfig(Section):
+    """AdamW for the policy and for the critic."""
+
+    lr: Positive = 1e-4
+    critic_lr: Positive = 1e-3
+    weight_decay: NonNegative = 0.0
+    grad_clip: Positive = 1.0
+    warmup_updates: Annotated[int, Field(ge=0)] = 0
+
+
+class LearnerConfig(Section):
+    """The learner.
+
+    It stops after `episodes` training episodes or `max_minutes`, whichever comes first. `updates_per_episode`
+    bounds the replay ratio; `max_staleness` (in versions) bounds, at lease time, how old a trajectory can become.
+    """
+
+    algorithm: Literal["aride"] = "aride"
+    aride: ArideConfig = ArideConfig()
+    optim: OptimConfig = OptimConfig()
+    demonstrations: DemonstrationConfig = DemonstrationConfig()
+    replay: ReplayConfig = ReplayConfig()
+    episodes: Count = 2000
+    max_minutes: Positive = 60.0
+    batch_trajectories: Count = 16
+    updates_per_episode: Positive = 0.25
+    min_replay: Count = 32
+    updates_enabled: bool = True
+    publish_every: Count = 2
+    max_staleness: Count = 16
+    checkpoint_every: Count = 100
+    keep_checkpoints: Count = 3
+    eval_every: Annotated[int, Field(ge=0)] = 100
+    eval_episodes: Count = 32
+    lease_ttl_s: Positive = 120.0
+    device: str = "auto"
+    threads: Count = 1
+
+
+class StoreConfig(Section):
+    """The learner's trajectory store; the oldest trajectories that replay no longer needs go first."""
+
+    max_bytes: Count = 4 * 2**30
+
+
+class EvaluateConfig(Section):
+    """A measurement: greedy unless `temperature` is set; at most `episodes` per split (all when null)."""
+
+    episodes: Annotated[int, Field(ge=1)] | None = None
+    temperature: NonNegative = 0.0
+    slots: Count = 8
+    examples: Count = 6
+    retries: Annotated[int, Field(ge=0)] = 2
+
+
+class LocalConfig(Section):
+    """How many processes `distrl train` starts on this machine."""
+
+    workers: Count = 2
+    inference_servers: Count = 1
+
+
+class Config(Section):
+    """A whole run. Every process reads the same file and uses its own sections."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = "run"
+    runs_dir: str = "runs"
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    tasks: TasksConfig = TasksConfig()
+    env: EnvConfig = EnvConfig()
+    agent: AgentConfig = AgentConfig()
+    policy: PolicyConfig = PolicyConfig()
+    network: NetworkConfig = NetworkConfig()
+    worker: WorkerConfig = WorkerConfig()
+    inference: InferenceConfig = InferenceConfig()
+    learner: LearnerConfig = LearnerConfig()
+    store: StoreConfig = StoreConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+    local: LocalConfig = LocalConfig()
+
+    @field_validator("runs_dir")
+    @classmethod
+    def _runs_dir_is_named(cls, value: str) -> str:
+        if not value:
+            raise ValueError("runs_dir must name a directory")
+        return value

@@ -1,0 +1,142 @@
+"""What every policy offers to the inference engine (generate) and to the learner (score, train, publish).
+
+Prompts and completions are token ids. An engine tokenises a chat once; the ids travel with the trajectory and
+the learner rebuilds the very same inputs from ids and image bytes. Nothing is tokenised twice.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from distrl.core.types import ChatMessage, Sampling
+
+
+@dataclass
+class PromptBatch:
+    """Model inputs of B prompts.
+
+    Attributes:
+        input_ids: [B, P] int64, padded.
+        attention_mask: [B, P] int64, 1 where `input_ids` is real.
+        images: [B, 3, H, W] uint8 for policies with one image of fixed size per prompt, else policy-specific.
+    """
+
+    input_ids: Tensor
+    attention_mask: Tensor
+    images: Tensor
+
+    def to(self, device: torch.device | str) -> PromptBatch:
+        """The same batch on `device`."""
+        return PromptBatch(
+            self.input_ids.to(device), self.attention_mask.to(device), self.images.to(device)
+        )
+
+    def __len__(self) -> int:
+        return int(self.input_ids.shape[0])
+
+
+@dataclass
+class Generated:
+    """One sampled completion: token ids (end-of-sequence included when sampled) and log μ of each."""
+
+    token_ids: list[int]
+    logprobs: list[float]
+
+
+@dataclass
+class TokenScores:
+    """Teacher-forced statistics of B completions of up to L tokens, at the sampling temperature.
+
+    Attributes:
+        logprobs: [B, L] log π of the given token.
+        entropy: [B, L] exact entropy (nats) of the token distribution.
+    """
+
+    logprobs: Tensor
+    entropy: Tensor
+
+
+class Policy(nn.Module, ABC):
+    """A vision-language policy. All tensors it takes and returns live on `self.device`."""
+
+    name: str
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+
+    @abstractmethod
+    def prompt_ids(self, messages: Sequence[ChatMessage]) -> list[int]:
+        """Tokenises a chat up to where the completion starts. Raises PolicyError if it is too long."""
+
+    @abstractmethod
+    def completion_ids(self, text: str) -> list[int]:
+        """Tokenises a demonstration's answer, end-of-sequence appended."""
+
+    @abstractmethod
+    def text(self, token_ids: Sequence[int]) -> str:
+        """Decodes a completion without special tokens."""
+
+    @abstractmethod
+    def image(self, data: bytes) -> Tensor:
+        """Decodes and resizes encoded image bytes to the policy's input, uint8. Raises PolicyError."""
+
+    @abstractmethod
+    def collate(self, prompts: Sequence[Sequence[int]], images: Sequence[Sequence[Tensor]]) -> PromptBatch:
+        """Pads prompts and stacks images (one list of images per prompt, in order of appearance)."""
+
+    @abstractmethod
+    def generate(
+        self, batch: PromptBatch, sampling: Sequence[Sampling], generator: torch.Generator | None = None
+    ) -> list[Generated]:
+        """Samples one completion per prompt, each with its own sampling parameters. No gradients."""
+
+    @abstractmethod
+    def score(self, batch: PromptBatch, completions: Tensor, mask: Tensor, temperature: Tensor) -> TokenScores:
+        """Teacher-forced log-probabilities and entropies, differentiable.
+
+        Args:
+            batch: B prompts.
+            completions: [B, L] int64 sampled tokens, padded.
+            mask: [B, L] bool, True where a token is real.
+            temperature: [B] sampling temperatures; 0 (greedy) counts as 1.
+        """
+
+    @abstractmethod
+    def published_kind(self) -> str:
+        """"full" or "adapter": what `published_state` holds."""
+
+    @abstractmethod
+    def published_state(self) -> dict[str, Tensor]:
+        """The tensors that inference servers need (all weights, or the adapter's)."""
+
+    @abstractmethod
+    def load_published(self, state: dict[str, Tensor]) -> None:
+        """Loads what `published_state` gave. Raises PolicyError naming the first tensor that does not fit."""
+
+    @abstractmethod
+    def save(self, directory: Path) -> None:
+        """Writes weights (a PEFT adapter directory when training an adapter) and tokenizer files."""
+
+    @abstractmethod
+    def load(self, directory: Path) -> None:
+        """Reads what `save` wrote. Raises CheckpointError."""
+
+
+class Critic(nn.Module, ABC):
+    """State values of the policy's prompts; apart from the policy, so that its errors cannot harm the trunk."""
+
+    @abstractmethod
+    def values(self, batch: PromptBatch, steps: Tensor) -> Tensor:
+        """Logits of the expected discounted outcome V(s_t), [B]. `steps`: [B] int64 step index t."""
+
+    @abstractmethod
+    def trajectory_values(self, batch: PromptBatch, steps: Tensor, completions: Tensor, mask: Tensor) -> Tensor:
+        """Logits of success given the last state and action, V_traj(s_{H-1}, a_{H-1}), [B]."""

@@ -1,0 +1,107 @@
+"""The `distrl` command: its table of subcommands, each imported when it is used, and how errors are shown.
+
+A `DistrlError` becomes one line on standard error and its exit code; `--debug` adds the traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import traceback
+from typing import Annotated, Any
+
+import typer
+import typer.core
+import typer.main
+
+from distrl import __version__
+from distrl.core.errors import DistrlError
+
+# Command → module under distrl.cli, attribute: a function, or a typer app with subcommands.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "snapshot-avd": ("snapshot_avd", "app"),
+}
+
+
+class LazyGroup(typer.core.TyperGroup):
+    """A command group that imports a subcommand's module only when that subcommand is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names, in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command, imported now; None if there is no such name."""
+        if cmd_name not in COMMANDS:
+            return None
+        if cmd_name not in self.commands:
+            module_name, attribute = COMMANDS[cmd_name]
+            found = getattr(importlib.import_module(f"distrl.cli.{module_name}"), attribute)
+            if isinstance(found, typer.Typer):
+                command: Any = typer.main.get_group(found)
+            else:
+                single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+                single.command(cmd_name)(found)
+                command = typer.main.get_command(single)
+            command.name = cmd_name
+            self.commands[cmd_name] = command
+        return self.commands[cmd_name]
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """As the base class; a wrong name is compared with the whole table."""
+        for name in difflib.get_close_matches(args[0], COMMANDS):
+            self.get_command(ctx, name)
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs the subcommand and turns what escapes it into an exit code."""
+        try:
+            return super().invoke(ctx)
+        except DistrlError as error:
+            if ctx.params.get("debug"):
+                traceback.print_exc()
+            typer.echo(f"error: {one_line(str(error))}", err=True)
+            raise typer.Exit(error.exit_code) from error
+        except KeyboardInterrupt as error:
+            raise typer.Exit(130) from error
+
+
+def one_line(text: str) -> str:
+    """`text` without line breaks."""
+    return " ".join(text.split())
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        typer.echo(f"distrl {__version__}")
+        raise typer.Exit
+
+
+app = typer.Typer(
+    name="distrl",
+    cls=LazyGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def root(
+    debug: Annotated[
+        bool, typer.Option("--debug", envvar="DISTRL_DEBUG", help="Show the traceback of an error.")
+    ] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Asynchronous, distributed reinforcement learning for GUI agents."""
+    if debug:
+        os.environ["DISTRL_DEBUG"] = "1"  # the processes that a command starts show theirs too
+
+
+def main() -> None:
+    """The console script."""
+    app()

@@ -1,0 +1,52 @@
+"""What the commands share: their common options, and loading the configuration that they all take."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from distrl.configs.schema import Config
+
+ConfigArgument = Annotated[
+    str,
+    typer.Argument(metavar="CONFIG", help="A YAML file, or the name of a preset such as quickstart."),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Override a configuration key, e.g. worker.slots=4. Repeatable."
+    ),
+]
+DryRunOption = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Print the resolved configuration and exit."),
+]
+ResumeOption = Annotated[
+    bool,
+    typer.Option(
+        "--resume", help="Go on with the existing run directory, from its newest checkpoint if any."
+    ),
+]
+NameOption = Annotated[
+    str | None,
+    typer.Option(
+        "--name", metavar="NAME", help="This process's name in logs and metrics; must be unique in the run."
+    ),
+]
+
+
+def load(config: str, overrides: list[str] | None = None, dry_run: bool = False) -> Config:
+    """The checked configuration; with `dry_run` it is printed and the command ends.
+
+    Raises:
+        ConfigError: As `distrl.configs.load.load_config`.
+    """
+    from distrl.configs.load import dump_config, load_config
+
+    loaded = load_config(config, overrides or [])
+    if dry_run:
+        typer.echo(dump_config(loaded), nl=False)
+        raise typer.Exit
+    return loaded

@@ -1,0 +1,159 @@
+"""Loading a configuration: a YAML file or a preset's name, `--set a.b=c` on top, checked by the schema."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from distrl.configs.parse import parse_yaml
+from distrl.configs.schema import Config
+from distrl.core.errors import ConfigError
+
+PRESETS_DIR = Path(__file__).resolve().parent
+
+
+def presets() -> list[str]:
+    """The names of the configurations that come with distrl."""
+    return sorted(path.stem for path in PRESETS_DIR.glob("*.yaml"))
+
+
+def find_config(config: str | Path) -> Path:
+    """The file that `config` names: a path, or the bare name of a preset.
+
+    Raises:
+        ConfigError: If there is no such file and no such preset.
+    """
+    path = Path(config)
+    if path.is_file():
+        return path
+    if path.name == str(config) and path.stem in presets() and path.suffix in ("", ".yaml"):
+        return PRESETS_DIR / f"{path.stem}.yaml"
+    what = f"{path} is a directory, not a file" if path.is_dir() else f"There is no configuration file {path}"
+    raise ConfigError(f"{what}.", f"Give the path of a YAML file, or a preset: {', '.join(presets())}.")
+
+
+def load_config(path: Path | str, overrides: Sequence[str] = ()) -> Config:
+    """The checked configuration.
+
+    Args:
+        path: A YAML file, or the name of a preset such as "quickstart".
+        overrides: `a.b=c` assignments with YAML values, applied in order.
+
+    Raises:
+        ConfigError: If the file is missing or not YAML, or a key or a value is not one of the schema's.
+    """
+    file = find_config(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}.", "Give a YAML file in UTF-8.") from error
+    data = parse_yaml(text, str(file))
+    if data is None:
+        data = {}
+    if not isinstance(data, dict):
+        raise ConfigError(
+            f"{file} holds a {type(data).__name__}, not sections with keys.", "Write `section: {key: value}`."
+        )
+    if not overrides:
+        return check_config(data, str(file))
+    check_config(data, str(file))  # so that the file's own mistakes are reported as the file's
+    for override in overrides:
+        apply_override(data, override)
+    return check_config(data, "--set")
+
+
+def apply_override(data: dict[str, Any], override: str) -> None:
+    """Writes one `a.b=c` into `data`, making the sections on the way.
+
+    Raises:
+        ConfigError: If it is no assignment, its value is not YAML, or its path leads through a plain value.
+    """
+    key, equals, value = override.partition("=")
+    parts = key.strip().split(".")
+    if not equals or not all(parts):
+        raise ConfigError(f"--set {override!r} is no assignment.", "Write it as --set section.key=value.")
+    section: Any = data
+    for depth, part in enumerate(parts[:-1]):
+        if section.get(part) is None:
+            section[part] = {}
+        section = section[part]
+        if not isinstance(section, dict):
+            raise ConfigError(
+                f"--set {override}: `{'.'.join(parts[: depth + 1])}` holds {section!r}, it is not a section.",
+                f"Set `{'.'.join(parts[: depth + 1])}` itself.",
+            )
+    section[parts[-1]] = parse_yaml(value, f"--set {override}")
+
+
+def check_config(data: dict[str, Any], source: str) -> Config:
+    """`data` as a Config; types are exact (no "3" for 3), lists serve as tuples.
+
+    Raises:
+        ConfigError: Names the first offending key, its value and what was expected.
+    """
+    try:
+        # Through JSON: strict, yet a list may fill a tuple.
+        return Config.model_validate_json(json.dumps(data), strict=True)
+    except ValidationError as error:
+        problems = error.errors(include_url=False)
+        # An unknown key first: a mistyped key often causes the other problems.
+        problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
+        raise _explain(problems[0], len(problems) - 1, source) from error
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{source}: {error}.", "Use plain YAML data only.") from error
+
+
+def _explain(problem: Any, others: int, source: str) -> ConfigError:
+    path = ".".join(str(part) for part in problem["loc"])
+    more = f" ({others} more problem{'s' if others > 1 else ''})" if others else ""
+    if problem["type"] == "extra_forbidden":
+        nearest = nearest_key(path)
+        remedy = (
+            f"Did you mean `{nearest}`?" if nearest else "`distrl train quickstart --dry-run` shows all keys."
+        )
+        return ConfigError(f"{source}: unknown key `{path}`.{more}", remedy)
+    expected = problem["msg"].removeprefix("Value error, ")
+    expected = expected.replace("Input should be", "expected").replace(
+        "String should", "expected a string that should"
+    )
+    if problem["type"] == "missing":
+        return ConfigError(f"{source}: `{path}` is missing.{more}")
+    if problem["type"] == "value_error":
+        return ConfigError(f"{source}: {f'`{path}`: ' if path else ''}{expected}.{more}")
+    return ConfigError(f"{source}: `{path}` is {problem['input']!r:.80}, {expected}.{more}")
+
+
+def nearest_key(path: str) -> str | None:
+    """The existing key most like `path`: first among its siblings, then by its last name anywhere."""
+    everything = list(keys())
+    parent, _, name = path.rpartition(".")
+    siblings = {key.rpartition(".")[2]: key for key in everything if key.rpartition(".")[0] == parent}
+    near = difflib.get_close_matches(name, siblings, n=1, cutoff=0.6)
+    if near:
+        return siblings[near[0]]
+    for key in everything:
+        if key.rpartition(".")[2] == name:
+            return key
+    whole = difflib.get_close_matches(path, everything, n=1, cutoff=0.6)
+    return whole[0] if whole else None
+
+
+def keys(model: type[BaseModel] = Config, prefix: str = "") -> Iterator[str]:
+    """All dotted keys of the schema, sections included."""
+    for name, field in model.model_fields.items():
+        yield prefix + name
+        for annotation in (field.annotation, *get_args(field.annotation)):
+            if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+                yield from keys(annotation, f"{prefix}{name}.")
+
+
+def dump_config(config: Config) -> str:
+    """The whole configuration, defaults included, as YAML that `load_config` reads back to an equal one."""
+    text: str = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=110)
+    return text

@@ -1,0 +1,86 @@
+"""YAML as people expect it: the 1.2 core scalars, no duplicate keys, plain data only.
+
+PyYAML follows YAML 1.1, where `1e-4` is a string, `no` is false, `12:30` is 750 and `010` is 8. A training
+configuration is full of such values, so this loader reads numbers and booleans by YAML 1.2's core schema.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar
+
+import yaml
+
+from distrl.core.errors import ConfigError
+
+_INT = re.compile(r"^(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$")
+_FLOAT = re.compile(
+    r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+)
+_BOOL = re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$")
+_REPLACED = ("int", "float", "bool", "timestamp")
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader with YAML 1.2's scalars; a key that appears twice in a mapping is an error."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
+        first: [(tag, regexp) for tag, regexp in resolvers if tag.rpartition(":")[2] not in _REPLACED]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """The mapping at `node`; merge keys (`<<`) may repeat what the mapping itself defines."""
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(None, None, "a key must be a word", key.start_mark)
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key `{key.value}` appears twice", key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep=deep)
+
+
+def _int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
+    text = loader.construct_scalar(node)
+    return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
+
+
+def _float(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float:
+    text = loader.construct_scalar(node).lower()
+    return float(text.replace(".inf", "inf").replace(".nan", "nan"))
+
+
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", _BOOL, list("tTfF"))
+_Loader.add_implicit_resolver("tag:yaml.org,2002:int", _INT, list("-+0123456789"))
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
+_Loader.add_constructor("tag:yaml.org,2002:int", _int)
+_Loader.add_constructor("tag:yaml.org,2002:float", _float)
+
+
+def parse_yaml(text: str, source: str) -> Any:
+    """The data in a YAML document.
+
+    Args:
+        text: The document.
+        source: What to call it in errors: a path, or the option that it came from.
+
+    Returns:
+        Dictionaries, lists, strings, numbers, booleans and None.
+
+    Raises:
+        ConfigError: If it is not YAML (with the line), or a key appears twice.
+    """
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f", line {mark.line + 1}" if mark is not None else ""
+        raise ConfigError(
+            f"{source}{where}: {error.problem or error.context}.", "Correct the YAML."
+        ) from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ConfigError(f"{source}: {first_line}.", "Correct the YAML.") from error

@@ -1,0 +1,64 @@
+"""Finding classes by name: `pkg.mod:Name` import paths, and plain dicts that map a short name to one."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from distrl.core.errors import ConfigError, MissingDependency
+
+
+def import_object(path: str) -> Any:
+    """The object that "pkg.mod:Name" names; "pkg.mod:Outer.inner" works too.
+
+    Raises:
+        ConfigError: If the path has another form, or there is no such module or name.
+        MissingDependency: If the module exists but needs a package that is not installed.
+    """
+    module_name, colon, name = path.partition(":")
+    if not colon or not module_name or not name:
+        raise ConfigError(f"{path!r} is not an import path.", 'Write it as "package.module:Name".')
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        missing = error.name or module_name
+        if module_name == missing or module_name.startswith(f"{missing}."):
+            raise ConfigError(
+                f"{path!r}: there is no module {missing}.", "Check the spelling and PYTHONPATH."
+            ) from error
+        raise MissingDependency(
+            f"{path!r} needs the package {missing}.", f"Install it, for example: pip install {missing}."
+        ) from error
+    for part in name.split("."):
+        if not hasattr(found, part):
+            near = difflib.get_close_matches(part, dir(found), n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise ConfigError(f"{path!r}: {module_name} has no {part}.{hint}", "Correct the name.")
+        found = getattr(found, part)
+    return found
+
+
+def choose(registry: Mapping[str, str], kind: str, import_path: str | None = None) -> Any:
+    """What a configuration section names by `kind`, or by `import_path` if that is set.
+
+    Args:
+        registry: From short names to import paths.
+        kind: A short name.
+        import_path: "pkg.mod:Name" from outside of distrl; it wins over `kind`.
+
+    Raises:
+        ConfigError: If `kind` is not in the registry.
+        MissingDependency: As `import_object`.
+    """
+    if import_path:
+        return import_object(import_path)
+    if kind not in registry:
+        near = difflib.get_close_matches(kind, registry, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(
+            f"There is no kind {kind!r}.{hint}",
+            f"Use one of {', '.join(sorted(registry))}, or `import_path`.",
+        )
+    return import_object(registry[kind])

@@ -1,0 +1,135 @@
+"""The run directory: where a run keeps everything it makes, and the lock that gives it one owner.
+
+    runs/<name>/config.yaml  logs/  metrics.jsonl  tensorboard/  store.sqlite3  checkpoints/step_N/  weights/
+                report.html  report.json
+
+It is made once and never overwritten: going on is `--resume`, starting again takes another name.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+
+from distrl.configs.load import dump_config
+from distrl.configs.schema import Config
+from distrl.core.errors import RunDirectoryError
+
+
+class RunDir:
+    """The paths of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.yaml"
+        self.logs = path / "logs"
+        self.metrics = path / "metrics.jsonl"
+        self.tensorboard = path / "tensorboard"
+        self.store = path / "store.sqlite3"
+        self.checkpoints = path / "checkpoints"
+        self.weights = path / "weights"
+        self.report = path / "report.html"
+        self.report_json = path / "report.json"
+
+    @classmethod
+    def of(cls, config: Config) -> RunDir:
+        """The directory of `config`'s run, whether it exists or not."""
+        return cls(Path(config.runs_dir).expanduser() / config.name)
+
+    @classmethod
+    def create(cls, config: Config) -> RunDir:
+        """Makes the directory of a new run and writes its config.yaml.
+
+        Raises:
+            RunDirectoryError: If it exists already or cannot be made.
+        """
+        run = cls.of(config)
+        try:
+            run.path.parent.mkdir(parents=True, exist_ok=True)
+            run.path.mkdir()
+            run.logs.mkdir()
+            run.checkpoints.mkdir()
+            run.weights.mkdir()
+            run.config.write_text(dump_config(config), encoding="utf-8")
+        except FileExistsError as error:
+            raise RunDirectoryError(
+                f"The run directory {run.path} exists already.",
+                "Go on with --resume, or start another with --set name=NAME.",
+            ) from error
+        except OSError as error:
+            raise RunDirectoryError(
+                f"The run directory {run.path} cannot be made: {error.strerror or error}.",
+                "Choose another place with --set runs_dir=DIR.",
+            ) from error
+        return run
+
+    @classmethod
+    def open(cls, path: Path | str) -> RunDir:
+        """An existing run's directory.
+
+        Raises:
+            RunDirectoryError: If there is none.
+        """
+        run = cls(Path(path).expanduser())
+        if not run.config.is_file():
+            raise RunDirectoryError(
+                f"{run.path} is not a run: it has no config.yaml.", "Check the run's name."
+            )
+        return run
+
+    @classmethod
+    def create_or_open(cls, config: Config, resume: bool) -> RunDir:
+        """The directory of `config`'s run: an existing one if `resume`, else a new one."""
+        return cls.open(cls.of(config).path) if resume else cls.create(config)
+
+    def lock(self, role: str = "learner") -> RunLock:
+        """Takes the run for `role`; released by `RunLock.release`, or when the process ends, however it ends.
+
+        Raises:
+            RunDirectoryError: If another process holds it.
+        """
+        return RunLock(self.path / f".{role}.lock", role)
+
+
+class RunLock:
+    """A held lock; also a context manager. The file stays, its lock counts."""
+
+    def __init__(self, path: Path, role: str) -> None:
+        self._fd: int | None = None
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise RunDirectoryError(
+                f"{path} cannot be opened: {error.strerror}.", "Check its permissions."
+            ) from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.read(fd, 32).decode("ascii", "replace").strip() or "unknown"
+            os.close(fd)
+            raise RunDirectoryError(
+                f"Another {role} (process {holder}) is at work on {path.parent}.",
+                "Wait for it, stop it, or use another run name.",
+            ) from error
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode("ascii"), 0)
+        self._fd = fd
+
+    def release(self) -> None:
+        """Gives the lock back; again is harmless."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def __enter__(self) -> RunLock:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.release()

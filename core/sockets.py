@@ -1,0 +1,365 @@
+"""The socket factory: the one file that imports zmq.
+
+A `Wire` owns a ZeroMQ context and makes `Channel`s that speak `distrl.core.messages`. CURVE is on for every
+socket of a wire that has keys; without keys only loopback, ipc and inproc endpoints are allowed. One extra
+thread per securely binding wire answers ZAP requests (may this client key connect?).
+
+    any thread ──Waker.wake()──►  Poller.wait() of the owning thread ──► Channel.recv / send
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import socket
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import zmq
+import zmq.utils.z85
+
+from distrl.core.errors import NetworkError, ProtocolError, SecurityError
+from distrl.core.messages import MAX_BLOB_BYTES, RejectCode, check_blobs, decode, encode
+from distrl.core.security import KeyPair, Security
+from distrl.core.types import Record
+
+Blob = bytes | memoryview
+HIGH_WATER_MARK = 512  # messages queued per peer; beyond it senders wait
+LINGER_MS = 500  # how long close() lets queued messages leave
+HEARTBEAT_MS, SILENCE_MS = 10_000, 60_000  # a connection without signs of life is dropped and re-made
+_LOCAL = re.compile(r"(ipc|inproc)://.+|tcp://(127(\.\d{1,3}){3}|localhost|\[::1\]):[\d*]+")
+_log = logging.getLogger(__name__)
+
+
+def is_local(endpoint: str) -> bool:
+    """Whether nobody outside this machine can reach `endpoint` (loopback tcp, ipc, inproc)."""
+    return _LOCAL.fullmatch(endpoint) is not None
+
+
+def new_keypair() -> KeyPair:
+    """A fresh CURVE key pair."""
+    public, secret = zmq.curve_keypair()
+    return KeyPair(public.decode("ascii"), secret.decode("ascii"))
+
+
+class Received(NamedTuple):
+    """A message as it came in. `peer` is empty unless the channel is a router."""
+
+    peer: bytes
+    message: Record
+    blobs: list[memoryview]
+
+
+class PeerError(ProtocolError):
+    """A bad frame, and the peer that sent it (empty unless the channel is a router)."""
+
+    def __init__(self, error: ProtocolError, peer: bytes) -> None:
+        super().__init__(error.code, error.message, error.remedy)
+        self.peer = peer
+
+
+class Channel:
+    """A socket that sends and receives messages. Used by one thread.
+
+    Attributes:
+        endpoint: Where it is bound (the real port) or connected.
+        dropped: Messages to peers that were gone.
+    """
+
+    def __init__(self, raw: zmq.Socket[bytes], endpoint: str) -> None:
+        self.raw = raw
+        self.endpoint = endpoint
+        self.dropped = 0
+        self._is_router = raw.socket_type == zmq.ROUTER
+        self._timeout_ms = -2
+
+    def send(
+        self, message: Record, blobs: Sequence[Blob] = (), peer: bytes = b"", timeout_s: float = 5.0
+    ) -> None:
+        """Sends a message; large blobs leave without being copied, so they must not change afterwards.
+
+        Args:
+            message: Any message of `distrl.core.messages`.
+            blobs: The byte frames that the message names, in its order.
+            peer: Whom to send to; required for routers. A peer that is gone is dropped and counted.
+            timeout_s: How long to wait for room (or for the connection) before giving up.
+
+        Raises:
+            NetworkError: There was no room within `timeout_s`.
+        """
+        check_blobs(blobs)
+        frames: list[Any] = [encode(message), *blobs]
+        if self._is_router:
+            assert peer, "a router needs a peer"
+            frames.insert(0, peer)
+        self._set_timeout(timeout_s)
+        try:
+            self.raw.send_multipart(frames, copy=False)
+        except zmq.Again as error:
+            raise NetworkError(f"{self.endpoint} took no message for {timeout_s:g} s.") from error
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise NetworkError(f"Sending over {self.endpoint} failed: {error}.") from error
+            self.dropped += 1
+
+    def recv(self, timeout_s: float) -> Received | None:
+        """The next message, or None when none came within `timeout_s`.
+
+        Raises:
+            PeerError: The frames are not a message of this protocol version; the channel goes on.
+            NetworkError: The channel is closed.
+        """
+        try:
+            if not self.raw.poll(max(0, round(timeout_s * 1000))):
+                return None
+            frames = self.raw.recv_multipart(zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return None
+        except zmq.ZMQError as error:
+            raise NetworkError(f"Receiving over {self.endpoint} failed: {error}.") from error
+        peer = frames.pop(0).bytes if self._is_router else b""
+        blobs = [frame.buffer for frame in frames[1:]]
+        try:
+            if not frames:
+                raise ProtocolError(RejectCode.MALFORMED.value, "no envelope frame")
+            check_blobs(blobs)
+            return Received(peer, decode(frames[0].buffer), blobs)
+        except ProtocolError as error:
+            raise PeerError(error, peer) from error
+
+    def close(self) -> None:
+        """Closes the socket; what is queued has half a second to leave."""
+        self.raw.close()
+
+    def _set_timeout(self, timeout_s: float) -> None:
+        timeout_ms = max(0, round(timeout_s * 1000))
+        if timeout_ms != self._timeout_ms:
+            self.raw.setsockopt(zmq.SNDTIMEO, timeout_ms)
+            self._timeout_ms = timeout_ms
+
+
+class Waker:
+    """Lets any thread wake the thread that waits in a `Poller`."""
+
+    def __init__(self) -> None:
+        self.reader, self._writer = socket.socketpair()
+        self.reader.setblocking(False)
+        self._writer.setblocking(False)
+
+    def wake(self) -> None:
+        """Makes the poller return soon. Never blocks."""
+        try:
+            self._writer.send(b"!")
+        except BlockingIOError:
+            return  # full of unread wake-ups: the poller is about to return anyway
+
+    def clear(self) -> None:
+        """Forgets all wake-ups so far."""
+        try:
+            while self.reader.recv(4096):
+                pass
+        except BlockingIOError:
+            return
+
+    def close(self) -> None:
+        """Closes both ends; nobody may wake afterwards."""
+        self.reader.close()
+        self._writer.close()
+
+
+class Poller:
+    """Waits for several channels (and a waker) at once."""
+
+    def __init__(self, channels: Sequence[Channel] = (), waker: Waker | None = None) -> None:
+        self._poller = zmq.Poller()
+        self._channels: dict[object, Channel] = {}
+        self._waker = waker
+        if waker is not None:
+            self._poller.register(waker.reader.fileno(), zmq.POLLIN)
+        for channel in channels:
+            self.register(channel)
+
+    def register(self, channel: Channel) -> None:
+        """Also waits for `channel` from now on."""
+        self._poller.register(channel.raw, zmq.POLLIN)
+        self._channels[channel.raw] = channel
+
+    def unregister(self, channel: Channel) -> None:
+        """Waits for `channel` no longer."""
+        self._poller.unregister(channel.raw)
+        del self._channels[channel.raw]
+
+    def wait(self, timeout_s: float) -> list[Channel]:
+        """The channels that have something to receive; empty at the deadline or after a wake-up."""
+        ready = dict(self._poller.poll(max(0, round(timeout_s * 1000))))
+        if self._waker is not None:
+            self._waker.clear()
+        return [channel for raw, channel in self._channels.items() if raw in ready]
+
+
+class Wire:
+    """Makes channels; owns the context and, for secure servers, the thread that checks client keys."""
+
+    def __init__(self, security: Security | None = None, io_threads: int = 1) -> None:
+        self._security = security
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads)
+        self._gate: _Gatekeeper | None = None
+
+    def __enter__(self) -> Wire:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def bind_router(self, endpoint: str) -> Channel:
+        """A ROUTER bound to `endpoint`; a port of 0 or * picks a free one. Raises as `bind_pub`."""
+        raw = self._socket(zmq.ROUTER)
+        raw.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        return self._bind(raw, endpoint)
+
+    def bind_pub(self, endpoint: str) -> Channel:
+        """A PUB bound to `endpoint`.
+
+        Raises:
+            SecurityError: The endpoint is public and this wire has no keys, or no server key.
+            NetworkError: The address is in use or not ours.
+        """
+        return self._bind(self._socket(zmq.PUB), endpoint)
+
+    def connect_dealer(self, endpoint: str) -> Channel:
+        """A DEALER that connects (and reconnects) to `endpoint`.
+
+        It queues nothing for a server that is not there: `send` waits for the connection instead.
+
+        Raises:
+            SecurityError: The endpoint is public and this wire has no keys, or no client key.
+        """
+        raw = self._socket(zmq.DEALER)
+        raw.setsockopt(zmq.IMMEDIATE, 1)
+        return self._connect(raw, endpoint)
+
+    def connect_sub(self, endpoint: str) -> Channel:
+        """A SUB that receives everything from the PUB at `endpoint`. Raises as `connect_dealer`."""
+        raw = self._socket(zmq.SUB)
+        raw.setsockopt(zmq.SUBSCRIBE, b"")
+        return self._connect(raw, endpoint)
+
+    def close(self) -> None:
+        """Closes whatever is left. The threads that use the channels must have ended."""
+        if self._gate is not None:
+            self._gate.stop()
+        self._context.destroy(linger=LINGER_MS)
+
+    def _socket(self, kind: int) -> zmq.Socket[bytes]:
+        raw = self._context.socket(kind)
+        raw.setsockopt(zmq.LINGER, LINGER_MS)
+        raw.set_hwm(HIGH_WATER_MARK)
+        raw.setsockopt(zmq.MAXMSGSIZE, MAX_BLOB_BYTES)
+        raw.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+        raw.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS)
+        raw.setsockopt(zmq.RECONNECT_IVL, 100)
+        raw.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
+        return raw
+
+    def _bind(self, raw: zmq.Socket[bytes], endpoint: str) -> Channel:
+        try:
+            self._secure_server(raw, endpoint)
+            raw.setsockopt(zmq.IPV6, "[" in endpoint)
+            raw.bind(endpoint.replace("//localhost:", "//127.0.0.1:"))
+        except zmq.ZMQError as error:
+            raw.close()
+            if error.errno == zmq.EADDRINUSE:
+                raise NetworkError(
+                    f"The address {endpoint} is in use.", "Stop the other process or choose another port."
+                ) from error
+            raise NetworkError(f"Cannot bind {endpoint!r}: {error}.", "Use tcp://HOST:PORT.") from error
+        except SecurityError:
+            raw.close()
+            raise
+        bound = raw.getsockopt(zmq.LAST_ENDPOINT)
+        assert isinstance(bound, bytes)
+        return Channel(raw, bound.rstrip(b"\0").decode())
+
+    def _connect(self, raw: zmq.Socket[bytes], endpoint: str) -> Channel:
+        try:
+            if self._security is not None:
+                pair = self._security.client_pair()
+                raw.setsockopt(zmq.CURVE_SERVERKEY, self._security.server_public.encode())
+                raw.setsockopt(zmq.CURVE_PUBLICKEY, pair.public.encode())
+                raw.setsockopt(zmq.CURVE_SECRETKEY, pair.secret.encode())
+            elif not is_local(endpoint):
+                raise _no_keys("Connecting to", endpoint)
+            raw.setsockopt(zmq.IPV6, "[" in endpoint)
+            raw.connect(endpoint)
+        except zmq.ZMQError as error:
+            raw.close()
+            raise NetworkError(f"Cannot connect to {endpoint!r}: {error}.", "Use tcp://HOST:PORT.") from error
+        except SecurityError:
+            raw.close()
+            raise
+        return Channel(raw, endpoint)
+
+    def _secure_server(self, raw: zmq.Socket[bytes], endpoint: str) -> None:
+        if self._security is None:
+            if not is_local(endpoint):
+                raise _no_keys("Binding", endpoint)
+            return
+        pair = self._security.server_pair()
+        if self._gate is None:
+            self._gate = _Gatekeeper(self._context, self._security)
+        raw.setsockopt(zmq.CURVE_SERVER, 1)
+        raw.setsockopt(zmq.CURVE_SECRETKEY, pair.secret.encode())
+        raw.setsockopt(zmq.ZAP_DOMAIN, b"distrl")
+        # Without a living gatekeeper nobody gets in, instead of everybody.
+        raw.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
+
+
+def _no_keys(verb: str, endpoint: str) -> SecurityError:
+    return SecurityError(
+        f"{verb} {endpoint}, which is not loopback, needs keys.",
+        "Make them with `distrl keys create DIR` and name that directory in the configuration.",
+    )
+
+
+class _Gatekeeper:
+    """The ZAP handler of one context: a thread that lets in listed client keys only."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], security: Security) -> None:
+        self._security = security
+        self._stopping = threading.Event()
+        self._raw = context.socket(zmq.REP)
+        self._raw.setsockopt(zmq.LINGER, 0)
+        self._raw.bind("inproc://zeromq.zap.01")
+        self._thread = threading.Thread(target=self._run, name="gatekeeper", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join(timeout=5.0)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            if self._raw.poll(100):
+                self._raw.send_multipart(self._answer(self._raw.recv_multipart()))
+        self._raw.close()
+
+    def _answer(self, request: list[bytes]) -> list[bytes]:
+        """One ZAP 1.0 exchange (ZeroMQ RFC 27)."""
+        request_id = request[1] if len(request) > 1 else b""
+        if len(request) == 7 and request[5] == b"CURVE":
+            public = zmq.utils.z85.encode(request[6]).decode("ascii")
+            if self._is_allowed(public):
+                return [b"1.0", request_id, b"200", b"OK", public.encode(), b""]
+            _log.warning("refused the client key %s from %s", public, request[3].decode("ascii", "replace"))
+        return [b"1.0", request_id, b"400", b"not allowed", b"", b""]
+
+    def _is_allowed(self, public: str) -> bool:
+        try:
+            return public in self._security.allowed
+        except SecurityError as error:
+            _log.error("the allow-list cannot be read, nobody gets in: %s", error)
+            return False

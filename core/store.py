@@ -1,0 +1,256 @@
+"""The trajectory store: every episode the learner has taken, with its screenshots, in one SQLite file.
+
+One writer (the learner's network thread) and any number of reading threads, each with a connection of its
+own. A commit is on disk when `add` returns. Ids stay known after `trim`, so that a late resend is still a
+duplicate.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from distrl.core.codec import pack_trajectory, unpack_trajectory
+from distrl.core.database import open_database, transaction, typed_errors
+from distrl.core.errors import StoreError
+from distrl.core.types import Purpose, Trajectory
+
+Item = tuple[Trajectory, Mapping[str, bytes]]
+_QUERY_SIZE = 500
+_VERSION = 1
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS trajectories (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    purpose TEXT NOT NULL,
+    body BLOB                       -- NULL once trimmed
+);
+CREATE TABLE IF NOT EXISTS images (
+    key INTEGER PRIMARY KEY,
+    digest TEXT NOT NULL UNIQUE,
+    data BLOB NOT NULL
+);
+CREATE TABLE IF NOT EXISTS uses (
+    image INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    PRIMARY KEY (image, seq)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS uses_of_trajectory ON uses (seq);
+"""
+
+
+class TrajectoryStore:
+    """Trajectories by id, in the order in which they came in, and images by digest.
+
+    Args:
+        path: The SQLite file; created if missing.
+
+    Raises:
+        StoreError: The file is no store of this version.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._local = threading.local()
+        self._connections: list[sqlite3.Connection] = []
+        self._size_bytes = self._measure()
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all stored trajectories and images (without SQLite's own overhead)."""
+        return self._size_bytes
+
+    def add(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> bool:
+        """Commits one trajectory; see `add_many`. Returns False for a duplicate."""
+        return self.add_many([(trajectory, images)])[0]
+
+    def add_many(self, items: Sequence[Item]) -> list[bool]:
+        """Commits trajectories with the images that are not here yet, all in one transaction.
+
+        Args:
+            items: Trajectories, each with the bytes of (at least) its new images by digest.
+
+        Returns:
+            For each whether it is new; False means a duplicate, which changes nothing.
+
+        Raises:
+            StoreError: The disk is full, an image is missing, or a trajectory is no plain data; nothing is
+                committed.
+        """
+        packed = [pack_trajectory(trajectory) for trajectory, _ in items]
+        with self._lock, typed_errors(self.path):
+            connection = self._connection()
+            added_bytes = 0
+            is_new = []
+            with transaction(connection):
+                for (trajectory, images), body in zip(items, packed, strict=True):
+                    size = _insert(connection, trajectory, body, images)
+                    is_new.append(size is not None)
+                    added_bytes += size or 0
+            self._size_bytes += added_bytes
+        return is_new
+
+    def get(self, trajectory_id: str) -> Trajectory:
+        """The trajectory with this id.
+
+        Raises:
+            StoreError: It never was here, or it was trimmed.
+        """
+        row = self._row("SELECT body FROM trajectories WHERE id = ?", trajectory_id)
+        if row is None or row[0] is None:
+            raise StoreError(f"No trajectory {trajectory_id} in {self.path}.")
+        return unpack_trajectory(row[0])
+
+    def __contains__(self, trajectory_id: str) -> bool:
+        """Whether it ever came in, trimmed or not."""
+        return self._row("SELECT 1 FROM trajectories WHERE id = ?", trajectory_id) is not None
+
+    def ids(self, purpose: Purpose | None = None) -> list[str]:
+        """Ids of the stored trajectories in ingest order."""
+        query = (
+            "SELECT id FROM trajectories WHERE body IS NOT NULL AND (?1 IS NULL OR purpose = ?1) ORDER BY seq"
+        )
+        with typed_errors(self.path):
+            rows = self._connection().execute(query, (purpose.value if purpose else None,))
+            return [row[0] for row in rows]
+
+    def iterate(self, purpose: Purpose | None = None) -> Iterator[Trajectory]:
+        """The stored trajectories in ingest order, read one at a time."""
+        for trajectory_id in self.ids(purpose):
+            yield self.get(trajectory_id)
+
+    def count(self, purpose: Purpose | None = None) -> int:
+        """How many trajectories are stored."""
+        query = "SELECT COUNT(*) FROM trajectories WHERE body IS NOT NULL AND (?1 IS NULL OR purpose = ?1)"
+        row = self._row(query, purpose.value if purpose else None)
+        assert row is not None
+        return int(row[0])
+
+    def images(self, digests: Iterable[str]) -> dict[str, bytes]:
+        """The bytes of images by digest.
+
+        Raises:
+            StoreError: One is not here.
+        """
+        wanted = list(dict.fromkeys(digests))
+        found = dict(self._select("SELECT digest, data FROM images WHERE digest IN", wanted))
+        missing = [digest for digest in wanted if digest not in found]
+        if missing:
+            raise StoreError(f"{len(missing)} images are not in {self.path}, e.g. {missing[0]}.")
+        return found
+
+    def known_images(self, digests: Iterable[str]) -> set[str]:
+        """Which of these images are stored."""
+        return {row[0] for row in self._select("SELECT digest FROM images WHERE digest IN", list(digests))}
+
+    def trim(self, max_bytes: int, keep: Collection[str] = frozenset()) -> list[str]:
+        """Deletes the oldest trajectories, and images nobody uses any more, until `size_bytes` fits.
+
+        Args:
+            max_bytes: The size to come down to.
+            keep: Ids that stay whatever the size (what replay refers to).
+
+        Returns:
+            The deleted ids.
+        """
+        deleted = []
+        for trajectory_id in self.ids():
+            if self._size_bytes <= max_bytes:
+                break
+            if trajectory_id not in keep:
+                self._delete(trajectory_id)
+                deleted.append(trajectory_id)
+        if deleted:
+            with self._lock, typed_errors(self.path):
+                self._connection().execute("PRAGMA incremental_vacuum").fetchall()
+        return deleted
+
+    def close(self) -> None:
+        """Closes the file; no thread may use the store afterwards."""
+        with self._lock:
+            for connection in self._connections:
+                connection.close()
+            self._connections.clear()
+
+    def _connection(self) -> sqlite3.Connection:
+        """The calling thread's connection."""
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = open_database(self.path, _SCHEMA, _VERSION)
+            self._local.connection = connection
+            self._connections.append(connection)
+        return connection
+
+    def _row(self, query: str, value: str | None) -> tuple[Any, ...] | None:
+        with typed_errors(self.path):
+            row: tuple[Any, ...] | None = self._connection().execute(query, (value,)).fetchone()
+        return row
+
+    def _select(self, query: str, values: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+        for start in range(0, len(values), _QUERY_SIZE):
+            part = values[start : start + _QUERY_SIZE]
+            with typed_errors(self.path):
+                yield from (
+                    self._connection().execute(f"{query} ({','.join('?' * len(part))})", part).fetchall()
+                )
+
+    def _measure(self) -> int:
+        with typed_errors(self.path):
+            query = (
+                "SELECT (SELECT COALESCE(SUM(LENGTH(body)), 0) FROM trajectories)"
+                " + (SELECT COALESCE(SUM(LENGTH(data)), 0) FROM images)"
+            )
+            size: int = self._connection().execute(query).fetchone()[0]
+        return size
+
+    def _delete(self, trajectory_id: str) -> None:
+        with self._lock, typed_errors(self.path):
+            connection = self._connection()
+            with transaction(connection):
+                row = connection.execute(
+                    "SELECT seq, LENGTH(body) FROM trajectories WHERE id = ?", (trajectory_id,)
+                ).fetchone()
+                seq, freed = row
+                connection.execute("UPDATE trajectories SET body = NULL WHERE seq = ?", (seq,))
+                orphans = connection.execute(
+                    "SELECT key, LENGTH(data) FROM images JOIN uses ON image = key WHERE uses.seq = ?1"
+                    " AND NOT EXISTS"
+                    " (SELECT 1 FROM uses AS other WHERE other.image = key AND other.seq != ?1)",
+                    (seq,),
+                ).fetchall()
+                connection.executemany("DELETE FROM images WHERE key = ?", [(key,) for key, _ in orphans])
+                connection.execute("DELETE FROM uses WHERE seq = ?", (seq,))
+            self._size_bytes -= freed + sum(size for _, size in orphans)
+
+
+def _insert(
+    connection: sqlite3.Connection, trajectory: Trajectory, body: bytes, images: Mapping[str, bytes]
+) -> int | None:
+    """Inserts one trajectory; the bytes that were new, None for a duplicate."""
+    cursor = connection.execute(
+        "INSERT OR IGNORE INTO trajectories (id, purpose, body) VALUES (?, ?, ?)",
+        (trajectory.id, trajectory.purpose.value, body),
+    )
+    if cursor.rowcount == 0:
+        return None
+    seq, size = cursor.lastrowid, len(body)
+    for digest in trajectory.image_digests:
+        row = connection.execute("SELECT key FROM images WHERE digest = ?", (digest,)).fetchone()
+        if row is None:
+            if digest not in images:
+                raise StoreError(
+                    f"Trajectory {trajectory.id} refers to the image {digest}, which is missing."
+                )
+            data = images[digest]
+            row = (
+                connection.execute(
+                    "INSERT INTO images (digest, data) VALUES (?, ?)", (digest, data)
+                ).lastrowid,
+            )
+            size += len(data)
+        connection.execute("INSERT OR IGNORE INTO uses (image, seq) VALUES (?, ?)", (row[0], seq))
+    return size

@@ -1,0 +1,105 @@
+"""The spool: finished trajectories on the worker's disk, from before they are sent until they are acked."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgpack
+
+from distrl.core.codec import pack_trajectory, unpack_trajectory
+from distrl.core.database import open_database, transaction, typed_errors
+from distrl.core.errors import StoreError
+from distrl.core.types import Trajectory
+
+_VERSION = 1
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS spooled (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    body BLOB NOT NULL,
+    images BLOB NOT NULL,
+    refused TEXT NOT NULL DEFAULT ''
+);
+"""
+
+
+@dataclass(frozen=True)
+class Spooled:
+    """A spooled trajectory with the bytes of its images by digest."""
+
+    trajectory: Trajectory
+    images: dict[str, bytes]
+
+
+class Spool:
+    """A durable queue of trajectories, oldest first. Any thread may call it; one process at a time.
+
+    Args:
+        path: The SQLite file.
+
+    Raises:
+        StoreError: The file is broken or another process uses it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._connection = open_database(path, _SCHEMA, _VERSION, exclusive=True)
+
+    def put(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> None:
+        """Keeps a finished trajectory; it is on disk on return. Putting it again changes nothing."""
+        row = (trajectory.id, pack_trajectory(trajectory), msgpack.packb(dict(images), use_bin_type=True))
+        with self._lock, typed_errors(self._path), transaction(self._connection):
+            self._connection.execute("INSERT OR IGNORE INTO spooled (id, body, images) VALUES (?, ?, ?)", row)
+
+    def ids(self) -> list[str]:
+        """Ids of the trajectories that wait for their ack, oldest first."""
+        with self._lock, typed_errors(self._path):
+            rows = self._connection.execute("SELECT id FROM spooled WHERE refused = '' ORDER BY seq")
+            return [row[0] for row in rows.fetchall()]
+
+    def get(self, trajectory_id: str) -> Spooled:
+        """Reads one trajectory back.
+
+        Raises:
+            StoreError: It is not here.
+        """
+        query = "SELECT body, images FROM spooled WHERE id = ?"
+        with self._lock, typed_errors(self._path):
+            row = self._connection.execute(query, (trajectory_id,)).fetchone()
+        if row is None:
+            raise StoreError(f"No trajectory {trajectory_id} in {self._path}.")
+        return Spooled(unpack_trajectory(row[0]), msgpack.unpackb(row[1], raw=False))
+
+    def pending(self) -> Iterator[Spooled]:
+        """The trajectories that wait for their ack, oldest first, read one at a time."""
+        for trajectory_id in self.ids():
+            yield self.get(trajectory_id)
+
+    def delete(self, trajectory_id: str) -> None:
+        """Forgets a trajectory: the learner has it."""
+        with self._lock, typed_errors(self._path), transaction(self._connection):
+            self._connection.execute("DELETE FROM spooled WHERE id = ?", (trajectory_id,))
+
+    def refuse(self, trajectory_id: str, reason: str) -> None:
+        """Keeps a trajectory that the learner will never take for people to look at; it waits no longer."""
+        with self._lock, typed_errors(self._path), transaction(self._connection):
+            self._connection.execute(
+                "UPDATE spooled SET refused = ? WHERE id = ?", (reason or "refused", trajectory_id)
+            )
+
+    def refused(self) -> dict[str, str]:
+        """Ids of refused trajectories and why."""
+        with self._lock, typed_errors(self._path):
+            return dict(self._connection.execute("SELECT id, refused FROM spooled WHERE refused != ''"))
+
+    def __len__(self) -> int:
+        return len(self.ids())
+
+    def close(self) -> None:
+        """Closes the file."""
+        with self._lock:
+            self._connection.close()

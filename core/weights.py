@@ -1,0 +1,235 @@
+"""Weights on the wire: the learner's published buffers, and the receiver that fetches them chunk by chunk.
+
+fetching thread: ChunkRequests (a window in flight) ──► Chunks copied into one buffer
+                                                          └─ queue ──► hashing thread (SHA-256 of the prefix)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Literal
+
+from distrl.core.errors import NetworkError, ProtocolError
+from distrl.core.messages import Chunk, ChunkRequest, Reject, RejectCode, WeightInfo
+from distrl.core.sockets import Channel, Received, Wire
+
+Buffer = bytes | bytearray | memoryview
+CHUNK_BYTES = 4 * 2**20
+WINDOW = 4
+RESEND_S = 5.0
+
+
+def describe(
+    version: int, data: Buffer, kind: Literal["full", "adapter"] = "full", chunk_bytes: int = CHUNK_BYTES
+) -> WeightInfo:
+    """The WeightInfo of `data`, hashed here once for all receivers."""
+    view = memoryview(data).cast("B")
+    return WeightInfo(
+        version=version,
+        digest=hashlib.sha256(view).hexdigest(),
+        size_bytes=len(view),
+        kind=kind,
+        chunk_bytes=chunk_bytes,
+    )
+
+
+class WeightStore:
+    """The newest published buffers. Any thread may call it.
+
+    Args:
+        keep: How many versions stay; a receiver that is still at an older one starts over with the newest.
+    """
+
+    def __init__(self, keep: int = 3) -> None:
+        self._lock = threading.Lock()
+        self._published: deque[tuple[WeightInfo, memoryview]] = deque(maxlen=keep)
+
+    @property
+    def newest(self) -> WeightInfo | None:
+        """The version published last, None before the first."""
+        with self._lock:
+            return self._published[-1][0] if self._published else None
+
+    def publish(self, info: WeightInfo, data: Buffer) -> None:
+        """Offers `data`, which must not change any more, under `info` (see `describe`)."""
+        view = memoryview(data).cast("B").toreadonly()
+        if len(view) != info.size_bytes:
+            raise ValueError(f"{len(view)} bytes do not fit info.size_bytes = {info.size_bytes}")
+        with self._lock:
+            self._published.append((info, view))
+
+    def info(self, version: int) -> WeightInfo | None:
+        """The description of a version that is still kept."""
+        with self._lock:
+            return next((info for info, _ in self._published if info.version == version), None)
+
+    def chunk(self, digest: str, offset: int, length: int) -> memoryview:
+        """Bytes [offset, offset + length) of a kept version, fewer at its end; not copied.
+
+        Raises:
+            ProtocolError: With code "not-found".
+        """
+        with self._lock:
+            view = next((data for info, data in self._published if info.digest == digest), None)
+        if view is None or offset >= len(view):
+            raise ProtocolError(
+                RejectCode.NOT_FOUND.value, f"no bytes at {offset} of the weights {digest:.16}…"
+            )
+        return view[offset : offset + length]
+
+
+class _Partial:
+    """What has arrived of one set of weights; hashed in order by a thread of its own while more arrives."""
+
+    def __init__(self, info: WeightInfo) -> None:
+        self.info = info
+        self._map = mmap.mmap(-1, max(1, info.size_bytes))
+        self.view = memoryview(self._map)[: info.size_bytes]
+        self.missing = dict.fromkeys(range(0, info.size_bytes, info.chunk_bytes))
+        self._arrived: set[int] = set()
+        self._next_to_hash = 0
+        self._hash = hashlib.sha256()
+
+    def put(self, offset: int, data: memoryview) -> None:
+        """Takes a chunk; duplicates and foreign sizes are ignored."""
+        if offset in self.missing and len(data) == self.length(offset):
+            self.view[offset : offset + len(data)] = data
+            del self.missing[offset]
+            self._arrived.add(offset)
+
+    def length(self, offset: int) -> int:
+        return min(self.info.chunk_bytes, self.info.size_bytes - offset)
+
+    def take_hashable(self) -> list[memoryview]:
+        """The chunks that continue the hashed prefix."""
+        ready = []
+        while self._next_to_hash in self._arrived:
+            self._arrived.remove(self._next_to_hash)
+            end = self._next_to_hash + self.length(self._next_to_hash)
+            ready.append(self.view[self._next_to_hash : end])
+            self._next_to_hash = end
+        return ready
+
+    def hash(self, chunks: list[memoryview]) -> None:
+        for chunk in chunks:
+            self._hash.update(chunk)
+
+    def hexdigest(self) -> str:
+        return self._hash.hexdigest()
+
+
+class WeightFetcher:
+    """Fetches weights by version description. Used by one thread.
+
+    What has arrived is kept when a fetch ends early; the next fetch of the same digest goes on from there.
+
+    Args:
+        wire: Makes the connection.
+        endpoint: The weights socket of the learner.
+    """
+
+    def __init__(self, wire: Wire, endpoint: str, window: int = WINDOW) -> None:
+        self._channel: Channel = wire.connect_dealer(endpoint)
+        self._window = window
+        self._partial: _Partial | None = None
+
+    def fetch(
+        self, info: WeightInfo, timeout_s: float, is_stopping: Callable[[], bool] = lambda: False
+    ) -> memoryview:
+        """The bytes of `info`, verified by their SHA-256.
+
+        Args:
+            info: What to fetch, from the learner's Status.
+            timeout_s: Longest time for all of it.
+            is_stopping: Polled; ends the fetch early.
+
+        Raises:
+            NetworkError: Not complete in time, stopped, or the learner does not keep this version any more.
+            ProtocolError: The bytes are not those that were announced (code "digest"); they are forgotten.
+        """
+        if self._partial is None or self._partial.info.digest != info.digest:
+            self._partial = _Partial(info)
+        partial = self._partial
+        hasher = _Hasher(partial)
+        try:
+            self._receive(partial, hasher, time.monotonic() + timeout_s, is_stopping)
+        finally:
+            hasher.join()
+        self._partial = None
+        if partial.hexdigest() != info.digest:
+            raise ProtocolError(
+                RejectCode.DIGEST.value, f"weights {info.version} arrived with another SHA-256 than announced"
+            )
+        return partial.view
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._channel.close()
+
+    def _receive(
+        self, partial: _Partial, hasher: _Hasher, deadline: float, is_stopping: Callable[[], bool]
+    ) -> None:
+        to_ask = deque(partial.missing)
+        num_in_flight = 0
+        last_arrival = time.monotonic()
+        while partial.missing:
+            now = time.monotonic()
+            if now >= deadline or is_stopping():
+                raise NetworkError(
+                    f"Weights {partial.info.version}: {len(partial.missing)} chunks did not arrive in time."
+                )
+            if now - last_arrival > RESEND_S:
+                to_ask, num_in_flight, last_arrival = deque(partial.missing), 0, now
+            while to_ask and num_in_flight < self._window:
+                offset = to_ask.popleft()
+                self._ask(partial, offset, deadline)
+                num_in_flight += 1
+            received = self._channel.recv(min(0.2, deadline - now))
+            if received is not None and self._take(partial, received):
+                num_in_flight = max(0, num_in_flight - 1)
+                last_arrival = time.monotonic()
+                hasher.offer(partial.take_hashable())
+
+    def _ask(self, partial: _Partial, offset: int, deadline: float) -> None:
+        request = ChunkRequest(digest=partial.info.digest, offset=offset, length=partial.length(offset))
+        self._channel.send(request, timeout_s=max(0.0, deadline - time.monotonic()))
+
+    def _take(self, partial: _Partial, received: Received) -> bool:
+        message = received.message
+        if isinstance(message, Reject) and message.code is RejectCode.NOT_FOUND:
+            if partial.info.digest[:16] in message.reason:
+                self._partial = None
+                raise NetworkError(f"The learner no longer keeps the weights {partial.info.version}.")
+            return False
+        if not isinstance(message, Chunk) or message.digest != partial.info.digest or not received.blobs:
+            return False
+        partial.put(message.offset, received.blobs[0])
+        return True
+
+
+class _Hasher:
+    """Hashes chunks in a thread of its own (hashlib releases the GIL); ended and drained by `join`."""
+
+    def __init__(self, partial: _Partial) -> None:
+        self._partial = partial
+        self._queue: queue.SimpleQueue[list[memoryview] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="weights-hash", daemon=True)
+        self._thread.start()
+
+    def offer(self, chunks: list[memoryview]) -> None:
+        if chunks:
+            self._queue.put(chunks)
+
+    def join(self) -> None:
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (chunks := self._queue.get()) is not None:
+            self._partial.hash(chunks)

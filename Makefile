@@ -1,0 +1,44 @@
+# make quickstart | test | lint | types | format | clean.  PYTHON=python3.12 chooses the interpreter.
+PYTHON ?= python3
+VENV ?= .venv
+NAME := quickstart-$(shell date +%Y%m%d-%H%M%S)
+ARGS ?=
+
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: quickstart test lint types format clean
+.DEFAULT_GOAL := quickstart
+
+# Trains an agent on simulated phones and writes runs/$(NAME)/report.html.
+quickstart: $(VENV)/.installed-all
+	$(BIN)/distrl train configs/quickstart.yaml --set name=$(NAME) $(ARGS)
+
+test: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.installed-dev
+	$(BIN)/mypy
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis src/distrl.egg-info
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+# Each stamp is as new as what it installed from.
+$(VENV)/.installed-all: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(INSTALL) -e ".[all]"
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(INSTALL) -e ".[dev]"
+	@touch $@ $(VENV)/.installed-all

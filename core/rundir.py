@@ -84,6 +84,19 @@ class RunDir:
         """The directory of `config`'s run: an existing one if `resume`, else a new one."""
         return cls.open(cls.of(config).path) if resume else cls.create(config)
 
+    def write_config(self, config: Config) -> None:
+        """Makes `config` the run's configuration; a different one before it is kept as config.N.yaml."""
+        text = dump_config(config)
+        if self.config.read_text(encoding="utf-8") == text:
+            return
+        number = 1
+        while (kept := self.path / f"config.{number}.yaml").exists():
+            number += 1
+        os.link(self.config, kept)
+        fresh = self.path / "config.yaml.new"
+        fresh.write_text(text, encoding="utf-8")
+        fresh.replace(self.config)
+
     def lock(self, role: str = "learner") -> RunLock:
         """Takes the run for `role`; released by `RunLock.release`, or when the process ends, however it ends.
 

@@ -1,0 +1,145 @@
+"""Loading configurations: overrides, exact types, and one clear line for every mistake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from distrl.configs.load import check_config, dump_config, find_config, keys, load_config, presets
+from distrl.configs.schema import Config
+from distrl.core.errors import ConfigError
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    def _write(text: str) -> Path:
+        path = tmp_path / "config.yaml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return _write
+
+
+@pytest.mark.parametrize("name", presets())
+def test_every_preset_loads_and_is_named_after_its_file(name: str) -> None:
+    config = load_config(name)
+    assert config.name == name
+    assert load_config(find_config(name)) == config
+
+
+def test_the_presets_are_shipped() -> None:
+    assert {"quickstart", "miniwob"} <= set(presets())
+
+
+def test_an_empty_file_is_all_defaults(write) -> None:
+    assert load_config(write("")) == Config()
+
+
+def test_dump_reads_back_equal(write) -> None:
+    config = load_config(write("policy: {lora: {rank: 4}}\nenv: {options: {a: [1, x, null], b: 'yes'}}"))
+    assert load_config(write(dump_config(config))) == config
+
+
+def test_overrides_apply_in_order_and_make_sections(write) -> None:
+    config = load_config(
+        write("worker: {slots: 2}"),
+        [
+            "worker.slots=3",
+            "worker.slots=4",
+            "policy.lora.rank=2",
+            "policy.image_size=[36, 80]",
+            "env.options.latency={kind: none}",
+            "network.act=tcp://127.0.0.1:*",
+            "learner.optim.lr=1e-5",
+            "tasks.test=[test, layout]",
+        ],
+    )
+    assert config.worker.slots == 4
+    assert config.policy.lora is not None
+    assert config.policy.lora.rank == 2
+    assert config.policy.image_size == (36, 80)
+    assert config.env.options == {"latency": {"kind": "none"}}
+    assert config.network.act == "tcp://127.0.0.1:*"
+    assert config.learner.optim.lr == 1e-5
+    assert config.tasks.test == ["test", "layout"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("worker: {slts: 3}", "unknown key `worker.slts`. Did you mean `worker.slots`?"),
+        ("slots: 3", "unknown key `slots`. Did you mean `worker.slots`?"),
+        ("learnr: {}", "unknown key `learnr`. Did you mean `learner`?"),
+        ("policy: {lora: {rnk: 2}}", "unknown key `policy.lora.rnk`. Did you mean `policy.lora.rank`?"),
+        ("worker: {slots: '3'}", "`worker.slots` is '3', expected a valid integer"),
+        ("worker: {slots: 0}", "`worker.slots` is 0, expected greater than or equal to 1"),
+        ("learner: {updates_enabled: yes}", "`learner.updates_enabled` is 'yes', expected a valid boolean"),
+        ("learner: {optim: {lr: .nan}}", "`learner.optim.lr` is nan, expected a finite number"),
+        ("policy: {image_size: [72]}", "`policy.image_size.1` is missing"),
+        ("worker: 3", "`worker` is 3, expected an object"),
+        ("name: a b", "`name` is 'a b', expected a string"),
+        ("policy: {kind: hub}", "kind 'hub' needs `model`"),
+        ("worker:\n  slots: [1\n", "line 3: "),
+        ("name: a\nname: b", "line 2: the key `name` appears twice"),
+        ("worker: {slots: 1, slots: 2}", "the key `slots` appears twice"),
+        ("name: !!python/object:os.system x", "line 1: could not determine a constructor"),
+        ("- 1", "holds a list"),
+    ],
+)
+def test_a_mistake_in_the_file_is_one_line_that_names_it(write, text: str, message: str) -> None:
+    path = write(text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, ["seed=1"])
+    assert message in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("worker.slts=3", "--set: unknown key `worker.slts`. Did you mean `worker.slots`?"),
+        ("worker.slots=many", "--set: `worker.slots` is 'many', expected a valid integer"),
+        ("worker.slots", "no assignment"),
+        ("=3", "no assignment"),
+        ("worker..slots=3", "no assignment"),
+        ("worker.slots=[1", "--set worker.slots=[1, line 1"),
+        ("name.first=x", "`name` holds 'run', it is not a section"),
+    ],
+)
+def test_a_mistake_in_an_override_is_one_line_that_names_it(write, override: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(write("name: run"), [override])
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_names_the_presets(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no configuration file .*quickstart"):
+        load_config(tmp_path / "none.yaml")
+    with pytest.raises(ConfigError, match="is a directory"):
+        load_config(tmp_path)
+
+
+def test_a_file_wins_over_the_preset_of_the_same_name(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "quickstart").write_text("name: mine", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert load_config("quickstart").name == "mine"
+
+
+def test_binary_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_bytes(b"\xff\xfe\x00name")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_config(path)
+
+
+def test_several_mistakes_are_counted() -> None:
+    with pytest.raises(ConfigError, match=r"unknown key `nam`. \(1 more problem\)"):
+        check_config({"seed": -1, "nam": "x"}, "file")
+
+
+def test_keys_lists_sections_and_leaves() -> None:
+    everything = set(keys())
+    assert {"name", "worker", "worker.slots", "learner.aride.gamma", "policy.lora.rank"} <= everything

@@ -1,0 +1,23 @@
+"""The agents by name. A new one is a file in this folder and a line here, or an `import_path`."""
+
+from __future__ import annotations
+
+from distrl.configs.schema import AgentConfig
+from distrl.core.importing import choose
+from distrl.workers.agents.base import Agent
+from distrl.workers.building import build
+
+AGENTS = {
+    "autoui": "distrl.workers.agents.autoui:AutoUIAgent",
+}
+
+
+def build_agent(config: AgentConfig) -> Agent:
+    """The agent that `config` names, made with its options.
+
+    Raises:
+        ConfigError: If there is no such agent, or it does not take these options.
+        MissingDependency: If it needs a package that is not installed.
+    """
+    agent: Agent = build(choose(AGENTS, config.kind, config.import_path), config.options, "agent")
+    return agent

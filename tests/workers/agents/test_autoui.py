@@ -1,0 +1,167 @@
+"""The AutoUI notation: canonical texts, round trips, and any text whatever."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distrl.core.actions import Action, ActionKind
+from distrl.core.types import ActionRecord, ImagePart, Observation, TextPart, TimeStep
+from distrl.workers.agents.autoui import TAP_DISTANCE, AutoUIAgent, vocabulary
+
+AGENT = AutoUIAgent()
+TAP = (
+    '"action_type": "DUAL_POINT", "touch_point": "[0.31, 0.52]", '
+    '"lift_point": "[0.31, 0.52]", "typed_text": ""'
+)
+
+fractions = st.floats(0.0, 1.0)
+points = st.tuples(fractions, fractions)
+plain_kinds = st.sampled_from(
+    [
+        ActionKind.BACK,
+        ActionKind.HOME,
+        ActionKind.ENTER,
+        ActionKind.WAIT,
+        ActionKind.COMPLETE,
+        ActionKind.IMPOSSIBLE,
+    ]
+)
+actions = st.one_of(
+    st.builds(lambda p: Action.tap(*p), points),
+    st.builds(lambda p: Action(kind=ActionKind.LONG_PRESS, point=p), points),
+    st.builds(Action.swipe, points, points).filter(
+        lambda a: math.dist(a.point or (0, 0), a.to or (0, 0)) > TAP_DISTANCE + 0.02
+    ),
+    st.builds(Action.type_text, st.text(min_size=1, max_size=80)),
+    st.builds(lambda kind: Action(kind=kind), plain_kinds),
+)
+fragments = st.sampled_from(
+    ['"', "\\", "[", "]", ", ", ": ", "DUAL_POINT", "TYPE", "nan", "inf", "-1e999", "9" * 400, TAP]
+) | st.sampled_from(
+    [
+        '"action_type": "',
+        '"touch_point": "[',
+        '"typed_text": "',
+        "\\ud800",
+        "\\u12",
+        "Action Plan: [",
+        "Action Decision: ",
+    ]
+)
+
+
+def rounded(point: tuple[float, float] | None) -> tuple[float, float] | None:
+    return None if point is None else (float(f"{point[0]:.2f}"), float(f"{point[1]:.2f}"))
+
+
+@given(actions)
+def test_parse_reads_what_format_writes(action: Action) -> None:
+    expected = action.model_copy(update={"point": rounded(action.point), "to": rounded(action.to)})
+    assert AGENT.parse(AGENT.format(action)) == expected
+
+
+@given(st.one_of(st.text(), st.lists(st.one_of(fragments, st.text(max_size=5)), max_size=25).map("".join)))
+def test_parse_takes_any_text(text: str) -> None:
+    action = AGENT.parse(text)
+    assert (action.kind is ActionKind.INVALID) == bool(action.reason)
+    Action.model_validate_json(action.model_dump_json())  # what comes out can be recorded
+
+
+@given(actions, st.integers(0, 200))
+def test_parse_takes_truncated_texts(action: Action, length: int) -> None:
+    AGENT.parse(AGENT.format(action)[:length])
+
+
+@given(actions)
+def test_a_plan_before_the_decision_is_skipped(action: Action) -> None:
+    plan = 'Action Plan: ["action_type": "PRESS_HOME", "typed_text": ""] ; Action Decision: '
+    assert AGENT.parse(plan + AGENT.format(action)) == AGENT.parse(AGENT.format(action))
+
+
+def test_points_are_written_y_first() -> None:
+    assert AGENT.format(Action.tap(0.52, 0.31)) == TAP
+    assert AGENT.parse(TAP) == Action.tap(0.52, 0.31)
+
+
+def test_the_canonical_texts() -> None:
+    nowhere = '"touch_point": "[-1.0, -1.0]", "lift_point": "[-1.0, -1.0]"'
+    assert AGENT.format(Action.type_text("red shoes")) == (
+        f'"action_type": "TYPE", {nowhere}, "typed_text": "red shoes"'
+    )
+    assert AGENT.format(Action(kind=ActionKind.COMPLETE)) == (
+        f'"action_type": "STATUS_TASK_COMPLETE", {nowhere}, "typed_text": ""'
+    )
+    assert AGENT.format(Action.swipe((0.5, 0.8), (0.5, 0.2))) == (
+        '"action_type": "DUAL_POINT", "touch_point": "[0.80, 0.50]", '
+        '"lift_point": "[0.20, 0.50]", "typed_text": ""'
+    )
+
+
+def test_touch_and_lift_close_together_are_a_tap_at_the_touch_point() -> None:
+    text = '"action_type": "DUAL_POINT", "touch_point": "[0.50, 0.50]", "lift_point": "[0.53, 0.50]"'
+    assert AGENT.parse(text) == Action.tap(0.5, 0.5)
+    assert AGENT.parse(text.replace("0.53", "0.55")) == Action.swipe((0.5, 0.5), (0.5, 0.55))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "no action_type"),
+        ("I would tap the button", "no action_type"),
+        ('"action_type": "FLY"', "unknown action_type 'FLY'"),
+        ('"action_type": "DUAL_POINT", "touch_point": "[0.5, 0.5]"', "no lift_point"),
+        (TAP.replace("0.31", "1.2"), "touch_point '[1.2, 0.52]' is not on the screen"),
+        (TAP.replace("0.31", "nan"), "touch_point '[nan, 0.52]' is not on the screen"),
+        (TAP.replace("0.31", "9e999"), "touch_point '[9e999, 0.52]' is not on the screen"),
+        (TAP.replace("0.31", "top"), "touch_point '[top, 0.52]' holds no numbers"),
+        (TAP.replace("[0.31, 0.52]", "[0.31]"), "touch_point '[0.31]' is not [y, x]"),
+        ('"action_type": "TYPE", "typed_text": ""', "TYPE with an empty typed_text"),
+        ('"action_type": "TYPE", "typed_text": "unfinished', "no typed_text"),
+        ('"action_type": "TYPE", "typed_text": "\\ud800"', "typed_text holds half a surrogate pair"),
+        ("x" * 30_000, "the text has 30000 characters, more than 20000"),
+    ],
+)
+def test_an_invalid_action_says_why(text: str, reason: str) -> None:
+    action = AGENT.parse(text)
+    assert (action.kind, action.reason) == (ActionKind.INVALID, reason)
+
+
+def step(kind: str) -> TimeStep:
+    point = (0.5, 0.5) if kind == "tap" else None
+    return TimeStep(
+        observation=Observation(image="a", width=1, height=1),
+        chats=(),
+        action=ActionRecord(kind=kind, point=point),
+    )
+
+
+def test_the_prompt_shows_the_screen_the_step_the_last_actions_and_the_goal() -> None:
+    (message,) = AutoUIAgent(history=2).prompt(
+        "Turn on Wi-Fi", "f00d", [step("tap"), step("back"), step("type")]
+    )
+    assert message.role == "user"
+    assert message.parts == (
+        ImagePart(digest="f00d"),
+        TextPart(text="step 3 last back type Goal: turn on wi-fi"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("history", "text"), [(0, "step 0 Goal: go"), (1, "step 0 last none Goal: go")], ids=["without", "with"]
+)
+def test_the_first_prompt_has_no_action_to_name(history: int, text: str) -> None:
+    (message,) = AutoUIAgent(history).prompt("go", "f00d", [])
+    assert message.parts[1] == TextPart(text=text)
+
+
+def test_the_vocabulary_covers_every_prompt() -> None:
+    words = set(vocabulary())
+    kinds = [k.value for k in ActionKind if k not in (ActionKind.COMPLETE, ActionKind.IMPOSSIBLE)]
+    history = [step(kind) for kind in kinds * 10]
+    for length in range(len(history)):
+        (message,) = AutoUIAgent(history=3).prompt("", "f00d", history[:length])
+        text = message.parts[1]
+        assert isinstance(text, TextPart)
+        assert set(text.text.split()) <= words

@@ -1,0 +1,185 @@
+"""The AutoUI agent: the prompt and the action text of AutoUI, DigiRL and DistRL.
+
+An action is written as four quoted fields; points are `[y, x]` fractions of the screen, y first, and −1 where
+an action has none:
+
+    "action_type": "DUAL_POINT", "touch_point": "[0.31, 0.52]", "lift_point": "[0.31, 0.52]", "typed_text": ""
+
+A DUAL_POINT is a tap when touch and lift are less than `TAP_DISTANCE` apart, else a swipe. The other types
+are TYPE, PRESS_BACK, PRESS_HOME, PRESS_ENTER, STATUS_TASK_COMPLETE, STATUS_TASK_IMPOSSIBLE and, beyond
+AutoUI, LONG_PRESS (at the touch point) and WAIT. Typed text is escaped as in JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+
+from distrl.core.actions import Action, ActionKind
+from distrl.core.types import ChatMessage, ImagePart, TextPart, TimeStep
+
+TAP_DISTANCE = 0.04
+"""Touch and lift closer than this are a tap (Euclidean, in fractions of the screen; AitW's threshold)."""
+
+MAX_TEXT_CHARS = 20_000
+"""Longer model outputs are refused unread."""
+
+LAST_STEP_WORD = 40
+"""Later steps are called by this number, so that the prompt's vocabulary is finite."""
+
+NO_ACTION = "none"
+
+_KINDS = {
+    "PRESS_BACK": ActionKind.BACK,
+    "PRESS_HOME": ActionKind.HOME,
+    "PRESS_ENTER": ActionKind.ENTER,
+    "STATUS_TASK_COMPLETE": ActionKind.COMPLETE,
+    "STATUS_TASK_IMPOSSIBLE": ActionKind.IMPOSSIBLE,
+    "WAIT": ActionKind.WAIT,
+}
+_TYPE_NAMES = {kind: name for name, kind in _KINDS.items()} | {
+    ActionKind.TAP: "DUAL_POINT",
+    ActionKind.SWIPE: "DUAL_POINT",
+    ActionKind.LONG_PRESS: "LONG_PRESS",
+    ActionKind.TYPE: "TYPE",
+}
+_PLAN = re.compile(r"\s*Action Plan:.*?Action Decision:", re.DOTALL)
+_FIELD = re.compile(r'"(\w+)"\s*:\s*"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_POINT = re.compile(r"\s*\[\s*([^,\s]+)\s*,\s*([^,\s]+)\s*\]\s*")
+
+
+class _Unreadable(ValueError):
+    """Why a text is no action. Never leaves this file."""
+
+
+class AutoUIAgent:
+    """Stateless agent in AutoUI's notation.
+
+    The prompt is kept short for small policies: the number of the step, the kinds of the last few actions
+    (oldest first) and the goal in lower case, as in `step 2 last tap Goal: turn on wi-fi`.
+
+    Args:
+        history: How many previous actions the prompt names; 0 leaves them out.
+    """
+
+    def __init__(self, history: int = 1) -> None:
+        if history < 0:
+            raise ValueError(f"history must be 0 or more, not {history}")
+        self.history = history
+
+    def prompt(self, goal: str, image_digest: str, history: Sequence[TimeStep]) -> tuple[ChatMessage, ...]:
+        """One user message: the screenshot, then the step, the previous actions and the goal."""
+        words = ["step", str(min(len(history), LAST_STEP_WORD))]
+        if self.history:
+            kinds = [step.action.kind for step in history[-self.history :]]
+            words += ["last", *(kinds or [NO_ACTION])]
+        text = f"{' '.join(words)} Goal: {goal.lower()}"
+        return (ChatMessage(role="user", parts=(ImagePart(digest=image_digest), TextPart(text=text))),)
+
+    def parse(self, text: str) -> Action:
+        """The action that `text` means; INVALID, with the reason, for everything that is no action.
+
+        A leading AutoUI plan ("Action Plan: [...] ; Action Decision: ") is skipped; of fields given twice the
+        first counts; unknown fields and text between fields are ignored.
+        """
+        try:
+            return _read(text)
+        except _Unreadable as problem:
+            return Action.invalid(_encodable(text[:200]), _encodable(str(problem)))
+
+    def format(self, action: Action) -> str:
+        """The canonical text of `action`, points with two decimals.
+
+        A swipe shorter than `TAP_DISTANCE` cannot be told from a tap in this notation. An INVALID action has
+        no text of its own: the model's text is given back.
+        """
+        if action.kind is ActionKind.INVALID:
+            return action.text
+        touch = lift = (-1.0, -1.0)
+        if action.point is not None:
+            touch, lift = action.point, action.to or action.point
+        fields = {
+            "action_type": _TYPE_NAMES[action.kind],
+            "touch_point": _point_text(touch),
+            "lift_point": _point_text(lift),
+            "typed_text": action.text if action.kind is ActionKind.TYPE else "",
+        }
+        return ", ".join(
+            f'"{name}": {json.dumps(value, ensure_ascii=False)}' for name, value in fields.items()
+        )
+
+
+def vocabulary() -> list[str]:
+    """The words that the prompt adds beyond the goal's, for tokenizers that are built from word lists."""
+    kinds = [kind.value for kind in ActionKind if not Action.model_construct(kind=kind).is_terminal]
+    numbers = [str(number) for number in range(LAST_STEP_WORD + 1)]
+    return ["step", "last", "Goal:", NO_ACTION, *kinds, *numbers]
+
+
+def _read(text: str) -> Action:
+    if len(text) > MAX_TEXT_CHARS:
+        raise _Unreadable(f"the text has {len(text)} characters, more than {MAX_TEXT_CHARS}")
+    plan = _PLAN.match(text)
+    fields: dict[str, str] = {}
+    for match in _FIELD.finditer(text, plan.end() if plan else 0):
+        fields.setdefault(match[1], match[2])
+    name = _required(fields, "action_type")
+    if name in _KINDS:
+        return Action(kind=_KINDS[name])
+    if name == "TYPE":
+        return Action.type_text(_typed_text(fields))
+    if name == "LONG_PRESS":
+        return Action(kind=ActionKind.LONG_PRESS, point=_point(fields, "touch_point"))
+    if name == "DUAL_POINT":
+        touch, lift = _point(fields, "touch_point"), _point(fields, "lift_point")
+        if math.dist(touch, lift) < TAP_DISTANCE:
+            return Action.tap(*touch)
+        return Action.swipe(touch, lift)
+    raise _Unreadable(f"unknown action_type {name[:40]!r}")
+
+
+def _required(fields: dict[str, str], name: str) -> str:
+    if name not in fields:
+        raise _Unreadable(f"no {name}")
+    return fields[name]
+
+
+def _typed_text(fields: dict[str, str]) -> str:
+    raw = _required(fields, "typed_text")
+    try:
+        typed = json.loads(f'"{raw}"', strict=False)
+    except ValueError:
+        typed = raw  # A lone backslash that is no JSON escape stands for itself.
+    if not typed:
+        raise _Unreadable("TYPE with an empty typed_text")
+    if _encodable(typed) != typed:
+        raise _Unreadable("typed_text holds half a surrogate pair")
+    return str(typed)
+
+
+def _point(fields: dict[str, str], name: str) -> tuple[float, float]:
+    """The (x, y) point in a `[y, x]` field."""
+    raw = _required(fields, name)
+    match = _POINT.fullmatch(raw)
+    if match is None:
+        raise _Unreadable(f"{name} {raw[:40]!r} is not [y, x]")
+    try:
+        y, x = float(match[1]), float(match[2])
+    except ValueError:
+        raise _Unreadable(f"{name} {raw[:40]!r} holds no numbers") from None
+    if not (0.0 <= y <= 1.0 and 0.0 <= x <= 1.0):
+        raise _Unreadable(f"{name} {raw[:40]!r} is not on the screen")
+    return x, y
+
+
+def _point_text(point: tuple[float, float]) -> str:
+    if point == (-1.0, -1.0):
+        return "[-1.0, -1.0]"
+    return f"[{point[1]:.2f}, {point[0]:.2f}]"
+
+
+def _encodable(text: str) -> str:
+    """`text` without half surrogate pairs, which no encoding can carry."""
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,115 @@
+"""The parts of the reward, and the verdict on an episode."""
+
+import pytest
+
+from distrl.configs.schema import RewardConfig
+from distrl.core.actions import Action, ActionKind
+from distrl.core.types import ActionRecord, Observation, Outcome, TimeStep
+from distrl.workers.rewards import judge, needs_evaluation, step_penalties
+
+CONFIG = RewardConfig(repetition=0.05, invalid=0.1)
+TAP = Action.tap(0.5, 0.5)
+COMPLETE, IMPOSSIBLE = Action(kind=ActionKind.COMPLETE), Action(kind=ActionKind.IMPOSSIBLE)
+INVALID = Action.invalid("?", "no action_type")
+
+
+def penalties(*steps: tuple[Action, str]) -> list[tuple[float, float]]:
+    """(repetition, invalid) of each step of an episode given as (action, digest of the screen it acts on)."""
+    history: list[TimeStep] = []
+    found = []
+    for action, screen in steps:
+        parts = step_penalties(history, action, screen, CONFIG)
+        found.append((parts.repetition, parts.invalid))
+        record = ActionRecord(**action.model_dump(mode="json"))
+        observation = Observation(image=screen, width=1, height=1)
+        history.append(TimeStep(observation=observation, chats=(), action=record, reward=parts))
+    return found
+
+
+def repetitions(*steps: tuple[Action, str]) -> list[float]:
+    return [round(repetition, 6) for repetition, _ in penalties(*steps)]
+
+
+def test_the_repetition_penalty_accumulates_on_an_unchanged_screen() -> None:
+    assert repetitions((TAP, "a"), (TAP, "a"), (TAP, "a"), (TAP, "a")) == [0, -0.05, -0.1, -0.15]
+
+
+def test_a_changed_screen_resets_it() -> None:
+    assert repetitions((TAP, "a"), (TAP, "a"), (TAP, "b"), (TAP, "b")) == [0, -0.05, 0, -0.05]
+
+
+def test_another_action_resets_it() -> None:
+    other = Action(kind=ActionKind.BACK)
+    assert repetitions((TAP, "a"), (TAP, "a"), (other, "a"), (TAP, "a"), (TAP, "a")) == [
+        0,
+        -0.05,
+        0,
+        0,
+        -0.05,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("again", "is_same"),
+    [
+        (Action.tap(0.52, 0.52), True),
+        (Action.tap(0.54, 0.5), False),
+        (Action(kind=ActionKind.LONG_PRESS, point=(0.5, 0.5)), False),
+        (Action.swipe((0.5, 0.5), (0.5, 0.9)), False),
+    ],
+)
+def test_the_same_action_is_one_of_the_same_kind_at_nearly_the_same_place(
+    again: Action, is_same: bool
+) -> None:
+    assert repetitions((TAP, "a"), (again, "a")) == [0, -0.05 if is_same else 0]
+
+
+def test_other_text_is_another_action() -> None:
+    typed = [Action.type_text("red"), Action.type_text("shoes"), Action.type_text("shoes")]
+    assert repetitions(*((action, "a") for action in typed)) == [0, 0, -0.05]
+
+
+def test_an_invalid_action_has_a_hard_penalty_and_leaves_the_run_alone() -> None:
+    assert penalties((TAP, "a"), (INVALID, "a"), (INVALID, "a"), (TAP, "a")) == [
+        (0.0, 0.0),
+        (0.0, -0.1),
+        (0.0, -0.1),
+        (-0.05, 0.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("last", "score", "truncated", "outcome", "success"),
+    [
+        (COMPLETE, 1.0, False, Outcome.SUCCESS, 1.0),
+        (COMPLETE, 0.0, False, Outcome.FAILURE, 0.0),
+        (COMPLETE, 0.5, False, Outcome.FAILURE, 0.5),
+        (COMPLETE, 7.0, False, Outcome.SUCCESS, 1.0),
+        (IMPOSSIBLE, None, False, Outcome.IMPOSSIBLE_CLAIMED, 0.0),
+        (IMPOSSIBLE, 1.0, False, Outcome.SUCCESS, 1.0),
+        (TAP, None, True, Outcome.STEP_LIMIT, 0.0),
+        (TAP, 1.0, True, Outcome.SUCCESS, 1.0),
+        (TAP, 1.0, False, Outcome.SUCCESS, 1.0),
+        (TAP, 0.0, False, Outcome.FAILURE, 0.0),
+    ],
+)
+def test_the_verdict(
+    last: Action, score: float | None, truncated: bool, outcome: Outcome, success: float
+) -> None:
+    verdict = judge(last, score, truncated)
+    assert (verdict.outcome, verdict.success) == (outcome, success)
+
+
+@pytest.mark.parametrize(
+    ("last", "env_done", "require_complete", "counts"),
+    [
+        (COMPLETE, False, True, True),
+        (TAP, True, True, True),
+        (TAP, False, True, False),
+        (IMPOSSIBLE, False, True, False),
+        (TAP, False, False, True),
+        (IMPOSSIBLE, False, False, True),
+    ],
+)
+def test_when_the_score_counts(last: Action, env_done: bool, require_complete: bool, counts: bool) -> None:
+    assert needs_evaluation(last, env_done, RewardConfig(require_complete=require_complete)) is counts

@@ -1,0 +1,238 @@
+"""Episodes with a ten-line environment and a ten-line policy."""
+
+import io
+import random
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from distrl.configs.schema import RewardConfig, WorkerConfig
+from distrl.core.actions import Action, ActionKind
+from distrl.core.errors import EnvError, InferenceUnavailable
+from distrl.core.messages import Lease
+from distrl.core.types import (
+    ChatMessage,
+    Completion,
+    Fault,
+    Outcome,
+    Purpose,
+    Sampling,
+    Task,
+    Trajectory,
+    image_digest,
+)
+from distrl.workers.agents.autoui import AutoUIAgent
+from distrl.workers.demonstrator import random_action
+from distrl.workers.envs.base import Frame, StepResult
+from distrl.workers.slot import EpisodeRunner
+
+AGENT = AutoUIAgent()
+TASK = Task(id="s/t/train/0", suite="s", template="t", split="train", goal="Reach three", max_steps=6)
+TAP, BACK = Action.tap(0.5, 0.5), Action(kind=ActionKind.BACK)
+COMPLETE, IMPOSSIBLE = Action(kind=ActionKind.COMPLETE), Action(kind=ActionKind.IMPOSSIBLE)
+
+
+class CountingEnv:
+    """A tap counts up, BACK resets; the task is solved at three; the screen's grey level shows the count."""
+
+    def __init__(self, fail_at: int | None = None, closes_at: int | None = None) -> None:
+        self.count, self.calls, self.fail_at, self.closes_at = 0, 0, fail_at, closes_at
+
+    def reset(self, task: Task) -> Frame:
+        self.count = self.calls = 0
+        return self._frame()
+
+    def step(self, action: Action) -> StepResult:
+        self.calls += 1
+        if self.calls == self.fail_at:
+            raise EnvError("the screen is gone.", fault="device")
+        if action.kind is ActionKind.TAP:
+            self.count += 1
+        elif action.kind is ActionKind.BACK:
+            self.count = 0
+        return StepResult(self._frame(), done=self.count == self.closes_at)
+
+    def evaluate(self) -> float:
+        return float(self.count == 3)
+
+    def expert_action(self) -> Action:
+        return COMPLETE if self.count == 3 else TAP if self.count < 3 else BACK
+
+    def close(self) -> None:
+        pass
+
+    def _frame(self) -> Frame:
+        return Frame(Image.new("RGB", (8, 16), (self.count * 10,) * 3), app="counter")
+
+
+class Script:
+    """A policy that answers with given texts in turn, and notes what it was asked."""
+
+    def __init__(self, *answers: str | Action) -> None:
+        self.answers = [a if isinstance(a, str) else AGENT.format(a) for a in answers]
+        self.asked: list[tuple[Sequence[ChatMessage], Mapping[str, bytes], Sampling]] = []
+
+    def act(
+        self, messages: Sequence[ChatMessage], images: Mapping[str, bytes], sampling: Sampling
+    ) -> Completion:
+        self.asked.append((messages, images, sampling))
+        if len(self.asked) > len(self.answers):
+            raise InferenceUnavailable("nobody answered.")
+        text = self.answers[len(self.asked) - 1]
+        return Completion(text=text, token_ids=(1, 2), logprobs=(-0.1, -0.2), weight_versions=(7, 7))
+
+
+def lease(**fields: Any) -> Lease:
+    return Lease(**{"id": "lease-1", "task": TASK, "group_id": "g", **fields})
+
+
+def run(
+    policy: Script, env: CountingEnv | None = None, config: WorkerConfig | None = None, **fields: Any
+) -> tuple[Trajectory, dict[str, bytes]]:
+    runner = EpisodeRunner(env or CountingEnv(), AGENT, policy, config or WorkerConfig(), worker="w", slot=3)
+    episode = runner.run(lease(**fields))
+    assert episode is not None
+    return episode
+
+
+def test_a_successful_episode() -> None:
+    trajectory, images = run(Script(TAP, TAP, TAP, COMPLETE))
+    assert (trajectory.outcome, trajectory.success, trajectory.fault) == (Outcome.SUCCESS, 1.0, Fault.NONE)
+    assert (trajectory.task, trajectory.lease_id, trajectory.group_id) == (TASK, "lease-1", "g")
+    assert (trajectory.worker, trajectory.slot, trajectory.truncated) == ("w", 3, False)
+    assert [step.action.kind for step in trajectory.steps] == ["tap", "tap", "tap", "complete"]
+    assert [step.reward.outcome for step in trajectory.steps] == [0.0, 0.0, 0.0, 1.0]
+    assert [step.done for step in trajectory.steps] == [False, False, False, True]
+    assert trajectory.total_reward == 1.0
+    assert trajectory.oldest_version == 7
+    assert trajectory.final is not None
+    assert trajectory.final.image == trajectory.steps[-1].observation.image  # COMPLETE changes nothing
+    assert trajectory.steps[0].chats[0].completion.logprobs == (-0.1, -0.2)
+    assert set(images) == set(trajectory.image_digests)
+    assert len(images) == 4
+
+
+def test_images_are_named_by_the_digest_of_the_bytes_that_the_policy_saw() -> None:
+    policy = Script(TAP, COMPLETE)
+    trajectory, images = run(policy)
+    assert all(image_digest(data) == digest for digest, data in images.items())
+    for (_, shown, _), step in zip(policy.asked, trajectory.steps, strict=True):
+        assert dict(shown) == {step.observation.image: images[step.observation.image]}
+    assert Image.open(io.BytesIO(images[trajectory.steps[0].observation.image])).size == (8, 16)
+
+
+@pytest.mark.parametrize(("image_format", "magic"), [("jpeg", b"\xff\xd8"), ("png", b"\x89PNG")])
+def test_the_screenshot_format(image_format: Any, magic: bytes) -> None:
+    _, images = run(Script(COMPLETE), config=WorkerConfig(screenshot_format=image_format))
+    assert [data[: len(magic)] for data in images.values()] == [magic]
+
+
+def test_the_prompt_carries_the_goal_and_the_sampling_is_the_leases() -> None:
+    policy = Script(TAP, COMPLETE)
+    run(policy, sampling=Sampling(temperature=0.3, max_new_tokens=9))
+    messages, _, sampling = policy.asked[1]
+    assert messages[0].parts[1].model_dump()["text"] == "step 1 last tap Goal: reach three"
+    assert sampling == Sampling(temperature=0.3, max_new_tokens=9)
+
+
+def test_the_step_limit_truncates_and_is_not_evaluated_when_the_agent_must_say_done() -> None:
+    trajectory, _ = run(Script(TAP, TAP, TAP, *["?"] * 3))
+    assert (trajectory.outcome, trajectory.success) == (Outcome.STEP_LIMIT, 0.0)
+    assert trajectory.truncated
+    assert trajectory.steps[-1].done
+    assert len(trajectory.steps) == TASK.max_steps
+
+
+def test_the_step_limit_is_evaluated_when_success_does_not_need_the_agents_word() -> None:
+    config = WorkerConfig(rewards=RewardConfig(require_complete=False))
+    trajectory, _ = run(Script(TAP, TAP, TAP, *["?"] * 3), config=config)
+    assert (trajectory.outcome, trajectory.success, trajectory.truncated) == (Outcome.SUCCESS, 1.0, True)
+
+
+def test_claiming_impossible_ends_without_success() -> None:
+    trajectory, _ = run(Script(IMPOSSIBLE))
+    assert (trajectory.outcome, trajectory.truncated) == (Outcome.IMPOSSIBLE_CLAIMED, False)
+
+
+def test_the_environment_can_end_the_episode() -> None:
+    trajectory, _ = run(Script(TAP, TAP, TAP), CountingEnv(closes_at=3))
+    assert (trajectory.outcome, trajectory.truncated) == (Outcome.SUCCESS, False)
+
+
+def test_penalties_reach_the_record() -> None:
+    trajectory, _ = run(Script(BACK, BACK, BACK, "what?", COMPLETE))
+    assert [round(step.reward.total, 6) for step in trajectory.steps] == [0, -0.05, -0.1, -0.1, 0]
+    assert trajectory.steps[3].action.reason == "no action_type"
+
+
+def test_a_failing_environment_is_a_fault_and_no_reward() -> None:
+    trajectory, images = run(Script(TAP, TAP, TAP), CountingEnv(fail_at=2))
+    assert (trajectory.fault, trajectory.fault_detail) == (Fault.DEVICE, "the screen is gone.")
+    assert (trajectory.outcome, trajectory.final, len(trajectory.steps)) == (Outcome.UNJUDGED, None, 1)
+    assert not trajectory.steps[-1].done
+    assert set(images) == set(trajectory.image_digests)
+
+
+def test_an_unreachable_policy_is_a_fault() -> None:
+    trajectory, _ = run(Script(TAP))
+    assert (trajectory.fault, trajectory.outcome, len(trajectory.steps)) == (
+        Fault.INFERENCE,
+        Outcome.UNJUDGED,
+        1,
+    )
+
+
+def test_a_demonstration_is_the_experts_and_asks_no_policy() -> None:
+    policy = Script()
+    trajectory, _ = run(policy, purpose=Purpose.DEMO)
+    assert (trajectory.outcome, trajectory.purpose, policy.asked) == (Outcome.SUCCESS, Purpose.DEMO, [])
+    completions = [step.chats[0].completion for step in trajectory.steps]
+    assert [AGENT.parse(c.text) for c in completions] == [TAP, TAP, TAP, COMPLETE]
+    assert all(c.token_ids == () and c.logprobs == () for c in completions)
+
+
+def test_noise_changes_what_is_executed_but_not_what_is_taught() -> None:
+    task = TASK.model_copy(update={"max_steps": 60})
+    trajectory, _ = run(Script(), purpose=Purpose.DEMO, noise=0.5, task=task, id="lease-2")
+    count, differ = 0, 0
+    for step in trajectory.steps:
+        taught = AGENT.parse(step.chats[0].completion.text)
+        assert taught == (COMPLETE if count == 3 else TAP if count < 3 else BACK)
+        differ += taught.model_dump(mode="json") != step.action.model_dump(mode="json")
+        count = {"tap": count + 1, "back": 0}.get(step.action.kind, count)
+    assert differ > 0
+
+
+def test_the_same_lease_gives_the_same_noise() -> None:
+    one, two = (run(Script(), purpose=Purpose.DEMO, noise=0.5)[0] for _ in range(2))
+    assert [step.action for step in one.steps] == [step.action for step in two.steps]
+
+
+def test_random_actions_never_end_an_episode() -> None:
+    rng = random.Random(0)
+    drawn = [random_action(rng) for _ in range(300)]
+    assert not any(action.is_terminal for action in drawn)
+    assert {action.kind for action in drawn} == {
+        ActionKind.TAP,
+        ActionKind.SWIPE,
+        ActionKind.BACK,
+        ActionKind.HOME,
+    }
+
+
+def test_stop_abandons_the_episode_between_steps() -> None:
+    stop = threading.Event()
+
+    class StopsAtTwo(Script):
+        def act(self, *args: Any) -> Completion:
+            if len(self.asked) == 1:
+                stop.set()
+            return super().act(*args)
+
+    env = CountingEnv()
+    policy = StopsAtTwo(TAP, TAP, TAP)
+    assert EpisodeRunner(env, AGENT, policy, WorkerConfig(), stop=stop).run(lease()) is None
+    assert env.calls == 2

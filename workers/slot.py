@@ -1,0 +1,203 @@
+"""One episode, from lease to trajectory.
+
+lease ─► env.reset ─► ┌ screenshot ─► agent.prompt ─► policy | expert ─► agent.parse ─► env.step ─► reward ┐
+                      └────────────────────────────── until done ◄─────────────────────────────────────────┘
+      ─► env.evaluate ─► trajectory + the screenshots that it names
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from distrl.configs.schema import WorkerConfig
+from distrl.core.actions import Action
+from distrl.core.errors import EnvError, InferenceUnavailable
+from distrl.core.messages import Lease
+from distrl.core.types import (
+    ActionRecord,
+    Chat,
+    ChatMessage,
+    Completion,
+    Fault,
+    ImagePart,
+    Observation,
+    Purpose,
+    Sampling,
+    TimeStep,
+    Timing,
+    Trajectory,
+)
+from distrl.workers.agents.base import Agent
+from distrl.workers.demonstrator import Demonstrator
+from distrl.workers.envs.base import Env, Frame
+from distrl.workers.rewards import Verdict, judge, needs_evaluation, step_penalties
+from distrl.workers.screenshots import observe
+
+Episode = tuple[Trajectory, dict[str, bytes]]
+"""A trajectory, and the bytes of every screenshot that it names, by digest."""
+
+
+class PolicyClient(Protocol):
+    """Whoever completes chats: an `ActClient`, or a ten-line fake."""
+
+    def act(
+        self, messages: Sequence[ChatMessage], images: Mapping[str, bytes], sampling: Sampling
+    ) -> Completion:
+        """The completion. Raises InferenceUnavailable when nobody answers in time."""
+        ...
+
+
+class EpisodeRunner:
+    """Runs episodes in one environment. Used by one thread.
+
+    Args:
+        env: The environment.
+        agent: Prompt and action notation.
+        policy: Completes the agent's chats; not asked in demonstrations.
+        config: Rewards and screenshot encoding.
+        worker, slot: Who collects; recorded in the trajectory.
+        stop: When set, the episode is abandoned before its next step.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        agent: Agent,
+        policy: PolicyClient,
+        config: WorkerConfig,
+        worker: str = "",
+        slot: int = 0,
+        stop: threading.Event | None = None,
+    ) -> None:
+        self._env = env
+        self._agent = agent
+        self._policy = policy
+        self._config = config
+        self._worker = worker
+        self._slot = slot
+        self._stop = stop or threading.Event()
+
+    def run(self, lease: Lease) -> Episode | None:
+        """One episode of `lease.task`.
+
+        It ends when the agent says COMPLETE or IMPOSSIBLE, when the environment ends it, or (truncated) at
+        the task's step limit; the last step has `done` set in each case and carries the outcome reward.
+        A failing environment or an unreachable policy ends it early with `fault` set, no outcome and no
+        reward for it: such a trajectory says what happened, and counts for nothing.
+
+        Returns:
+            The episode, or None if it was abandoned because of `stop`.
+        """
+        draft = _Draft(lease)
+        try:
+            finished = self._play(lease, draft)
+        except EnvError as error:
+            draft.fault, draft.fault_detail = Fault(error.fault), str(error)
+        except InferenceUnavailable as error:
+            draft.fault, draft.fault_detail = Fault.INFERENCE, str(error)
+        else:
+            if not finished:
+                return None
+        return draft.finish(self._worker, self._slot)
+
+    def _play(self, lease: Lease, draft: _Draft) -> bool:
+        """Fills `draft`; False if it was abandoned."""
+        task = lease.task
+        expert = None
+        if lease.purpose is Purpose.DEMO:
+            rng = random.Random(f"{lease.id}/{task.id}/{task.seed}")
+            expert = Demonstrator(self._env, self._agent, lease.noise, rng)
+        screen, observe_s = self._look(self._env.reset(task), draft)
+        while not self._stop.is_set():
+            started_at, clock = time.time(), time.perf_counter()
+            messages = self._agent.prompt(task.goal, screen.image, draft.steps)
+            completion, action = expert.act() if expert else self._ask(messages, draft.images, lease.sampling)
+            think_s = time.perf_counter() - clock
+            clock = time.perf_counter()
+            result = self._env.step(action)
+            act_s = time.perf_counter() - clock
+
+            done = action.is_terminal or result.done
+            truncated = not done and len(draft.steps) + 1 >= task.max_steps
+            reward = step_penalties(draft.steps, action, screen.image, self._config.rewards)
+            if done or truncated:
+                draft.verdict = self._judge(action, result.done, truncated)
+                draft.truncated = truncated
+                reward = reward.model_copy(update={"outcome": draft.verdict.success})
+            step = TimeStep(
+                observation=screen,
+                chats=(Chat(messages=messages, completion=completion),),
+                action=ActionRecord(**action.model_dump(mode="json")),
+                reward=reward,
+                done=done or truncated,
+                timing=Timing(started_at=started_at, observe_s=observe_s, think_s=think_s, act_s=act_s),
+            )
+            draft.steps.append(step)
+            screen, observe_s = self._look(result.frame, draft)
+            if step.done:
+                draft.final = screen
+                return True
+        return False
+
+    def _look(self, frame: Frame, draft: _Draft) -> tuple[Observation, float]:
+        """Keeps the screenshot. Returns the observation and the seconds that encoding it took."""
+        clock = time.perf_counter()
+        observation, data = observe(frame, self._config)
+        draft.images[observation.image] = data
+        return observation, time.perf_counter() - clock
+
+    def _ask(
+        self, messages: Sequence[ChatMessage], images: Mapping[str, bytes], sampling: Sampling
+    ) -> tuple[Completion, Action]:
+        shown = [part.digest for message in messages for part in message.parts if isinstance(part, ImagePart)]
+        completion = self._policy.act(messages, {digest: images[digest] for digest in shown}, sampling)
+        return completion, self._agent.parse(completion.text)
+
+    def _judge(self, last: Action, env_done: bool, truncated: bool) -> Verdict:
+        counts = needs_evaluation(last, env_done, self._config.rewards)
+        return judge(last, self._env.evaluate() if counts else None, truncated)
+
+
+class _Draft:
+    """What is known of an episode so far. A faulted one keeps the steps that it completed."""
+
+    def __init__(self, lease: Lease) -> None:
+        self.lease = lease
+        self.steps: list[TimeStep] = []
+        self.images: dict[str, bytes] = {}
+        self.final: Observation | None = None
+        self.verdict: Verdict | None = None
+        self.truncated = False
+        self.fault = Fault.NONE
+        self.fault_detail = ""
+        self._started_at = time.time()
+        self._clock = time.perf_counter()
+
+    def finish(self, worker: str, slot: int) -> Episode:
+        """The record, and the bytes of the screenshots that it names."""
+        trajectory = Trajectory(
+            id=uuid.uuid4().hex,
+            task=self.lease.task,
+            purpose=self.lease.purpose,
+            lease_id=self.lease.id,
+            group_id=self.lease.group_id,
+            worker=worker,
+            slot=slot,
+            steps=tuple(self.steps),
+            final=self.final,
+            fault=self.fault,
+            fault_detail=self.fault_detail[:500],
+            truncated=self.truncated,
+            started_at=self._started_at,
+            duration_s=time.perf_counter() - self._clock,
+        )
+        if self.verdict is not None:
+            trajectory = trajectory.model_copy(
+                update={"outcome": self.verdict.outcome, "success": self.verdict.success}
+            )
+        return trajectory, {digest: self.images[digest] for digest in trajectory.image_digests}

@@ -1,0 +1,164 @@
+"""Keeping programs alive: a set of child processes, each restarted when it dies, until it dies too often.
+
+One thread, the one that calls `check`: Linux ties a child's life to the thread that spawned it, so use the main
+one. Between two calls nothing happens: no timers, no signal handlers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from distrl.core.errors import DistrlError
+from distrl.core.process import Child, stop_all
+
+# Exit codes of errors that a restart cannot mend: configuration, run directory, checkpoint, tasks, missing
+# packages, policy (see distrl.core.errors).
+HOPELESS = frozenset({2, 3, 4, 6, 7, 9})
+MAX_QUICK_DEATHS = 5
+QUICK_S = 30.0
+MAX_BACKOFF_S = 10.0
+_TAIL_BYTES = 8192
+
+
+class ProgramFailed(DistrlError):
+    """A program that a run needs cannot be kept alive."""
+
+    exit_code = 11
+
+
+@dataclass(frozen=True)
+class Program:
+    """What to run.
+
+    Attributes:
+        name: Unique; its log is NAME.log.
+        command: Program and arguments.
+        ends: Exit code 0 means that its work is done; otherwise it is restarted whatever its exit code.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    ends: bool = False
+
+
+@dataclass
+class _Kept:
+    program: Program
+    child: Child | None = None
+    quick_deaths: int = 0
+    start_at: float = 0.0
+    restarts: int = 0
+
+
+@dataclass(frozen=True)
+class Death:
+    """A child that ended without being asked to, and when it is replaced."""
+
+    name: str
+    exit_code: int
+    restart_in_s: float
+
+
+@dataclass
+class Supervisor:
+    """Owns the children.
+
+    Args:
+        logs: Directory of the log files.
+        env: Environment variables to add for every child.
+        backoff_s: The pause before the first restart; it doubles with every quick death.
+        clock: Seconds, monotonic.
+    """
+
+    logs: Path
+    env: Mapping[str, str] = field(default_factory=dict)
+    backoff_s: float = 0.5
+    clock: Callable[[], float] = time.monotonic
+    paused: bool = False
+    _kept: dict[str, _Kept] = field(default_factory=dict)
+
+    def start(self, program: Program) -> None:
+        """Starts `program` now and keeps it alive from now on."""
+        assert program.name not in self._kept, f"{program.name} is there already"
+        kept = _Kept(program)
+        self._kept[program.name] = kept
+        self._spawn(kept)
+
+    def check(self) -> list[Death]:
+        """Notices who died and starts the replacements that are due (none while `paused`).
+
+        Returns:
+            The deaths since the last call.
+
+        Raises:
+            ProgramFailed: A program ended with an error that a restart cannot mend, or died more than
+                `MAX_QUICK_DEATHS` times in a row within `QUICK_S` of its start.
+        """
+        deaths = []
+        for kept in self._kept.values():
+            if kept.child is not None and not self.is_done(kept.program.name):
+                exit_code = kept.child.poll()
+                if exit_code is not None:
+                    deaths.append(self._bury(kept, exit_code))
+            if kept.child is None and not self.paused and self.clock() >= kept.start_at:
+                kept.restarts += 1
+                self._spawn(kept)
+        return deaths
+
+    def is_done(self, name: str) -> bool:
+        """Whether a program that `ends` has ended well."""
+        kept = self._kept[name]
+        return kept.program.ends and kept.child is not None and kept.child.poll() == 0
+
+    def pids(self) -> dict[str, int]:
+        """The process ids of those that run now."""
+        return {name: kept.child.pid for name, kept in self._kept.items() if self._runs(kept) and kept.child}
+
+    def restarts(self) -> int:
+        """How many replacements were started."""
+        return sum(kept.restarts for kept in self._kept.values())
+
+    def stop(self, deadline_s: float, names: list[str] | None = None) -> None:
+        """Stops those named (all by default): SIGTERM, and SIGKILL after `deadline_s`; they stay stopped."""
+        stopped = [self._kept.pop(name) for name in (list(self._kept) if names is None else names)]
+        stop_all([kept.child for kept in stopped if kept.child is not None], deadline_s)
+
+    def _runs(self, kept: _Kept) -> bool:
+        return kept.child is not None and kept.child.poll() is None
+
+    def _spawn(self, kept: _Kept) -> None:
+        log_file = self.logs / f"{kept.program.name}.log"
+        kept.child = Child(kept.program.name, kept.program.command, log_file, self.env)
+
+    def _bury(self, kept: _Kept, exit_code: int) -> Death:
+        assert kept.child is not None
+        name, lived_s = kept.program.name, time.monotonic() - kept.child.started_at
+        log_file = kept.child.log_file
+        kept.child = None
+        if exit_code in HOPELESS:
+            raise ProgramFailed(f"{name} stopped: {last_error(log_file)}", f"See {log_file}.")
+        kept.quick_deaths = kept.quick_deaths + 1 if lived_s < QUICK_S else 1
+        if kept.quick_deaths > MAX_QUICK_DEATHS:
+            raise ProgramFailed(
+                f"{name} died {kept.quick_deaths} times in a row within {QUICK_S:g} s of its start, "
+                f"the last time with exit code {exit_code}: {last_error(log_file)}",
+                f"See {log_file}.",
+            )
+        pause_s = min(self.backoff_s * 2.0 ** (kept.quick_deaths - 1), MAX_BACKOFF_S)
+        kept.start_at = self.clock() + pause_s
+        return Death(name, exit_code, pause_s)
+
+
+def last_error(log_file: Path) -> str:
+    """The last error line of a log, without its "error: "; else its last line."""
+    with log_file.open("rb") as log:
+        log.seek(max(0, log_file.stat().st_size - _TAIL_BYTES))
+        tail = log.read().decode("utf-8", "replace")
+    lines = [line.strip() for line in tail.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("error: ")]
+    if errors:
+        return errors[-1].removeprefix("error: ")
+    return lines[-1] if lines else "it wrote nothing"

@@ -1,0 +1,111 @@
+"""Keeping programs alive, with real child processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from distrl.core import supervisor as module
+from distrl.core.supervisor import Program, ProgramFailed, Supervisor, last_error
+
+DEADLINE_S = 60.0
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Iterator[Supervisor]:
+    supervisor = Supervisor(tmp_path / "logs", {"FLAVOUR": "salt"}, backoff_s=0.01)
+    yield supervisor
+    supervisor.stop(5.0)
+
+
+def python(name: str, code: str, ends: bool = False) -> Program:
+    return Program(name, (sys.executable, "-c", code), ends)
+
+
+def until(condition: Callable[[], bool], step: Callable[[], object] = lambda: None) -> None:
+    """Steps until the condition holds, which it must within the deadline."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "the condition never held"
+        step()
+        time.sleep(0.01)
+
+
+SLEEP = "import time; time.sleep(600)"
+
+
+def test_a_killed_child_is_replaced(kept: Supervisor) -> None:
+    kept.start(python("sleeper", SLEEP))
+    first = kept.pids()["sleeper"]
+    os.kill(first, signal.SIGKILL)
+    deaths = []
+    until(lambda: kept.restarts() == 1, lambda: deaths.extend(kept.check()))
+    assert [(death.name, death.exit_code) for death in deaths] == [("sleeper", -signal.SIGKILL)]
+    assert kept.pids()["sleeper"] != first
+
+
+def test_a_clean_exit_is_replaced_unless_the_program_ends(kept: Supervisor) -> None:
+    kept.start(python("again", "pass"))
+    kept.start(python("once", "pass", ends=True))
+    until(lambda: kept.is_done("once") and kept.restarts() >= 2, kept.check)
+
+
+def test_nothing_is_replaced_while_paused(kept: Supervisor) -> None:
+    kept.paused = True
+    kept.start(python("short", "pass"))
+    deaths: list[object] = []
+    until(lambda: bool(deaths), lambda: deaths.extend(kept.check()))
+    kept.check()
+    assert kept.restarts() == 0
+
+
+def test_a_child_that_keeps_dying_fails_with_its_last_error(kept: Supervisor) -> None:
+    kept.start(python("broken", "import sys; print('error: no luck', file=sys.stderr); sys.exit(1)"))
+    with pytest.raises(
+        ProgramFailed, match=r"broken died 6 times in a row .* exit code 1: no luck"
+    ) as caught:
+        until(lambda: False, kept.check)
+    assert "broken.log" in str(caught.value)
+    assert kept.restarts() == module.MAX_QUICK_DEATHS
+
+
+def test_a_user_error_fails_at_once(kept: Supervisor) -> None:
+    kept.start(python("typo", "import sys; print('error: unknown key'); sys.exit(2)"))
+    with pytest.raises(ProgramFailed, match="typo stopped: unknown key"):
+        until(lambda: False, kept.check)
+    assert kept.restarts() == 0
+
+
+def test_a_child_gets_the_environment_and_a_log(kept: Supervisor, tmp_path: Path) -> None:
+    kept.start(python("talker", "import os; print(os.environ['FLAVOUR'])", ends=True))
+    until(lambda: kept.is_done("talker"))
+    assert (tmp_path / "logs" / "talker.log").read_text() == "salt\n"
+
+
+def test_stop_ends_even_those_that_ignore_sigterm(kept: Supervisor, tmp_path: Path) -> None:
+    stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); "
+    kept.start(python("stubborn", stubborn + "time.sleep(600)"))
+    kept.start(python("sleeper", SLEEP))
+    until(lambda: "up" in (tmp_path / "logs" / "stubborn.log").read_text())
+    pids = kept.pids()
+    kept.stop(0.2)
+    assert kept.pids() == {}
+    for pid in pids.values():
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_last_error_prefers_an_error_line(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("x\nerror: this\nnoise\n\n")
+    assert last_error(log) == "this"
+    log.write_text("x\nnoise\n\n")
+    assert last_error(log) == "noise"
+    log.write_text("")
+    assert last_error(log) == "it wrote nothing"

@@ -21,7 +21,7 @@ import zmq
 import zmq.utils.z85
 
 from distrl.core.errors import NetworkError, ProtocolError, SecurityError
-from distrl.core.messages import MAX_BLOB_BYTES, RejectCode, check_blobs, decode, encode
+from distrl.core.messages import MAX_BLOB_BYTES, MAX_ENVELOPE_BYTES, RejectCode, check_blobs, decode, encode
 from distrl.core.security import KeyPair, Security
 from distrl.core.types import Record
 
@@ -88,9 +88,13 @@ class Channel:
 
         Raises:
             NetworkError: There was no room within `timeout_s`.
+            ProtocolError: The message is larger than any receiver takes.
         """
         check_blobs(blobs)
-        frames: list[Any] = [encode(message), *blobs]
+        envelope = encode(message)
+        if len(envelope) > MAX_ENVELOPE_BYTES:
+            raise ProtocolError(RejectCode.TOO_LARGE.value, f"the envelope has {len(envelope)} bytes")
+        frames: list[Any] = [envelope, *blobs]
         if self._is_router:
             assert peer, "a router needs a peer"
             frames.insert(0, peer)
@@ -128,6 +132,11 @@ class Channel:
             return Received(peer, decode(frames[0].buffer), blobs)
         except ProtocolError as error:
             raise PeerError(error, peer) from error
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a connecting channel has a server that takes messages now."""
+        return bool(self.raw.poll(0, zmq.POLLOUT))
 
     def close(self) -> None:
         """Closes the socket; what is queued has half a second to leave."""

@@ -19,6 +19,7 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS spooled (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     id TEXT NOT NULL UNIQUE,
+    run_id TEXT NOT NULL,           -- only the learner of this run may have it
     body BLOB NOT NULL,
     images BLOB NOT NULL,
     refused TEXT NOT NULL DEFAULT ''
@@ -49,16 +50,24 @@ class Spool:
         self._lock = threading.Lock()
         self._connection = open_database(path, _SCHEMA, _VERSION, exclusive=True)
 
-    def put(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> None:
-        """Keeps a finished trajectory; it is on disk on return. Putting it again changes nothing."""
-        row = (trajectory.id, pack_trajectory(trajectory), msgpack.packb(dict(images), use_bin_type=True))
-        with self._lock, typed_errors(self._path), transaction(self._connection):
-            self._connection.execute("INSERT OR IGNORE INTO spooled (id, body, images) VALUES (?, ?, ?)", row)
+    def put(self, trajectory: Trajectory, images: Mapping[str, bytes], run_id: str = "") -> None:
+        """Keeps a finished trajectory; it is on disk on return. Putting it again changes nothing.
 
-    def ids(self) -> list[str]:
-        """Ids of the trajectories that wait for their ack, oldest first."""
+        Args:
+            trajectory: What to keep.
+            images: The bytes of its images by digest.
+            run_id: The run that it belongs to.
+        """
+        body, packed_images = pack_trajectory(trajectory), msgpack.packb(dict(images), use_bin_type=True)
+        query = "INSERT OR IGNORE INTO spooled (id, run_id, body, images) VALUES (?, ?, ?, ?)"
+        with self._lock, typed_errors(self._path), transaction(self._connection):
+            self._connection.execute(query, (trajectory.id, run_id, body, packed_images))
+
+    def ids(self, run_id: str | None = None) -> list[str]:
+        """Ids of the trajectories (of one run, or all) that wait for their ack, oldest first."""
+        query = "SELECT id FROM spooled WHERE refused = '' AND (?1 IS NULL OR run_id = ?1) ORDER BY seq"
         with self._lock, typed_errors(self._path):
-            rows = self._connection.execute("SELECT id FROM spooled WHERE refused = '' ORDER BY seq")
+            rows = self._connection.execute(query, (run_id,))
             return [row[0] for row in rows.fetchall()]
 
     def get(self, trajectory_id: str) -> Spooled:
@@ -79,10 +88,11 @@ class Spool:
         for trajectory_id in self.ids():
             yield self.get(trajectory_id)
 
-    def delete(self, trajectory_id: str) -> None:
-        """Forgets a trajectory: the learner has it."""
+    def delete(self, *trajectory_ids: str) -> None:
+        """Forgets trajectories, all in one commit: the learner has them."""
+        rows = [(trajectory_id,) for trajectory_id in trajectory_ids]
         with self._lock, typed_errors(self._path), transaction(self._connection):
-            self._connection.execute("DELETE FROM spooled WHERE id = ?", (trajectory_id,))
+            self._connection.executemany("DELETE FROM spooled WHERE id = ?", rows)
 
     def refuse(self, trajectory_id: str, reason: str) -> None:
         """Keeps a trajectory that the learner will never take for people to look at; it waits no longer."""

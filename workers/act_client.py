@@ -1,0 +1,167 @@
+"""Asks inference servers for completions, and goes on with another server when one fails."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+
+from distrl.core.errors import InferenceUnavailable, NetworkError, ProtocolError
+from distrl.core.messages import ActReply, ActRequest, Reject, RejectCode
+from distrl.core.sockets import Channel, PeerError, Wire
+from distrl.core.types import ChatMessage, Completion, ImagePart, Sampling
+
+POLL_S = 0.1  # how often a waiting call looks at the stop flag and the connection
+CONNECT_S = 2.0  # a server that cannot be reached for this long is passed over
+AVOID_S = {RejectCode.BUSY: 0.5, RejectCode.NOT_READY: 1.0}
+AVOID_FAILED_S = 5.0
+# These tell about the request; all others tell about the server.
+_REFUSALS = frozenset({RejectCode.MALFORMED, RejectCode.TOO_LARGE, RejectCode.DIGEST, RejectCode.UNEXPECTED})
+_log = logging.getLogger(__name__)
+
+
+class ActClient:
+    """The policy as one slot sees it. Used by one thread.
+
+    Each slot prefers servers in an order of its own, so that slots spread over the servers.
+
+    Args:
+        wire: Makes the connections.
+        endpoints: Tells the act endpoints that are alive now.
+        is_stopping: Polled while waiting; ends a call early.
+        name: Who asks, e.g. "worker-0/3"; decides the order of preference.
+        timeout_s: Longest time for one completion, all servers together.
+    """
+
+    def __init__(
+        self,
+        wire: Wire,
+        endpoints: Callable[[], Sequence[str]],
+        is_stopping: Callable[[], bool] = lambda: False,
+        name: str = "",
+        timeout_s: float = 30.0,
+    ) -> None:
+        self._wire, self._endpoints, self._is_stopping = wire, endpoints, is_stopping
+        self._name, self._timeout_s = name, timeout_s
+        self._channels: dict[str, Channel] = {}
+        self._avoid_until: dict[str, float] = {}
+
+    def act(
+        self, messages: Sequence[ChatMessage], images: Mapping[str, bytes], sampling: Sampling
+    ) -> Completion:
+        """Completes a chat.
+
+        Args:
+            messages: The chat.
+            images: The bytes of at least the images that it shows, by digest.
+            sampling: How tokens are drawn.
+
+        Raises:
+            InferenceUnavailable: No server answered in time, or the process is stopping.
+            ProtocolError: A server refused the request itself; no other would take it.
+        """
+        digests = dict.fromkeys(
+            part.digest for message in messages for part in message.parts if isinstance(part, ImagePart)
+        )
+        request = ActRequest(
+            id=uuid.uuid4().hex, messages=tuple(messages), images=tuple(digests), sampling=sampling
+        )
+        blobs = [images[digest] for digest in digests]
+        deadline = time.monotonic() + self._timeout_s
+        while time.monotonic() < deadline and not self._is_stopping():
+            endpoint = self._choose()
+            if endpoint is None:
+                time.sleep(min(POLL_S, max(0.0, deadline - time.monotonic())))
+                continue
+            completion = self._try(endpoint, request, blobs, deadline)
+            if completion is not None:
+                return completion
+        why = "the process is stopping" if self._is_stopping() else f"none answered in {self._timeout_s:g} s"
+        servers = ", ".join(self._endpoints()) or "none known"
+        raise InferenceUnavailable(
+            f"No completion from the inference servers ({servers}): {why}.",
+            "Is `distrl serve-inference` running and connected to the learner?",
+        )
+
+    def close(self) -> None:
+        """Closes all connections."""
+        for channel in self._channels.values():
+            channel.close()
+        self._channels.clear()
+
+    def _choose(self) -> str | None:
+        """The most preferred server that is alive and has not failed just now."""
+        alive = list(self._endpoints())
+        for gone in self._channels.keys() - set(alive):
+            self._channels.pop(gone).close()
+        now = time.monotonic()
+        good = [endpoint for endpoint in alive if self._avoid_until.get(endpoint, 0.0) <= now]
+        return min(good, key=self._rank, default=None)
+
+    def _rank(self, endpoint: str) -> bytes:
+        return hashlib.blake2b(f"{self._name} {endpoint}".encode(), digest_size=8).digest()
+
+    def _try(
+        self, endpoint: str, request: ActRequest, blobs: list[bytes], deadline: float
+    ) -> Completion | None:
+        """One server's answer; None when it failed, which is remembered."""
+        try:
+            channel = self._channel(endpoint)
+            channel.send(request, blobs, timeout_s=max(0.0, min(CONNECT_S, deadline - time.monotonic())))
+            return self._wait(channel, request, deadline)
+        except _ServerFailed as error:
+            self._avoid(endpoint, error.avoid_s, error.message)
+        except ProtocolError:
+            raise
+        except NetworkError as error:
+            self._avoid(endpoint, AVOID_FAILED_S, error.message)
+        return None
+
+    def _wait(self, channel: Channel, request: ActRequest, deadline: float) -> Completion | None:
+        # With another server at hand half of the time is enough for this one.
+        now = time.monotonic()
+        has_others = len(self._endpoints()) > 1
+        patience = now + (deadline - now) / 2 if has_others else deadline
+        while time.monotonic() < patience and not self._is_stopping():
+            try:
+                received = channel.recv(POLL_S)
+            except PeerError as error:
+                raise _ServerFailed(f"answered what is no message: {error}") from error
+            if received is None:
+                if not channel.is_connected:
+                    raise _ServerFailed("closed the connection")
+                alive = self._endpoints()
+                if alive and channel.endpoint not in alive:
+                    raise _ServerFailed("left the run")
+                continue
+            message = received.message
+            if isinstance(message, ActReply) and message.id == request.id:
+                return message.completion
+            if isinstance(message, Reject) and message.ref in ("", request.id):
+                if message.code in _REFUSALS:
+                    raise ProtocolError(message.code.value, f"{channel.endpoint}: {message.reason}")
+                raise _ServerFailed(message.reason, AVOID_S.get(message.code, AVOID_FAILED_S))
+        if self._is_stopping():
+            return None
+        raise _ServerFailed("did not answer in time")
+
+    def _channel(self, endpoint: str) -> Channel:
+        if endpoint not in self._channels:
+            self._channels[endpoint] = self._wire.connect_dealer(endpoint)
+        return self._channels[endpoint]
+
+    def _avoid(self, endpoint: str, seconds: float, reason: str) -> None:
+        _log.warning("%s passes over %s for %g s: %s", self._name or "a slot", endpoint, seconds, reason)
+        self._avoid_until[endpoint] = time.monotonic() + seconds
+        if endpoint in self._channels:
+            self._channels.pop(endpoint).close()  # a late answer must not meet the next request
+
+
+class _ServerFailed(NetworkError):
+    """One server failed; another may do."""
+
+    def __init__(self, message: str, avoid_s: float = AVOID_FAILED_S) -> None:
+        super().__init__(message)
+        self.avoid_s = avoid_s

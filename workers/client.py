@@ -1,0 +1,342 @@
+"""A process's link to the learner: presence, leases, delivery of trajectories, news.
+
+    slot threads ── lease() / submit() ──► condition + spool ──► link thread ──► control DEALER ──► learner
+                                                                     ▲
+    weights, pause, shutdown ◄── listeners, `status`, `shutdown` ────┴────────── broadcast SUB ◄── learner
+
+A trajectory is in the spool before it is sent and until its ack, so a crash on either side, a lost message or
+a restart costs a resend and nothing else. While too much waits for acks, no new leases are asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+from distrl.core.errors import LearnerUnreachable, NetworkError, ProtocolError
+from distrl.core.messages import (
+    Ack,
+    Heartbeat,
+    Hello,
+    Lease,
+    LeaseGrant,
+    LeaseRenew,
+    LeaseRequest,
+    Reject,
+    Shutdown,
+    Status,
+    Welcome,
+)
+from distrl.core.sockets import Channel, PeerError, Poller, Waker, Wire
+from distrl.core.types import Record, Trajectory
+from distrl.workers.delivery import Delivery
+from distrl.workers.lease_book import LeaseBook
+from distrl.workers.spool import Spool
+
+POLL_S = 0.2
+HELLO_S = 0.5  # between two Hellos while nobody answers
+SILENCE_BEATS = 4  # heartbeats without any answer before the learner counts as gone
+_log = logging.getLogger(__name__)
+
+
+class LearnerLink:
+    """One connection to the learner, with a thread of its own.
+
+    Args:
+        wire: Makes the channels.
+        control, broadcast: The learner's endpoints.
+        role: What this process is.
+        name: Unique among the processes of its role.
+        slots: How many leases it can work on at once.
+        spool: Where finished trajectories wait; needed to `submit`.
+        act_endpoint: Where an inference server answers.
+        max_unacked: Trajectories that may wait for their ack before leases stop.
+    """
+
+    def __init__(
+        self,
+        wire: Wire,
+        control: str,
+        broadcast: str,
+        role: Literal["worker", "inference", "evaluate", "monitor"],
+        name: str,
+        slots: int = 0,
+        spool: Spool | None = None,
+        act_endpoint: str = "",
+        max_unacked: int = 64,
+    ) -> None:
+        self._wire, self._control_endpoint, self._broadcast_endpoint = wire, control, broadcast
+        self._hello = Hello(role=role, name=name, slots=slots, act_endpoint=act_endpoint)
+        self._spool, self._max_unacked = spool, max_unacked
+        self._waker = Waker()
+        self._condition = threading.Condition()
+        self._stopping = threading.Event()
+        self._error: BaseException | None = None
+        self._listeners: list[Callable[[Status], None]] = []
+        self._stats: dict[str, float] = {}
+        self._thread = threading.Thread(target=self._run, name="learner-link", daemon=True)
+        self.status: Status | None = None
+        self.shutdown = threading.Event()
+        self.shutdown_reason = ""
+        # Guarded by the condition:
+        self._is_connected = False
+        self._book = LeaseBook()
+        self._delivery = Delivery(spool) if spool is not None else None
+        # Link thread only:
+        self._heartbeat_s = 2.0
+        self._last_heard = self._next_hello = self._next_heartbeat = 0.0
+
+    def start(self) -> None:
+        """Connects in the background, for as long as it takes."""
+        control = self._wire.connect_dealer(self._control_endpoint)
+        broadcast = self._wire.connect_sub(self._broadcast_endpoint)
+        self._channels = control, broadcast
+        self._thread.start()
+
+    def close(self, timeout_s: float = 2.0) -> None:
+        """Ends the link; what is not acked stays in the spool."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._waker.wake()
+            self._thread.join(timeout_s)
+        with self._condition:
+            self._condition.notify_all()
+        self._waker.close()
+
+    def check(self) -> None:
+        """Raises what ended the link thread, if anything did."""
+        if self._error is not None:
+            raise self._error
+
+    def add_listener(self, listener: Callable[[Status], None]) -> None:
+        """Calls `listener` with each Status, in the link thread: it must be quick."""
+        self._listeners.append(listener)
+
+    def set_stats(self, stats: Mapping[str, float]) -> None:
+        """Sets the numbers that the next heartbeats carry."""
+        self._stats = dict(stats)
+
+    def wait_connected(self, timeout_s: float) -> Status:
+        """Waits for the learner's first answer.
+
+        Raises:
+            LearnerUnreachable: None came within `timeout_s`.
+        """
+        with self._condition:
+            self._condition.wait_for(lambda: self._is_connected or self._is_over(), timeout_s)
+            status = self.status if self._is_connected or self.shutdown.is_set() else None
+        self.check()
+        if status is None:
+            raise LearnerUnreachable(
+                f"No learner answered at {self._control_endpoint} within {timeout_s:g} s.",
+                "Is `distrl run-learner` running there, with the same keys?",
+            )
+        return status
+
+    def lease(self, timeout_s: float) -> Lease | None:
+        """A lease for one episode, None when none came in time or the run is over.
+
+        The link renews it until its trajectory is submitted or it is released.
+        """
+        with self._condition:
+            self._book.num_waiting += 1
+            self._waker.wake()
+            try:
+                self._condition.wait_for(lambda: self._book.has_granted() or self._is_over(), timeout_s)
+                return None if self._is_over() else self._book.take()
+            finally:
+                self._book.num_waiting -= 1
+
+    def release(self, lease_id: str) -> None:
+        """Gives up a lease without a trajectory: it is renewed no longer and expires."""
+        with self._condition:
+            self._book.close(lease_id)
+
+    def submit(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> None:
+        """Spools a finished trajectory; it is safe on return, and delivered in the background.
+
+        Raises:
+            StoreError: The spool's disk is full.
+        """
+        assert self._spool is not None, "this link has no spool"
+        assert self._delivery is not None
+        with self._condition:  # also around `put`: a reconnection must not see it half done
+            run_id = self._book.run_of(trajectory.lease_id) or (self.status.run_id if self.status else "")
+            self._spool.put(trajectory, images, run_id)
+            self._book.close(trajectory.lease_id)
+            self._delivery.add(trajectory.id, run_id)
+        if not self._stopping.is_set():
+            self._waker.wake()
+
+    @property
+    def num_unacked(self) -> int:
+        """Trajectories of this run that the learner has not acked."""
+        with self._condition:
+            return len(self._delivery) if self._delivery is not None else 0
+
+    def flush(self, timeout_s: float) -> bool:
+        """Waits until everything spooled for this run is acked. Returns whether it is."""
+        with self._condition:
+            self._condition.wait_for(lambda: not self._delivery or self._error is not None, timeout_s)
+            return not self._delivery
+
+    def _is_over(self) -> bool:
+        return self._stopping.is_set() or self.shutdown.is_set() or self._error is not None
+
+    # ---- link thread ----
+
+    def _run(self) -> None:
+        control, broadcast = self._channels
+        poller = Poller([control, broadcast], self._waker)
+        try:
+            while not self._stopping.is_set():
+                for channel in poller.wait(POLL_S):
+                    self._drain(channel)
+                self._greet(control)
+                if self._is_connected:
+                    self._beat(control)
+                    self._ask_for_leases(control)
+                    self._deliver(control)
+        except BaseException as error:
+            self._error = error
+            _log.exception("the link to the learner ended")
+            raise
+        finally:
+            control.close()
+            broadcast.close()
+            with self._condition:
+                self._condition.notify_all()
+
+    def _drain(self, channel: Channel) -> None:
+        """Takes all that has arrived; acks are applied together."""
+        acked: list[str] = []
+        while not self._stopping.is_set():
+            try:
+                received = channel.recv(0.0)
+            except PeerError as error:
+                _log.error("the learner sent what is no message: %s", error)
+                continue
+            if received is None:
+                break
+            if isinstance(received.message, Ack):
+                acked.append(received.message.trajectory_id)
+            else:
+                self._take(received.message)
+            self._last_heard = time.monotonic()
+        if acked and self._delivery is not None:
+            with self._condition:
+                self._delivery.acked(acked)
+                self._condition.notify_all()
+
+    def _take(self, message: Record) -> None:
+        if isinstance(message, Welcome):
+            self._heartbeat_s = message.heartbeat_s
+            self._news(message.status)
+            self._connected()
+        elif isinstance(message, Status):
+            self._news(message)
+        elif isinstance(message, LeaseGrant):
+            with self._condition:
+                run_id = self.status.run_id if self.status else ""
+                self._book.granted(message, run_id)
+                self._condition.notify_all()
+        elif isinstance(message, Shutdown):
+            if self.status is None or self.status.run_id == message.run_id:
+                self.shutdown_reason = message.reason
+                self.shutdown.set()
+                with self._condition:
+                    self._condition.notify_all()
+        elif isinstance(message, Reject):
+            self._rejected(message)
+
+    def _news(self, status: Status) -> None:
+        if self.status is not None and self.status.run_id != status.run_id:
+            _log.warning("another run, %s, listens at %s", status.run_id, self._control_endpoint)
+            self._is_connected = False
+        self.status = status
+        for listener in self._listeners:
+            listener(status)
+
+    def _connected(self) -> None:
+        assert self.status is not None
+        _log.info("connected to run %s at %s", self.status.run_id, self._control_endpoint)
+        with self._condition:
+            self._is_connected = True
+            self._book.reconnected(self.status.run_id)
+            if self._delivery is not None:
+                self._delivery.reconnected(self.status.run_id)
+            self._condition.notify_all()
+
+    def _rejected(self, reject: Reject) -> None:
+        _log.error(
+            "the learner refused %s: %s (%s)", reject.ref or "a message", reject.reason, reject.code.value
+        )
+        if self._delivery is not None and reject.ref:
+            with self._condition:
+                self._delivery.rejected(reject)
+                self._condition.notify_all()
+
+    def _greet(self, control: Channel) -> None:
+        """Says Hello until there is a Welcome, also after the connection or the answers stopped."""
+        now = time.monotonic()
+        is_silent = now - self._last_heard > SILENCE_BEATS * self._heartbeat_s
+        if self._is_connected and (is_silent or not control.is_connected):
+            _log.warning("lost the learner at %s, going on alone", self._control_endpoint)
+            self._is_connected = False
+        if not self._is_connected and now >= self._next_hello and control.is_connected:
+            self._next_hello = now + HELLO_S
+            self._send(control, self._hello)
+
+    def _beat(self, control: Channel) -> None:
+        now = time.monotonic()
+        if now < self._next_heartbeat:
+            return
+        self._next_heartbeat = now + self._heartbeat_s
+        hello = self._hello
+        self._send(
+            control,
+            Heartbeat(
+                role=hello.role, name=hello.name, act_endpoint=hello.act_endpoint, stats=dict(self._stats)
+            ),
+        )
+        with self._condition:
+            due = self._book.due_for_renewal()
+        if due:
+            self._send(control, LeaseRenew(worker=hello.name, lease_ids=tuple(due)))
+
+    def _ask_for_leases(self, control: Channel) -> None:
+        if self.shutdown.is_set() or (self.status is not None and self.status.paused):
+            return
+        with self._condition:
+            if self._delivery is not None and len(self._delivery) >= self._max_unacked:
+                return
+            count = self._book.num_to_ask()
+        if count:
+            self._send(control, LeaseRequest(worker=self._hello.name, count=count))
+
+    def _deliver(self, control: Channel) -> None:
+        if self._delivery is None:
+            return
+        while True:
+            with self._condition:
+                trajectory_id = self._delivery.next_to_send()
+            if trajectory_id is None:
+                return
+            try:
+                message, blobs = self._delivery.load(trajectory_id)
+                control.send(message, blobs, timeout_s=0.0)
+            except ProtocolError as error:
+                with self._condition:
+                    self._delivery.refuse(trajectory_id, str(error))
+                    self._condition.notify_all()
+            except NetworkError:
+                return  # no room now; it is sent again after its ack time is over
+
+    def _send(self, control: Channel, message: Record) -> None:
+        # Without a connection there is nothing to send to; every message is repeated in time.
+        with contextlib.suppress(NetworkError):
+            control.send(message, timeout_s=0.0)

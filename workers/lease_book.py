@@ -1,0 +1,88 @@
+"""The leases of one worker: asked for, granted and not yet taken, at work and renewed."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+
+from distrl.core.messages import Lease, LeaseGrant
+
+ANSWER_S = 5.0  # a lease request without an answer is repeated after this
+MAX_LEASE_S = 3600.0  # nobody works this long on one episode: a slot hangs, so its lease may expire
+
+
+@dataclass
+class _Held:
+    lease: Lease
+    run_id: str
+    granted_at: float
+    renewed_at: float
+
+
+class LeaseBook:
+    """Not thread-safe: its owner locks.
+
+    Attributes:
+        num_waiting: Slots that wait for a lease now.
+    """
+
+    def __init__(self) -> None:
+        self.num_waiting = 0
+        self._granted: deque[_Held] = deque()
+        self._at_work: dict[str, _Held] = {}
+        self._ask_at = 0.0
+
+    def num_to_ask(self) -> int:
+        """How many leases to ask for now; the next request comes after the answer or `ANSWER_S`."""
+        now = time.monotonic()
+        count = self.num_waiting - len(self._granted)
+        if count <= 0 or now < self._ask_at:
+            return 0
+        self._ask_at = now + ANSWER_S
+        return min(count, 1024)
+
+    def granted(self, grant: LeaseGrant, run_id: str) -> None:
+        """The learner's answer; a grant of nothing says when to ask again."""
+        now = time.monotonic()
+        self._granted.extend(_Held(lease, run_id, now, now) for lease in grant.leases)
+        self._ask_at = now if grant.leases else now + grant.retry_after_s
+
+    def has_granted(self) -> bool:
+        """Whether a slot can take one. Those that lay here too long have expired and are dropped."""
+        now = time.monotonic()
+        while self._granted and now - self._granted[0].granted_at > self._granted[0].lease.ttl_s / 2:
+            self._granted.popleft()
+        return bool(self._granted)
+
+    def take(self) -> Lease | None:
+        """Hands a lease to a slot."""
+        if not self.has_granted():
+            return None
+        held = self._granted.popleft()
+        self._at_work[held.lease.id] = held
+        return held.lease
+
+    def close(self, lease_id: str) -> None:
+        """The slot has finished or given up."""
+        self._at_work.pop(lease_id, None)
+
+    def run_of(self, lease_id: str) -> str:
+        """The run that granted a lease at work, "" if unknown."""
+        held = self._at_work.get(lease_id)
+        return held.run_id if held is not None else ""
+
+    def due_for_renewal(self) -> list[str]:
+        """Leases at work a third of whose time has passed; they count as renewed now."""
+        now = time.monotonic()
+        due = []
+        for held in self._at_work.values():
+            if now - held.granted_at < MAX_LEASE_S and now - held.renewed_at > held.lease.ttl_s / 3:
+                held.renewed_at = now
+                due.append(held.lease.id)
+        return due
+
+    def reconnected(self, run_id: str) -> None:
+        """The learner is there again: leases that another run granted and nobody took are void."""
+        self._granted = deque(held for held in self._granted if held.run_id == run_id)
+        self._ask_at = 0.0

@@ -1,7 +1,7 @@
 """Keeping programs alive: a set of child processes, each restarted when it dies, until it dies too often.
 
-One thread, the one that calls `check`: Linux ties a child's life to the thread that spawned it, so use the main
-one. Between two calls nothing happens: no timers, no signal handlers.
+One thread calls `check`: Linux ties a child's life to the thread that spawned it, so let it be the main one.
+Between two calls nothing happens: no timers, no signal handlers.
 """
 
 from __future__ import annotations

@@ -1,0 +1,84 @@
+"""Task suites by name, by a user's file, or by import path. A new suite: one module, one line in `SUITES`.
+
+A suite's module has `tasks() -> list[Task]`: plain data, made without starting anything.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from functools import lru_cache
+from pathlib import Path
+
+from distrl.core.errors import TaskError
+from distrl.core.types import Task
+from distrl.evaluator.suites.files import load_file
+
+SUITES: dict[str, str] = {
+    "quickstart": "distrl.evaluator.suites.quickstart:tasks",
+}
+"""Names and loaders ("module:function", the function returns the suite's tasks)."""
+
+
+def load_suite(name_or_path: str, split: str | None = None) -> list[Task]:
+    """The tasks of a suite.
+
+    Args:
+        name_or_path: A name in `SUITES`, a task file (.yaml, .yml, .jsonl), or "pkg.mod:Name" of a function
+            that returns tasks or of a list of tasks.
+        split: Only tasks of this split; None for all.
+
+    Raises:
+        TaskError: If there is no such suite, file, object or split, or its tasks are not valid.
+    """
+    tasks = list(_load(name_or_path))
+    if split is None:
+        return tasks
+    chosen = [task for task in tasks if task.split == split]
+    if not chosen:
+        known = ", ".join(dict.fromkeys(task.split for task in tasks))
+        raise TaskError(f"suite {name_or_path!r} has no split {split!r}.", f"Its splits: {known}.")
+    return chosen
+
+
+def get_task(task_id: str) -> Task:
+    """The task with this id, looked up in the suite that the id begins with.
+
+    Raises:
+        TaskError: If there is no such suite or task.
+    """
+    suite = task_id.split("/", 1)[0]
+    if suite not in SUITES:
+        raise TaskError(f"no suite has a task {task_id!r}.", f"Ids begin with a suite: {', '.join(SUITES)}.")
+    by_id = {task.id: task for task in _load(suite)}
+    if task_id not in by_id:
+        close = difflib.get_close_matches(task_id, by_id, 1)
+        hint = f"Did you mean {close[0]!r}?" if close else ""
+        raise TaskError(f"suite {suite!r} has no task {task_id!r}.", hint)
+    return by_id[task_id]
+
+
+def _load(name_or_path: str) -> tuple[Task, ...]:
+    if name_or_path in SUITES:
+        return _import(SUITES[name_or_path])
+    if ":" in name_or_path and not Path(name_or_path).exists():
+        return _import(name_or_path)
+    if Path(name_or_path).suffix:
+        return tuple(load_file(Path(name_or_path)))
+    raise TaskError(
+        f"there is no suite {name_or_path!r}.",
+        f"Suites: {', '.join(SUITES)}; or give a .yaml or .jsonl file, or pkg.mod:Name.",
+    )
+
+
+@lru_cache(maxsize=16)
+def _import(path: str) -> tuple[Task, ...]:
+    module_name, _, attribute = path.partition(":")
+    try:
+        found = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise TaskError(f"suite {path!r} cannot be imported: {error}.", "Check the import path.") from error
+    tasks = tuple(found() if callable(found) else found)
+    if not tasks or not all(isinstance(task, Task) for task in tasks):
+        raise TaskError(f"{path!r} gives no list of Task.", "Return distrl.core.types.Task objects.")
+    return tasks

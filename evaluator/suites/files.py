@@ -1,0 +1,93 @@
+"""Task files of users: YAML (a list, or a mapping with `tasks`) or JSON lines, one task each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from distrl.core.errors import TaskError
+from distrl.core.types import Task
+
+_YAML = (".yaml", ".yml")
+_LINES = (".jsonl", ".ndjson")
+
+
+def load_file(path: Path) -> list[Task]:
+    """The tasks of a file, in its order.
+
+    Raises:
+        TaskError: If the file cannot be read, or an entry is no task or repeats an id; it names
+            file, entry and rule.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TaskError(f"{path}: the task file cannot be read: {error}.", "Check the path.") from error
+    if path.suffix in _YAML:
+        entries = list(_yaml_entries(path, text))
+    elif path.suffix in _LINES:
+        entries = list(_line_entries(path, text))
+    else:
+        raise TaskError(
+            f"{path}: a task file ends in {', '.join(_YAML + _LINES)}; this one in {path.suffix!r}.",
+            "Rename it.",
+        )
+    if not entries:
+        raise TaskError(f"{path}: the task file holds no task.", "Add at least one.")
+    return _validated(path, entries)
+
+
+def _yaml_entries(path: Path, text: str) -> Iterator[tuple[str, Any]]:
+    try:
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}" if mark is not None else "the file"
+        raise TaskError(f"{path}, {where}: not valid YAML.", "Correct the syntax.") from error
+    if isinstance(data, dict) and set(data) == {"tasks"}:
+        data = data["tasks"]
+    if not isinstance(data, list):
+        raise TaskError(
+            f"{path}: a YAML task file is a list of tasks, or a mapping whose only key is 'tasks'.",
+            "Correct it.",
+        )
+    for number, entry in enumerate(data, 1):
+        yield f"entry {number}", entry
+
+
+def _line_entries(path: Path, text: str) -> Iterator[tuple[str, Any]]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            try:
+                yield f"line {number}", json.loads(line)
+            except json.JSONDecodeError as error:
+                raise TaskError(
+                    f"{path}, line {number}: not valid JSON: {error.msg}.", "Correct it."
+                ) from error
+
+
+def _validated(path: Path, entries: list[tuple[str, Any]]) -> list[Task]:
+    tasks: dict[str, Task] = {}
+    for where, entry in entries:
+        if isinstance(entry, dict):
+            entry = {"suite": path.stem, "split": "test", "template": "custom", **entry}
+        try:
+            task = Task.model_validate(entry)
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(str(part) for part in first["loc"])
+            rule = f"{field}: {first['msg']}" if field else first["msg"]
+            raise TaskError(
+                f"{path}, {where}: {rule}.", "A task needs id, goal, template, params."
+            ) from error
+        if not task.id or not task.goal.strip():
+            raise TaskError(f"{path}, {where}: id and goal must not be empty.", "Fill them in.")
+        if task.id in tasks:
+            raise TaskError(f"{path}, {where}: the id {task.id!r} occurs twice.", "Ids must be unique.")
+        tasks[task.id] = task
+    return list(tasks.values())

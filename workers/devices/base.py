@@ -1,0 +1,69 @@
+"""The device interface: one screen that is looked at, touched and typed on, with snapshots of its state."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Protocol
+
+from PIL import Image
+
+
+class Key(str, Enum):
+    """The keys that a device has besides the keyboard."""
+
+    BACK = "back"
+    HOME = "home"
+    ENTER = "enter"
+
+
+class Device(Protocol):
+    """One phone. Used by one thread at a time. Failures raise `EnvError` with fault "device"."""
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height of the screen in pixels."""
+        ...
+
+    def screenshot(self) -> Image.Image:
+        """The screen as an RGB picture; the caller owns it."""
+        ...
+
+    def tap(self, x: int, y: int) -> None:
+        """A short touch at pixel (x, y)."""
+        ...
+
+    def long_press(self, x: int, y: int) -> None:
+        """A long touch at pixel (x, y)."""
+        ...
+
+    def swipe(self, x1: int, y1: int, x2: int, y2: int, duration_ms: int = 300) -> None:
+        """A finger that moves from (x1, y1) to (x2, y2), in pixels."""
+        ...
+
+    def type_text(self, text: str) -> None:
+        """Text into the focused field."""
+        ...
+
+    def key(self, key: Key) -> None:
+        """Presses a key."""
+        ...
+
+    def hierarchy(self) -> str:
+        """The screen's elements as uiautomator XML."""
+        ...
+
+    def foreground(self) -> str:
+        """The name of the app in front."""
+        ...
+
+    def save_state(self, name: str) -> None:
+        """Keeps a snapshot of everything on the device under `name`, in place of an older one."""
+        ...
+
+    def load_state(self, name: str) -> None:
+        """Brings back the snapshot `name`. Raises EnvError when there is none."""
+        ...
+
+    def close(self) -> None:
+        """Releases the device. May be called twice."""
+        ...

@@ -1,0 +1,165 @@
+"""A phone as an environment: acts and looks through a `Device`, and leaves the task to a backend.
+
+The device may be simulated or real; the backend knows how to start a task on it, how to score it by its
+state, and what a scripted expert would do.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from distrl.core.actions import Action, ActionKind
+from distrl.core.errors import ConfigError, EnvError
+from distrl.core.types import Task
+from distrl.workers.devices.base import Device, Key
+from distrl.workers.envs.base import Frame, StepResult
+
+_KEYS = {ActionKind.BACK: Key.BACK, ActionKind.HOME: Key.HOME, ActionKind.ENTER: Key.ENTER}
+
+
+class TaskBackend(Protocol):
+    """What a phone environment must know about tasks."""
+
+    @property
+    def device(self) -> Device:
+        """The phone that tasks run on."""
+        ...
+
+    def prepare(self, task: Task) -> None:
+        """Brings the device to the task's start state."""
+        ...
+
+    def score(self, task: Task) -> float:
+        """The task's ground-truth score in [0, 1] now."""
+        ...
+
+    def expert(self, task: Task) -> Action:
+        """What a scripted expert would do now."""
+        ...
+
+
+class Latency(BaseModel):
+    """How long every action takes, in real time.
+
+    Attributes:
+        kind: "none", or "lognormal" with median `median_s` and shape `sigma`.
+        max_s: The longest wait of one action.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["none", "lognormal"] = "none"
+    median_s: float = Field(0.5, ge=0.0)
+    sigma: float = Field(0.5, ge=0.0)
+    max_s: float = Field(60.0, ge=0.0)
+
+    def draw(self, rng: random.Random) -> float:
+        """Seconds that one action takes."""
+        if self.kind == "none":
+            return 0.0
+        return min(self.max_s, self.median_s * math.exp(self.sigma * rng.gauss(0.0, 1.0)))
+
+
+class PhoneEnv:
+    """One phone, driven by actions.
+
+    Args:
+        width, height: Screen of the simulated phone in pixels; ignored when a backend is given.
+        latency: Fields of `Latency`; None acts at once.
+        backend: The tasks and their device; by default a simulated phone.
+        sleep: Waits for so many seconds.
+
+    Raises:
+        ConfigError: If `latency` has an unknown or wrong field.
+    """
+
+    def __init__(
+        self,
+        width: int = 540,
+        height: int = 1200,
+        latency: Mapping[str, object] | Latency | None = None,
+        backend: TaskBackend | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._backend = _simulated(width, height) if backend is None else backend
+        self._device = self._backend.device
+        self._latency = _latency(latency)
+        self._sleep = sleep
+        self._rng = random.Random(0)
+        self._task: Task | None = None
+
+    def reset(self, task: Task) -> Frame:
+        """Starts `task` and shows its first screen."""
+        self._backend.prepare(task)
+        self._task = task
+        self._rng = random.Random(f"latency/{task.seed}/{task.id}")
+        return self._frame()
+
+    def step(self, action: Action) -> StepResult:
+        """Executes `action` after the latency's wait. The phone itself never ends an episode."""
+        if self._task is None:
+            raise EnvError("step() came before reset().", "Reset the environment to a task first.")
+        seconds = self._latency.draw(self._rng)
+        if seconds > 0:
+            self._sleep(seconds)
+        self._act(action)
+        return StepResult(self._frame())
+
+    def _act(self, action: Action) -> None:
+        if action.kind is ActionKind.TAP and action.point is not None:
+            self._device.tap(*self._pixel(action.point))
+        elif action.kind is ActionKind.LONG_PRESS and action.point is not None:
+            self._device.long_press(*self._pixel(action.point))
+        elif action.kind is ActionKind.SWIPE and action.point is not None and action.to is not None:
+            self._device.swipe(*self._pixel(action.point), *self._pixel(action.to))
+        elif action.kind is ActionKind.TYPE:
+            self._device.type_text(action.text)
+        elif action.kind in _KEYS:
+            self._device.key(_KEYS[action.kind])
+
+    def _pixel(self, point: tuple[float, float]) -> tuple[int, int]:
+        width, height = self._device.size
+        return min(width - 1, int(point[0] * width)), min(height - 1, int(point[1] * height))
+
+    def _frame(self) -> Frame:
+        return Frame(self._device.screenshot(), self._device.foreground())
+
+    def evaluate(self) -> float:
+        """The task's ground-truth score by the phone's state."""
+        if self._task is None:
+            raise EnvError("evaluate() came before reset().", "Reset the environment to a task first.")
+        return self._backend.score(self._task)
+
+    def expert_action(self) -> Action:
+        """What the scripted expert would do now; COMPLETE once the task is fulfilled."""
+        if self._task is None:
+            raise EnvError("expert_action() came before reset().", "Reset the environment to a task first.")
+        return self._backend.expert(self._task)
+
+    def close(self) -> None:
+        """Releases the device."""
+        self._device.close()
+
+
+def _simulated(width: int, height: int) -> TaskBackend:
+    from distrl.workers.devices.sim import SimDevice
+    from distrl.workers.simphone.backend import SimBackend
+
+    return SimBackend(SimDevice(width, height))
+
+
+def _latency(fields: Mapping[str, object] | Latency | None) -> Latency:
+    if isinstance(fields, Latency):
+        return fields
+    try:
+        return Latency.model_validate(fields or {})
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in ("latency", *first["loc"]))
+        raise ConfigError(f"{where}: {first['msg']}.", "See distrl.workers.envs.phone.Latency.") from error

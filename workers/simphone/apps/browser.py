@@ -1,0 +1,257 @@
+"""The browser: start page, search engine and the pages that it finds; the shop's pages are in `shop.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from distrl.workers.simphone import state as st
+from distrl.workers.simphone import widgets
+from distrl.workers.simphone.apps import catalog, shop
+from distrl.workers.simphone.apps.base import App, Args
+from distrl.workers.simphone.nodes import WIDTH, Event, Node
+from distrl.workers.simphone.state import State
+from distrl.workers.simphone.ui import STATUS_H, Ui, viewport
+
+BAR_H = 64.0
+
+
+def data() -> State:
+    """The shop's query, sort order and cart; the history of searches."""
+    return {"searches": [], "shop_query": "", "sort": "relevance", "cart": []}
+
+
+def view(ui: Ui) -> list[Node]:
+    """The page on top, with the address bar above or below it."""
+    top = st.page(ui.state, "browser")
+    name = str(top[0])
+    if ui.layout.browser_top:
+        area = (STATUS_H + BAR_H, ui.bottom)
+    else:
+        area = (STATUS_H, ui.bottom - (0 if ui.state["focus"] else BAR_H))
+    if name.startswith("shop"):
+        body, address = shop.view(ui, top, area), "market.example"
+    elif name == "results":
+        body, address = _results(ui, str(top[1]), area), "find.example"
+    elif name == "article":
+        article = catalog.ARTICLES[int(top[1])]
+        body, address = _article(ui, article, area), article.site
+    else:
+        body, address = _start(ui, area), "Start page"
+    return [*body, *_address(ui, address)]
+
+
+def _address(ui: Ui, address: str) -> list[Node]:
+    """The bar with back, address and start page; the keyboard hides it when it is at the bottom."""
+    top = ui.layout.browser_top
+    if not top and ui.state["focus"]:
+        return []
+    y = STATUS_H if top else ui.bottom - BAR_H
+    theme = ui.theme
+    lock = Node(64 + 10, y + 8, 24, 48, "widget.ImageView", icon="lock", icon_size=18, color=theme.muted)
+    label = ui.text(64 + 38, y + 8, 170, 48, address, 16, theme.muted, rid="address")
+    pill = Node(
+        60,
+        y + 8,
+        236,
+        48,
+        "view.ViewGroup",
+        "address_bar",
+        fill=theme.card,
+        radius=24,
+        children=(lock, label),
+    )
+    back = ui.icon_button(6, y + 8, "arrow_back", "Back", ("system", "back"), "up")
+    home = ui.icon_button(WIDTH - 56, y + 8, "home", "Start page", ("browser", "start"), "start_page")
+    start = 0.0 if top else y
+    return [
+        Node(
+            0,
+            start,
+            WIDTH,
+            y + BAR_H - start,
+            "view.ViewGroup",
+            "bar",
+            fill=theme.raised,
+            children=(back, pill, home),
+        )
+    ]
+
+
+def _start(ui: Ui, area: tuple[float, float]) -> list[Node]:
+    y, theme = area[0], ui.theme
+    sites: tuple[tuple[str, str, str, Event], ...] = (
+        ("Market", "storefront", "#e8710a", ("browser", "shop")),
+        ("News", "newspaper", "#3949ab", ("browser", "article", 2)),
+        ("Travel", "flight_takeoff", "#0b8f83", ("browser", "article", 1)),
+        ("Recipes", "restaurant", "#b4531a", ("browser", "article", 6)),
+    )
+    nodes = [
+        ui.text(0, y + 20, WIDTH, 64, "Find", 44, theme.primary, True, "c"),
+        widgets.field(
+            ui, y + 96, "browser.query", "Search the web", icon="search", pill=True, h=56, rid="search_field"
+        ),
+    ]
+    left = ui.layout.switch_left
+    for place, (label, icon, color, event) in enumerate(sites):
+        column = place if not left else 3 - place
+        x, top = 6 + 87 * column, y + 176
+        disc = ui.disc(x + 15, top + 8, 57, icon, color)
+        name = ui.text(x, top + 70, 87, 24, label, 14, align="c")
+        nodes.append(
+            Node(
+                x,
+                top,
+                87,
+                100,
+                "view.ViewGroup",
+                "site_" + label.lower(),
+                desc=label,
+                tap=event,
+                children=(disc, name),
+            )
+        )
+    nodes.append(ui.text(24, y + 292, 300, 32, "For you", 18, bold=True))
+    for place, index in enumerate((3, 4, 8)):
+        article = catalog.ARTICLES[index]
+        top = y + 330 + 92 * place
+        if top + 84 < area[1]:
+            nodes.append(_story(ui, top, article, index))
+    return nodes
+
+
+def _story(ui: Ui, y: float, article: catalog.Article, index: int) -> Node:
+    picture = Node(
+        widgets.MARGIN + 10,
+        y + 10,
+        64,
+        64,
+        "widget.ImageView",
+        fill=article.color,
+        radius=14,
+        icon=article.icon,
+        icon_size=36,
+        color="#ffffff",
+    )
+    title = ui.text(106, y + 8, 220, 44, article.title, 16, lines=2)
+    site = ui.text(106, y + 54, 220, 22, article.site, 13, ui.theme.muted)
+    node = widgets.card(ui, y, 84, [picture, title, site], rid=f"article_{index}")
+    return Node(
+        node.x,
+        node.y,
+        node.w,
+        node.h,
+        node.cls,
+        node.rid,
+        desc=article.title,
+        tap=("browser", "article", index),
+        fill=node.fill,
+        radius=20,
+        children=node.children,
+    )
+
+
+def _results(ui: Ui, query: str, area: tuple[float, float]) -> list[Node]:
+    found = catalog.find_articles(query)
+    products = catalog.find_products(query)
+
+    def build(y: float) -> tuple[Sequence[Node], float]:
+        nodes: list[Node] = [
+            widgets.field(
+                ui, y + 12, "browser.query", query, icon="search", pill=True, h=56, rid="search_field"
+            )
+        ]
+        y += 80
+        nodes.append(ui.text(24, y, 312, 28, f"{len(found)} pages for {query}", 14, ui.theme.muted))
+        y += 32
+        if products:
+            lead = ui.disc(widgets.MARGIN + 14, y + 14, 44, "storefront", "#e8710a")
+            note = f"{len(products)} products at market.example"
+            event = ("browser", "shop_for", query)
+            nodes.append(
+                widgets.row(ui, y, "Market", note, lead=lead, tap=event, rid="shop_offer", fill=ui.theme.card)
+            )
+            y += 84
+        for article in found:
+            nodes.append(_result(ui, y, article))
+            y += 128
+        return nodes, y
+
+    return [viewport(ui, "browser.results", area[0], area[1], build)]
+
+
+def _result(ui: Ui, y: float, article: catalog.Article) -> Node:
+    icon = ui.disc(widgets.MARGIN + 14, y + 14, 28, article.icon, article.color)
+    parts = (
+        icon,
+        ui.text(68, y + 12, 250, 32, article.site, 14, ui.theme.muted),
+        ui.text(30, y + 46, 300, 26, article.title, 18, ui.theme.primary, True),
+        ui.text(30, y + 74, 300, 42, article.body, 14, ui.theme.muted, lines=2),
+    )
+    index = catalog.ARTICLES.index(article)
+    return Node(
+        widgets.MARGIN,
+        y,
+        WIDTH - 2 * widgets.MARGIN,
+        120,
+        "view.ViewGroup",
+        f"result_{index}",
+        desc=article.title,
+        tap=("browser", "article", index),
+        fill=ui.theme.card,
+        radius=20,
+        children=parts,
+    )
+
+
+def _article(ui: Ui, article: catalog.Article, area: tuple[float, float]) -> list[Node]:
+    y, theme = area[0], ui.theme
+    return [
+        Node(
+            0,
+            y,
+            WIDTH,
+            170,
+            "widget.ImageView",
+            fill=article.color,
+            icon=article.icon,
+            icon_size=96,
+            color="#ffffffcc",
+        ),
+        ui.text(24, y + 186, 312, 76, article.title, 28, bold=True, lines=2, rid="title"),
+        ui.text(24, y + 264, 312, 24, article.site, 15, theme.primary),
+        ui.text(24, y + 290, 312, 260, article.body, 18, lines=11),
+    ]
+
+
+def act(state: State, verb: str, args: Args) -> None:
+    """Opens pages; what belongs to the shop goes there."""
+    if verb == "start":
+        st.reset(state, "browser")
+    elif verb == "article":
+        st.push(state, "browser", "article", int(args[0]))
+    elif verb == "shop":
+        st.push(state, "browser", "shop")
+    elif verb == "shop_for":
+        shop.search(state, str(args[0]))
+    else:
+        shop.act(state, verb, args)
+
+
+def submit(state: State, key: str) -> None:
+    """Enter in the web search or in the shop's search field."""
+    query = " ".join(st.text(state, key).split())
+    if not query:
+        st.blur(state)
+    elif key == "shop.query":
+        shop.search(state, query)
+    else:
+        st.take(state, key)
+        searches = state["apps"]["browser"]["searches"]
+        searches.append(query)
+        del searches[: -st.MAX_ITEMS]
+        if st.page(state, "browser")[0] == "results":
+            st.pop(state, "browser")
+        st.push(state, "browser", "results", query)
+
+
+APP = App("browser", "Browser", "public", "#0aa3c2", data, view, act, submit)

@@ -1,0 +1,32 @@
+"""The simulated phone's side of a task: start state, ground truth and expert, for `PhoneEnv`."""
+
+from __future__ import annotations
+
+from distrl.core.actions import Action
+from distrl.core.types import Task
+from distrl.workers.devices.sim import SimDevice
+from distrl.workers.simphone import tasks
+
+
+class SimBackend:
+    """Tasks on one `SimDevice`.
+
+    Args:
+        device: The phone that the environment acts on.
+    """
+
+    def __init__(self, device: SimDevice) -> None:
+        self.device = device
+
+    def prepare(self, task: Task) -> None:
+        """Puts the phone into the task's start state."""
+        self.device.load(tasks.start_state(task.template, task.params, task.seed))
+
+    def score(self, task: Task) -> float:
+        """1 when the phone's state fulfils the task, else 0."""
+        found = tasks.template(task.template, task.params)
+        return float(found.check(self.device.phone.state, task.params))
+
+    def expert(self, task: Task) -> Action:
+        """What the scripted expert does now."""
+        return tasks.expert(task.template, task.params, self.device.phone)

@@ -10,6 +10,7 @@ Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=1)]
+GridSize = Annotated[int, Field(ge=1, le=48)]
 
 
 class Section(BaseModel):
@@ -57,12 +58,16 @@ class PolicyConfig(Section):
 
     `kind: tiny` is the embedded vision-language model, trained from scratch; `kind: hub` loads `model` (a hub id
     or a local directory) with transformers.
+
+    `grid` is the embedded policy's tap grid, (columns, rows). `grammar`: it can sample no ill-formed action.
     """
 
     kind: str = "tiny"
     import_path: str | None = None
     model: str | None = None
-    image_size: tuple[int, int] = (72, 160)
+    image_size: tuple[Count, Count] = (72, 160)
+    grid: tuple[GridSize, GridSize] = (12, 24)
+    grammar: bool = True
     d_model: Count = 128
     num_layers: Count = 2
     num_heads: Count = 4
@@ -139,7 +144,10 @@ class DemonstrationConfig(Section):
 
 
 class ReplayConfig(Section):
-    """Circular trajectory replay. `weights` are DPER's w1 (TD error), w2 (ratio), w3 (entropy)."""
+    """Circular trajectory replay. `weights` are DPER's w1 (TD error), w2 (ratio), w3 (entropy).
+
+    `importance` multiplies losses by (N·P)^(−b), with b going from `importance_start` to 1 over the run.
+    """
 
     capacity: Count = 128
     priority: Literal["dper", "uniform"] = "dper"
@@ -148,10 +156,15 @@ class ReplayConfig(Section):
     refresh_every: Count = 20
     refresh_size: Count = 16
     importance: bool = False
+    importance_start: Fraction = 0.4
 
 
 class ArideConfig(Section):
-    """A-RIDE (DistRL §5); names as in docs/algorithms.md."""
+    """A-RIDE (DistRL §5); names as in docs/algorithms.md.
+
+    `policy_clip` ε is our addition: steps whose ratio has left [1 − ε, 1 + ε] in the direction of the advantage
+    give no gradient, as in PPO. Null is the paper's objective.
+    """
 
     gamma: Fraction = 0.95
     lam: Fraction = 0.95
@@ -159,6 +172,7 @@ class ArideConfig(Section):
     invalid: NonNegative = 0.1
     rho_max: Positive = 5.0
     ratio_level: Literal["action", "token"] = "action"
+    policy_clip: Positive | None = None
     log_ratio_clamp: Positive = 20.0
     advantage_std_floor: NonNegative = 0.1
     trajectory_loss: NonNegative = 0.5
@@ -179,6 +193,7 @@ class LearnerConfig(Section):
 
     It stops after `episodes` training episodes or `max_minutes`, whichever comes first. `updates_per_episode`
     bounds the replay ratio; `max_staleness` (in versions) bounds, at lease time, how old a trajectory can become.
+    With `keep_best` the run's result is the checkpoint with the best validation success, else the last one.
     """
 
     algorithm: Literal["aride"] = "aride"
@@ -196,6 +211,7 @@ class LearnerConfig(Section):
     max_staleness: Count = 16
     checkpoint_every: Count = 100
     keep_checkpoints: Count = 3
+    keep_best: bool = True
     eval_every: Annotated[int, Field(ge=0)] = 100
     eval_episodes: Count = 32
     lease_ttl_s: Positive = 120.0

@@ -1,0 +1,79 @@
+"""Policies and critics: what is trained and served. The first place where torch is imported.
+
+A new policy is one file and one line in `POLICIES`, or `policy.import_path: "pkg.mod:Name"`; its class takes
+(config, words, seed). The same arguments build the same policy in every process: before the first published
+weights arrive, an inference server needs the configuration and the suite's words, nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from distrl.core.errors import PolicyError
+
+if TYPE_CHECKING:
+    from distrl.core.policies.base import Critic, Policy
+    from distrl.core.policies.options import PolicyOptions
+
+POLICIES = {
+    "tiny": "distrl.core.policies.tiny:TinyPolicy",
+    "hub": "distrl.core.policies.hub:HubPolicy",
+}
+
+
+def build_policy(config: PolicyOptions, words: Sequence[str], seed: int) -> Policy:
+    """The policy that `config` describes, on its device, ready to act.
+
+    Args:
+        config: The policy section of the configuration.
+        words: The words of the suite's goals (`vocabulary()` of the suite).
+        seed: Seed of the initial weights.
+
+    Raises:
+        PolicyError: If the kind is unknown, the import path does not resolve or the model cannot be loaded.
+    """
+    path = config.import_path or POLICIES.get(config.kind)
+    if path is None:
+        raise PolicyError(
+            f"Unknown policy.kind {config.kind!r}.",
+            f"Known kinds: {', '.join(sorted(POLICIES))}; or set policy.import_path.",
+        )
+    module, _, name = path.partition(":")
+    try:
+        policy_class = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise PolicyError(
+            f"Policy {path!r} cannot be imported: {error}.",
+            "Write policy.import_path as 'package.module:Class' and install distrl[train].",
+        ) from error
+    policy: Policy = policy_class(config, list(words), seed)
+    policy.to(resolve_device(config.device))
+    return policy.eval()
+
+
+def build_critic(config: PolicyOptions, policy: Policy, seed: int) -> Critic:
+    """The critic for `policy`, a network of its own, on the policy's device."""
+    from distrl.core.policies.critic import ConvCritic
+
+    return ConvCritic(config, policy, seed).to(policy.device)
+
+
+def resolve_device(name: str) -> str:
+    """ "auto" to "cuda" where there is one, else "cpu"; other names stay.
+
+    Raises:
+        PolicyError: If the device does not exist on this machine.
+    """
+    import torch
+
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise PolicyError(
+            f"Device {name!r} cannot be used: {str(error).splitlines()[0]}.", "Set device to 'auto' or 'cpu'."
+        ) from error
+    return name

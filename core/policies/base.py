@@ -33,9 +33,7 @@ class PromptBatch:
 
     def to(self, device: torch.device | str) -> PromptBatch:
         """The same batch on `device`."""
-        return PromptBatch(
-            self.input_ids.to(device), self.attention_mask.to(device), self.images.to(device)
-        )
+        return PromptBatch(self.input_ids.to(device), self.attention_mask.to(device), self.images.to(device))
 
     def __len__(self) -> int:
         return int(self.input_ids.shape[0])
@@ -99,7 +97,9 @@ class Policy(nn.Module, ABC):
         """Samples one completion per prompt, each with its own sampling parameters. No gradients."""
 
     @abstractmethod
-    def score(self, batch: PromptBatch, completions: Tensor, mask: Tensor, temperature: Tensor) -> TokenScores:
+    def score(
+        self, batch: PromptBatch, completions: Tensor, mask: Tensor, temperature: Tensor
+    ) -> TokenScores:
         """Teacher-forced log-probabilities and entropies, differentiable.
 
         Args:
@@ -111,7 +111,7 @@ class Policy(nn.Module, ABC):
 
     @abstractmethod
     def published_kind(self) -> str:
-        """"full" or "adapter": what `published_state` holds."""
+        """ "full" or "adapter": what `published_state` holds."""
 
     @abstractmethod
     def published_state(self) -> dict[str, Tensor]:
@@ -131,12 +131,14 @@ class Policy(nn.Module, ABC):
 
 
 class Critic(nn.Module, ABC):
-    """State values of the policy's prompts; apart from the policy, so that its errors cannot harm the trunk."""
+    """State values of the policy's prompts; apart from the policy, so that its errors cannot harm it."""
 
     @abstractmethod
     def values(self, batch: PromptBatch, steps: Tensor) -> Tensor:
         """Logits of the expected discounted outcome V(s_t), [B]. `steps`: [B] int64 step index t."""
 
     @abstractmethod
-    def trajectory_values(self, batch: PromptBatch, steps: Tensor, completions: Tensor, mask: Tensor) -> Tensor:
+    def trajectory_values(
+        self, batch: PromptBatch, steps: Tensor, completions: Tensor, mask: Tensor
+    ) -> Tensor:
         """Logits of success given the last state and action, V_traj(s_{H-1}, a_{H-1}), [B]."""

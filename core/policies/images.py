@@ -1,0 +1,46 @@
+"""Encoded screenshots to the small tensors that policies read."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from distrl.core.errors import PolicyError
+
+MAX_PIXELS = 64 * 2**20
+
+
+def decode_image(data: bytes, size: tuple[int, int]) -> Tensor:
+    """Decodes JPEG, PNG or WebP bytes and resizes them.
+
+    JPEG is decoded at the smallest of its built-in scales that is still twice the target, much faster
+    than in full. The same bytes always give the same tensor.
+
+    Args:
+        data: Encoded image.
+        size: Target (width, height) in pixels.
+
+    Returns:
+        [3, height, width] uint8.
+
+    Raises:
+        PolicyError: If `data` is no image, or one of more than 64 M pixels.
+    """
+    try:
+        with Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP")) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise PolicyError(
+                    f"The image has {image.width}x{image.height} pixels, more than {MAX_PIXELS}.",
+                    "Send smaller screenshots.",
+                )
+            image.draft("RGB", (2 * size[0], 2 * size[1]))
+            small = image.convert("RGB").resize(size, Image.Resampling.BOX)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise PolicyError(
+            f"Bytes that are no readable image: {error}.", "Send JPEG, PNG or WebP screenshots."
+        ) from error
+    return torch.from_numpy(np.array(small, dtype=np.uint8)).permute(2, 0, 1).contiguous()

@@ -1,0 +1,67 @@
+"""What policies read of the configuration: structural types, so that core does not depend on configs."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class LoraOptions(Protocol):
+    """Low-rank adapters; see `distrl.configs.schema.LoraConfig`."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def alpha(self) -> float: ...
+
+    @property
+    def dropout(self) -> float: ...
+
+    @property
+    def targets(self) -> list[str]: ...
+
+
+class PolicyOptions(Protocol):
+    """The policy section; see `distrl.configs.schema.PolicyConfig`, which satisfies it."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def import_path(self) -> str | None: ...
+
+    @property
+    def model(self) -> str | None: ...
+
+    @property
+    def image_size(self) -> tuple[int, int]: ...
+
+    @property
+    def grid(self) -> tuple[int, int]: ...
+
+    @property
+    def grammar(self) -> bool: ...
+
+    @property
+    def d_model(self) -> int: ...
+
+    @property
+    def num_layers(self) -> int: ...
+
+    @property
+    def num_heads(self) -> int: ...
+
+    @property
+    def d_ff(self) -> int: ...
+
+    @property
+    def lora(self) -> LoraOptions | None: ...
+
+    @property
+    def max_prompt_tokens(self) -> int: ...
+
+    @property
+    def extra_words(self) -> list[str]: ...
+
+    @property
+    def device(self) -> str: ...

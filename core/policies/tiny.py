@@ -1,0 +1,245 @@
+"""The embedded policy: a small vision-language T5 that is trained from scratch on a laptop.
+
+The encoder reads [image features; prompt tokens], the decoder writes one action. All classes but the
+convolutional stem are transformers' own: attention, caches and LoRA are those that large models use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from distrl.core.errors import PolicyError
+from distrl.core.policies import weights_io
+from distrl.core.policies.adapters import AdapterHandle, attach_adapter
+from distrl.core.policies.base import Generated, Policy, PromptBatch, TokenScores
+from distrl.core.policies.images import decode_image
+from distrl.core.policies.options import PolicyOptions
+from distrl.core.policies.sampling import choose, sampling_temperature, token_log_probs
+from distrl.core.policies.tokenizer import ActionTokenizer
+from distrl.core.policies.vision import ConvStem
+from distrl.core.policies.vocabulary import build_vocabulary
+from distrl.core.types import ChatMessage, ImagePart, Sampling, TextPart
+
+PAD_ID = 0
+WEIGHTS_FILE = "model.safetensors"
+# 72x160 pixels become 5x10 image tokens, few enough for 2 CPU cores; where in its 16-pixel cell something
+# lies is in the features.
+STEM_STRIDES = (4, 2, 2)
+
+
+class TinyPolicy(Policy):
+    """A T5 of about 0.7 M parameters with a convolutional stem and an action tokenizer.
+
+    Args:
+        config: Sizes, tap grid, prompt length, adapters.
+        words: Words of the suite's goals; each gets a token of its own.
+        seed: Seed of the initial weights. Equal arguments give equal policies in every process.
+    """
+
+    name = "tiny"
+
+    def __init__(self, config: PolicyOptions, words: Sequence[str], seed: int) -> None:
+        super().__init__()
+        if config.d_model % config.num_heads:
+            raise PolicyError(
+                f"policy.d_model {config.d_model} is not a multiple of policy.num_heads {config.num_heads}.",
+                "Choose sizes that divide.",
+            )
+        self.config = config
+        self.tokenizer = ActionTokenizer(build_vocabulary([*words, *config.extra_words], config.grid))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            d = config.d_model
+            self.stem = ConvStem(config.image_size, (3 * d // 8, d // 2, d), STEM_STRIDES)
+            self.t5: Any = _build_t5(config, len(self.tokenizer.vocabulary))
+            self._adapter: AdapterHandle | None = None
+            if config.lora is not None:
+                self.stem.requires_grad_(False)
+                self._adapter = attach_adapter(self.t5, config.lora)
+        vocabulary = self.tokenizer.vocabulary
+        allowed = vocabulary.grammar()
+        if not config.grammar:
+            allowed = torch.ones_like(allowed)
+            allowed[:, PAD_ID] = False
+        self.register_buffer("_allowed", allowed, persistent=False)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return self.stem.row_embedding.device
+
+    def prompt_ids(self, messages: Sequence[ChatMessage]) -> list[int]:
+        """Tokens of all text parts in order; images are not among them.
+
+        Raises:
+            PolicyError: If the chat has more than `max_prompt_tokens` tokens or not exactly one image.
+        """
+        parts = [part for message in messages for part in message.parts]
+        num_images = sum(isinstance(part, ImagePart) for part in parts)
+        if num_images != 1:
+            raise PolicyError(
+                f"The embedded policy reads exactly one image per prompt, not {num_images}.",
+                "Use an agent that shows the present screen only.",
+            )
+        ids = self.tokenizer.encode_prompt("\n".join(p.text for p in parts if isinstance(p, TextPart)))
+        if len(ids) > self.config.max_prompt_tokens:
+            raise PolicyError(
+                f"The prompt has {len(ids)} tokens, more than policy.max_prompt_tokens "
+                f"{self.config.max_prompt_tokens}.",
+                "Raise the limit or add the goals' words to policy.extra_words.",
+            )
+        return ids
+
+    def completion_ids(self, text: str) -> list[int]:
+        """Tokens of an action text; a press or a tap ends with its own last token, a text with `<end>`."""
+        return self.tokenizer.encode_action(text)
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        """The action text."""
+        return self.tokenizer.decode(token_ids)
+
+    def image(self, data: bytes) -> Tensor:
+        """[3, H, W] uint8 at the configured image size."""
+        return decode_image(data, self.config.image_size)
+
+    def collate(self, prompts: Sequence[Sequence[int]], images: Sequence[Sequence[Tensor]]) -> PromptBatch:
+        """Pads prompts on the right; one image per prompt."""
+        rows = [torch.tensor(list(ids), dtype=torch.int64) for ids in prompts]
+        input_ids = pad_sequence(rows, batch_first=True, padding_value=PAD_ID)
+        lengths = torch.tensor([len(row) for row in rows])
+        mask = (torch.arange(input_ids.shape[1]) < lengths[:, None]).to(torch.int64)
+        for tensors in images:
+            if len(tensors) != 1:
+                raise PolicyError(
+                    f"The embedded policy reads one image per prompt, not {len(tensors)}.", "Send one."
+                )
+        return PromptBatch(input_ids, mask, torch.stack([tensors[0] for tensors in images])).to(self.device)
+
+    def _encode(self, batch: PromptBatch) -> tuple[Tensor, Tensor]:
+        """Encoder states [B, I + P, d] and their mask, image tokens first."""
+        pixels = self.stem(batch.images).flatten(2).transpose(1, 2)
+        words = self.t5.shared(batch.input_ids)
+        mask = torch.cat(
+            [batch.attention_mask.new_ones(pixels.shape[0], pixels.shape[1]), batch.attention_mask], dim=1
+        )
+        states = self.t5.encoder(inputs_embeds=torch.cat([pixels, words], dim=1), attention_mask=mask)
+        return states.last_hidden_state, mask
+
+    @torch.no_grad()
+    def generate(
+        self, batch: PromptBatch, sampling: Sequence[Sampling], generator: torch.Generator | None = None
+    ) -> list[Generated]:
+        """Samples with a key-value cache until every row has ended or has its `max_new_tokens`."""
+        states, mask = self._encode(batch)
+        temperature = sampling_temperature(sampling, self.device)
+        results = [Generated([], []) for _ in sampling]
+        running = list(range(len(sampling)))
+        last = torch.zeros(len(sampling), dtype=torch.int64, device=self.device)
+        cache = None
+        while running:
+            out = self.t5.decoder(
+                input_ids=last[:, None],
+                encoder_hidden_states=states,
+                encoder_attention_mask=mask,
+                past_key_values=cache,
+                use_cache=True,
+            )
+            cache = out.past_key_values
+            logits = self.t5.lm_head(out.last_hidden_state[:, -1])
+            log_probs = token_log_probs(logits, self._allowed_after(last), temperature)
+            last, chosen = choose(log_probs, sampling, generator)
+            for row, token, log_prob in zip(
+                range(len(sampling)), last.tolist(), chosen.tolist(), strict=True
+            ):
+                if row in running:
+                    results[row].token_ids.append(token)
+                    results[row].logprobs.append(log_prob)
+                    done = token in self.tokenizer.terminals
+                    if done or len(results[row].token_ids) >= sampling[row].max_new_tokens:
+                        running.remove(row)
+        return results
+
+    def _allowed_after(self, previous: Tensor) -> Tensor:
+        allowed: Tensor = self._allowed[previous]  # type: ignore[index]
+        return allowed
+
+    def score(
+        self, batch: PromptBatch, completions: Tensor, mask: Tensor, temperature: Tensor
+    ) -> TokenScores:
+        """One encoder and one decoder pass over given tokens, masked as in sampling."""
+        states, encoder_mask = self._encode(batch)
+        previous = torch.cat([torch.zeros_like(completions[:, :1]), completions[:, :-1]], dim=1)
+        out = self.t5.decoder(
+            input_ids=previous,
+            encoder_hidden_states=states,
+            encoder_attention_mask=encoder_mask,
+            use_cache=False,
+        )
+        logits = self.t5.lm_head(out.last_hidden_state)
+        effective = torch.where(temperature > 0, temperature, torch.ones_like(temperature))
+        log_probs = token_log_probs(logits, self._allowed_after(previous), effective)
+        chosen = log_probs.gather(2, completions[..., None]).squeeze(2)
+        entropy = -(log_probs.exp() * log_probs).sum(-1)
+        zero = torch.zeros_like(chosen)
+        return TokenScores(torch.where(mask, chosen, zero), torch.where(mask, entropy, zero))
+
+    def published_kind(self) -> str:
+        """ "adapter" with LoRA, else "full"."""
+        return "full" if self._adapter is None else "adapter"
+
+    def published_state(self) -> dict[str, Tensor]:
+        """All weights, or the adapter's."""
+        if self._adapter is not None:
+            return self._adapter.state()
+        return weights_io.distinct(self.state_dict())
+
+    @torch.no_grad()
+    def load_published(self, state: dict[str, Tensor]) -> None:
+        """Copies tensors in place; nothing changes unless all of them fit."""
+        weights_io.copy_into(self.published_state(), state)
+
+    def save(self, directory: Path) -> None:
+        """Writes model.safetensors (all weights), tokenizer.json and, with LoRA, the PEFT adapter files."""
+        directory.mkdir(parents=True, exist_ok=True)
+        weights_io.write(directory / WEIGHTS_FILE, weights_io.distinct(self.state_dict()))
+        self.tokenizer.save(directory)
+        if self._adapter is not None:
+            self._adapter.save(directory)
+
+    @torch.no_grad()
+    def load(self, directory: Path) -> None:
+        """Reads what `save` wrote; the tokenizer there must be this policy's own."""
+        weights_io.require_same_tokenizer(
+            self.tokenizer.vocabulary.tokens, ActionTokenizer.load(directory).vocabulary.tokens, directory
+        )
+        weights_io.load_into(weights_io.distinct(self.state_dict()), directory / WEIGHTS_FILE)
+
+
+def _build_t5(config: PolicyOptions, vocabulary_size: int) -> nn.Module:
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    model: nn.Module = T5ForConditionalGeneration(
+        T5Config(
+            vocab_size=vocabulary_size,
+            d_model=config.d_model,
+            d_kv=config.d_model // config.num_heads,
+            d_ff=config.d_ff,
+            num_layers=config.num_layers,
+            num_decoder_layers=config.num_layers,
+            num_heads=config.num_heads,
+            dropout_rate=0.0,
+            pad_token_id=PAD_ID,
+            eos_token_id=1,
+            decoder_start_token_id=PAD_ID,
+            tie_word_embeddings=False,
+        )
+    )
+    # transformers draws this layer at standard deviation 1, which makes a new policy almost deterministic.
+    nn.init.normal_(model.lm_head.weight, std=0.02)  # type: ignore[union-attr, arg-type]
+    return model

@@ -1,0 +1,248 @@
+"""Action text and prompt text to the embedded policy's token ids, and back.
+
+The text is DigiRL's and DistRL's AutoUI notation: `"action_type": "DUAL_POINT", "touch_point": "[y, x]",
+"lift_point": "[y, x]", "typed_text": ""`, y first. A tap's lift point repeats its touch point, so the tokens
+leave it out and `decode` writes it again: the text stays what any AutoUI parser reads.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from distrl.core.errors import CheckpointError, PolicyError
+from distrl.core.policies.vocabulary import (
+    CAP,
+    END,
+    FIXED_ACTIONS,
+    GLUE,
+    TYPE,
+    Vocabulary,
+    build_vocabulary,
+    grid_values,
+)
+
+_NUMBER = r"(-?\d+(?:\.\d+)?)"
+_POINT = rf'"\[{_NUMBER}, ?{_NUMBER}\]"'
+_HEAD = rf'"action_type": "(\w+)", "touch_point": {_POINT}, "lift_point": {_POINT}, "typed_text": '
+_ACTION = re.compile(_HEAD + '"(.*)"', re.DOTALL)
+_EMBEDDED = re.compile(_HEAD + '"([^"\n]*)"')
+_PIECES = re.compile(r"[^\W\d_]+|\d+|.", re.DOTALL)
+_TOUCH = '"action_type": "DUAL_POINT", "touch_point": "['
+_LIFT = ']", "lift_point": "['
+_NO_TEXT = ']", "typed_text": ""'
+_NOWHERE = '"touch_point": "[-1.0, -1.0]", "lift_point": "[-1.0, -1.0]", "typed_text": "'
+_FILE = "tokenizer.json"
+
+
+class ActionTokenizer:
+    """Lossless tokens for AutoUI action texts, on a grid of tap positions, and for goal texts.
+
+    Args:
+        vocabulary: The tokens.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+        self.terminals = vocabulary.terminals
+        self._fixed = {name: vocabulary.ids[f"<{name}>"] for name in FIXED_ACTIONS}
+        self._values = {
+            group: dict(zip(vocabulary.group(group), grid_values(count), strict=True))
+            for groups, count in (
+                (("tap y", "swipe y", "to y"), vocabulary.rows),
+                (("x", "swipe x", "to x"), vocabulary.columns),
+            )
+            for group in groups
+        }
+        self._words = {index: word for word, index in vocabulary.words.items()}
+
+    def encode_prompt(self, text: str) -> list[int]:
+        """The tokens of a prompt: lower-cased words without spaces; action texts in it as action tokens."""
+        ids: list[int] = []
+        end = 0
+        for match in _EMBEDDED.finditer(text):
+            ids += self._encode_words(text[end : match.start()])
+            try:
+                ids += self.encode_action(match.group())
+            except PolicyError:  # an unknown action type: read it as words
+                ids += self._encode_words(match.group())
+            end = match.end()
+        return ids + self._encode_words(text[end:])
+
+    def _encode_words(self, text: str) -> list[int]:
+        """Words, numbers and, for the rest, bytes; a space is kept only between two spelled words."""
+        tokens: list[int] = []
+        spelled = spaced = False
+        for piece in _PIECES.findall(text.lower()):
+            if piece.isspace():
+                spaced = True
+                continue
+            word = self.vocabulary.words.get(piece)
+            if word is not None:
+                tokens.append(word)
+            else:
+                tokens += self._bytes(f" {piece}" if spelled and spaced else piece)
+            spelled, spaced = word is None and piece.isalnum(), False
+        return tokens
+
+    def encode_action(self, text: str) -> list[int]:
+        """The tokens of one action text, its points moved to the nearest grid values.
+
+        Raises:
+            PolicyError: If `text` is not an action in AutoUI notation.
+        """
+        match = _ACTION.fullmatch(text.strip())
+        if match is None:
+            raise PolicyError(
+                f"{text!r:.200} is not an action in AutoUI notation.",
+                "The embedded policy only writes AutoUI actions: use agent.kind 'autoui'.",
+            )
+        kind, *points, typed = match.groups()
+        if kind in self._fixed:
+            return [self._fixed[kind]]
+        ids = self.vocabulary.ids
+        if kind == "TYPE":
+            return [ids[TYPE], *self._encode_text(typed), ids[END]]
+        if kind != "DUAL_POINT":
+            raise PolicyError(
+                f"Unknown action type {kind!r}.", f"Known: DUAL_POINT, TYPE, {', '.join(FIXED_ACTIONS)}."
+            )
+        y, x, to_y, to_x = (float(point) for point in points)
+        start, stop = self._cell(y, x), self._cell(to_y, to_x)
+        group = self.vocabulary.group
+        if start == stop:
+            return [group("tap y")[start[0]], group("x")[start[1]]]
+        return [
+            group("swipe y")[start[0]],
+            group("swipe x")[start[1]],
+            group("to y")[stop[0]],
+            group("to x")[stop[1]],
+        ]
+
+    def _cell(self, y: float, x: float) -> tuple[int, int]:
+        rows, columns = self.vocabulary.rows, self.vocabulary.columns
+        return (
+            min(rows - 1, max(0, int(y * rows))),
+            min(columns - 1, max(0, int(x * columns))),
+        )
+
+    def _encode_text(self, text: str) -> list[int]:
+        """Words, numbers and bytes whose `_decode_text` is `text`."""
+        ids, pending = self.vocabulary.ids, ""
+        tokens: list[int] = []
+        after_word = False
+        for piece in _PIECES.findall(text):
+            word = self.vocabulary.words.get(piece.lower())
+            capitalised = piece == piece.lower().capitalize() and piece != piece.lower()
+            if word is None or not (capitalised or piece == piece.lower()):
+                if piece == " " and not pending:
+                    pending = " "
+                    continue
+                tokens += self._bytes(pending + piece)
+                pending, after_word = "", False
+                continue
+            if pending and not after_word:
+                tokens += self._bytes(pending)
+            elif after_word and not pending:
+                tokens.append(ids[GLUE])
+            pending, after_word = "", True
+            tokens += [ids[CAP], word] if capitalised else [word]
+        return tokens + self._bytes(pending)
+
+    def _bytes(self, text: str) -> list[int]:
+        return [self.vocabulary.first_byte + byte for byte in text.encode("utf-8", errors="replace")]
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of a completion. Tokens that cannot stand where they stand give an unparsable text."""
+        parts: list[str] = []
+        tap_y = "?"
+        run: list[int] = []
+        in_text = False
+        for index in token_ids:
+            if self._is_text(index):
+                run.append(index)
+                continue
+            parts.append(self._decode_text(run))
+            run = []
+            name = self.vocabulary.tokens[index]
+            if name == END:
+                parts.append('"' if in_text else "")
+            elif name == TYPE:
+                in_text = True
+                parts.append(f'"action_type": "TYPE", {_NOWHERE}')
+            elif index in self._fixed.values():
+                parts.append(f'"action_type": "{name[1:-1]}", {_NOWHERE}"')
+            else:
+                tap_y, part = self._decode_coordinate(index, tap_y)
+                parts.append(part)
+        parts.append(self._decode_text(run))
+        return "".join(parts)
+
+    def _decode_coordinate(self, index: int, tap_y: str) -> tuple[str, str]:
+        group = next((name for name, values in self._values.items() if index in values), None)
+        if group is None:
+            return tap_y, ""
+        value = self._values[group][index]
+        if group == "tap y":
+            return value, f"{_TOUCH}{value}, "
+        if group == "x":
+            return tap_y, f"{value}{_LIFT}{tap_y}, {value}{_NO_TEXT}"
+        if group == "swipe y":
+            return tap_y, f"{_TOUCH}{value}, "
+        if group == "swipe x":
+            return tap_y, f"{value}{_LIFT}"
+        return tap_y, f"{value}, " if group == "to y" else f"{value}{_NO_TEXT}"
+
+    def _is_text(self, index: int) -> bool:
+        first = self.vocabulary.first_byte
+        special = (self.vocabulary.ids[CAP], self.vocabulary.ids[GLUE])
+        return first <= index < first + 256 or index in self._words or index in special
+
+    def _decode_text(self, ids: Sequence[int]) -> str:
+        out = bytearray()
+        first = self.vocabulary.first_byte
+        after_word = capital = glue = False
+        for index in ids:
+            if first <= index < first + 256:
+                out.append(index - first)
+                after_word = capital = glue = False
+            elif index == self.vocabulary.ids[CAP]:
+                capital = True
+            elif index == self.vocabulary.ids[GLUE]:
+                glue = True
+            else:
+                word = self._words[index]
+                space = " " if after_word and not glue else ""
+                out += (space + (word.capitalize() if capital else word)).encode()
+                after_word, capital, glue = True, False, False
+        return out.decode("utf-8", errors="replace")
+
+    def save(self, directory: Path) -> None:
+        """Writes the vocabulary to `directory`/tokenizer.json."""
+        vocabulary = self.vocabulary
+        content = {
+            "format": 1,
+            "grid": [vocabulary.columns, vocabulary.rows],
+            "words": sorted(vocabulary.words),
+        }
+        (directory / _FILE).write_text(json.dumps(content, ensure_ascii=False, indent=0), encoding="utf-8")
+
+    @classmethod
+    def load(cls, directory: Path) -> ActionTokenizer:
+        """Reads what `save` wrote.
+
+        Raises:
+            CheckpointError: If the file is missing, truncated or no tokenizer.
+        """
+        path = directory / _FILE
+        try:
+            content: Any = json.loads(path.read_text(encoding="utf-8"))
+            columns, rows = content["grid"]
+            return cls(build_vocabulary(content["words"], (int(columns), int(rows))))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(
+                f"The tokenizer {path} cannot be read: {error!r}.", "Choose another checkpoint."
+            ) from error

@@ -1,0 +1,189 @@
+"""Weights as bytes and files: safetensors, never pickle, and every mismatch named."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from distrl.core.errors import CheckpointError, PolicyError
+
+_DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+_MAX_HEADER_BYTES = 100 * 2**20
+
+
+def to_bytes(state: Mapping[str, Tensor]) -> bytearray:
+    """The safetensors bytes of `state`, each tensor copied once, straight to its place.
+
+    Raises:
+        PolicyError: If a tensor has a type that the format lacks.
+    """
+    header: dict[str, object] = {}
+    offset = 0
+    tensors = {name: state[name].detach() for name in sorted(state)}
+    for name, tensor in tensors.items():
+        if tensor.dtype not in _NAMES:
+            raise PolicyError(f"Tensor {name!r} has type {tensor.dtype}, which cannot be published.")
+        size = tensor.numel() * tensor.element_size()
+        header[name] = {
+            "dtype": _NAMES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [offset, offset + size],
+        }
+        offset += size
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    buffer = bytearray(8 + len(text) + offset)
+    buffer[:8] = len(text).to_bytes(8, "little")
+    buffer[8 : 8 + len(text)] = text
+    start = 8 + len(text)
+    for tensor in tensors.values():
+        size = tensor.numel() * tensor.element_size()
+        if size:
+            target = torch.frombuffer(buffer, dtype=torch.uint8, count=size, offset=start)
+            target.copy_(tensor.contiguous().reshape(-1).view(torch.uint8))
+        start += size
+    return buffer
+
+
+def from_bytes(buffer: bytes | bytearray | memoryview) -> dict[str, Tensor]:
+    """The tensors in safetensors bytes, as read-only views of `buffer` where alignment allows.
+
+    Raises:
+        PolicyError: If the bytes are truncated, overlap or are not safetensors.
+    """
+    try:
+        return _parse(memoryview(buffer).cast("B"))
+    except (ValueError, KeyError, TypeError, RuntimeError, RecursionError) as error:
+        raise PolicyError(
+            f"These {len(buffer)} bytes are no readable safetensors weights: {error}.",
+            "Transfer or save them again.",
+        ) from error
+
+
+def _parse(view: memoryview) -> dict[str, Tensor]:
+    if len(view) < 8:
+        raise ValueError("fewer than 8 bytes")
+    header_size = int.from_bytes(view[:8], "little")
+    if header_size > min(len(view) - 8, _MAX_HEADER_BYTES):
+        raise ValueError("the header is longer than the data")
+    header = json.loads(bytes(view[8 : 8 + header_size]))
+    if not isinstance(header, dict):
+        raise ValueError("the header is not a map")
+    header.pop("__metadata__", None)
+    start, end = 8 + header_size, 8 + header_size
+    state: dict[str, Tensor] = {}
+    for name, entry in sorted(header.items(), key=lambda item: tuple(item[1]["data_offsets"])):
+        dtype, shape = _DTYPES[entry["dtype"]], [int(size) for size in entry["shape"]]
+        first, last = (start + int(offset) for offset in entry["data_offsets"])
+        count = 1
+        for size in shape:
+            if size < 0:
+                raise ValueError(f"tensor {name!r} has a negative size")
+            count *= size
+        item = torch.empty((), dtype=dtype).element_size()
+        if first != end or last - first != count * item or last > len(view):
+            raise ValueError(f"tensor {name!r} does not lie where the header says")
+        state[name] = _view(view, dtype, count, first).reshape(shape)
+        end = last
+    if end != len(view):
+        raise ValueError(f"{len(view) - end} bytes follow the last tensor")
+    return state
+
+
+def _view(view: memoryview, dtype: torch.dtype, count: int, offset: int) -> Tensor:
+    if count == 0:
+        return torch.empty(0, dtype=dtype)
+    item = torch.empty((), dtype=dtype).element_size()
+    if view.readonly or offset % item:
+        chunk = bytearray(view[offset : offset + count * item])
+        return torch.frombuffer(chunk, dtype=dtype)
+    return torch.frombuffer(view, dtype=dtype, count=count, offset=offset)
+
+
+def distinct(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """`state` without second names of tensors that share memory (tied embeddings), detached."""
+    seen: set[tuple[int, torch.Size]] = set()
+    kept: dict[str, Tensor] = {}
+    for name, tensor in state.items():
+        key = (tensor.data_ptr(), tensor.shape)
+        if tensor.numel() == 0 or key not in seen:
+            kept[name] = tensor.detach()
+        seen.add(key)
+    return kept
+
+
+def copy_into(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
+    """Copies `state` into the tensors of `own` in place, after checking that every one fits.
+
+    Raises:
+        PolicyError: Naming the first tensor that is missing, unknown or of another shape or type.
+    """
+    for name in sorted(own.keys() | state.keys()):
+        if name not in state or name not in own:
+            what = "lack" if name not in state else "have an unknown"
+            raise PolicyError(
+                f"The weights {what} tensor {name!r}.",
+                "Use the policy configuration that they were made with.",
+            )
+        if own[name].shape != state[name].shape or own[name].dtype != state[name].dtype:
+            raise PolicyError(
+                f"Tensor {name!r} is {tuple(state[name].shape)} {state[name].dtype} in the weights but "
+                f"{tuple(own[name].shape)} {own[name].dtype} in the policy.",
+                "Use the policy configuration that they were made with.",
+            )
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(state[name])
+
+
+def write(path: Path, state: Mapping[str, Tensor]) -> None:
+    """Writes `state` to `path` and flushes it to disk."""
+    with path.open("wb") as file:
+        file.write(to_bytes(state))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def load_into(own: Mapping[str, Tensor], path: Path) -> None:
+    """Reads the safetensors file `path` into the tensors of `own`.
+
+    Raises:
+        CheckpointError: If it is missing, truncated or of another policy.
+    """
+    try:
+        copy_into(own, from_bytes(bytearray(path.read_bytes())))
+    except (OSError, PolicyError) as error:
+        raise CheckpointError(f"Weights {path} cannot be loaded: {error}", "") from error
+
+
+def require_same_tokenizer(own: Sequence[str], other: Sequence[str], directory: Path) -> None:
+    """Refuses a checkpoint whose vocabulary differs.
+
+    Raises:
+        CheckpointError: Naming the first token that differs.
+    """
+    if list(own) == list(other):
+        return
+    pairs = zip([*own, *[None] * len(other)], [*other, *[None] * len(own)], strict=False)
+    index, (mine, theirs) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
+    raise CheckpointError(
+        f"The checkpoint {directory} has another vocabulary: token {index} is {theirs!r}, not {mine!r}.",
+        "Use the tasks and policy configuration that it was made with.",
+    )

@@ -72,7 +72,7 @@ class Channel:
         self.raw = raw
         self.endpoint = endpoint
         self.dropped = 0
-        self._is_router = raw.socket_type == zmq.ROUTER
+        self._is_router = raw.type == zmq.ROUTER
         self._timeout_ms = -2
 
     def send(

@@ -1,0 +1,35 @@
+"""Log lines."""
+
+import logging
+
+import pytest
+
+from distrl.core import logs
+
+
+@pytest.fixture(autouse=True)
+def _restore_logging():
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    for handler in [handler for handler in root.handlers if handler not in handlers]:
+        root.removeHandler(handler)
+        handler.close()
+    root.setLevel(level)
+
+
+def test_lines_carry_time_level_and_role(tmp_path, capsys):
+    logs.setup(tmp_path / "logs" / "x.log", "info", "worker-3")
+    logging.getLogger("distrl.test").info("hello %s", "there")
+    logging.getLogger("distrl.test").debug("not shown")
+    line = (tmp_path / "logs" / "x.log").read_text()
+    assert line == capsys.readouterr().err
+    assert line.endswith("INFO    worker-3 distrl.test: hello there\n")
+    assert line[:2] == "20"
+
+
+def test_setting_up_again_replaces(tmp_path, capsys):
+    logs.setup(None, "INFO", "a")
+    logs.setup(None, "INFO", "b")
+    logging.getLogger("distrl.test").info("once")
+    assert capsys.readouterr().err.count("once") == 1

@@ -1,0 +1,167 @@
+"""Keys in files, and who gets in."""
+
+import os
+import stat
+
+import pytest
+import zmq
+
+from distrl.core.errors import NetworkError, SecurityError
+from distrl.core.messages import Ack, StatusRequest, encode
+from distrl.core.security import (
+    KeyPair,
+    add_client,
+    create_keys,
+    list_allowed,
+    load_security,
+    remove_client,
+)
+from distrl.core.sockets import Wire, new_keypair
+
+NOTHING_MS = 300  # how long "gets nothing" is watched
+
+
+@pytest.fixture
+def keys(tmp_path):
+    create_keys(tmp_path / "keys", new_keypair(), new_keypair())
+    return tmp_path / "keys"
+
+
+@pytest.fixture
+def server(keys):
+    with Wire(load_security(keys)) as wire:
+        yield wire.bind_router("tcp://127.0.0.1:0")
+
+
+def gets_an_answer(server, security) -> bool:
+    """Whether a client with these keys can exchange a message with the server."""
+    with Wire(security) as wire:
+        client = wire.connect_dealer(server.endpoint)
+        try:
+            client.send(StatusRequest(), timeout_s=NOTHING_MS / 1000)
+        except NetworkError:
+            return False
+        received = server.recv(5.0)
+        server.send(Ack(trajectory_id="t"), peer=received.peer)
+        return client.recv(5.0).message == Ack(trajectory_id="t")
+
+
+def test_a_listed_client_gets_in(keys, server):
+    assert gets_an_answer(server, load_security(keys))
+
+
+def test_a_client_added_later_gets_in_and_a_removed_one_no_longer(keys, server):
+    add_client(keys, "farm", new_keypair())
+    security = load_security(keys, "farm")
+    assert security.own.public == list_allowed(keys)["farm"]
+    assert gets_an_answer(server, security)
+    remove_client(keys, "farm")
+    assert not gets_an_answer(server, security)
+
+
+def test_an_unlisted_client_gets_nothing(keys, server, tmp_path):
+    create_keys(tmp_path / "other", new_keypair(), new_keypair())
+    (tmp_path / "other" / "server.pub").write_text((keys / "server.pub").read_text())
+    assert not gets_an_answer(server, load_security(tmp_path / "other"))
+    assert server.recv(0.0) is None
+
+
+def test_a_client_refuses_a_server_with_another_key(keys, server):
+    (keys / "server.pub").write_text(new_keypair().public)
+    assert not gets_an_answer(server, load_security(keys))
+
+
+def test_a_client_without_keys_gets_nothing(server):
+    raw = zmq.Context.instance().socket(zmq.DEALER)
+    raw.linger = 0
+    raw.connect(server.endpoint)
+    raw.send_multipart([encode(StatusRequest())])
+    assert not raw.poll(NOTHING_MS)
+    assert server.recv(0.0) is None
+    raw.close()
+
+
+def test_a_broadcast_is_secret_too(keys):
+    with Wire(load_security(keys)) as wire, Wire() as plain:
+        pub = wire.bind_pub("tcp://127.0.0.1:0")
+        good, bad = wire.connect_sub(pub.endpoint), plain.connect_sub(pub.endpoint)
+        received = None
+        while received is None:
+            pub.send(Ack(trajectory_id="t"))
+            received = good.recv(0.05)
+        assert received.message == Ack(trajectory_id="t")
+        assert bad.recv(NOTHING_MS / 1000) is None
+
+
+def test_nobody_gets_in_when_the_allow_list_is_broken(keys, server):
+    security = load_security(keys)
+    (keys / "allowed" / "client.pub").write_text("nonsense")
+    assert not gets_an_answer(server, security)
+
+
+def test_a_public_address_may_be_bound_with_keys(keys):
+    with Wire(load_security(keys)) as wire:
+        assert wire.bind_router("tcp://0.0.0.0:0").endpoint.startswith("tcp://0.0.0.0:")
+
+
+def test_binding_needs_the_server_key(keys):
+    (keys / "server.key").unlink()
+    with Wire(load_security(keys)) as wire, pytest.raises(SecurityError, match=r"server\.key"):
+        wire.bind_router("tcp://127.0.0.1:0")
+
+
+def test_secrets_are_private(keys):
+    for name in ("server.key", "client.key"):
+        assert stat.S_IMODE((keys / name).stat().st_mode) == 0o600
+    assert (keys / "server.key").read_text().split()[3] not in repr(load_security(keys))
+
+
+@pytest.mark.parametrize("name", ["server.key", "client.key"])
+def test_widely_readable_secrets_are_refused(keys, name):
+    os.chmod(keys / name, 0o640)
+    with pytest.raises(SecurityError, match="chmod 600"):
+        load_security(keys)
+
+
+def test_no_directory_means_no_security():
+    assert load_security(None) is None
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        (lambda keys: (keys / "server.pub").unlink(), r"server\.pub"),
+        (lambda keys: (keys / "server.pub").write_text("x"), r"server\.pub"),
+        (lambda keys: (keys / "client.key").write_text("x"), r"client\.key"),
+        (lambda keys: [(keys / f"{name}.key").unlink() for name in ("server", "client")], "neither"),
+    ],
+)
+def test_broken_directories_are_named(keys, damage, named):
+    damage(keys)
+    with pytest.raises(SecurityError, match=named):
+        load_security(keys)
+
+
+def test_a_missing_directory_is_named(tmp_path):
+    with pytest.raises(SecurityError, match="distrl keys create"):
+        load_security(tmp_path / "none")
+
+
+def test_keys_are_never_overwritten(keys):
+    before = (keys / "server.key").read_text()
+    with pytest.raises(SecurityError, match="exists already"):
+        create_keys(keys, new_keypair(), new_keypair())
+    with pytest.raises(SecurityError, match="exists already"):
+        add_client(keys, "client", new_keypair())
+    assert (keys / "server.key").read_text() == before
+
+
+@pytest.mark.parametrize("name", ["../x", "", "a/b", "server", ".hidden", "x" * 65])
+def test_names_that_are_no_file_names_are_refused(keys, name):
+    with pytest.raises(SecurityError):
+        add_client(keys, name, KeyPair("p", "s"))
+
+
+def test_removing_a_stranger_is_an_error(keys):
+    with pytest.raises(SecurityError, match="stranger"):
+        remove_client(keys, "stranger")

@@ -1,0 +1,188 @@
+"""The trajectory store: durable, exactly once, readable from any thread."""
+
+import sqlite3
+import threading
+
+import pytest
+
+from distrl.core.codec import unpack_trajectory
+from distrl.core.errors import StoreError
+from distrl.core.store import TrajectoryStore
+from distrl.core.types import (
+    ActionRecord,
+    Observation,
+    Purpose,
+    Task,
+    TimeStep,
+    Trajectory,
+    image_digest,
+)
+
+
+def episode(name, *pictures, purpose=Purpose.TRAIN, params=None):
+    """A trajectory with one step per picture, and its images."""
+    images = {image_digest(picture): picture for picture in pictures}
+    steps = tuple(
+        TimeStep(
+            observation=Observation(image=digest, width=1, height=1),
+            chats=(),
+            action=ActionRecord(kind="tap", point=(0.5, 0.25)),
+        )
+        for digest in images
+    )
+    task = Task(
+        id="q/t/1", suite="q", template="t", split="train", goal="Ünïcode 電話", params=params or {"n": 1}
+    )
+    return Trajectory(id=name, task=task, steps=steps, purpose=purpose), images
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = TrajectoryStore(tmp_path / "run" / "store.sqlite3")
+    yield store
+    store.close()
+
+
+def test_what_goes_in_comes_out(store):
+    trajectory, images = episode("a", b"one", b"two")
+    assert store.add(trajectory, images)
+    assert store.get("a") == trajectory
+    assert store.images(images) == images
+    assert "a" in store
+    assert store.count() == 1
+
+
+def test_a_duplicate_changes_nothing(store):
+    trajectory, images = episode("a", b"one")
+    assert store.add_many([(trajectory, images)] * 2) == [True, False]
+    size = store.size_bytes
+    assert not store.add(trajectory, images)
+    assert store.ids() == ["a"]
+    assert store.size_bytes == size
+
+
+def test_an_image_is_stored_once(store):
+    store.add(*episode("a", b"x" * 10_000))
+    before = store.size_bytes
+    store.add(episode("b", b"x" * 10_000)[0], {})
+    assert store.size_bytes - before < 5_000
+
+
+def test_a_missing_image_commits_nothing(store):
+    good, bad = episode("good", b"here"), episode("bad", b"missing")
+    with pytest.raises(StoreError, match="bad"):
+        store.add_many([good, (bad[0], {})])
+    assert store.ids() == []
+    with pytest.raises(StoreError):
+        store.images(good[1])
+
+
+def test_order_and_purpose(store):
+    for name, purpose in (("b", Purpose.TRAIN), ("a", Purpose.EVAL), ("c", Purpose.TRAIN)):
+        store.add(*episode(name, b"picture", purpose=purpose))
+    assert store.ids() == ["b", "a", "c"]
+    assert store.ids(Purpose.TRAIN) == ["b", "c"]
+    assert [trajectory.id for trajectory in store.iterate(Purpose.EVAL)] == ["a"]
+    assert store.count(Purpose.TRAIN) == 2
+
+
+def test_it_is_all_there_after_reopening(store, tmp_path):
+    trajectory, images = episode("a", b"one")
+    store.add(trajectory, images)
+    again = TrajectoryStore(store.path)
+    assert again.get("a") == trajectory
+    assert again.size_bytes == store.size_bytes
+    assert not again.add(trajectory, images)
+    again.close()
+
+
+def test_other_threads_read_while_one_writes(store):
+    errors = []
+
+    def read():
+        try:
+            for _ in range(50):
+                for trajectory in store.iterate():
+                    store.images(trajectory.image_digests)
+        except StoreError as error:
+            errors.append(error)
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for index in range(30):
+        store.add(*episode(f"t{index}", bytes([index]) * 100))
+    for reader in readers:
+        reader.join()
+    assert errors == []
+    assert store.count() == 30
+
+
+def test_trimming_deletes_the_oldest_but_what_is_kept(store):
+    for name in "abcd":
+        store.add(*episode(name, name.encode() * 10_000, b"shared"))
+    deleted = store.trim(25_000, keep={"a"})
+    assert deleted == ["b", "c"]
+    assert store.ids() == ["a", "d"]
+    assert store.size_bytes <= 25_000
+    assert store.images([image_digest(b"shared")])
+    with pytest.raises(StoreError):
+        store.images([image_digest(b"b" * 10_000)])
+
+
+def test_a_resend_after_trimming_is_still_a_duplicate(store):
+    trajectory, images = episode("a", b"one")
+    store.add(trajectory, images)
+    store.trim(0)
+    assert "a" in store
+    assert not store.add(trajectory, images)
+    assert store.ids() == []
+    assert store.size_bytes == 0
+
+
+def test_many_images_at_once(store):
+    pictures = [str(number).encode() for number in range(1200)]
+    trajectory, images = episode("a", *pictures)
+    store.add(trajectory, images)
+    assert store.images(images) == images
+    assert store.known_images([*images, "unknown"]) == images.keys()
+
+
+def test_an_unknown_id_is_named(store):
+    with pytest.raises(StoreError, match="nobody"):
+        store.get("nobody")
+
+
+def test_params_that_are_no_plain_data_are_refused(store):
+    deep = {}
+    for _ in range(3000):
+        deep = {"d": deep}
+    for params in ({"x": object()}, deep, {"x": 2**70}):
+        with pytest.raises(StoreError, match="plain data"):
+            store.add(*episode("a", b"one", params=params))
+    assert store.count() == 0
+
+
+@pytest.mark.parametrize("content", [b"this is no database, but long enough" * 50])
+def test_a_file_that_is_no_store_is_refused(tmp_path, content):
+    path = tmp_path / "store.sqlite3"
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match="no database|not a database"):
+        TrajectoryStore(path)
+    assert path.read_bytes() == content
+
+
+def test_a_store_of_another_version_is_refused(tmp_path):
+    path = tmp_path / "store.sqlite3"
+    TrajectoryStore(path).close()
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version=99")
+    connection.close()
+    with pytest.raises(StoreError, match="version 99"):
+        TrajectoryStore(path)
+
+
+@pytest.mark.parametrize("data", [b"", b"\xc1", b"\x80", b"\x07"])
+def test_damaged_bytes_are_no_trajectory(data):
+    with pytest.raises(StoreError):
+        unpack_trajectory(data)

@@ -25,7 +25,7 @@ class SimDevice:
         cache: Where rendered pictures are kept, by default shared by the whole process.
 
     Raises:
-        EnvError: If the screen size is out of range or too flat for a phone.
+        EnvError: If the screen size is out of range or of another shape than a phone.
     """
 
     def __init__(
@@ -41,9 +41,9 @@ class SimDevice:
                 "Correct the env's width and height.",
                 fault="device",
             )
-        if not 1.6 <= height / width <= 3:
+        if not 2.0 <= height / width <= 2.5:
             raise EnvError(
-                f"the simulated phone is upright: height / width must be 1.6 to 3, got {width}x{height}.",
+                f"the simulated phone is tall: height / width must be 2 to 2.5, got {width}x{height}.",
                 "540x1200 is the default.",
                 fault="device",
             )

@@ -38,6 +38,7 @@ class Node:
         radius: Corner radius in dp.
         shadow: Elevation in dp.
         size, bold, color, align, lines: The text's size in dp, weight, colour, "l" | "c" | "r", lines.
+        top: Whether the text starts at the top of the bounds instead of in their middle.
         icon: Name of a Material icon drawn centred, `icon_size` dp high, in `color`.
         art: Name and arguments of a painter in `distrl.workers.simphone.art`.
         clip: Whether children are cut off at the bounds.
@@ -69,6 +70,7 @@ class Node:
     color: str = "#000000"
     align: str = "l"
     lines: int = 1
+    top: bool = False
     icon: str = ""
     icon_size: float = 24.0
     art: Event = ()

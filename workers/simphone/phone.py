@@ -89,7 +89,7 @@ class Phone:
         return nodes.find(self.tree(), rid) is not None
 
     def _input(self) -> None:
-        """Every input takes phone time and dismisses the snackbar."""
+        """Every input takes phone time and dismisses the toast."""
         self.state["elapsed_s"] += st.STEP_S
         self.state["toast"] = ""
         self._tree = None

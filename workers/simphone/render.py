@@ -100,6 +100,8 @@ class Painter:
         step = size * LINE_HEIGHT
         middle = (node.y + node.h / 2) * self.scale
         baseline = middle + fonts.CAP_HEIGHT * size / 2 - step * (len(rows) - 1) / 2
+        if node.top:
+            baseline = node.y * self.scale + size
         for row in rows:
             mask, ascent = fonts.text_mask(row, node.bold, size)
             spare = width - fonts.text_width(row, node.bold, size)

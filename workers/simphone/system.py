@@ -88,7 +88,7 @@ def nav_bar(ui: Ui, color: str, fill: str) -> Node:
 
 
 def screen(ui: Ui, content: list[Node], wallpaper: bool, package: str) -> Node:
-    """The whole screen: background, the app's content, keyboard, snackbar and system bars."""
+    """The whole screen: background, the app's content, keyboard, toast and system bars."""
     color = "#ffffff" if wallpaper and ui.layout.dark else ui.theme.text
     nav_color = "#ffffff" if wallpaper and ui.layout.nav == "gesture" else color
     if wallpaper:
@@ -99,7 +99,7 @@ def screen(ui: Ui, content: list[Node], wallpaper: bool, package: str) -> Node:
     if ui.state["focus"]:
         nodes.append(keyboard.view(ui))
     if ui.state["toast"]:
-        nodes.append(widgets.snackbar(ui, ui.state["toast"]))
+        nodes.append(widgets.toast(ui, ui.state["toast"]))
     nodes.append(status_bar(ui, color))
     fill = "" if wallpaper else (ui.theme.raised if ui.state["focus"] else ui.theme.bg)
     nodes.append(nav_bar(ui, nav_color, fill))

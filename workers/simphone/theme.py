@@ -72,9 +72,10 @@ class Layout:
         light, dark_scheme: The colours in light and in dark mode; `dark` says which one it starts with.
         wallpaper: Top and bottom colour, then the colours of the hills.
         icon_radius: Corner radius of launcher icons in dp (28 is a circle).
-        grid: Rows of app names on the home page ("" leaves a gap); `grid_y` is the first row's top in dp from
-            the bottom of the status bar. dock: Apps in the dock.
-        widget_y, search_y: Tops of clock widget and search pill; a negative one is from the bottom.
+        grid: Rows of app names on the home page ("" leaves a gap); dock: Apps in the dock.
+        label: Colour of the labels under the icons of the home page.
+        grid_y, widget_y, search_y: Tops of the first row, the clock widget and the search pill in dp from the
+            status bar; a negative one is from the navigation bar.
         settings: Order of the rows of the settings app.
         fab: Where the round action button is: "right", "left" or "center".
         save: Where forms have their save button: "top" or "bottom".
@@ -94,6 +95,7 @@ class Layout:
     grid: tuple[tuple[str, ...], ...]
     grid_y: float
     dock: tuple[str, ...]
+    label: str
     widget_y: float
     search_y: float
     settings: tuple[str, ...]
@@ -121,8 +123,9 @@ LAYOUTS: tuple[Layout, ...] = (
         wallpaper=("#7fb4ff", "#e9f2ff", "#5c8fe6", "#3b6fd0", "#27509f"),
         icon_radius=28,
         grid=(("weather", "notes", "calculator", "clock"),),
-        grid_y=440,
+        grid_y=-304,
         dock=("contacts", "messages", "browser", "settings"),
+        label="#ffffff",
         widget_y=56,
         search_y=-76,
         settings=("network", "devices", "display", "sound", "apps", "battery", "security", "about"),
@@ -146,6 +149,7 @@ LAYOUTS: tuple[Layout, ...] = (
         grid=(("settings", "browser", "", ""), ("messages", "clock", "", "")),
         grid_y=150,
         dock=("calculator", "contacts", "weather", "notes"),
+        label="#ffffff",
         widget_y=40,
         search_y=-190,
         settings=("display", "network", "battery", "apps", "sound", "devices", "about", "security"),
@@ -180,6 +184,7 @@ LAYOUTS: tuple[Layout, ...] = (
         grid=(("", "", "contacts", "weather"), ("", "", "settings", "notes")),
         grid_y=96,
         dock=("clock", "browser", "calculator", "messages"),
+        label="#2a1a0b",
         widget_y=-300,
         search_y=20,
         settings=("sound", "about", "network", "security", "devices", "display", "battery", "apps"),
@@ -213,8 +218,9 @@ LAYOUTS: tuple[Layout, ...] = (
         wallpaper=("#2b1055", "#d76d9f", "#7b3f9d", "#552a80", "#361a5c"),
         icon_radius=20,
         grid=(("browser", "", "", "notes"), ("calculator", "", "", "clock"), ("contacts", "", "", "weather")),
-        grid_y=180,
+        grid_y=164,
         dock=("settings", "messages"),
+        label="#ffffff",
         widget_y=64,
         search_y=-160,
         settings=("security", "battery", "sound", "display", "about", "network", "apps", "devices"),
@@ -249,6 +255,7 @@ LAYOUTS: tuple[Layout, ...] = (
         grid=(("clock", "contacts", "", ""), ("notes", "settings", "", "")),
         grid_y=300,
         dock=("messages", "weather", "browser", "calculator"),
+        label="#10182b",
         widget_y=48,
         search_y=230,
         settings=("devices", "sound", "security", "apps", "network", "about", "display", "battery"),

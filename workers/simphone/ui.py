@@ -48,6 +48,7 @@ class Ui:
         align: str = "l",
         lines: int = 1,
         rid: str = "",
+        top: bool = False,
     ) -> Node:
         """A label; `color` defaults to the primary text colour."""
         return Node(
@@ -63,6 +64,7 @@ class Ui:
             bold=bold,
             align=align,
             lines=lines,
+            top=top,
         )
 
     def icon_button(

@@ -272,20 +272,12 @@ def empty(ui: Ui, y: float, icon: str, message: str) -> list[Node]:
     ]
 
 
-def snackbar(ui: Ui, message: str) -> Node:
-    """The short message at the bottom of the screen."""
-    theme = ui.theme
-    dark = "#e3e5ec" if theme.dark else "#2e3138"
-    label = ui.text(32, ui.bottom - 60, WIDTH - 64, 48, message, 15, "#22252b" if theme.dark else "#f2f3f8")
+def toast(ui: Ui, message: str) -> Node:
+    """The short message that floats above tabs and action buttons."""
+    ground, ink = ("#e3e5ec", "#22252b") if ui.theme.dark else ("#2e3138", "#f2f3f8")
+    width = min(WIDTH - 2 * MARGIN, text_width(message, False, 15) + 48)
+    x, y = (WIDTH - width) / 2, ui.bottom - 208
+    label = ui.text(x + 20, y, width - 40, 44, message, 15, ink, align="c")
     return Node(
-        MARGIN,
-        ui.bottom - 60,
-        WIDTH - 2 * MARGIN,
-        48,
-        "view.ViewGroup",
-        "toast",
-        fill=dark,
-        radius=12,
-        shadow=3,
-        children=(label,),
+        x, y, width, 44, "view.ViewGroup", "toast", fill=ground, radius=22, shadow=3, children=(label,)
     )

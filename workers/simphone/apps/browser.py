@@ -83,7 +83,7 @@ def _start(ui: Ui, area: tuple[float, float]) -> list[Node]:
         ("Market", "storefront", "#e8710a", ("browser", "shop")),
         ("News", "newspaper", "#3949ab", ("browser", "article", 2)),
         ("Travel", "flight_takeoff", "#0b8f83", ("browser", "article", 1)),
-        ("Recipes", "restaurant", "#b4531a", ("browser", "article", 6)),
+        ("Recipes", "restaurant", "#7b51d3", ("browser", "article", 6)),
     )
     nodes = [
         ui.text(0, y + 20, WIDTH, 64, "Find", 44, theme.primary, True, "c"),
@@ -161,7 +161,17 @@ def _results(ui: Ui, query: str, area: tuple[float, float]) -> list[Node]:
             )
         ]
         y += 80
-        nodes.append(ui.text(24, y, 312, 28, f"{len(found)} pages for {query}", 14, ui.theme.muted))
+        nodes.append(
+            ui.text(
+                24,
+                y,
+                312,
+                28,
+                f"{len(found)} {'page' if len(found) == 1 else 'pages'} for {query}",
+                14,
+                ui.theme.muted,
+            )
+        )
         y += 32
         if products:
             lead = ui.disc(widgets.MARGIN + 14, y + 14, 44, "storefront", "#e8710a")
@@ -219,7 +229,7 @@ def _article(ui: Ui, article: catalog.Article, area: tuple[float, float]) -> lis
         ),
         ui.text(24, y + 186, 312, 76, article.title, 28, bold=True, lines=2, rid="title"),
         ui.text(24, y + 264, 312, 24, article.site, 15, theme.primary),
-        ui.text(24, y + 290, 312, 260, article.body, 18, lines=11),
+        ui.text(24, y + 298, 312, 260, article.body, 18, lines=11, top=True),
     ]
 
 

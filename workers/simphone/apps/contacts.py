@@ -21,7 +21,7 @@ COLORS: dict[str, str] = {
     "Felix": "#007b83",
     "Grace": "#e52592",
     "Henry": "#5f4b32",
-    "Maria": "#111827",
+    "Maria": "#90a4ae",
     "Oscar": "#7cb342",
 }
 """Avatar colours of the names in the built-in address books; other names get one by hash."""
@@ -36,7 +36,7 @@ def color(name: str) -> str:
 def phone_number(name: str) -> str:
     """A made-up number, always the same for a name."""
     digits = f"{zlib.crc32(name.encode()) % 10_000:04d}"
-    return f"555 01{digits[:2]} {digits[2:]}0"
+    return f"555 01{digits[:2]}"
 
 
 def data() -> State:

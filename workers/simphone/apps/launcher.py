@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from distrl.workers.simphone.apps import weather
 from distrl.workers.simphone.apps.base import App
 from distrl.workers.simphone.nodes import WIDTH, Node
 from distrl.workers.simphone.state import clock_text
 from distrl.workers.simphone.ui import STATUS_H, Ui, nav_height
 
 CELL_W, CELL_H, ICON = 90.0, 100.0, 60.0
-DATE = "Tuesday, June 3"
+DATE = "Tue, June 3"
 
 
 def view(ui: Ui, apps: Sequence[App]) -> list[Node]:
@@ -35,8 +36,8 @@ def _home(ui: Ui, apps: Sequence[App]) -> list[Node]:
     for place, row in enumerate(ui.layout.grid):
         for column, name in enumerate(row):
             if name:
-                y = STATUS_H + ui.layout.grid_y + place * CELL_H
-                nodes.append(_icon(ui, by_name[name], column * CELL_W, y, ink, labelled=True))
+                y = _place(ui, ui.layout.grid_y) + place * CELL_H
+                nodes.append(_icon(ui, by_name[name], column * CELL_W, y, ui.layout.label, labelled=True))
     count = len(ui.layout.dock)
     if dark:
         plate = "#ffffff26" if ui.layout.nav == "gesture" else "#00000040"
@@ -50,7 +51,10 @@ def _home(ui: Ui, apps: Sequence[App]) -> list[Node]:
 def _widget(ui: Ui, ink: str) -> list[Node]:
     y = _place(ui, ui.layout.widget_y)
     time = ui.text(28, y, WIDTH - 56, 64, clock_text(ui.time), 58, ink, rid="home_clock")
-    date = ui.text(30, y + 64, WIDTH - 60, 28, DATE, 18, ink, rid="home_date")
+    icon, _, color, degrees = weather.forecast(ui.state["apps"]["weather"]["city"], 0)
+    date = ui.text(30, y + 64, 102, 28, DATE, 18, ink, rid="home_date")
+    sky = Node(134, y + 64, 28, 28, "widget.ImageView", icon=icon, icon_size=22, color=color)
+    warm = ui.text(166, y + 64, 80, 28, f"{degrees}°", 18, ink, rid="home_degrees")
     face = Node(
         20,
         y - 6,
@@ -61,7 +65,7 @@ def _widget(ui: Ui, ink: str) -> list[Node]:
         desc="Clock",
         tap=("system", "open", "clock"),
     )
-    return [face.with_children(time, date)]
+    return [face.with_children(time, date, sky, warm)]
 
 
 def _search(ui: Ui) -> Node:

@@ -44,7 +44,7 @@ def _grid(ui: Ui) -> list[Node]:
             x, top = 16 + 168 * column, y + 8 + 172 * line
             parts = (
                 ui.text(x + 14, top + 12, 132, 32, note["title"], 18, _INK, True),
-                ui.text(x + 14, top + 46, 132, 100, note["body"], 15, _INK, lines=4),
+                ui.text(x + 14, top + 46, 132, 100, note["body"], 15, _INK, lines=4, top=True),
             )
             nodes.append(
                 Node(
@@ -78,7 +78,7 @@ def _note(ui: Ui, index: int) -> list[Node]:
     )
     parts = (
         ui.text(36, top + 20, 288, 48, note["title"], 28, _INK, True),
-        ui.text(36, top + 72, 288, 260, note["body"], 18, _INK, lines=10),
+        ui.text(36, top + 72, 288, 260, note["body"], 18, _INK, lines=10, top=True),
     )
     sheet = Node(
         16, top + 4, WIDTH - 32, 360, "view.ViewGroup", "sheet", fill=paper, radius=24, children=parts

@@ -136,7 +136,7 @@ def _dial(ui: Ui, y: float, phase: str, numbers: tuple[int, ...], chosen: int) -
     if chosen not in numbers:
         x = WIDTH / 2 + _RADIUS * math.sin(math.radians(angle))
         height = middle - _RADIUS * math.cos(math.radians(angle))
-        nodes.append(Node(x - 16, height - 16, 32, 32, fill=ui.theme.primary, radius=16))
+        nodes.append(Node(x - 7, height - 7, 14, 14, fill=ui.theme.primary, radius=7))
     for place, number in enumerate(numbers):
         x = WIDTH / 2 + _RADIUS * math.sin(math.radians(30 * place)) - _NUMBER / 2
         top = middle - _RADIUS * math.cos(math.radians(30 * place)) - _NUMBER / 2

@@ -159,7 +159,7 @@ def _results(ui: Ui, area: Area) -> list[Node]:
                     16 + 112 * place, y, 104, label, ("browser", "sort", key), "sort_" + key, style, 48, 14
                 )
             )
-        note = f"{len(found)} results for {browser['shop_query']}"
+        note = f"{len(found)} {'result' if len(found) == 1 else 'results'} for {browser['shop_query']}"
         nodes.append(ui.text(24, y + 56, 312, 32, note, 15, ui.theme.muted, rid="result_count"))
         y += 92
         for product in found[:24]:
@@ -219,7 +219,7 @@ def _product(ui: Ui, product: catalog.Product, area: Area) -> list[Node]:
                 y + 440,
                 320,
                 48,
-                f"A {product.color} {product.noun} by {product.make}, made to last.",
+                f"In {product.color}, by {product.make}. Made to last.",
                 15,
                 ui.theme.muted,
                 lines=2,

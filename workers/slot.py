@@ -16,7 +16,7 @@ from typing import Protocol
 
 from distrl.configs.schema import WorkerConfig
 from distrl.core.actions import Action
-from distrl.core.errors import EnvError, InferenceUnavailable
+from distrl.core.errors import EnvError, InferenceUnavailable, ProtocolError
 from distrl.core.messages import Lease
 from distrl.core.types import (
     ActionRecord,
@@ -48,7 +48,12 @@ class PolicyClient(Protocol):
     def act(
         self, messages: Sequence[ChatMessage], images: Mapping[str, bytes], sampling: Sampling
     ) -> Completion:
-        """The completion. Raises InferenceUnavailable when nobody answers in time."""
+        """The completion.
+
+        Raises:
+            InferenceUnavailable: Nobody answered in time.
+            ProtocolError: The request itself was refused.
+        """
         ...
 
 
@@ -98,12 +103,12 @@ class EpisodeRunner:
             finished = self._play(lease, draft)
         except EnvError as error:
             draft.fault, draft.fault_detail = Fault(error.fault), str(error)
-        except InferenceUnavailable as error:
+        except (InferenceUnavailable, ProtocolError) as error:
             draft.fault, draft.fault_detail = Fault.INFERENCE, str(error)
         else:
-            if not finished:
-                return None
-        return draft.finish(self._worker, self._slot)
+            return draft.finish(self._worker, self._slot) if finished else None
+        # While stopping, environments and servers go away: that is nobody's fault.
+        return None if self._stop.is_set() else draft.finish(self._worker, self._slot)
 
     def _play(self, lease: Lease, draft: _Draft) -> bool:
         """Fills `draft`; False if it was abandoned."""

@@ -1,4 +1,4 @@
-"""Episodes with a ten-line environment and a ten-line policy."""
+"""Episodes with a ten-line environment (tests/fakes) and a ten-line policy."""
 
 import io
 import random
@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from counting_env import BACK, COMPLETE, IMPOSSIBLE, TAP, CountingEnv, counting_task
 from PIL import Image
 
 from distrl.configs.schema import RewardConfig, WorkerConfig
 from distrl.core.actions import Action, ActionKind
-from distrl.core.errors import EnvError, InferenceUnavailable
+from distrl.core.errors import InferenceUnavailable
 from distrl.core.messages import Lease
 from distrl.core.types import (
     ChatMessage,
@@ -20,52 +21,15 @@ from distrl.core.types import (
     Outcome,
     Purpose,
     Sampling,
-    Task,
     Trajectory,
     image_digest,
 )
 from distrl.workers.agents.autoui import AutoUIAgent
 from distrl.workers.demonstrator import random_action
-from distrl.workers.envs.base import Frame, StepResult
 from distrl.workers.slot import EpisodeRunner
 
 AGENT = AutoUIAgent()
-TASK = Task(id="s/t/train/0", suite="s", template="t", split="train", goal="Reach three", max_steps=6)
-TAP, BACK = Action.tap(0.5, 0.5), Action(kind=ActionKind.BACK)
-COMPLETE, IMPOSSIBLE = Action(kind=ActionKind.COMPLETE), Action(kind=ActionKind.IMPOSSIBLE)
-
-
-class CountingEnv:
-    """A tap counts up, BACK resets; the task is solved at three; the screen's grey level shows the count."""
-
-    def __init__(self, fail_at: int | None = None, closes_at: int | None = None) -> None:
-        self.count, self.calls, self.fail_at, self.closes_at = 0, 0, fail_at, closes_at
-
-    def reset(self, task: Task) -> Frame:
-        self.count = self.calls = 0
-        return self._frame()
-
-    def step(self, action: Action) -> StepResult:
-        self.calls += 1
-        if self.calls == self.fail_at:
-            raise EnvError("the screen is gone.", fault="device")
-        if action.kind is ActionKind.TAP:
-            self.count += 1
-        elif action.kind is ActionKind.BACK:
-            self.count = 0
-        return StepResult(self._frame(), done=self.count == self.closes_at)
-
-    def evaluate(self) -> float:
-        return float(self.count == 3)
-
-    def expert_action(self) -> Action:
-        return COMPLETE if self.count == 3 else TAP if self.count < 3 else BACK
-
-    def close(self) -> None:
-        pass
-
-    def _frame(self) -> Frame:
-        return Frame(Image.new("RGB", (8, 16), (self.count * 10,) * 3), app="counter")
+TASK = counting_task()
 
 
 class Script:

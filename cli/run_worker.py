@@ -1,0 +1,176 @@
+"""`distrl run-worker`: collects trajectories on this machine's environments for a learner."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import socket
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from distrl.cli.options import ConfigArgument, DryRunOption, NameOption, SetOption, load
+
+if TYPE_CHECKING:
+    import threading
+
+    from distrl.configs.schema import Config
+    from distrl.core.rundir import RunLock
+    from distrl.workers.client import LearnerLink
+
+GRACE_S = 5.0  # from the first signal to the end of the process
+FLUSH_S = 0.5  # for the last acks; what comes later stays in the spool
+POLL_S = 0.25
+MAX_UNNAMED = 256  # workers without --name that share a spool directory
+
+SlotsOption = Annotated[
+    int | None, typer.Option("--slots", min=1, metavar="N", help="Environments; overrides worker.slots.")
+]
+SpoolOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--spool",
+        metavar="DIR",
+        help="Where finished trajectories wait for the learner's ack. Default: RUNS_DIR/.spool/RUN.",
+    ),
+]
+
+
+def run_worker(
+    config: ConfigArgument,
+    overrides: SetOption = None,
+    slots: SlotsOption = None,
+    name: NameOption = None,
+    spool: SpoolOption = None,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Collect trajectories for a learner, in as many environments as it has slots.
+
+    It may start before the learner and the inference servers, and outlives their restarts. It stops at
+    Ctrl-C, and when the learner says that the run is over. Trajectories that the learner has not taken yet
+    stay in the spool; a worker of the same name delivers them.
+    """
+    from distrl.core.logs import setup
+    from distrl.core.process import install_signals
+
+    slot_override = [f"worker.slots={slots}"] if slots is not None else []
+    loaded = load(config, [*(overrides or []), *slot_override], dry_run)
+    setup(role=name or "worker")
+    directory = spool or Path(loaded.runs_dir).expanduser() / ".spool" / loaded.name
+    work(loaded, name, directory, install_signals(GRACE_S))
+
+
+def work(config: Config, name: str | None, spool_dir: Path, stop: threading.Event) -> None:
+    """Runs a worker until `stop` is set or the run is over.
+
+    Args:
+        config: The sections network, env, agent and worker are used.
+        name: The worker's name; None picks the first of this host's that no other process uses.
+        spool_dir: Where the spool is, one file per worker.
+        stop: Ends it.
+
+    Raises:
+        LearnerUnreachable: No learner answered within `network.connect_timeout_s`.
+        DistrlError: Anything else that a user can mend.
+    """
+    from distrl.core.errors import ConfigError
+    from distrl.core.security import load_security
+    from distrl.core.sockets import Wire
+    from distrl.workers.act_client import ActClient
+    from distrl.workers.client import LearnerLink
+    from distrl.workers.spool import Spool
+    from distrl.workers.worker import Worker
+
+    network, keys_dir = config.network, config.network.keys_dir
+    with contextlib.ExitStack() as stack:
+        if name is None:
+            name, claim = claim_name(spool_dir)
+            stack.enter_context(claim)
+        elif not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
+            raise ConfigError(
+                f"--name {name!r} is no name.", "Use letters, digits, dots, dashes and underscores."
+            )
+        spool = Spool(spool_dir / f"{name}.sqlite3")
+        stack.callback(spool.close)
+        wire = Wire(load_security(Path(keys_dir).expanduser() if keys_dir else None, network.key_name))
+        link = LearnerLink(
+            wire,
+            network.control,
+            network.broadcast,
+            "worker",
+            name,
+            slots=config.worker.slots,
+            spool=spool,
+            max_unacked=config.worker.max_unacked,
+        )
+
+        def policy(slot: int) -> ActClient:
+            return ActClient(
+                wire,
+                lambda: link.status.act_endpoints if link.status else (),
+                stop.is_set,
+                f"{name}/{slot}",
+                config.worker.act_timeout_s,
+            )
+
+        worker = Worker(config, link, policy, name, stop)
+        # Slots that are left behind still use the sockets: then the end of the process closes them.
+        stack.callback(lambda: wire.close() if worker.is_clear else None)
+        link.start()
+        stack.callback(link.close)
+        if wait_for_learner(link, network.control, network.connect_timeout_s, stop):
+            worker.run()
+            link.flush(FLUSH_S)
+
+
+def wait_for_learner(link: LearnerLink, address: str, timeout_s: float, stop: threading.Event) -> bool:
+    """Waits for the learner's first answer. Returns False if `stop` was set meanwhile.
+
+    Raises:
+        LearnerUnreachable: There was none within `timeout_s`.
+    """
+    from distrl.core.errors import LearnerUnreachable
+
+    log = logging.getLogger(__name__)
+    deadline = time.monotonic() + timeout_s
+    log.info("looking for the learner at %s (for up to %g s)", address, timeout_s)
+    while not stop.is_set():
+        try:
+            link.wait_connected(POLL_S)
+        except LearnerUnreachable:
+            if time.monotonic() >= deadline:
+                raise LearnerUnreachable(
+                    f"No learner answered at {address} within {timeout_s:g} s.",
+                    "Start `distrl run-learner`, or correct network.control; keys must fit too.",
+                ) from None
+        else:
+            return True
+    return False
+
+
+def claim_name(spool_dir: Path) -> tuple[str, RunLock]:
+    """The first name HOST-0, HOST-1, … that no other process holds, and the lock that holds it.
+
+    Restarted workers thus get the names, and the spools, of those before them.
+
+    Raises:
+        RunDirectoryError: The folder cannot be used, or all names are taken.
+    """
+    from distrl.core.errors import RunDirectoryError
+    from distrl.core.rundir import RunLock
+
+    try:
+        spool_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunDirectoryError(
+            f"{spool_dir} cannot be made: {error}.", "Choose a --spool folder."
+        ) from error
+    host = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname()) or "worker"
+    for index in range(MAX_UNNAMED):
+        name = f"{host}-{index}"
+        with contextlib.suppress(RunDirectoryError):
+            return name, RunLock(spool_dir / f".{name}.lock", "worker")
+    raise RunDirectoryError(f"{spool_dir} has no free worker name.", "Give one with --name.")

@@ -71,13 +71,16 @@ class Supervisor:
         env: Environment variables to add for every child.
         backoff_s: The pause before the first restart; it doubles with every quick death.
         clock: Seconds, monotonic.
+
+    Attributes:
+        closing: Only programs that end by themselves are replaced any more: the others leave one by one.
     """
 
     logs: Path
     env: Mapping[str, str] = field(default_factory=dict)
     backoff_s: float = 0.5
     clock: Callable[[], float] = time.monotonic
-    paused: bool = False
+    closing: bool = False
     _kept: dict[str, _Kept] = field(default_factory=dict)
 
     def start(self, program: Program) -> None:
@@ -88,7 +91,7 @@ class Supervisor:
         self._spawn(kept)
 
     def check(self) -> list[Death]:
-        """Notices who died and starts the replacements that are due (none while `paused`).
+        """Notices who died and starts the replacements that are due.
 
         Returns:
             The deaths since the last call.
@@ -103,7 +106,8 @@ class Supervisor:
                 exit_code = kept.child.poll()
                 if exit_code is not None:
                     deaths.append(self._bury(kept, exit_code))
-            if kept.child is None and not self.paused and self.clock() >= kept.start_at:
+            is_wanted = kept.program.ends or not self.closing
+            if kept.child is None and is_wanted and self.clock() >= kept.start_at:
                 kept.restarts += 1
                 self._spawn(kept)
         return deaths
@@ -139,7 +143,9 @@ class Supervisor:
         log_file = kept.child.log_file
         kept.child = None
         if exit_code in HOPELESS:
-            raise ProgramFailed(f"{name} stopped: {last_error(log_file)}", f"See {log_file}.")
+            failed = ProgramFailed(f"{name} stopped: {last_error(log_file)}", f"See {log_file}.")
+            failed.exit_code = exit_code
+            raise failed
         kept.quick_deaths = kept.quick_deaths + 1 if lived_s < QUICK_S else 1
         if kept.quick_deaths > MAX_QUICK_DEATHS:
             raise ProgramFailed(

@@ -56,13 +56,16 @@ def test_a_clean_exit_is_replaced_unless_the_program_ends(kept: Supervisor) -> N
     until(lambda: kept.is_done("once") and kept.restarts() >= 2, kept.check)
 
 
-def test_nothing_is_replaced_while_paused(kept: Supervisor) -> None:
-    kept.paused = True
-    kept.start(python("short", "pass"))
-    deaths: list[object] = []
-    until(lambda: bool(deaths), lambda: deaths.extend(kept.check()))
-    kept.check()
-    assert kept.restarts() == 0
+def test_while_closing_only_programs_that_end_are_replaced(kept: Supervisor, tmp_path: Path) -> None:
+    kept.closing = True
+    mark = tmp_path / "mark"
+    fail_once = (
+        f"import pathlib, sys; m = pathlib.Path({str(mark)!r}); n = m.exists(); m.touch(); sys.exit(not n)"
+    )
+    kept.start(python("leaves", "pass"))
+    kept.start(python("ends", fail_once, ends=True))
+    until(lambda: kept.is_done("ends") and "leaves" not in kept.pids(), kept.check)
+    assert kept.restarts() == 1
 
 
 def test_a_child_that_keeps_dying_fails_with_its_last_error(kept: Supervisor) -> None:
@@ -77,8 +80,9 @@ def test_a_child_that_keeps_dying_fails_with_its_last_error(kept: Supervisor) ->
 
 def test_a_user_error_fails_at_once(kept: Supervisor) -> None:
     kept.start(python("typo", "import sys; print('error: unknown key'); sys.exit(2)"))
-    with pytest.raises(ProgramFailed, match="typo stopped: unknown key"):
+    with pytest.raises(ProgramFailed, match="typo stopped: unknown key") as caught:
         until(lambda: False, kept.check)
+    assert caught.value.exit_code == 2
     assert kept.restarts() == 0
 
 

@@ -20,6 +20,7 @@ from distrl.core.errors import DistrlError
 
 # Command → module under distrl.cli, attribute: a function, or a typer app with subcommands.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "run-worker": ("run_worker", "run_worker"),
     "keys": ("keys", "app"),
     "run-worker": ("run_worker", "run_worker"),
     "snapshot-avd": ("snapshot_avd", "app"),

@@ -68,10 +68,10 @@ class PolicyConfig(Section):
     image_size: tuple[Count, Count] = (72, 160)
     grid: tuple[GridSize, GridSize] = (12, 24)
     grammar: bool = True
-    d_model: Count = 128
+    d_model: Count = 96
     num_layers: Count = 2
     num_heads: Count = 4
-    d_ff: Count = 256
+    d_ff: Count = 192
     lora: LoraConfig | None = None
     max_prompt_tokens: Count = 96
     extra_words: list[str] = []

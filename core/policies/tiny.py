@@ -56,7 +56,7 @@ class TinyPolicy(Policy):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             d = config.d_model
-            self.stem = ConvStem(config.image_size, (3 * d // 8, d // 2, d), STEM_STRIDES)
+            self.stem = ConvStem(config.image_size, (d // 3, 2 * d // 3, d), STEM_STRIDES)
             self.t5: Any = _build_t5(config, len(self.tokenizer.vocabulary))
             self._adapter: AdapterHandle | None = None
             if config.lora is not None:

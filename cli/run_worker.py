@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from distrl.workers.client import LearnerLink
 
 GRACE_S = 5.0  # from the first signal to the end of the process
-FLUSH_S = 0.5  # for the last acks; what comes later stays in the spool
+FLUSH_S = 1.0  # for the last acks; what comes later stays in the spool
 POLL_S = 0.25
 MAX_UNNAMED = 256  # workers without --name that share a spool directory
 

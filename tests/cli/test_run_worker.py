@@ -1,0 +1,72 @@
+"""`distrl run-worker`: its options, and its failures as one line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from distrl.cli.main import app
+from distrl.cli.run_worker import claim_name, work
+from distrl.configs.schema import Config
+from distrl.core.errors import ConfigError, StoreError
+from distrl.workers.spool import Spool
+
+
+def test_slots_override_the_configuration(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("worker:\n  slots: 2\n")
+    result = CliRunner().invoke(app, ["run-worker", str(tmp_path / "c.yaml"), "--slots", "5", "--dry-run"])
+    assert result.exit_code == 0
+    assert yaml.safe_load(result.output)["worker"]["slots"] == 5
+
+
+@pytest.mark.parametrize("name", ["", "../up", "a b", ".hidden"])
+def test_a_name_that_is_no_name_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="is no name"):
+        work(Config(), name, tmp_path, threading.Event())
+
+
+def test_unnamed_workers_on_one_host_get_names_of_their_own_and_get_them_again(tmp_path: Path) -> None:
+    first, claim = claim_name(tmp_path)
+    second, other = claim_name(tmp_path)
+    assert (first[-2:], second[-2:]) == ("-0", "-1")
+    claim.release()
+    again, claim = claim_name(tmp_path)
+    assert again == first
+    claim.release()
+    other.release()
+
+
+def test_two_workers_of_one_name_are_refused(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "w.sqlite3")
+    with pytest.raises(StoreError, match="in use by another process"):
+        work(Config(), "w", tmp_path, threading.Event())
+    spool.close()
+
+
+def test_an_unreachable_learner_is_one_line_and_an_exit_code(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("name: lonely\nnetwork:\n  control: tcp://127.0.0.1:1\n")
+    command = [
+        sys.executable,
+        "-m",
+        "distrl",
+        "run-worker",
+        str(tmp_path / "c.yaml"),
+        "--spool",
+        str(tmp_path),
+    ]
+    result = subprocess.run(
+        [*command, "--set", "network.connect_timeout_s=0.2"], capture_output=True, text=True, timeout=60
+    )
+    assert result.returncode == 5
+    assert (
+        result.stderr.strip()
+        .splitlines()[-1]
+        .startswith("error: No learner answered at tcp://127.0.0.1:1 within 0.2 s.")
+    )
+    assert "Traceback" not in result.stderr

@@ -20,9 +20,13 @@ from distrl.core.errors import DistrlError
 
 # Command → module under distrl.cli, attribute: a function, or a typer app with subcommands.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "train": ("train", "train"),
+    "run-learner": ("run_learner", "run_learner"),
     "run-worker": ("run_worker", "run_worker"),
+    "evaluate": ("evaluate", "evaluate"),
+    "inspect": ("inspect", "inspect"),
+    "tasks": ("tasks", "app"),
     "keys": ("keys", "app"),
-    "run-worker": ("run_worker", "run_worker"),
     "snapshot-avd": ("snapshot_avd", "app"),
 }
 

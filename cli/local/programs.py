@@ -1,0 +1,111 @@
+"""The processes of a local run: which commands, at which addresses, with which environment."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from distrl.configs.schema import Config, NetworkConfig
+from distrl.core.rundir import RunDir
+from distrl.core.security import load_security
+from distrl.core.sockets import Wire
+from distrl.core.supervisor import Program
+
+_ADDRESSES = ("control", "broadcast", "weights")
+
+
+def free_addresses(network: NetworkConfig) -> NetworkConfig:
+    """`network` with free loopback ports in place of default addresses, so that runs can stand side by side.
+
+    Addresses that the user chose stay: other machines may count on them.
+    """
+    update: dict[str, str] = {}
+    held = []
+    for name in _ADDRESSES:
+        if getattr(network, name) != NetworkConfig.model_fields[name].default:
+            continue
+        listener = socket.socket()
+        listener.bind(("127.0.0.1", 0))
+        held.append(listener)  # all at once, or two could get the same port
+        update[name] = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+    for listener in held:
+        listener.close()
+    return network.model_copy(update=update)
+
+
+def check_addresses(network: NetworkConfig) -> None:
+    """Binds each address and lets it go, so that one in use is reported before anything is started.
+
+    Raises:
+        NetworkError: An address is in use or not of this machine.
+        SecurityError: A public address without keys.
+    """
+    with Wire(load_security(keys_dir(network), network.key_name)) as wire:
+        for name in _ADDRESSES:
+            wire.bind_router(getattr(network, name)).close()
+
+
+def keys_dir(network: NetworkConfig) -> Path | None:
+    """Where the keys are, if there are any."""
+    return Path(network.keys_dir).expanduser() if network.keys_dir else None
+
+
+def distrl(*arguments: str) -> tuple[str, ...]:
+    """The command line that runs `distrl ARGUMENTS` with this interpreter."""
+    return (sys.executable, "-m", "distrl", *arguments)
+
+
+def assignments(network: NetworkConfig) -> list[str]:
+    """The addresses as `--set` options."""
+    return [f"--set=network.{name}={getattr(network, name)}" for name in _ADDRESSES]
+
+
+def learner(run: RunDir, network: NetworkConfig) -> Program:
+    """The learner; its run directory exists already, so it always resumes, at first from nothing."""
+    command = distrl("run-learner", str(run.config), "--resume", *assignments(network))
+    return Program("learner", command, ends=True)
+
+
+def servers_and_workers(config: Config, run: RunDir, network: NetworkConfig) -> list[Program]:
+    """The inference servers and the workers."""
+
+    def program(command: str, name: str, *options: str) -> Program:
+        return Program(
+            name, distrl(command, str(run.config), "--name", name, *options, *assignments(network))
+        )
+
+    servers = [program("serve-inference", f"inference-{i}") for i in range(config.local.inference_servers)]
+    spool = ("--spool", str(run.path / "spool"))
+    workers = [program("run-worker", f"worker-{i}", *spool) for i in range(config.local.workers)]
+    return servers + workers
+
+
+def evaluation(run: RunDir, checkpoint: Path) -> tuple[Program, Path]:
+    """The evaluation of a checkpoint on the test splits, and the directory of its results."""
+    directory = run.evaluations / checkpoint.name
+    options = ("--checkpoint", str(checkpoint), "--output", str(directory), "--resume")
+    command = distrl("evaluate", str(run.config), *options)
+    return Program(f"evaluate-{checkpoint.name}", command, ends=True), directory
+
+
+def environment(inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Variables for every child: one thread per maths library unless the user says otherwise.
+
+    The processes share the cores; each taking all of them would make everything slower.
+    """
+    wanted = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    return {name: value for name, value in wanted.items() if name not in inherited}
+
+
+def too_few_cpus(programs: Sequence[Program]) -> str | None:
+    """A warning if the machine has fewer CPUs than it should for that many processes."""
+    try:
+        cpus = len(os.sched_getaffinity(0))
+    except AttributeError:  # only Linux knows about affinity
+        cpus = os.cpu_count() or 1
+    if cpus * 4 < len(programs) or cpus < 2:
+        return f"{len(programs)} processes share {cpus} CPU{'s' if cpus > 1 else ''}: expect a slow run."
+    return None

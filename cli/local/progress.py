@@ -1,0 +1,113 @@
+"""What `distrl train` shows: one line that changes on a terminal, plain lines now and then in a log."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from distrl.configs.schema import Config
+from distrl.core.messages import Status
+
+LINE_EVERY_S = 15.0
+
+
+class Progress:
+    """Shows where the run stands.
+
+    Args:
+        config: Of the run: how many episodes make it complete.
+        console: Where to.
+    """
+
+    def __init__(self, config: Config, console: Console) -> None:
+        self._episodes = config.learner.episodes
+        self._demonstrations = config.learner.demonstrations.episodes
+        self._rates = {
+            "train success": "train/success",
+            "validation": f"eval/{config.tasks.validation}/success",
+        }
+        self._console = console
+        self._started_at = time.monotonic()
+        self._phase = "starting"
+        self._next_line = 0.0
+        self._spinner = Spinner("dots")
+        self._live = Live(console=console, refresh_per_second=4) if console.is_terminal else None
+
+    def __enter__(self) -> Progress:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def note(self, text: str) -> None:
+        """Prints a line that stays."""
+        self._console.print(Text(text))
+
+    def show(self, status: Status | None, processes: int, restarts: int) -> None:
+        """Shows the newest state; call it often.
+
+        Args:
+            status: What the learner said last; None before it said anything.
+            processes, restarts: How many children run; how many replaced another.
+        """
+        phase = status.phase if status is not None else "starting"
+        fields = self._fields(status, processes, restarts)
+        if self._live is not None:
+            self._live.update(self._render(phase, fields, self._share(status)))
+            return
+        now = time.monotonic()
+        if phase != self._phase or now >= self._next_line:
+            self._phase, self._next_line = phase, now + LINE_EVERY_S
+            line = " · ".join(f"{name} {value}" if name else value for name, value in fields)
+            self._console.print(Text(f"[{phase}] {line}"), soft_wrap=True)
+
+    def _fields(self, status: Status | None, processes: int, restarts: int) -> list[tuple[str, str]]:
+        fields = [("", clock(time.monotonic() - self._started_at))]
+        if status is not None:
+            metrics = status.metrics
+            if metrics.get("episodes"):
+                fields.append(("episodes", f"{metrics['episodes']:.0f}/{self._episodes}"))
+            elif "demonstrations" in metrics:
+                fields.append(("demonstrations", f"{metrics['demonstrations']:.0f}/{self._demonstrations}"))
+            fields += [
+                (label, f"{metrics[name]:.0%}") for label, name in self._rates.items() if name in metrics
+            ]
+            if "updates" in metrics:
+                fields.append(("updates", f"{metrics['updates']:.0f}"))
+            if status.weights is not None:
+                fields.append(("version", str(status.weights.version)))
+        fields.append(("processes", str(processes)))
+        if restarts:
+            fields.append(("restarts", str(restarts)))
+        return fields
+
+    def _share(self, status: Status | None) -> float:
+        return min(1.0, status.metrics.get("episodes", 0) / self._episodes) if status is not None else 0.0
+
+    def _render(self, phase: str, fields: list[tuple[str, str]], share: float) -> Group:
+        top = Table.grid(padding=(0, 1))
+        top.add_row(self._spinner, Text(phase, style="bold"), ProgressBar(100, share * 100, width=30))
+        words = Text("  ")
+        for name, value in fields:
+            words.append(f"{name} " if name else "", style="dim")
+            words.append(f"{value}   ")
+        return Group(top, words)
+
+
+def clock(seconds: float) -> str:
+    """Minutes and seconds, e.g. "3:07"; with hours from one hour on."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

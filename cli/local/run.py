@@ -1,0 +1,138 @@
+"""A run on this machine from start to report: children in, result out.
+
+    main thread ── Supervisor.check ──► learner, inference servers, workers (processes)
+        │    └──── LearnerWatch.poll ◄── broadcast
+        └── then ──► evaluate before, evaluate after (processes, both at a time) ──► report
+
+One thread. It waits in `LearnerWatch.poll` for at most `TICK_S`; a signal ends all within that plus `STOP_S`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from distrl.cli.local import programs
+from distrl.cli.local.progress import Progress, clock
+from distrl.cli.local.watch import LearnerWatch
+from distrl.configs.schema import Config, NetworkConfig
+from distrl.core.checkpoints import resolve
+from distrl.core.rundir import RunDir
+from distrl.core.supervisor import Supervisor
+
+TICK_S = 0.2
+STOP_S = 4.0
+"""How long children have to stop by themselves; with `TICK_S` it stays below the 5 s that Ctrl-C may take."""
+
+LEAVE_S = 10.0
+"""How long workers and servers have when the run is over: a worker may be waiting for its last acks."""
+
+# What the report compares: its words for it, and the checkpoint.
+EVALUATIONS = {"warm start": "step_0", "after training": "final"}
+
+
+class LocalRun:
+    """Trains and evaluates.
+
+    Args:
+        config: The run.
+        network: Its addresses.
+        run: Its directory, which holds `config` as config.yaml.
+        stop: Set when the run should stop.
+        console: Where progress is shown.
+    """
+
+    def __init__(
+        self, config: Config, network: NetworkConfig, run: RunDir, stop: threading.Event, console: Console
+    ) -> None:
+        self._config, self._run, self._stop = config, run, stop
+        self._network = network
+        self._supervisor = Supervisor(run.logs, programs.environment())
+        self._started_at = time.monotonic()
+        self._progress = Progress(config, console)
+
+    def train(self) -> bool:
+        """Runs all roles until the learner is done. Returns False if it was stopped before.
+
+        Raises:
+            ProgramFailed: A process cannot be kept alive.
+        """
+        others = programs.servers_and_workers(self._config, self._run, self._network)
+        warning = programs.too_few_cpus(others)
+        if warning:
+            self._progress.note(f"warning: {warning}")
+        learner = programs.learner(self._run, self._network)
+        try:
+            with self._progress, LearnerWatch(self._network) as watch:
+                for program in (learner, *others):
+                    self._supervisor.start(program)
+                while not self._stop.is_set():
+                    watch.poll(TICK_S)
+                    # Those that leave because the run is over are not to be replaced.
+                    self._supervisor.closing = watch.is_over
+                    self._check()
+                    self._progress.show(
+                        watch.status, len(self._supervisor.pids()), self._supervisor.restarts()
+                    )
+                    if self._supervisor.is_done(learner.name):
+                        self._let_leave()
+                        return True
+            return False
+        finally:
+            self._supervisor.stop(STOP_S)
+
+    def _let_leave(self) -> None:
+        """Waits until workers and servers, which know that the run is over, are gone."""
+        self._supervisor.closing = True
+        deadline = time.monotonic() + LEAVE_S
+        while self._supervisor.pids() and time.monotonic() < deadline and not self._stop.wait(TICK_S):
+            self._check()
+
+    def evaluate(self) -> dict[str, Path] | None:
+        """Measures the warm start and the result on the test splits, each in a process of its own.
+
+        Returns:
+            The evaluations' directories by label, the warm start first; None if it was stopped.
+
+        Raises:
+            CheckpointError: The run has no result, or a checkpoint is damaged.
+            ProgramFailed: An evaluation failed.
+        """
+        results: dict[str, Path] = {}
+        waiting: set[str] = set()
+        self._supervisor.closing = False
+        try:
+            for label, checkpoint in EVALUATIONS.items():
+                path = resolve(self._run.checkpoints, checkpoint)
+                program, results[label] = programs.evaluation(self._run, path)
+                if program.name not in waiting:  # without updates the result is the warm start
+                    self._progress.note(f"evaluating {path.name} ({label})")
+                    self._supervisor.start(program)
+                    waiting.add(program.name)
+            while waiting:
+                if self._stop.wait(TICK_S):
+                    return None
+                self._check()
+                waiting -= {name for name in waiting if self._supervisor.is_done(name)}
+            return results
+        finally:
+            self._supervisor.stop(STOP_S)
+
+    def elapsed(self) -> str:
+        """How long all of it took so far."""
+        return clock(time.monotonic() - self._started_at)
+
+    def _check(self) -> None:
+        for death in self._supervisor.check():
+            if self._supervisor.closing:
+                continue
+            self._progress.note(
+                f"{death.name} died ({_cause(death.exit_code)}), replaced in {death.restart_in_s:g} s"
+            )
+
+
+def _cause(exit_code: int) -> str:
+    return f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"

@@ -1,0 +1,45 @@
+"""The few lines at the end of `distrl train`: success before and after, and where the report is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from distrl.evaluator.report.compare import Arm, compare
+from distrl.evaluator.results import load_evaluation
+
+
+def print_summary(console: Console, results: Mapping[str, Path], elapsed: str, report: Path | None) -> None:
+    """Prints one row per split.
+
+    Args:
+        console: Where to.
+        results: Evaluation directories by label, oldest first.
+        elapsed: How long the run took.
+        report: The report, if one was written.
+    """
+    blocks = compare({label: load_evaluation(path).evaluation for label, path in results.items()})
+    table = Table("split", *results, "gain", title="Success rate (95% interval)", title_justify="left")
+    for block in blocks:
+        arms = {arm.label: arm for arm in block.overall.arms}
+        gain, between = block.overall.gain, block.overall.gain_interval
+        gained = ""
+        if gain is not None and between is not None:
+            gained = f"{100 * gain:+.0f} ({100 * between.low:+.0f} to {100 * between.high:+.0f})"
+        table.add_row(block.overall.name, *(_rate(arms.get(label)) for label in results), gained)
+    console.print(table)
+    console.print(Text(f"Took {elapsed}."))
+    if report is not None:
+        console.print(Text(f"Report: {report}"), soft_wrap=True)
+
+
+def _rate(arm: Arm | None) -> str:
+    if arm is None or not arm.summary.episodes:
+        return "not measured"
+    summary = arm.summary
+    low, high = 100 * summary.interval.low, 100 * summary.interval.high
+    return f"{100 * summary.success_rate:.0f}% ({low:.0f} to {high:.0f}), n = {summary.episodes}"

@@ -1,0 +1,172 @@
+"""`distrl train` up to where it starts processes, and what it shows."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import socket
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from distrl.cli.local import programs
+from distrl.cli.local.progress import Progress, clock
+from distrl.cli.main import app
+from distrl.configs.load import load_config
+from distrl.configs.schema import Config, NetworkConfig
+from distrl.core.errors import NetworkError, SecurityError
+from distrl.core.messages import Status, WeightInfo
+from distrl.core.rundir import RunDir
+
+runner = CliRunner()
+
+
+def test_dry_run_prints_the_resolved_config_and_makes_nothing(tmp_path: Path) -> None:
+    result = runner.invoke(app, ["train", "quickstart", "--set", f"runs_dir={tmp_path}/runs", "--dry-run"])
+    assert result.exit_code == 0
+    (tmp_path / "out.yaml").write_text(result.stdout)
+    assert load_config(tmp_path / "out.yaml") == load_config("quickstart", [f"runs_dir={tmp_path}/runs"])
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_existing_run_is_refused_and_left_alone(tmp_path: Path) -> None:
+    run = RunDir.create(Config(name="here", runs_dir=str(tmp_path)))
+    before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*")}
+    result = runner.invoke(
+        app, ["train", "quickstart", "--set", "name=here", "--set", f"runs_dir={tmp_path}"]
+    )
+    assert result.exit_code == 3
+    assert result.stderr.count("\n") == 1
+    assert "exists already" in result.stderr
+    assert {path: path.stat().st_mtime_ns for path in run.path.rglob("*")} == before
+
+
+@pytest.mark.parametrize(
+    ("options", "exit_code", "message"),
+    [
+        (["--set", "tasks.suite=nowhere"], 6, "there is no suite 'nowhere'"),
+        (["--set", "tasks.test=[nosplit]"], 6, "no split 'nosplit'"),
+        (["--set", "tasks.suite=broken.yaml"], 6, "broken.yaml"),
+        (["--resume"], 3, "is not a run"),
+        (["--set", "learner.episods=3"], 2, "Did you mean `learner.episodes`?"),
+        (["--set", "network.control=tcp://0.0.0.0:0"], 5, "needs keys"),
+    ],
+)
+def test_bad_input_is_one_line_and_makes_nothing(
+    tmp_path: Path, monkeypatch, options: list[str], exit_code: int, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken.yaml").write_text("- {id: [}")
+    result = runner.invoke(app, ["train", "quickstart", "--set", "runs_dir=runs", *options])
+    assert result.exit_code == exit_code, result.output
+    assert message in result.stderr
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_missing_config_is_one_line(tmp_path: Path) -> None:
+    result = runner.invoke(app, ["train", str(tmp_path / "none.yaml")])
+    assert result.exit_code == 2
+    assert "There is no configuration file" in result.stderr
+
+
+def test_a_missing_package_is_named_with_its_extra(monkeypatch, tmp_path: Path) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else real(name))
+    result = runner.invoke(app, ["train", "quickstart", "--set", f"runs_dir={tmp_path}"])
+    assert result.exit_code == 7
+    assert "needs torch" in result.stderr
+    assert "distrl[train]" in result.stderr
+
+
+def test_default_addresses_become_free_ports_and_chosen_ones_stay() -> None:
+    chosen = NetworkConfig(control="tcp://127.0.0.1:45671")
+    network = programs.free_addresses(chosen)
+    assert network.control == chosen.control
+    ports = {network.broadcast, network.weights}
+    assert len(ports) == 2
+    assert not ports & {NetworkConfig().broadcast, NetworkConfig().weights}
+    again = programs.free_addresses(NetworkConfig())
+    programs.check_addresses(again)
+    assert len({again.control, again.broadcast, again.weights}) == 3
+
+
+def test_an_address_in_use_is_found_before_anything_starts() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        address = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+        network = programs.free_addresses(NetworkConfig(weights=address))
+        with pytest.raises(NetworkError, match=f"{address} is in use"):
+            programs.check_addresses(network)
+
+
+def test_a_public_address_needs_keys() -> None:
+    with pytest.raises(SecurityError):
+        programs.check_addresses(programs.free_addresses(NetworkConfig(control="tcp://0.0.0.0:0")))
+
+
+def test_the_programs_share_config_and_addresses(tmp_path: Path) -> None:
+    config = load_config("quickstart", ["local.workers=3", "local.inference_servers=2"])
+    run, network = RunDir(tmp_path), programs.free_addresses(config.network)
+    others = programs.servers_and_workers(config, run, network)
+    assert [program.name for program in others] == [
+        "inference-0", "inference-1", "worker-0", "worker-1", "worker-2",
+    ]  # fmt: skip
+    for program in (*others, programs.learner(run, network)):
+        assert str(run.config) in program.command
+        assert f"--set=network.control={network.control}" in program.command
+
+
+def test_the_environment_yields_to_the_users() -> None:
+    assert programs.environment({})["OMP_NUM_THREADS"] == "1"
+    assert "OMP_NUM_THREADS" not in programs.environment({"OMP_NUM_THREADS": "4"})
+
+
+def status(phase: str, **metrics: float) -> Status:
+    weights = WeightInfo(version=4, digest="d", size_bytes=1)
+    return Status(run_id="r", phase=phase, weights=weights, metrics=metrics)
+
+
+def shown(*states: Status | None, terminal: bool) -> str:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=terminal, width=160, highlight=False)
+    config = Config()
+    with Progress(config, console) as progress:
+        for state in states:
+            progress.show(state, 4, 1)
+        progress.note("worker-1 died")
+    return out.getvalue()
+
+
+def test_a_log_gets_a_line_per_phase() -> None:
+    episodes = {"episodes": 40.0, "train/success": 0.525, "eval/val/success": 0.75, "updates": 12.0}
+    text = shown(
+        None,
+        status("demonstrations", demonstrations=3),
+        status("demonstrations", demonstrations=4),
+        status("training", **episodes),
+        terminal=False,
+    )
+    lines = text.splitlines()
+    assert [line.partition("]")[0] for line in lines[:-1]] == ["[starting", "[demonstrations", "[training"]
+    assert "demonstrations 3/200" in lines[1]
+    assert "episodes 40/2000" in lines[2]
+    assert "train success 52% · validation 75% · updates 12 · version 4" in lines[2]
+    assert "processes 4 · restarts 1" in lines[2]
+    assert lines[-1] == "worker-1 died"
+
+
+def test_a_terminal_gets_one_live_display() -> None:
+    text = shown(status("training", episodes=40.0), terminal=True)
+    assert "training" in text
+    assert "40/2000" in text
+    assert "worker-1 died" in text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (187.9, "3:07"), (3671, "1:01:11")])
+def test_clock(seconds: float, text: str) -> None:
+    assert clock(seconds) == text

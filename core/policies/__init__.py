@@ -8,10 +8,11 @@ weights arrive, an inference server needs the configuration and the suite's word
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distrl.core.errors import PolicyError
+from distrl.core.importing import choose
 
 if TYPE_CHECKING:
     from distrl.core.policies.base import Critic, Policy
@@ -32,25 +33,26 @@ def build_policy(config: PolicyOptions, words: Sequence[str], seed: int) -> Poli
         seed: Seed of the initial weights.
 
     Raises:
-        PolicyError: If the kind is unknown, the import path does not resolve or the model cannot be loaded.
+        ConfigError: If the kind is unknown or the import path does not resolve.
+        PolicyError: If the model cannot be built or loaded.
     """
-    path = config.import_path or POLICIES.get(config.kind)
-    if path is None:
-        raise PolicyError(
-            f"Unknown policy.kind {config.kind!r}.",
-            f"Known kinds: {', '.join(sorted(POLICIES))}; or set policy.import_path.",
-        )
-    module, _, name = path.partition(":")
-    try:
-        policy_class = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise PolicyError(
-            f"Policy {path!r} cannot be imported: {error}.",
-            "Write policy.import_path as 'package.module:Class' and install distrl[train].",
-        ) from error
+    policy_class = choose(POLICIES, config.kind, config.import_path)
     policy: Policy = policy_class(config, list(words), seed)
     policy.to(resolve_device(config.device))
     return policy.eval()
+
+
+def checkpoint_words(directory: Path) -> list[str] | None:
+    """The words of the policy saved in `directory`, None if it is of a kind that has no word list.
+
+    A checkpoint is served with its own words, whatever suite it is measured on.
+
+    Raises:
+        CheckpointError: If the tokenizer file is damaged.
+    """
+    from distrl.core.policies.tokenizer import ActionTokenizer
+
+    return ActionTokenizer.words_in(directory)
 
 
 def build_critic(config: PolicyOptions, policy: Policy, seed: int) -> Critic:

@@ -19,6 +19,7 @@ from distrl.core.policies.vocabulary import (
     END,
     FIXED_ACTIONS,
     GLUE,
+    PATHS,
     TYPE,
     Vocabulary,
     build_vocabulary,
@@ -31,7 +32,6 @@ _HEAD = rf'"action_type": "(\w+)", "touch_point": {_POINT}, "lift_point": {_POIN
 _ACTION = re.compile(_HEAD + '"(.*)"', re.DOTALL)
 _EMBEDDED = re.compile(_HEAD + '"([^"\n]*)"')
 _PIECES = re.compile(r"[^\W\d_]+|\d+|.", re.DOTALL)
-_TOUCH = '"action_type": "DUAL_POINT", "touch_point": "['
 _LIFT = ']", "lift_point": "['
 _NO_TEXT = ']", "typed_text": ""'
 _NOWHERE = '"touch_point": "[-1.0, -1.0]", "lift_point": "[-1.0, -1.0]", "typed_text": "'
@@ -50,12 +50,15 @@ class ActionTokenizer:
         self.terminals = vocabulary.terminals
         self._fixed = {name: vocabulary.ids[f"<{name}>"] for name in FIXED_ACTIONS}
         self._values = {
-            group: dict(zip(vocabulary.group(group), grid_values(count), strict=True))
-            for groups, count in (
-                (("tap y", "swipe y", "to y"), vocabulary.rows),
-                (("x", "swipe x", "to x"), vocabulary.columns),
+            name: dict(
+                zip(
+                    vocabulary.group(name),
+                    grid_values(vocabulary.rows if name.endswith("y") else vocabulary.columns),
+                    strict=True,
+                )
             )
-            for group in groups
+            for path in PATHS
+            for name in path
         }
         self._words = {index: word for word, index in vocabulary.words.items()}
 
@@ -106,13 +109,16 @@ class ActionTokenizer:
         ids = self.vocabulary.ids
         if kind == "TYPE":
             return [ids[TYPE], *self._encode_text(typed), ids[END]]
-        if kind != "DUAL_POINT":
+        if kind not in ("DUAL_POINT", "LONG_PRESS"):
             raise PolicyError(
-                f"Unknown action type {kind!r}.", f"Known: DUAL_POINT, TYPE, {', '.join(FIXED_ACTIONS)}."
+                f"Unknown action type {kind!r}.",
+                f"Known: DUAL_POINT, LONG_PRESS, TYPE, {', '.join(FIXED_ACTIONS)}.",
             )
         y, x, to_y, to_x = (float(point) for point in points)
         start, stop = self._cell(y, x), self._cell(to_y, to_x)
         group = self.vocabulary.group
+        if kind == "LONG_PRESS":
+            return [group("hold y")[start[0]], group("hold x")[start[1]]]
         if start == stop:
             return [group("tap y")[start[0]], group("x")[start[1]]]
         return [
@@ -158,7 +164,7 @@ class ActionTokenizer:
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of a completion. Tokens that cannot stand where they stand give an unparsable text."""
         parts: list[str] = []
-        tap_y = "?"
+        touch_y = "?"
         run: list[int] = []
         in_text = False
         for index in token_ids:
@@ -176,25 +182,25 @@ class ActionTokenizer:
             elif index in self._fixed.values():
                 parts.append(f'"action_type": "{name[1:-1]}", {_NOWHERE}"')
             else:
-                tap_y, part = self._decode_coordinate(index, tap_y)
+                touch_y, part = self._decode_coordinate(index, touch_y)
                 parts.append(part)
         parts.append(self._decode_text(run))
         return "".join(parts)
 
-    def _decode_coordinate(self, index: int, tap_y: str) -> tuple[str, str]:
+    def _decode_coordinate(self, index: int, touch_y: str) -> tuple[str, str]:
+        """The text of a coordinate token after a touch at row `touch_y`, and the touch row from now on."""
         group = next((name for name, values in self._values.items() if index in values), None)
         if group is None:
-            return tap_y, ""
+            return touch_y, ""
         value = self._values[group][index]
-        if group == "tap y":
-            return value, f"{_TOUCH}{value}, "
-        if group == "x":
-            return tap_y, f"{value}{_LIFT}{tap_y}, {value}{_NO_TEXT}"
-        if group == "swipe y":
-            return tap_y, f"{_TOUCH}{value}, "
+        if group in ("tap y", "hold y", "swipe y"):
+            kind = "LONG_PRESS" if group == "hold y" else "DUAL_POINT"
+            return value, f'"action_type": "{kind}", "touch_point": "[{value}, '
+        if group in ("x", "hold x"):
+            return touch_y, f"{value}{_LIFT}{touch_y}, {value}{_NO_TEXT}"
         if group == "swipe x":
-            return tap_y, f"{value}{_LIFT}"
-        return tap_y, f"{value}, " if group == "to y" else f"{value}{_NO_TEXT}"
+            return touch_y, f"{value}{_LIFT}"
+        return touch_y, f"{value}, " if group == "to y" else f"{value}{_NO_TEXT}"
 
     def _is_text(self, index: int) -> bool:
         first = self.vocabulary.first_byte
@@ -241,8 +247,26 @@ class ActionTokenizer:
         try:
             content: Any = json.loads(path.read_text(encoding="utf-8"))
             columns, rows = content["grid"]
-            return cls(build_vocabulary(content["words"], (int(columns), int(rows))))
+            return cls(build_vocabulary(map(str, content["words"]), (int(columns), int(rows))))
         except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(
+                f"The tokenizer {path} cannot be read: {error!r}.", "Choose another checkpoint."
+            ) from error
+
+    @staticmethod
+    def words_in(directory: Path) -> list[str] | None:
+        """The words in a saved tokenizer, None if `directory` has none of this kind.
+
+        Raises:
+            CheckpointError: If the file is truncated.
+        """
+        path = directory / _FILE
+        try:
+            content: Any = json.loads(path.read_text(encoding="utf-8"))
+            return [str(word) for word in content["words"]]
+        except (FileNotFoundError, KeyError):
+            return None
+        except (OSError, ValueError, TypeError) as error:
             raise CheckpointError(
                 f"The tokenizer {path} cannot be read: {error!r}.", "Choose another checkpoint."
             ) from error

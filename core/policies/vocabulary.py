@@ -4,6 +4,7 @@ An action is few tokens: each sampled token costs a decoder step and adds varian
 
     tap           `<tap y>` `<x>`                              2 tokens, both on the tap grid
     swipe         `<swipe y>` `<swipe x>` `<to y>` `<to x>`    4 tokens
+    long press    `<hold y>` `<hold x>`                        2 tokens
     press, status `<PRESS_BACK>` …                             1 token
     type          `<TYPE>` words, numbers or bytes… `<end>`
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -33,19 +35,16 @@ FIXED_ACTIONS = (
     "STATUS_TASK_IMPOSSIBLE",
     "WAIT",
 )
-# Words that agents' prompts use around the goal.
+# Coordinate groups, in the order that they may follow one another; the last of each line ends the action.
+PATHS = (
+    ("tap y", "x"),
+    ("hold y", "hold x"),
+    ("swipe y", "swipe x", "to y", "to x"),
+)
+# Words that prompts use around the goal: the AutoUI agent's (step, kinds of actions) and AutoUI's own.
 PROMPT_WORDS = (
-    "goal",
-    "previous",
-    "action",
-    "actions",
-    "none",
-    "step",
-    "of",
-    "screen",
-    "user",
-    "task",
-    "the",
+    *("step", "last", "goal", "none", "previous", "action", "actions", "task", "screen", "user"),
+    *("tap", "long", "press", "swipe", "type", "back", "home", "enter", "wait", "invalid"),
 )
 WORD_PIECE = re.compile(r"[^\W\d_]+|\d+")
 
@@ -90,7 +89,8 @@ class Vocabulary:
     def terminals(self) -> frozenset[int]:
         """The tokens after which a completion is over."""
         fixed = [self.ids[f"<{name}>"] for name in FIXED_ACTIONS]
-        return frozenset([*fixed, *self.group("x"), *self.group("to x"), self.ids[END]])
+        points = [index for path in PATHS for index in self.group(path[-1])]
+        return frozenset([*fixed, *points, self.ids[END]])
 
     def grammar(self) -> Tensor:
         """[V, V] bool: whether token j may follow token i; row `<pad>` tells what may come first.
@@ -100,10 +100,12 @@ class Vocabulary:
         size = len(self)
         allowed = torch.zeros(size, size, dtype=torch.bool)
         fixed = [self.ids[f"<{name}>"] for name in FIXED_ACTIONS]
-        allowed[0, [*fixed, self.ids[TYPE], *self.group("tap y"), *self.group("swipe y")]] = True
-        for before, after in (("tap y", "x"), ("swipe y", "swipe x"), ("swipe x", "to y"), ("to y", "to x")):
-            start, follow = self.group(before), self.group(after)
-            allowed[start.start : start.stop, follow.start : follow.stop] = True
+        allowed[0, [*fixed, self.ids[TYPE]]] = True
+        for path in PATHS:
+            groups = [self.group(name) for name in path]
+            allowed[0, groups[0].start : groups[0].stop] = True
+            for before, after in pairwise(groups):
+                allowed[before.start : before.stop, after.start : after.stop] = True
         spelled = [*range(self.first_byte, self.first_byte + 256), *self.words.values()]
         spelled += [self.ids[CAP], self.ids[GLUE]]
         text_rows = torch.zeros(size, dtype=torch.bool)
@@ -127,15 +129,8 @@ def build_vocabulary(words: Iterable[str], grid: tuple[int, int]) -> Vocabulary:
     """
     columns, rows = grid
     tokens = [PAD, END, CAP, GLUE, TYPE, *(f"<{name}>" for name in FIXED_ACTIONS)]
-    for group, count in (
-        ("tap y", rows),
-        ("x", columns),
-        ("swipe y", rows),
-        ("swipe x", columns),
-        ("to y", rows),
-        ("to x", columns),
-    ):
-        tokens += [f"<{group} {value}>" for value in grid_values(count)]
+    for group in (name for path in PATHS for name in path):
+        tokens += [f"<{group} {value}>" for value in grid_values(rows if group.endswith("y") else columns)]
     tokens += [f"<0x{byte:02x}>" for byte in range(256)]
     numbers = [str(number) for number in range(60)] + [f"{number:02d}" for number in range(10)]
     known = {piece for word in (*PROMPT_WORDS, *words) for piece in split_words(word)}

@@ -74,6 +74,7 @@ class Channel:
         self.dropped = 0
         self._is_router = raw.type == zmq.ROUTER
         self._timeout_ms = -2
+        self._monitor: zmq.Socket[bytes] | None = None
 
     def send(
         self, message: Record, blobs: Sequence[Blob] = (), peer: bytes = b"", timeout_s: float = 5.0
@@ -138,8 +139,23 @@ class Channel:
         """Whether a connecting channel has a server that takes messages now."""
         return bool(self.raw.poll(0, zmq.POLLOUT))
 
+    def lost_connection(self) -> bool:
+        """Whether the connection was lost since the last call, however short; needs `watch_connection`."""
+        assert self._monitor is not None
+        was_lost = False
+        while self._monitor.poll(0):
+            self._monitor.recv_multipart(zmq.NOBLOCK)
+            was_lost = True
+        return was_lost
+
+    def watch_connection(self) -> None:
+        """Starts to watch for lost connections."""
+        self._monitor = self.raw.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+
     def close(self) -> None:
         """Closes the socket; what is queued has half a second to leave."""
+        if self._monitor is not None:
+            self.raw.disable_monitor()
         self.raw.close()
 
     def _set_timeout(self, timeout_s: float) -> None:

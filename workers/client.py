@@ -94,6 +94,7 @@ class LearnerLink:
         """Connects in the background, for as long as it takes."""
         control = self._wire.connect_dealer(self._control_endpoint)
         broadcast = self._wire.connect_sub(self._broadcast_endpoint)
+        control.watch_connection()
         self._channels = control, broadcast
         self._thread.start()
 
@@ -284,7 +285,8 @@ class LearnerLink:
         """Says Hello until there is a Welcome, also after the connection or the answers stopped."""
         now = time.monotonic()
         is_silent = now - self._last_heard > SILENCE_BEATS * self._heartbeat_s
-        if self._is_connected and (is_silent or not control.is_connected):
+        was_lost = control.lost_connection()
+        if self._is_connected and (is_silent or was_lost):
             _log.warning("lost the learner at %s, going on alone", self._control_endpoint)
             self._is_connected = False
         if not self._is_connected and now >= self._next_hello and control.is_connected:

@@ -1,0 +1,293 @@
+"""The link to the learner, against a fake learner that a test drives message by message."""
+
+import threading
+from dataclasses import dataclass, field
+
+import pytest
+
+from distrl.core.errors import LearnerUnreachable
+from distrl.core.messages import (
+    Ack,
+    Heartbeat,
+    Hello,
+    Lease,
+    LeaseGrant,
+    LeaseRequest,
+    Reject,
+    RejectCode,
+    Shutdown,
+    Status,
+    Submit,
+    WeightInfo,
+    Welcome,
+)
+from distrl.core.sockets import Poller, Wire
+from distrl.core.types import Record, Task, Trajectory, image_digest
+from distrl.workers import delivery
+from distrl.workers.client import LearnerLink
+from distrl.workers.spool import Spool
+
+WAIT_S = 20.0
+TASK = Task(id="q/t/1", suite="q", template="t", split="train", goal="Do it")
+IMAGES = {image_digest(b"pixels"): b"pixels"}
+
+
+def episode(name: str, lease_id: str = "") -> Trajectory:
+    return Trajectory(id=name, task=TASK, lease_id=lease_id)
+
+
+@dataclass
+class FakeLearner:
+    """Answers from a thread and records what came; `ack` and `leases` are its knobs."""
+
+    wire: Wire
+    endpoint: str = "tcp://127.0.0.1:0"
+    run_id: str = "run"
+    ack: bool = True
+    reject: RejectCode | None = None
+    leases: int = 0
+    seen: list[Record] = field(default_factory=list)
+
+    def __post_init__(self):
+        self.control = self.wire.bind_router(self.endpoint)
+        self.pub = self.wire.bind_pub("tcp://127.0.0.1:0")
+        self.endpoint = self.control.endpoint
+        self.changed = threading.Condition()
+        self.to_broadcast: list[Record] = []
+        self.stopping = threading.Event()
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    @property
+    def status(self) -> Status:
+        return Status(run_id=self.run_id, phase="training")
+
+    def run(self):
+        poller = Poller([self.control])
+        while not self.stopping.is_set():
+            if poller.wait(0.02):
+                received = self.control.recv(0.0)
+                answer = self.answer(received.message)
+                if answer is not None:
+                    self.control.send(answer, peer=received.peer)
+                with self.changed:
+                    self.seen.append(received.message)
+                    self.changed.notify_all()
+            for message in list(self.to_broadcast):
+                self.pub.send(message)
+
+    def answer(self, message: Record) -> Record | None:
+        if isinstance(message, Hello):
+            return Welcome(status=self.status, heartbeat_s=0.1)
+        if isinstance(message, Submit):
+            if self.reject is not None:
+                return Reject(code=self.reject, reason="no", ref=message.trajectory.id)
+            return Ack(trajectory_id=message.trajectory.id) if self.ack else None
+        if isinstance(message, LeaseRequest):
+            count, self.leases = min(self.leases, message.count), max(0, self.leases - message.count)
+            leases = [Lease(id=f"l{self.leases}-{i}", task=TASK) for i in range(count)]
+            return LeaseGrant(leases=tuple(leases), retry_after_s=0.02)
+        return self.status
+
+    def wait_for(self, cls: type[Record], count: int = 1) -> list[Record]:
+        """The messages of a type, once there are enough."""
+
+        def found():
+            return [message for message in self.seen if isinstance(message, cls)]
+
+        with self.changed:
+            assert self.changed.wait_for(lambda: len(found()) >= count, WAIT_S), self.seen
+            return found()
+
+    def stop(self):
+        if self.stopping.is_set():
+            return
+        self.stopping.set()
+        self.thread.join()
+        self.control.close()
+        self.pub.close()
+
+
+@pytest.fixture
+def wire():
+    with Wire() as wire:
+        yield wire
+
+
+@pytest.fixture
+def learner(wire):
+    learner = FakeLearner(wire)
+    yield learner
+    learner.stop()
+
+
+@pytest.fixture
+def spool(tmp_path):
+    spool = Spool(tmp_path / "spool.sqlite3")
+    yield spool
+    spool.close()
+
+
+@pytest.fixture
+def link(wire, learner, spool):
+    link = LearnerLink(
+        wire, learner.endpoint, learner.pub.endpoint, "worker", "w", slots=2, spool=spool, max_unacked=2
+    )
+    yield link
+    if not link._stopping.is_set():
+        link.close()
+    link.check()
+
+
+def test_it_introduces_itself_and_keeps_saying_that_it_lives(link, learner):
+    link.set_stats({"episodes": 3.0})
+    link.start()
+    assert link.wait_connected(WAIT_S).run_id == "run"
+    assert learner.wait_for(Hello)[0] == Hello(role="worker", name="w", slots=2)
+    assert learner.wait_for(Heartbeat, 3)[-1].stats == {"episodes": 3.0}
+    assert len(learner.wait_for(Hello)) == 1
+
+
+def test_no_learner_is_an_error_with_a_remedy(wire):
+    link = LearnerLink(wire, "tcp://127.0.0.1:1", "tcp://127.0.0.1:2", "monitor", "m")
+    link.start()
+    with pytest.raises(LearnerUnreachable, match="run-learner"):
+        link.wait_connected(0.1)
+    link.close()
+
+
+def test_slots_get_leases(link, learner):
+    learner.leases = 2
+    link.start()
+    leases = [link.lease(WAIT_S) for _ in range(2)]
+    assert all(lease.task == TASK for lease in leases)
+    assert link.lease(0.1) is None
+
+
+def test_a_trajectory_is_spooled_sent_and_deleted_on_ack(link, learner, spool):
+    link.start()
+    link.wait_connected(WAIT_S)
+    link.submit(episode("t"), IMAGES)
+    assert link.flush(WAIT_S)
+    assert learner.wait_for(Submit)[0] == Submit(trajectory=episode("t"), images=tuple(IMAGES))
+    assert len(spool) == 0
+
+
+def test_what_was_spooled_before_is_delivered_first(link, learner, spool):
+    for name in ("old1", "old2"):
+        spool.put(episode(name), IMAGES, "run")
+    link.submit(episode("new"), IMAGES)  # before there is a learner
+    link.start()
+    submits = learner.wait_for(Submit, 2)
+    assert [submit.trajectory.id for submit in submits[:2]] == ["old1", "old2"]
+
+
+def test_another_runs_spool_is_kept_back(link, learner, spool):
+    spool.put(episode("foreign"), IMAGES, "another run")
+    spool.put(episode("ours"), IMAGES, "run")
+    link.start()
+    link.wait_connected(WAIT_S)
+    assert link.flush(WAIT_S)
+    assert [submit.trajectory.id for submit in learner.wait_for(Submit)] == ["ours"]
+    assert spool.ids() == ["foreign"]
+
+
+def test_too_many_unacked_stop_the_leases(link, learner):
+    learner.ack, learner.leases = False, 10
+    link.start()
+    link.wait_connected(WAIT_S)
+    for name in "ab":
+        link.submit(episode(name), IMAGES)
+    learner.wait_for(Submit, 2)
+    assert link.num_unacked == 2
+    assert link.lease(0.3) is None
+    assert not [message for message in learner.seen if isinstance(message, LeaseRequest)]
+
+
+def test_a_missing_ack_means_a_resend(link, learner, monkeypatch):
+    monkeypatch.setattr(delivery, "ACK_S", 0.1)
+    learner.ack = False
+    link.start()
+    link.wait_connected(WAIT_S)
+    link.submit(episode("a"), IMAGES)
+    learner.wait_for(Submit, 2)
+    learner.ack = True
+    assert link.flush(WAIT_S)
+
+
+@pytest.mark.parametrize("code", [RejectCode.MALFORMED, RejectCode.DIGEST])
+def test_what_is_refused_for_good_is_set_aside(link, learner, spool, code):
+    learner.reject = code
+    link.start()
+    link.wait_connected(WAIT_S)
+    link.submit(episode("bad"), IMAGES)
+    assert link.flush(WAIT_S)
+    assert spool.refused() == {"bad": f"{code.value}: no"}
+
+
+def test_what_is_refused_for_now_is_sent_again(link, learner, spool, monkeypatch):
+    monkeypatch.setattr(delivery, "ACK_S", 0.1)
+    learner.reject = RejectCode.INTERNAL
+    link.start()
+    link.wait_connected(WAIT_S)
+    link.submit(episode("a"), IMAGES)
+    learner.wait_for(Submit, 2)
+    learner.reject = None
+    assert link.flush(WAIT_S)
+    assert spool.refused() == {}
+
+
+def test_what_no_learner_can_take_is_set_aside(link, spool):
+    link.start()
+    link.wait_connected(WAIT_S)
+    link.submit(episode("big"), {"d": bytes(64 * 2**20 + 1)})
+    assert link.flush(WAIT_S)
+    assert "big" in spool.refused()
+
+
+def test_it_finds_a_restarted_learner_and_resends(wire, link, learner):
+    learner.ack = False
+    link.start()
+    link.wait_connected(WAIT_S)
+    link.submit(episode("a"), IMAGES)
+    learner.wait_for(Submit)
+    learner.stop()
+    again = FakeLearner(wire, learner.endpoint)
+    assert again.wait_for(Hello)
+    assert link.flush(delivery.ACK_S / 2)  # because of the restart, not because the ack is late
+    again.stop()
+
+
+def test_news_reach_listeners(link, learner):
+    news, seen = (
+        learner.status.model_copy(update={"weights": WeightInfo(version=7, digest="d", size_bytes=1)}),
+        [],
+    )
+    arrived = threading.Event()
+
+    def listen(status):
+        seen.append(status)
+        if status.weights is not None:
+            arrived.set()
+
+    link.add_listener(listen)
+    learner.to_broadcast.append(news)
+    link.start()
+    assert arrived.wait(WAIT_S)
+    assert link.status.weights.version == 7
+
+
+def test_a_shutdown_ends_all_waiting(link, learner):
+    link.start()
+    link.wait_connected(WAIT_S)
+    learner.to_broadcast.append(Shutdown(run_id="another run", reason="not ours"))
+    learner.to_broadcast.append(Shutdown(run_id="run", reason="all done"))
+    assert link.lease(WAIT_S) is None
+    assert link.shutdown.wait(WAIT_S)
+    assert link.shutdown_reason == "all done"
+
+
+def test_closing_ends_all_waiting(link):
+    link.start()
+    threading.Timer(0.1, link.close).start()
+    assert link.lease(WAIT_S) is None

@@ -1,0 +1,182 @@
+"""Completions from several inference servers, some of which fail."""
+
+import threading
+from dataclasses import dataclass, field
+
+import pytest
+
+from distrl.core.errors import InferenceUnavailable, ProtocolError
+from distrl.core.messages import ActReply, ActRequest, Reject, RejectCode
+from distrl.core.sockets import Channel, Poller, Wire
+from distrl.core.types import ChatMessage, Completion, ImagePart, Sampling, TextPart, image_digest
+from distrl.workers.act_client import ActClient
+
+WAIT_S = 20.0
+PIXELS = b"pixels"
+DIGEST = image_digest(PIXELS)
+CHAT = (ChatMessage(role="user", parts=(TextPart(text="Tap"), ImagePart(digest=DIGEST))),)
+
+
+@dataclass
+class FakeServer:
+    """Answers act requests with its name, or as `mood` says."""
+
+    wire: Wire
+    name: str
+    mood: str = "good"
+    seen: list[tuple[ActRequest, list[bytes]]] = field(default_factory=list)
+
+    def __post_init__(self):
+        self.channel: Channel = self.wire.bind_router("tcp://127.0.0.1:0")
+        self.endpoint = self.channel.endpoint
+        self.stopping = threading.Event()
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self):
+        poller = Poller([self.channel])
+        while not self.stopping.is_set():
+            if poller.wait(0.02):
+                received = self.channel.recv(0.0)
+                request = received.message
+                self.seen.append((request, [bytes(blob) for blob in received.blobs]))
+                for answer in self.answers(request):
+                    self.channel.send(answer, peer=received.peer)
+                if self.mood == "dying":
+                    self.stopping.set()
+        self.channel.close()
+
+    def answers(self, request: ActRequest):
+        if self.mood in ("silent", "dying"):
+            return []
+        if self.mood != "good":
+            return [Reject(code=RejectCode(self.mood), reason=self.mood, ref=request.id)]
+        stale = ActReply(id="somebody else's", completion=Completion(text="wrong"))
+        return [stale, ActReply(id=request.id, completion=Completion(text=self.name))]
+
+    def stop(self):
+        self.stopping.set()
+        self.thread.join()
+
+
+@pytest.fixture
+def wire():
+    with Wire() as wire:
+        yield wire
+
+
+@pytest.fixture
+def servers(wire):
+    servers = [FakeServer(wire, name) for name in ("one", "two")]
+    yield servers
+    for server in servers:
+        server.stop()
+
+
+@pytest.fixture
+def client(wire, servers):
+    client = ActClient(wire, lambda: [server.endpoint for server in servers], name="w/0", timeout_s=WAIT_S)
+    yield client
+    client.close()
+
+
+def ask(client: ActClient) -> str:
+    return client.act(CHAT, {DIGEST: PIXELS, "unused": b"other"}, Sampling(temperature=0.0)).text
+
+
+def preferred(client, servers):
+    """The server that this client asks first, and the other one."""
+    name = ask(client)
+    return sorted(servers, key=lambda server: server.name != name)
+
+
+def test_a_request_carries_the_images_of_its_chat(client, servers):
+    first, _ = preferred(client, servers)
+    request, blobs = first.seen[0]
+    assert request.messages == CHAT
+    assert request.images == (DIGEST,)
+    assert request.sampling == Sampling(temperature=0.0)
+    assert blobs == [PIXELS]
+
+
+def test_a_slot_stays_with_its_server_and_slots_spread(wire, servers):
+    endpoints = [server.endpoint for server in servers]
+    clients = [ActClient(wire, lambda: endpoints, name=f"w/{slot}", timeout_s=WAIT_S) for slot in range(16)]
+    names = [ask(client) for client in clients]
+    assert names == [ask(client) for client in clients]
+    assert set(names) == {"one", "two"}
+    for client in clients:
+        client.close()
+
+
+@pytest.mark.parametrize("mood", ["busy", "not-ready", "internal", "version", "dying"])
+def test_a_server_that_fails_is_passed_over(client, servers, mood):
+    first, second = preferred(client, servers)
+    first.mood = mood
+    assert ask(client) == second.name
+    num_asked = len(first.seen)
+    assert ask(client) == second.name
+    assert len(first.seen) == num_asked
+
+
+def test_a_server_that_says_nothing_is_passed_over(wire, servers):
+    endpoints = [server.endpoint for server in servers]
+    client = ActClient(wire, lambda: endpoints, name="w/0", timeout_s=2.0)
+    first, second = preferred(client, servers)
+    first.mood = "silent"
+    assert ask(client) == second.name
+    client.close()
+
+
+def test_a_server_that_left_the_run_is_passed_over(client, servers):
+    first, second = preferred(client, servers)
+    first.mood = "silent"
+    threading.Timer(0.2, servers.remove, [first]).start()
+    assert ask(client) == second.name
+    first.stop()
+
+
+def test_a_busy_server_is_asked_again_when_there_is_no_other(client, servers):
+    first, second = preferred(client, servers)
+    second.mood = "busy"
+    first.mood = "busy"
+    threading.Timer(0.2, setattr, (second, "mood", "good")).start()
+    assert ask(client) == second.name
+
+
+def test_a_server_that_comes_later_is_found(wire):
+    endpoints = []
+    client = ActClient(wire, lambda: endpoints, timeout_s=WAIT_S)
+    server = FakeServer(wire, "late")
+    threading.Timer(0.1, endpoints.append, [server.endpoint]).start()
+    assert ask(client) == "late"
+    server.stop()
+    client.close()
+
+
+@pytest.mark.parametrize("endpoints", [[], ["tcp://127.0.0.1:1"]])
+def test_nobody_in_time_is_an_error_with_a_remedy(wire, endpoints):
+    client = ActClient(wire, lambda: endpoints, timeout_s=0.3)
+    with pytest.raises(InferenceUnavailable, match="serve-inference"):
+        ask(client)
+    client.close()
+
+
+def test_a_request_that_no_server_would_take_is_an_error(client, servers):
+    for server in servers:
+        server.mood = "malformed"
+    with pytest.raises(ProtocolError):
+        ask(client)
+    assert sum(len(server.seen) for server in servers) == 1
+
+
+def test_a_stop_ends_the_wait(wire, servers):
+    stop = threading.Event()
+    for server in servers:
+        server.mood = "silent"
+    endpoints = [server.endpoint for server in servers]
+    client = ActClient(wire, lambda: endpoints, is_stopping=stop.is_set, timeout_s=1000.0)
+    threading.Timer(0.2, stop.set).start()
+    with pytest.raises(InferenceUnavailable, match="stopping"):
+        ask(client)
+    client.close()

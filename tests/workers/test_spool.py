@@ -1,0 +1,98 @@
+"""The spool keeps what is not acked, on disk, in order."""
+
+import threading
+
+import pytest
+
+from distrl.core.errors import StoreError
+from distrl.core.types import Task, Trajectory
+from distrl.workers.spool import Spool
+
+TASK = Task(
+    id="q/t/1", suite="q", template="t", split="train", goal="Do it", params={"list": [1, {"a": None}]}
+)
+IMAGES = {"d1": b"\x00\xff" * 100, "d2": b""}
+
+
+def episode(name):
+    return Trajectory(id=name, task=TASK)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "spool.sqlite3"
+
+
+@pytest.fixture
+def spool(path):
+    spool = Spool(path)
+    yield spool
+    spool.close()
+
+
+def test_what_is_put_is_pending_oldest_first(spool):
+    for name in "bac":
+        spool.put(episode(name), IMAGES)
+    assert [(item.trajectory, item.images) for item in spool.pending()] == [
+        (episode(n), IMAGES) for n in "bac"
+    ]
+    assert len(spool) == 3
+
+
+def test_deleted_ones_are_gone(spool):
+    for name in "abc":
+        spool.put(episode(name), IMAGES)
+    spool.delete("a", "c", "unknown")
+    assert spool.ids() == ["b"]
+    with pytest.raises(StoreError, match="No trajectory a"):
+        spool.get("a")
+
+
+def test_putting_twice_changes_nothing(spool):
+    spool.put(episode("a"), IMAGES)
+    spool.put(episode("a"), {})
+    assert spool.get("a").images == IMAGES
+    assert len(spool) == 1
+
+
+def test_it_outlives_the_process(spool, path):
+    spool.put(episode("a"), IMAGES)
+    spool.close()
+    again = Spool(path)
+    assert again.get("a").trajectory == episode("a")
+    again.close()
+
+
+def test_runs_are_told_apart(spool):
+    spool.put(episode("a"), IMAGES, run_id="one")
+    spool.put(episode("b"), IMAGES, run_id="two")
+    assert spool.ids("two") == ["b"]
+    assert spool.ids() == ["a", "b"]
+
+
+def test_refused_ones_wait_no_longer_but_stay(spool):
+    spool.put(episode("a"), IMAGES)
+    spool.refuse("a", "malformed: no")
+    assert spool.ids() == []
+    assert spool.refused() == {"a": "malformed: no"}
+    assert spool.get("a").images == IMAGES
+
+
+def test_a_second_process_is_refused(spool, path):
+    spool.put(episode("a"), IMAGES)
+    with pytest.raises(StoreError, match="in use by another process"):
+        Spool(path)
+
+
+def test_threads_may_share_it(spool):
+    def work(name):
+        for number in range(10):
+            spool.put(episode(f"{name}{number}"), IMAGES)
+        spool.delete(*[f"{name}{number}" for number in range(0, 10, 2)])
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(spool.ids()) == sorted(f"{name}{number}" for name in "abcd" for number in range(1, 10, 2))

@@ -24,7 +24,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from distrl.core.codec import pack_trajectory
 from distrl.core.errors import NetworkError, ProtocolError, StoreError
 from distrl.core.messages import (
     Ack,
@@ -286,14 +285,13 @@ class LearnerServer:
             self._committed(peer, trajectory, new)
 
     def _commit_one(self, peer: bytes, trajectory: Trajectory, images: dict[str, bytes]) -> None:
-        code = RejectCode.MALFORMED
         try:
-            pack_trajectory(trajectory)
-            code = RejectCode.INTERNAL
             is_new = self._store.add(trajectory, images)
         except StoreError as error:
             _log.error("trajectory %s is not stored: %s", trajectory.id, error)
-            self._service.reject(peer, ProtocolError(code.value, error.message), ref=trajectory.id)
+            self._service.reject(
+                peer, ProtocolError(RejectCode.INTERNAL.value, error.message), ref=trajectory.id
+            )
         else:
             self._committed(peer, trajectory, is_new)
 

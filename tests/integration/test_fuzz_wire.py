@@ -1,0 +1,201 @@
+"""Random and damaged frames at live servers: nothing breaks, refusals are typed, service goes on."""
+
+import queue
+import random
+import socket
+import time
+from collections.abc import Iterator
+
+import msgpack
+import pytest
+import zmq
+
+from distrl.core.messages import (
+    MESSAGE_TYPES,
+    ChunkRequest,
+    Heartbeat,
+    Hello,
+    LeaseRequest,
+    Reject,
+    Status,
+    StatusRequest,
+    Submit,
+    decode,
+    encode,
+)
+from distrl.core.sockets import Wire
+from distrl.core.store import TrajectoryStore
+from distrl.core.types import ActionRecord, Observation, Record, Task, TimeStep, Trajectory, image_digest
+from distrl.learner.server import Endpoints, LearnerServer
+
+WAIT_S = 30.0
+NUM_ROUNDS = 600
+TASK = Task(id="q/t/1", suite="q", template="t", split="train", goal="Do it")
+
+
+def samples() -> list[list[bytes]]:
+    """Well-formed messages to damage, and some that are only just well-formed."""
+    pixels = b"pixels"
+    step = TimeStep(
+        observation=Observation(image=image_digest(pixels), width=1, height=1),
+        chats=(),
+        action=ActionRecord(kind="back"),
+    )
+    trajectory = Trajectory(id="fuzz", task=TASK, steps=(step,))
+    good = [
+        [encode(Hello(role="inference", name="n", act_endpoint="tcp://127.0.0.1:9"))],
+        [encode(Heartbeat(role="worker", name="n", stats={"a": 1.0}))],
+        [encode(StatusRequest())],
+        [encode(LeaseRequest(worker="w", count=3))],
+        [encode(ChunkRequest(digest="d", offset=2**53, length=1))],
+        [encode(Submit(trajectory=trajectory, images=(image_digest(pixels),))), pixels],
+        [encode(Status(run_id="r", phase="training"))],
+    ]
+    marked = msgpack.unpackb(good[5][0])
+    marked["trajectory"]["task"]["params"] = {"mark": "MARK"}
+    # Very deep, and deeper than msgpack unpacks.
+    deep = [
+        msgpack.packb(marked).replace(msgpack.packb("MARK"), b"\x81\xa1d" * depth + b"\x80")
+        for depth in (600, 5000)
+    ]
+    strange = msgpack.unpackb(good[5][0])
+    strange["trajectory"]["task"]["params"] = {
+        "ext": msgpack.ExtType(7, b"x"),
+        "bytes": b"\xff",
+        "n": 2**64 - 1,
+    }
+    strange["trajectory"]["id"] = "strange"
+    return [*good, *[[envelope, pixels] for envelope in deep], [msgpack.packb(strange), pixels]]
+
+
+def damaged(rng: random.Random, frames: list[bytes]) -> list[bytes]:
+    """The frames with one kind of damage."""
+    frames = list(frames)
+    index = rng.randrange(len(frames))
+    frame = bytearray(frames[index])
+    kind = rng.randrange(7)
+    if kind == 0 and frame:
+        frame[rng.randrange(len(frame))] ^= 1 << rng.randrange(8)
+    elif kind == 1:
+        frame = frame[: rng.randrange(len(frame) + 1)]
+    elif kind == 2:
+        frame += rng.randbytes(rng.randrange(1, 50))
+    elif kind == 3:
+        return [*frames, *[rng.randbytes(rng.randrange(20)) for _ in range(rng.randrange(1, 1100))]]
+    elif kind == 4:
+        return [b"", *frames]
+    elif kind == 5:
+        return [rng.randbytes(rng.randrange(200)) for _ in range(rng.randrange(1, 4))]
+    elif kind == 6:
+        body = {"v": rng.choice([0, 1, 2, "1", None]), "type": rng.choice([*MESSAGE_TYPES, "x", 7, None])}
+        frame = bytearray(msgpack.packb(body))
+    frames[index] = bytes(frame)
+    return frames
+
+
+def fuzz(endpoint: str, num_rounds: int, seed: int) -> dict[str, int]:
+    """Throws damaged messages at a ROUTER. Returns how often each type of answer came; all must decode."""
+    rng = random.Random(seed)
+    answers: dict[str, int] = {}
+    context = zmq.Context()
+    raw = context.socket(zmq.DEALER)
+    raw.linger = 0
+    raw.connect(endpoint)
+    pool = samples()
+    for round_number in range(num_rounds):
+        frames = rng.choice(pool)
+        raw.send_multipart(damaged(rng, frames) if rng.random() < 0.9 else frames)
+        # The last rounds wait a little, so that most answers are seen.
+        while raw.poll(200 if round_number > num_rounds - 5 else 0):
+            message = decode(raw.recv_multipart()[0])
+            name = message.code.value if isinstance(message, Reject) else message.type
+            answers[name] = answers.get(name, 0) + 1
+    raw.close()
+    context.term()
+    return answers
+
+
+def throw_noise(endpoint: str, seed: int) -> None:
+    """Bytes that are not even ZeroMQ's own protocol."""
+    host, port = endpoint.removeprefix("tcp://").rsplit(":", 1)
+    rng = random.Random(seed)
+    greeting = b"\xff" + b"\x00" * 8 + b"\x7f\x03"
+    for noise in (b"GET / HTTP/1.1\r\n\r\n", rng.randbytes(5000), greeting + rng.randbytes(500)):
+        with socket.create_connection((host, int(port)), timeout=WAIT_S) as connection:
+            connection.sendall(noise)
+
+
+def ask(endpoint: str, request: Record) -> Record:
+    """A good request, on a fresh connection."""
+    with Wire() as wire:
+        channel = wire.connect_dealer(endpoint)
+        channel.send(request)
+        received = channel.recv(WAIT_S)
+        assert received is not None, "no answer any more"
+        return received.message
+
+
+class Scheduler:
+    """Has nothing to do."""
+
+    def grant(self, worker, count):
+        return []
+
+    def renew(self, worker, lease_ids):
+        pass
+
+    def finish(self, lease_id, trajectory):
+        pass
+
+    def tick(self):
+        pass
+
+
+@pytest.fixture
+def learner(tmp_path) -> Iterator[LearnerServer]:
+    store = TrajectoryStore(tmp_path / "store.sqlite3")
+    ports = Endpoints(*["tcp://127.0.0.1:0"] * 3)
+    server = LearnerServer(ports, None, store, Scheduler(), queue.Queue(4), "run", heartbeat_s=60.0)
+    server.start()
+    yield server
+    server.close()
+    server.check()
+    store.close()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_learner_survives_control_noise(learner, seed):
+    endpoint = learner.endpoints.control
+    throw_noise(endpoint, seed)
+    answers = fuzz(endpoint, NUM_ROUNDS, seed)
+    assert answers.keys() >= {
+        "malformed",
+        "version",
+        "unknown-type",
+        "unexpected",
+        "welcome",
+        "status",
+        "ack",
+    }
+    assert "internal" not in answers
+    assert ask(endpoint, StatusRequest()).run_id == "run"
+    learner.check()
+
+
+def test_the_learner_survives_noise_at_its_weights(learner):
+    throw_noise(learner.endpoints.weights, 3)
+    answers = fuzz(learner.endpoints.weights, NUM_ROUNDS, 3)
+    assert answers.keys() >= {"malformed", "version", "unexpected"}
+    assert "internal" not in answers
+    request = ChunkRequest(digest="d", offset=0, length=1)
+    assert ask(learner.endpoints.weights, request).code.value == "not-found"
+
+
+def test_noise_does_not_slow_a_peer_that_behaves(learner):
+    with Wire() as wire:
+        channel = wire.connect_dealer(learner.endpoints.control)
+        deadline = time.monotonic() + WAIT_S
+        for seed in range(3):
+            fuzz(learner.endpoints.control, 50, seed)
+            channel.send(StatusRequest())
+            assert channel.recv(deadline - time.monotonic()).message.run_id == "run"

@@ -1,0 +1,283 @@
+"""The learner's sockets, driven by hand-made peers."""
+
+import queue
+import time
+
+import pytest
+
+from distrl.core.errors import NetworkError, SecurityError, StoreError
+from distrl.core.messages import (
+    Ack,
+    Heartbeat,
+    Hello,
+    Info,
+    Lease,
+    LeaseGrant,
+    LeaseRenew,
+    LeaseRequest,
+    Reject,
+    Shutdown,
+    Status,
+    StatusRequest,
+    Submit,
+    Welcome,
+)
+from distrl.core.sockets import Wire
+from distrl.core.store import TrajectoryStore
+from distrl.core.types import ActionRecord, Observation, Task, TimeStep, Trajectory, image_digest
+from distrl.core.weights import WeightFetcher, describe
+from distrl.learner.server import Endpoints, LearnerServer
+
+WAIT_S = 20.0
+TASK = Task(id="q/t/1", suite="q", template="t", split="train", goal="Do it")
+PIXELS = b"pixels"
+
+
+class FakeScheduler:
+    """Grants without end and records what it is told."""
+
+    def __init__(self):
+        self.granted, self.renewed, self.finished, self.num_ticks = [], [], [], 0
+
+    def grant(self, worker, count):
+        leases = [Lease(id=f"{worker}-{len(self.granted)}", task=TASK) for _ in range(count)]
+        self.granted += leases
+        return leases
+
+    def renew(self, worker, lease_ids):
+        self.renewed.append((worker, tuple(lease_ids)))
+
+    def finish(self, lease_id, trajectory):
+        self.finished.append((lease_id, trajectory.id))
+
+    def tick(self):
+        self.num_ticks += 1
+
+
+class Peer:
+    """One connection to the learner."""
+
+    def __init__(self, wire, endpoint):
+        self.channel = wire.connect_dealer(endpoint)
+
+    def ask(self, message, blobs=()):
+        self.channel.send(message, blobs)
+        return self.answer()
+
+    def answer(self):
+        received = self.channel.recv(WAIT_S)
+        assert received is not None, "no answer"
+        return received.message
+
+
+def submit(name, *pictures, named=None, lease_id="lease"):
+    """A Submit whose trajectory refers to `pictures`; `named` are the images that it announces."""
+    steps = tuple(
+        TimeStep(
+            observation=Observation(image=image_digest(picture), width=1, height=1),
+            chats=(),
+            action=ActionRecord(kind="back"),
+        )
+        for picture in pictures
+    )
+    digests = tuple(image_digest(picture) for picture in pictures)
+    trajectory = Trajectory(id=name, task=TASK, steps=steps, lease_id=lease_id)
+    return Submit(trajectory=trajectory, images=digests if named is None else named)
+
+
+@pytest.fixture
+def scheduler():
+    return FakeScheduler()
+
+
+@pytest.fixture
+def ingested():
+    return queue.Queue(2)
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = TrajectoryStore(tmp_path / "store.sqlite3")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def server(store, scheduler, ingested):
+    local = Endpoints(*["tcp://127.0.0.1:0"] * 3)
+    server = LearnerServer(local, None, store, scheduler, ingested, "run", heartbeat_s=0.5)
+    server.start()
+    yield server
+    server.close()
+    server.check()
+
+
+@pytest.fixture
+def wire():
+    with Wire() as wire:
+        yield wire
+
+
+@pytest.fixture
+def peer(server, wire):
+    return Peer(wire, server.endpoints.control)
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+def test_hello_is_welcomed(server, peer):
+    server.set_phase("training")
+    welcome = peer.ask(Hello(role="worker", name="w", slots=2))
+    assert welcome == Welcome(status=Status(run_id="run", phase="training"), heartbeat_s=0.5)
+
+
+def test_status_on_request_and_on_heartbeat(server, peer):
+    server.set_metrics({"reward": 0.5})
+    assert peer.ask(StatusRequest()).metrics == {"reward": 0.5}
+    assert isinstance(peer.ask(Heartbeat(role="worker", name="w")), Status)
+
+
+def test_leases_are_granted_and_renewed(server, peer, scheduler):
+    grant = peer.ask(LeaseRequest(worker="w", count=3))
+    assert grant.leases == tuple(scheduler.granted)
+    assert len(grant.leases) == 3
+    assert isinstance(peer.ask(LeaseRenew(worker="w", lease_ids=("a", "unknown"))), Status)
+    assert scheduler.renewed == [("w", ("a", "unknown"))]
+
+
+def test_a_paused_learner_grants_nothing(server, peer):
+    server.set_paused(True)
+    assert peer.ask(LeaseRequest(worker="w")) == LeaseGrant()
+    server.set_paused(False)
+    assert peer.ask(LeaseRequest(worker="w")).leases
+
+
+def test_an_ack_means_stored_finished_and_handed_over(server, peer, store, scheduler, ingested):
+    message = submit("t", PIXELS)
+    assert peer.ask(message, [PIXELS]) == Ack(trajectory_id="t")
+    assert store.get("t") == message.trajectory
+    assert store.images([image_digest(PIXELS)])
+    assert ingested.get(timeout=WAIT_S) == message.trajectory
+    assert scheduler.finished == [("lease", "t")]
+
+
+def test_a_resend_is_a_duplicate_and_counts_once(server, peer, scheduler, ingested):
+    assert not peer.ask(submit("t", PIXELS), [PIXELS]).duplicate
+    assert peer.ask(submit("t", PIXELS), [PIXELS]) == Ack(trajectory_id="t", duplicate=True)
+    assert ingested.qsize() == 1
+    assert scheduler.finished == [("lease", "t")]
+
+
+def test_an_image_that_is_stored_need_not_come_again(server, peer, store):
+    peer.ask(submit("a", PIXELS), [PIXELS])
+    assert isinstance(peer.ask(submit("b", PIXELS, named=())), Ack)
+    assert store.count() == 2
+
+
+@pytest.mark.parametrize(
+    ("message", "blobs", "code"),
+    [
+        (submit("t", PIXELS), [b"other bytes"], "digest"),
+        (submit("t", PIXELS, named=()), [], "digest"),
+        (submit("t", PIXELS), [], "malformed"),
+        (submit("t", PIXELS, named=()), [PIXELS], "malformed"),
+    ],
+)
+def test_images_that_do_not_fit_are_refused(server, peer, store, message, blobs, code):
+    reject = peer.ask(message, blobs)
+    assert isinstance(reject, Reject)
+    assert (reject.code.value, reject.ref) == (code, "t")
+    assert store.count() == 0
+
+
+def test_one_that_cannot_be_stored_is_refused_alone(server, peer, store, monkeypatch):
+    poison = Trajectory(id="poison", task=TASK)
+    real = store.add_many
+
+    def add_many(items):
+        if any(trajectory.id == "poison" for trajectory, _ in items):
+            raise StoreError("disk full")
+        return real(items)
+
+    monkeypatch.setattr(store, "add_many", add_many)
+    for message in (Submit(trajectory=poison), submit("good")):
+        peer.channel.send(message)
+    answers = {type(answer): answer for answer in (peer.answer(), peer.answer())}
+    assert answers[Ack].trajectory_id == "good"
+    assert (answers[Reject].code.value, answers[Reject].ref) == ("internal", "poison")
+
+
+def test_a_full_queue_stops_leases_and_loses_nothing(server, peer, ingested):
+    names = [f"t{number}" for number in range(6)]
+    for name in names:
+        peer.ask(submit(name))
+    assert peer.ask(LeaseRequest(worker="w")).leases == ()
+    assert [ingested.get(timeout=WAIT_S).id for _ in names] == names
+    wait_for(lambda: peer.ask(LeaseRequest(worker="w")).leases)
+
+
+def test_what_is_no_request_is_refused(server, peer):
+    reject = peer.ask(Info(name="x", policy="p", weight_version=1))
+    assert reject.code.value == "unexpected"
+
+
+def test_inference_servers_come_and_go(server, peer):
+    peer.ask(Hello(role="inference", name="i", act_endpoint="tcp://127.0.0.1:9"))
+    assert peer.ask(StatusRequest()).act_endpoints == ("tcp://127.0.0.1:9",)
+    assert peer.ask(Heartbeat(role="inference", name="i", act_endpoint="ipc:///tmp/moved")).act_endpoints == (
+        "ipc:///tmp/moved",
+    )
+    wait_for(lambda: peer.ask(StatusRequest()).act_endpoints == ())
+
+
+def test_changes_are_broadcast(server, wire):
+    sub = wire.connect_sub(server.endpoints.broadcast)
+    assert sub.recv(WAIT_S).message.phase == "starting"  # repeated for those who come late
+    server.set_phase("training")
+    wait_for(lambda: sub.recv(WAIT_S).message.phase == "training")
+
+
+def test_weights_are_announced_and_served(server, wire, peer):
+    data = bytes(range(256)) * 1000
+    info = describe(3, data, chunk_bytes=10_000)
+    server.publish_weights(info, data)
+    assert peer.ask(StatusRequest()).weights == info
+    fetcher = WeightFetcher(wire, server.endpoints.weights)
+    assert fetcher.fetch(info, WAIT_S) == data
+    fetcher.close()
+    assert Peer(wire, server.endpoints.weights).ask(StatusRequest()).code.value == "unexpected"
+
+
+def test_shutdown_reaches_everybody_and_submits_are_still_taken(server, wire, peer, store):
+    sub = wire.connect_sub(server.endpoints.broadcast)
+    assert sub.recv(WAIT_S)
+    server.shutdown("all done")
+    goodbye = Shutdown(run_id="run", reason="all done")
+    wait_for(lambda: sub.recv(WAIT_S).message == goodbye)
+    assert peer.ask(Hello(role="worker", name="late")) == goodbye
+    assert peer.ask(LeaseRequest(worker="late")) == goodbye
+    assert peer.ask(StatusRequest()).phase == "done"
+    assert isinstance(peer.ask(submit("last")), Ack)
+    assert store.count() == 1
+
+
+def test_leases_expire_by_ticks(server, scheduler):
+    wait_for(lambda: scheduler.num_ticks > 1)
+
+
+def test_an_address_in_use_is_named_and_leaves_nothing_behind(server, store, scheduler, ingested):
+    free = "tcp://127.0.0.1:0"
+    taken = Endpoints(free, free, server.endpoints.control)
+    with pytest.raises(NetworkError, match="in use"):
+        LearnerServer(taken, None, store, scheduler, ingested, "run")
+
+
+def test_a_public_address_needs_keys(store, scheduler, ingested):
+    public = Endpoints(*["tcp://0.0.0.0:0"] * 3)
+    with pytest.raises(SecurityError, match="distrl keys"):
+        LearnerServer(public, None, store, scheduler, ingested, "run")

@@ -36,9 +36,8 @@ class Hand:
                     return Action.tap(x / WIDTH, y / self.phone.height)
         if self.phone.state["focus"]:
             return BACK
-        scrolls = self.phone.state["scrolls"]
         for node in nodes.walk(tree):
-            if node.scroll and node.extent and scrolls.get(node.scroll, 0) < node.extent:
+            if node.scroll and node.offset < node.extent:
                 return _SWIPE_UP
         return BACK
 

@@ -33,7 +33,7 @@ class Node:
         checked: The state of a checkable node, None when it is not checkable.
         focused: Whether it has the input focus.
         scroll: The key of the scroll offset that a swipe changes, "" when it does not scroll.
-        extent: The largest scroll offset in dp.
+        extent, offset: The largest and the present scroll offset in dp.
         fill, border: Colours "#rrggbb" or "#rrggbbaa"; "" for none. A filled node hides others from taps.
         radius: Corner radius in dp.
         shadow: Elevation in dp.
@@ -61,6 +61,7 @@ class Node:
     focused: bool = False
     scroll: str = ""
     extent: float = 0.0
+    offset: float = 0.0
     fill: str = ""
     border: str = ""
     radius: float = 0.0
@@ -118,31 +119,33 @@ def visible(node: Node, clip: Box) -> Iterator[tuple[Node, Box]]:
         yield from visible(child, box if node.clip else clip)
 
 
-def hit(node: Node, x: float, y: float, scroller: bool = False) -> Node | None:
-    """The topmost node at (x, y) that takes a tap (or, with `scroller`, that scrolls).
+def hit(node: Node, x: float, y: float, kind: str = "tap") -> Node | None:
+    """The topmost node at (x, y) that takes a "tap", a "hold" (long press) or a "scroll".
 
     A filled node stops the search below it: what it covers cannot be touched.
     """
-    found, _ = _hit(node, x, y, scroller)
+    found, _ = _hit(node, x, y, kind)
     return found
 
 
-def _hit(node: Node, x: float, y: float, scroller: bool) -> tuple[Node | None, bool]:
+def _takes(node: Node, kind: str) -> bool:
+    return node.clickable if kind == "tap" else bool(node.hold if kind == "hold" else node.scroll)
+
+
+def _hit(node: Node, x: float, y: float, kind: str) -> tuple[Node | None, bool]:
+    """The node found, and whether the search ends here."""
     inside = node.contains(x, y)
     if node.clip and not inside:
         return None, False
     for child in reversed(node.children):
-        found, blocked = _hit(child, x, y, scroller)
+        found, blocked = _hit(child, x, y, kind)
         if found is not None:
             return found, True
         if blocked:
-            mine = inside and (node.scroll if scroller else node.clickable)
-            return (node if mine else None), True
-    if not inside:
-        return None, False
-    if node.scroll if scroller else node.clickable:
+            return (node if inside and _takes(node, kind) else None), True
+    if inside and _takes(node, kind):
         return node, True
-    return None, bool(node.fill)
+    return None, inside and bool(node.fill)
 
 
 def find(root: Node, rid: str) -> Node | None:

@@ -107,8 +107,8 @@ class Phone:
 
     def long_press(self, x: float, y: float) -> None:
         """A long press: what the node does on it, else what a tap does."""
-        node = nodes.hit(self.tree(), x, y)
-        if node is not None and node.hold:
+        node = nodes.hit(self.tree(), x, y, "hold")
+        if node is not None:
             self._input()
             self._dispatch(node.hold)
         else:
@@ -129,15 +129,14 @@ class Phone:
             self._input()
 
     def _scroll(self, x: float, y: float, dy: float) -> None:
-        node = nodes.hit(self.tree(), x, y, scroller=True)
+        node = nodes.hit(self.tree(), x, y, "scroll")
         self._input()
         if node is None:
             return
         if node.scroll == "drawer":
             self.state["drawer"] = dy < 0
         else:
-            offset = min(self.state["scrolls"].get(node.scroll, 0), node.extent) - dy
-            self.state["scrolls"][node.scroll] = round(min(max(0.0, offset), node.extent))
+            self.state["scrolls"][node.scroll] = round(min(max(0.0, node.offset - dy), node.extent))
 
     def type_text(self, text: str) -> None:
         """Text into the focused field; a line break is enter. Without a focus nothing happens."""

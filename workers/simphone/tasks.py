@@ -20,6 +20,7 @@ from distrl.workers.simphone.apps.settings import TOGGLES
 from distrl.workers.simphone.hand import BACK, COMPLETE, ENTER, IMPOSSIBLE, Hand
 from distrl.workers.simphone.phone import Phone, new_state
 from distrl.workers.simphone.state import State
+from distrl.workers.simphone.theme import LAYOUTS
 
 Params = dict[str, Any]
 TIMES = (581, 496, 867)
@@ -163,7 +164,13 @@ TEMPLATES: dict[str, Template] = {
     "shop_search": Template({"query": str}, _nothing, _shop_check, _shop_expert),
 }
 """Every template by name."""
-_CHOICES: dict[str, Any] = {"app": APPS, "setting": TOGGLES, "hour": range(1, 13), "minute": range(0, 60, 5)}
+_CHOICES: dict[str, Any] = {
+    "app": APPS,
+    "setting": TOGGLES,
+    "hour": range(1, 13),
+    "minute": range(0, 60, 5),
+    "layout": range(len(LAYOUTS)),
+}
 
 
 def template(name: str, params: Params) -> Template:
@@ -190,9 +197,10 @@ def template(name: str, params: Params) -> Template:
 
 def start_state(name: str, params: Params, seed: int) -> State:
     """The state that a task starts from: a function of its arguments alone."""
+    found = template(name, params)
     rng = random.Random(seed)
     state = new_state(params["layout"], rng.choice(TIMES))
-    template(name, params).start(state, params, rng)
+    found.start(state, params, rng)
     return state
 
 

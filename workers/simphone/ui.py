@@ -153,7 +153,12 @@ def nav_height(version: Layout) -> float:
 
 
 def viewport(
-    ui: Ui, key: str, top: float, bottom: float, build: Callable[[float], tuple[Sequence[Node], float]]
+    ui: Ui,
+    key: str,
+    top: float,
+    bottom: float,
+    build: Callable[[float], tuple[Sequence[Node], float]],
+    at_end: bool = False,
 ) -> Node:
     """A vertically scrolling area.
 
@@ -161,10 +166,11 @@ def viewport(
         key: The scroll offset's key in the state.
         top, bottom: The area in dp.
         build: Given the y at which the content starts, its nodes and the y at which it ends.
+        at_end: Whether it shows its end until it is scrolled.
     """
     _, end = build(top)
     extent = max(0.0, float(round(end - bottom)))
-    offset = min(float(ui.state["scrolls"].get(key, 0)), extent)
+    offset = min(float(ui.state["scrolls"].get(key, extent if at_end else 0)), extent)
     nodes, _ = build(top - offset)
     shown = tuple(node for node in nodes if node.y < bottom and node.y + node.h > top)
     return Node(
@@ -176,6 +182,7 @@ def viewport(
         key.replace(".", "_") + "_list",
         scroll=key if extent else "",
         extent=extent,
+        offset=offset,
         clip=True,
         children=shown,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from distrl.workers.simphone import state as st
 from distrl.workers.simphone import widgets
@@ -84,7 +85,7 @@ def _alarm(ui: Ui, y: float, alarm: State, place: int) -> Node:
         ui.text(left, y + 60, 190, 24, "Once" if on else "Off", 14, theme.muted),
         toggle,
     ]
-    return widgets.card(ui, y, 96, parts, rid=f"alarm_{place}")
+    return replace(widgets.card(ui, y, 96, parts, rid=f"alarm_{place}"), hold=("clock", "delete", place))
 
 
 def _ring(ui: Ui, y: float, text: str, degrees: int) -> list[Node]:
@@ -147,6 +148,9 @@ def act(state: State, verb: str, args: Args) -> None:
         clock["tab"] = number
     elif verb == "toggle":
         clock["alarms"][number]["on"] = not clock["alarms"][number]["on"]
+    elif verb == "delete":
+        del clock["alarms"][number]
+        state["toast"] = "Alarm deleted"
     elif verb == "add":
         clock["draft"], clock["phase"] = st.now(state), "hour"
         st.push(state, "clock", "picker")

@@ -96,10 +96,6 @@ def _conversation(ui: Ui, name: str) -> list[Node]:
             y += nodes[-1].h + 8
         return nodes, y
 
-    _, end = build(top)
-    key = f"messages.thread.{name}"
-    if end > bottom and key not in ui.state["scrolls"]:
-        ui.state["scrolls"][key] = round(end - bottom)
     face = widgets.avatar(WIDTH - 60, STATUS_H + 10, 44, name, contacts.color(name))
     send = Node(
         WIDTH - 72,
@@ -117,7 +113,11 @@ def _conversation(ui: Ui, name: str) -> list[Node]:
     )
     box = widgets.field(ui, bottom + 10, _KEY, "Text message", w=WIDTH - 100, pill=True, rid="message_field")
     bar = Node(0, bottom, WIDTH, 76, "view.ViewGroup", "compose", fill=ui.theme.raised, children=(box, send))
-    return [viewport(ui, key, top, bottom, build), widgets.app_bar(ui, name, [face]), bar]
+    return [
+        viewport(ui, "messages.thread", top, bottom, build, at_end=True),
+        widgets.app_bar(ui, name, [face]),
+        bar,
+    ]
 
 
 def _bubble(ui: Ui, y: float, mine: bool, said: str) -> Node:
@@ -165,7 +165,7 @@ def _send(state: State, name: str) -> None:
     entry["lines"] = [*entry["lines"], ["me", said]][-st.MAX_ITEMS :]
     others = [other for other in threads if other["name"] != name]
     state["apps"]["messages"]["threads"] = [entry, *others][: st.MAX_ITEMS]
-    state["scrolls"].pop(f"messages.thread.{name}", None)
+    state["scrolls"].pop("messages.thread", None)
 
 
 def submit(state: State, key: str) -> None:

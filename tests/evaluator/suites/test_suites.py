@@ -1,0 +1,96 @@
+"""Loading suites by name, file and import path, and what is said when that fails."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from distrl.core.errors import TaskError
+from distrl.evaluator.suites import SUITES, get_task, load_suite
+
+TASK = {
+    "id": "mine/1",
+    "goal": "Open the Notes app",
+    "template": "open_app",
+    "params": {"layout": 0, "app": "notes"},
+}
+ONE = load_suite("quickstart", "val")[:1]
+
+
+def test_every_listed_suite_loads() -> None:
+    for name in SUITES:
+        assert load_suite(name)
+
+
+def test_a_split_is_chosen_or_refused() -> None:
+    assert {task.split for task in load_suite("quickstart", "test")} == {"test"}
+    with pytest.raises(TaskError, match=r"no split 'dev'\. Its splits: train, val, test, unseen_layout"):
+        load_suite("quickstart", "dev")
+
+
+def test_tasks_are_found_by_id() -> None:
+    assert get_task("quickstart/alarm/test/0007").template == "alarm"
+    with pytest.raises(TaskError, match="Did you mean 'quickstart/alarm/test/0007'"):
+        get_task("quickstart/alarm/tset/0007")
+    with pytest.raises(TaskError, match="Ids begin with a suite"):
+        get_task("nowhere/1")
+
+
+def test_yaml_and_json_lines_give_the_same_tasks(tmp_path: Path) -> None:
+    other = TASK | {"id": "mine/2", "split": "train"}
+    lines, listed, mapped = tmp_path / "mine.jsonl", tmp_path / "mine.yaml", tmp_path / "m" / "mine.yml"
+    mapped.parent.mkdir()
+    lines.write_text("\n".join(json.dumps(entry) for entry in (TASK, other)) + "\n")
+    listed.write_text(json.dumps([TASK, other]))
+    mapped.write_text(json.dumps({"tasks": [TASK, other]}))
+    tasks = load_suite(str(lines))
+    assert tasks == load_suite(str(listed)) == load_suite(str(mapped))
+    assert [(task.suite, task.split) for task in tasks] == [("mine", "test"), ("mine", "train")]
+    assert len(load_suite(str(lines), "train")) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.yaml", "- [", r"a\.yaml, line \d+: not valid YAML"),
+        ("a.yaml", "goal: x", r"a\.yaml: a YAML task file is a list"),
+        ("a.yaml", "[]", r"a\.yaml: the task file holds no task"),
+        ("a.yaml", "- 3", r"a\.yaml, entry 1: Input should be"),
+        ("a.jsonl", json.dumps(TASK) + "\n{", r"a\.jsonl, line 2: not valid JSON"),
+        (
+            "a.jsonl",
+            json.dumps(TASK) + "\n" + json.dumps(TASK),
+            r"a\.jsonl, line 2: the id 'mine/1' occurs twice",
+        ),
+        ("a.jsonl", json.dumps(TASK | {"id": ""}), r"a\.jsonl, line 1: id and goal must not be empty"),
+        ("a.jsonl", json.dumps(TASK | {"steps": 3}), r"a\.jsonl, line 1: steps: Extra inputs"),
+        (
+            "a.jsonl",
+            json.dumps(TASK | {"max_steps": 0}),
+            r"a\.jsonl, line 1: max_steps: Input should be greater",
+        ),
+        ("a.txt", "hello", r"a\.txt: a task file ends in \.yaml"),
+    ],
+)
+def test_a_broken_file_names_file_place_and_rule(tmp_path: Path, name: str, text: str, said: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(TaskError, match=said):
+        load_suite(str(path))
+
+
+def test_a_missing_file_and_a_missing_suite() -> None:
+    with pytest.raises(TaskError, match="cannot be read"):
+        load_suite("nowhere.yaml")
+    with pytest.raises(TaskError, match="there is no suite 'quikstart'"):
+        load_suite("quikstart")
+
+
+def test_suites_by_import_path() -> None:
+    assert load_suite("distrl.evaluator.suites.quickstart:tasks") == load_suite("quickstart")
+    with pytest.raises(TaskError, match="cannot be imported"):
+        load_suite("distrl.evaluator.suites.quickstart:nothing")
+    with pytest.raises(TaskError, match="gives no list of Task"):
+        load_suite("distrl.evaluator.suites.quickstart:HOURS")

@@ -1,0 +1,147 @@
+"""The phone environment: actions to the device, ground truth, expert, and waiting."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from distrl.core.actions import Action, ActionKind
+from distrl.core.errors import ConfigError, EnvError
+from distrl.core.types import Task
+from distrl.workers.devices.base import Device
+from distrl.workers.devices.sim import SimDevice
+from distrl.workers.envs.base import Env
+from distrl.workers.envs.phone import Latency, PhoneEnv
+from distrl.workers.simphone.backend import SimBackend
+
+TASK = Task(
+    id="quickstart/toggle/test/0000",
+    suite="quickstart",
+    template="toggle",
+    split="test",
+    goal="Turn on Wi-Fi",
+    params={"layout": 0, "setting": "wifi", "on": True},
+    seed=11,
+    max_steps=10,
+)
+
+
+def test_the_expert_solves_and_then_says_complete() -> None:
+    env: Env = PhoneEnv()
+    frame = env.reset(TASK)
+    assert (frame.image.size, frame.image.mode, frame.app) == ((540, 1200), "RGB", "launcher")
+    assert env.evaluate() == 0.0
+    apps = []
+    for _ in range(3):
+        apps.append(env.step(env.expert_action()).frame.app)
+    assert apps == ["settings"] * 3
+    assert env.evaluate() == 1.0
+    assert env.expert_action().kind is ActionKind.COMPLETE
+    env.close()
+    env.close()
+
+
+@pytest.mark.parametrize(
+    "kind", [ActionKind.WAIT, ActionKind.COMPLETE, ActionKind.IMPOSSIBLE, ActionKind.INVALID]
+)
+def test_some_actions_leave_the_phone_as_it_is(kind: ActionKind) -> None:
+    device = SimDevice()
+    env = PhoneEnv(backend=SimBackend(device))
+    first = env.reset(TASK)
+    before = device.phone.dump()
+    result = env.step(Action(kind=kind, text="nonsense"))
+    assert not result.done
+    assert result.frame.image.tobytes() == first.image.tobytes()
+    assert device.phone.dump() == before
+
+
+def test_resets_with_the_same_task_show_the_same_bytes() -> None:
+    def play(env: PhoneEnv) -> list[bytes]:
+        shots = [env.reset(TASK).image.tobytes()]
+        shots += [env.step(env.expert_action()).frame.image.tobytes() for _ in range(4)]
+        return shots
+
+    first = PhoneEnv()
+    assert play(first) == play(PhoneEnv()) == play(first)
+
+
+@pytest.mark.parametrize("size", [(360, 800), (1080, 2400)])
+def test_points_scale_to_any_screen(size: tuple[int, int]) -> None:
+    env = PhoneEnv(*size)
+    assert env.reset(TASK).image.size == size
+    for _ in range(3):
+        env.step(env.expert_action())
+    assert env.evaluate() == 1.0
+
+
+def test_taps_on_the_very_edge_are_on_the_screen() -> None:
+    env = PhoneEnv()
+    env.reset(TASK)
+    env.step(Action.tap(1.0, 1.0))
+    env.step(Action.swipe((1.0, 0.5), (0.0, 0.5)))
+    assert env.evaluate() == 0.0
+
+
+def test_latency_waits_by_the_tasks_seed() -> None:
+    def waits(task: Task, **fields: Any) -> list[float]:
+        slept: list[float] = []
+        env = PhoneEnv(latency=fields, sleep=slept.append)
+        env.reset(task)
+        for _ in range(5):
+            env.step(Action(kind=ActionKind.WAIT))
+        return slept
+
+    settings = {"kind": "lognormal", "median_s": 2.0, "sigma": 1.0}
+    assert waits(TASK, **settings) == waits(TASK, **settings)
+    assert waits(TASK, **settings) != waits(TASK.model_copy(update={"seed": 12}), **settings)
+    assert waits(TASK) == []
+    drawn = sorted(
+        Latency(kind="lognormal", median_s=2.0, sigma=1.0).draw(random.Random(n)) for n in range(999)
+    )
+    assert 1.7 < drawn[499] < 2.3
+    assert drawn[-1] / drawn[0] > 100
+
+
+def test_wrong_latency_is_a_config_error() -> None:
+    with pytest.raises(ConfigError, match=r"latency\.median"):
+        PhoneEnv(latency={"median": 1.0})
+    with pytest.raises(ConfigError, match=r"latency\.median_s"):
+        PhoneEnv(latency={"median_s": -1})
+
+
+def test_an_env_without_a_task_says_so() -> None:
+    env = PhoneEnv()
+    with pytest.raises(EnvError, match=r"before reset\(\)"):
+        env.step(Action(kind=ActionKind.WAIT))
+    with pytest.raises(EnvError, match=r"before reset\(\)"):
+        env.evaluate()
+    with pytest.raises(EnvError, match=r"before reset\(\)"):
+        env.expert_action()
+
+
+def test_snapshots_and_their_errors() -> None:
+    device: Device = SimDevice()
+    device.save_state("start")
+    device.tap(470, 750)
+    assert device.foreground() != "launcher"
+    device.load_state("start")
+    assert device.foreground() == "launcher"
+    with pytest.raises(EnvError, match="no snapshot 'other'; saved ones: start"):
+        device.load_state("other")
+
+
+def test_snapshots_are_bounded() -> None:
+    device = SimDevice()
+    for number in range(32):
+        device.save_state(str(number))
+    device.save_state("0")
+    with pytest.raises(EnvError, match="at most 32 snapshots"):
+        device.save_state("32")
+
+
+@pytest.mark.parametrize("size", [(10, 10), (540, 800), (9000, 20000)])
+def test_impossible_screens_are_refused(size: tuple[int, int]) -> None:
+    with pytest.raises(EnvError, match=r"pixels|2 to 2\.5"):
+        SimDevice(*size)

@@ -1,0 +1,66 @@
+"""Pictures: the same bytes for the same tree, kept in a bounded cache that threads share."""
+
+from __future__ import annotations
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from distrl.workers.simphone import fonts, render
+from distrl.workers.simphone.nodes import Node
+from distrl.workers.simphone.phone import Phone, new_state
+
+
+def trees() -> list[Node]:
+    phones = [Phone(new_state(layout)) for layout in range(5)]
+    for phone in phones:
+        phone._dispatch(("system", "open", "settings"))
+    return [Phone(new_state(layout)).tree() for layout in range(5)] + [phone.tree() for phone in phones]
+
+
+def digest(tree: Node) -> str:
+    return hashlib.sha256(render.draw(tree, 540, 1200).tobytes()).hexdigest()
+
+
+def test_the_same_tree_gives_the_same_bytes_in_any_thread() -> None:
+    expected = [digest(tree) for tree in trees()]
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(3):
+            assert list(pool.map(digest, trees())) == expected
+    assert len(set(expected)) == len(expected)
+
+
+def test_the_cache_draws_once_and_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = []
+    original = render.draw
+
+    def counting(tree: Node, width: int, height: int) -> object:
+        drawn.append(tree.rid)
+        return original(tree, width, height)
+
+    monkeypatch.setattr(render, "draw", counting)
+    cache = render.RenderCache(capacity=2)
+    first, second, third = (Node(0, 0, 360, 800, rid=rid, fill="#ffffff") for rid in "abc")
+    for tree in (first, first, second, first, third, first, second):
+        cache.picture(tree, 72, 160)
+    assert drawn == ["a", "b", "c", "b"]
+
+
+def test_a_cached_picture_belongs_to_the_caller() -> None:
+    cache = render.RenderCache()
+    tree = Node(0, 0, 360, 800, fill="#ffffff")
+    cache.picture(tree, 72, 160).paste((0, 0, 0), (0, 0, 72, 160))
+    assert cache.picture(tree, 72, 160).getpixel((5, 5)) == (255, 255, 255)
+
+
+def test_text_is_wrapped_and_cut_with_an_ellipsis() -> None:
+    rows = fonts.wrap("one two three four five six seven", False, 20, 120, 2)
+    assert len(rows) == 2
+    assert rows[1].endswith("…")
+    assert all(fonts.text_width(row, False, 20) <= 120 for row in rows)
+
+
+def test_every_icon_has_a_shape() -> None:
+    for name in fonts.icons():
+        assert fonts.icon_mask(name, 32).getbbox() is not None, name

@@ -1,0 +1,91 @@
+"""Task templates: start states, parameters that are refused, and an expert that finds back from anywhere."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from distrl.core.actions import Action, ActionKind
+from distrl.core.errors import TaskError
+from distrl.core.types import Task
+from distrl.workers.envs.phone import PhoneEnv
+from distrl.workers.simphone import tasks
+
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "open_app": {"app": "notes"},
+    "toggle": {"setting": "night_light", "on": True},
+    "alarm": {"hour": 12, "minute": 0},
+    "contact": {"name": "Oscar", "book": ["Anna", "Maria", "Oscar", "Ben"]},
+    "shop_search": {"query": "black bike"},
+}
+
+
+def make(template: str, layout: int, seed: int) -> Task:
+    params = EXAMPLES[template] | {"layout": layout}
+    return Task(id="t", suite="s", template=template, split="x", goal="g", params=params, seed=seed)
+
+
+def random_action(rng: random.Random) -> Action:
+    roll = rng.random()
+    if roll < 0.7:
+        return Action.tap(rng.random(), rng.random())
+    if roll < 0.8:
+        return Action.swipe((rng.random(), rng.random()), (rng.random(), rng.random()))
+    if roll < 0.9:
+        return Action.type_text(rng.choice(["black", "x", "Maria "]))
+    return Action(kind=rng.choice([ActionKind.BACK, ActionKind.ENTER, ActionKind.HOME]))
+
+
+@pytest.mark.parametrize("layout", range(5))
+@pytest.mark.parametrize("template", list(tasks.TEMPLATES))
+def test_the_expert_recovers_from_random_wandering(template: str, layout: int) -> None:
+    env = PhoneEnv()
+    for seed in range(6):
+        rng = random.Random(f"{template}/{layout}/{seed}")
+        env.reset(make(template, layout, seed))
+        for _ in range(rng.randrange(2, 25)):
+            env.step(random_action(rng))
+        action = env.expert_action()
+        for _ in range(30):
+            if action.is_terminal:
+                break
+            env.step(action)
+            action = env.expert_action()
+        assert (action.kind, env.evaluate()) in [(ActionKind.COMPLETE, 1.0), (ActionKind.IMPOSSIBLE, 0.0)]
+        if action.kind is ActionKind.IMPOSSIBLE:
+            assert template == "contact", "only a deleted contact cannot be opened any more"
+
+
+def test_start_states_depend_on_the_seed_alone() -> None:
+    params = EXAMPLES["toggle"] | {"layout": 2}
+    assert tasks.start_state("toggle", params, 5) == tasks.start_state("toggle", params, 5)
+    assert len({str(tasks.start_state("toggle", params, seed)) for seed in range(20)}) > 10
+
+
+@pytest.mark.parametrize(
+    ("template", "params", "said"),
+    [
+        ("fly", {}, "no task template 'fly'"),
+        ("open_app", {"layout": 0}, "takes the params layout, app; got layout"),
+        ("open_app", {"layout": 0, "app": "games"}, "'games' is no app"),
+        ("alarm", {"layout": 0, "hour": 13, "minute": 0}, "13 is no hour"),
+        ("alarm", {"layout": 0, "hour": "7", "minute": 0}, "'7' is no hour"),
+        ("toggle", {"layout": 0, "setting": "wifi", "on": 1}, "1 is no on"),
+        ("open_app", {"layout": 9, "app": "notes"}, "9 is no layout"),
+    ],
+)
+def test_wrong_parameters_are_refused(template: str, params: dict[str, Any], said: str) -> None:
+    with pytest.raises(TaskError, match=said):
+        tasks.start_state(template, params, 0)
+
+
+def test_a_wrong_alarm_or_one_switched_off_is_no_success() -> None:
+    env = PhoneEnv()
+    env.reset(make("alarm", 0, 1))
+    clock = env._backend.device.phone.state["apps"]["clock"]  # type: ignore[attr-defined]
+    clock["alarms"] = [{"minutes": 725, "on": True}, {"minutes": 720, "on": False}]
+    assert env.evaluate() == 0.0
+    clock["alarms"][1]["on"] = True
+    assert env.evaluate() == 1.0

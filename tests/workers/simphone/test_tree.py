@@ -1,0 +1,137 @@
+"""The tree, the hierarchy and the picture say the same, on every screen that a crawl finds."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+from itertools import combinations
+
+import pytest
+from PIL import Image, ImageChops
+
+from distrl.workers.simphone import hierarchy, nodes, render
+from distrl.workers.simphone.nodes import WIDTH, Node, walk
+from distrl.workers.simphone.phone import Phone, new_state
+
+SIZE = (540, 1200)
+SCREEN = (0.0, 0.0, WIDTH, 800.0)
+
+
+def bounds(element: ElementTree.Element) -> tuple[int, int, int, int]:
+    match = re.fullmatch(r"\[(\d+),(\d+)\]\[(\d+),(\d+)\]", element.attrib["bounds"])
+    assert match is not None
+    left, top, right, bottom = (int(edge) for edge in match.groups())
+    return left, top, right, bottom
+
+
+def test_every_screen_has_unique_places_to_touch(screens: list[Node]) -> None:
+    assert len(screens) >= 250
+    for tree in screens:
+        rids = [node.rid for node in walk(tree) if node.clickable]
+        assert all(rids), "a clickable node has no resource id"
+        assert len(rids) == len(set(rids)), rids
+
+
+def test_visible_bounds_lie_on_the_screen(screens: list[Node]) -> None:
+    for tree in screens:
+        root = ElementTree.fromstring(hierarchy.xml(tree, *SIZE, "app"))
+        for element in root.iter("node"):
+            left, top, right, bottom = bounds(element)
+            assert 0 <= left <= right <= SIZE[0], element.attrib
+            assert 0 <= top <= bottom <= SIZE[1], element.attrib
+
+
+def test_clickable_siblings_do_not_overlap(screens: list[Node]) -> None:
+    for tree in screens:
+        for parent in walk(tree):
+            for a, b in combinations([child for child in parent.children if child.clickable], 2):
+                left, top, right, bottom = nodes.intersect(a.box, b.box)
+                assert right - left <= 0.01 or bottom - top <= 0.01, (a.rid, b.rid)
+
+
+def test_targets_are_large_enough_for_a_coarse_grid(screens: list[Node]) -> None:
+    """Every target but keys and slider steps holds its nearest cell centre on a 24-row, 12-column grid."""
+    for tree in screens:
+        for node, box in nodes.visible(tree, SCREEN):
+            small = node.rid.startswith(("key_", "slider_"))
+            if not node.clickable or small or box != node.box:
+                continue
+            x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+            column, row = int(x / WIDTH * 12), int(y / 800 * 24)
+            hit = nodes.hit(tree, (column + 0.5) * WIDTH / 12, (row + 0.5) * 800 / 24)
+            centre = nodes.hit(tree, x, y)
+            assert centre is None or centre != node or hit == node, node.rid
+
+
+def test_the_hierarchy_lists_what_can_be_touched_and_read(screens: list[Node]) -> None:
+    for tree in screens:
+        root = ElementTree.fromstring(hierarchy.xml(tree, *SIZE, "app"))
+        elements = list(root.iter("node"))
+        seen = [node for node, _ in nodes.visible(tree, SCREEN)]
+        clickable = [
+            e.attrib["resource-id"].split("/")[-1] for e in elements if e.attrib["clickable"] == "true"
+        ]
+        assert clickable == [node.rid for node in seen if node.clickable]
+        texts = [e.attrib["text"] for e in elements if e.attrib["text"]]
+        assert texts == [node.text or node.value for node in seen if node.text or node.value]
+
+
+def without(tree: Node, rid: str) -> Node:
+    kept = [without(child, rid) for child in tree.children if child.rid != rid]
+    return tree.with_children(*kept)
+
+
+def test_a_node_is_painted_inside_its_bounds(screens: list[Node]) -> None:
+    """Taking a node out of the tree changes the picture, and only inside the node (shadows reach further)."""
+    tried = 0
+    for tree in screens[::17]:
+        whole = render.draw(tree, *SIZE)
+        for node, box in nodes.visible(tree, SCREEN):
+            if (
+                not node.rid
+                or node.shadow
+                or node is tree
+                or node.rid in ("drawer", "workspace", "background")
+            ):
+                continue
+            changed = ImageChops.difference(whole, render.draw(without(tree, node.rid), *SIZE)).getbbox()
+            if changed is not None:
+                limits = tuple(edge * SIZE[0] / WIDTH for edge in box)
+                assert changed[0] >= limits[0] - 3
+                assert changed[1] >= limits[1] - 3, node.rid
+                assert changed[2] <= limits[2] + 3, node.rid
+                assert changed[3] <= limits[3] + 3, node.rid
+                tried += 1
+    assert tried > 100
+
+
+@pytest.mark.parametrize("size", [(360, 800), (720, 1600), (1080, 2400), (1080, 2160), (72, 160)])
+def test_other_sizes_show_the_same_screen(size: tuple[int, int]) -> None:
+    phone = Phone(new_state(0), size[1] * WIDTH / size[0])
+    picture = render.draw(phone.tree(), *size)
+    assert picture.size == size
+    icon = nodes.find(phone.tree(), "app_settings")
+    assert icon is not None
+    scale = size[0] / WIDTH
+    disc = picture.getpixel((round((icon.x + 22) * scale), round((icon.y + 38) * scale)))
+    assert isinstance(disc, tuple)
+    assert max(abs(a - b) for a, b in zip(disc, (0x5B, 0x64, 0x72), strict=True)) < 40
+
+
+def test_hidden_nodes_cannot_be_touched() -> None:
+    under = Node(0, 0, 100, 100, rid="under", tap=("x", "y"))
+    over = Node(0, 0, 100, 50, rid="over", fill="#ffffff")
+    tree = Node(0, 0, 360, 800, children=(under, over))
+    assert nodes.hit(tree, 10, 10) is None
+    assert nodes.hit(tree, 10, 60) is under
+
+
+def test_clipped_parts_cannot_be_touched_and_are_not_painted() -> None:
+    child = Node(0, 0, 360, 400, rid="child", fill="#ff0000", tap=("x", "y"))
+    window = Node(0, 0, 360, 200, clip=True, children=(child,))
+    tree = Node(0, 0, 360, 800, fill="#ffffff", children=(window,))
+    assert nodes.hit(tree, 10, 250) is None
+    picture = render.draw(tree, 360, 800)
+    assert picture.getpixel((10, 199)) == (255, 0, 0)
+    assert picture.getpixel((10, 201)) == (255, 255, 255)
+    assert isinstance(picture, Image.Image)

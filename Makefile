@@ -36,9 +36,11 @@ $(VENV)/bin/python:
 
 # Each stamp is as new as what it installed from.
 $(VENV)/.installed-all: $(VENV)/bin/python pyproject.toml constraints.txt
+	@echo "Installing distrl and what it needs; the first time takes some minutes."
 	$(INSTALL) -e ".[all]"
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml constraints.txt
+	@echo "Installing distrl, what it needs and its tools; the first time takes some minutes."
 	$(INSTALL) -e ".[dev]"
 	@touch $@ $(VENV)/.installed-all

@@ -1,0 +1,136 @@
+"""Returns and advantages: one recursion, and Retrace(λ), V-trace, GAE and Monte-Carlo as calls of it.
+
+Shapes are [B, T], trajectories × steps, left-aligned and padded; `mask` is True where a step is real.
+Everything is a pure function of tensors, without gradients of its own: pass detached values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """What every return needs.
+
+    Attributes:
+        rewards: [B, T] r_t.
+        values: [B, T] V(s_t).
+        bootstrap: [B] V of the observation after the last real step; used only where `terminated` is False.
+        terminated: [B] bool, True if the episode ended by itself, False if it was cut off (truncated).
+        mask: [B, T] bool, True at real steps, which come first in each row.
+    """
+
+    rewards: Tensor
+    values: Tensor
+    bootstrap: Tensor
+    terminated: Tensor
+    mask: Tensor
+
+    def __post_init__(self) -> None:
+        shape = self.mask.shape
+        assert len(shape) == 2, f"mask must be [B, T], got {tuple(shape)}"
+        assert self.rewards.shape == shape == self.values.shape, "rewards, values and mask differ in shape"
+        assert self.bootstrap.shape == shape[:1] == self.terminated.shape, "bootstrap and terminated are [B]"
+
+
+@dataclass(frozen=True)
+class Returns:
+    """Advantages A_t of the actor, targets of V(s_t), TD errors δ_t; all [B, T], 0 at padding."""
+
+    advantages: Tensor
+    targets: Tensor
+    td_errors: Tensor
+
+
+def td_errors(rollout: Rollout, gamma: float) -> Tensor:
+    """δ_t = r_t + γ (1 − terminated_t) V(s_{t+1}) − V(s_t), [B, T]; a cut last step uses `bootstrap`."""
+    mask = rollout.mask
+    v_t = torch.where(mask, rollout.values, 0.0)
+    after_last = torch.where(rollout.terminated, 0.0, rollout.bootstrap)[:, None]
+    next_is_real = torch.cat([mask[:, 1:], torch.zeros_like(mask[:, :1])], dim=1)
+    shifted = torch.cat([v_t[:, 1:], torch.zeros_like(v_t[:, :1])], dim=1)
+    v_tp1 = torch.where(next_is_real, shifted, after_last)
+    return torch.where(mask, rollout.rewards + gamma * v_tp1 - v_t, 0.0)
+
+
+def discounted_sum(x: Tensor, decay: Tensor, mask: Tensor) -> Tensor:
+    """The general recursion y_t = x_t + d_t y_{t+1}, with y = 0 after the last real step.
+
+    Args:
+        x: [B, T] summands x_t.
+        decay: [B, T] factors d_t between y_{t+1} and y_t.
+        mask: [B, T] bool.
+    """
+    y = torch.zeros_like(x)
+    y_tp1 = torch.zeros_like(x[:, 0]) if x.shape[1] else x.sum(dim=1)
+    for t in range(x.shape[1] - 1, -1, -1):
+        y_tp1 = torch.where(mask[:, t], x[:, t] + decay[:, t] * y_tp1, 0.0)
+        y[:, t] = y_tp1
+    return y
+
+
+def _shift(x: Tensor) -> Tensor:
+    """x_{t+1} at position t; 0 at the end."""
+    return torch.cat([x[:, 1:], torch.zeros_like(x[:, :1])], dim=1)
+
+
+def retrace(rollout: Rollout, ratios: Tensor, gamma: float, lam: float) -> Returns:
+    """Retrace(λ) with a state-value critic (Munos et al. 2016; DistRL eq. 1).
+
+        c_i = λ min(1, ρ_i)
+        Δ_t = Σ_{k≥t} γ^{k−t} (Π_{i=t+1..k} c_i) δ_k  =  δ_t + γ c_{t+1} Δ_{t+1}
+        A_t = Q^ret_t − V(s_t) = Δ_t
+        critic target = V(s_t) + min(1, ρ_t) Δ_t
+
+    The target equals V-trace's for every λ when both of its thresholds are 1, so this form has V-trace's
+    fixed point (the value of a policy between μ and π), not the guarantee that Munos et al. prove for
+    action values.
+
+    Args:
+        ratios: [B, T] ρ_t = π(a_t|s_t) / μ(a_t|s_t) of whole actions.
+    """
+    delta = td_errors(rollout, gamma)
+    rho_bar = ratios.clamp(max=1.0)
+    c = lam * rho_bar
+    advantages = discounted_sum(delta, gamma * _shift(c), rollout.mask)
+    targets = torch.where(rollout.mask, rollout.values + rho_bar * advantages, 0.0)
+    return Returns(advantages, targets, delta)
+
+
+def vtrace(
+    rollout: Rollout, ratios: Tensor, gamma: float, lam: float = 1.0, rho_bar: float = 1.0, c_bar: float = 1.0
+) -> Returns:
+    """V-trace (Espeholt et al. 2018, eq. 1 and §4.2).
+
+        v_t − V(s_t) = E_t = min(ρ̄, ρ_t) δ_t + γ c_t E_{t+1},   c_t = λ min(c̄, ρ_t)
+        A_t = min(ρ̄, ρ_t) (r_t + γ v_{t+1} − V(s_t))
+
+    Unlike Retrace's, the advantage already carries its ratio, and its bootstrap v_{t+1} has no λ.
+    """
+    delta = td_errors(rollout, gamma)
+    rho = ratios.clamp(max=rho_bar)
+    c = lam * ratios.clamp(max=c_bar)
+    error = discounted_sum(rho * delta, gamma * c, rollout.mask)
+    targets = torch.where(rollout.mask, rollout.values + error, 0.0)
+    advantages = torch.where(rollout.mask, rho * (delta + gamma * _shift(error)), 0.0)
+    return Returns(advantages, targets, delta)
+
+
+def gae(rollout: Rollout, gamma: float, lam: float) -> Returns:
+    """GAE: A_t = δ_t + γ λ A_{t+1}; target V(s_t) + A_t (Schulman et al. 2016)."""
+    delta = td_errors(rollout, gamma)
+    advantages = discounted_sum(delta, torch.full_like(delta, gamma * lam), rollout.mask)
+    targets = torch.where(rollout.mask, rollout.values + advantages, 0.0)
+    return Returns(advantages, targets, delta)
+
+
+def monte_carlo(rollout: Rollout, gamma: float) -> Returns:
+    """The discounted return itself: target G_t = r_t + γ G_{t+1}, A_t = G_t − V(s_t); GAE with λ = 1.
+
+    A truncated episode's return ends with γ times `bootstrap`.
+    """
+    return gae(rollout, gamma, 1.0)

@@ -1,0 +1,165 @@
+"""Returns against slow NumPy loops that follow the equations line by line, and their limiting cases."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distrl.learner import returns
+from distrl.learner.returns import Rollout
+
+
+def make_rollout(seed: int, lengths: list[int], terminated: list[bool]) -> tuple[Rollout, torch.Tensor]:
+    rng = np.random.default_rng(seed)
+    size = max([*lengths, 1])
+    mask = np.arange(size)[None, :] < np.array(lengths)[:, None]
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.tensor(rng.normal(size=shape))
+
+    shape = mask.shape
+    rollout = Rollout(
+        rewards=draw(*shape),
+        values=draw(*shape),
+        bootstrap=draw(shape[0]),
+        terminated=torch.tensor(terminated),
+        mask=torch.tensor(mask),
+    )
+    return rollout, torch.tensor(np.exp(rng.normal(size=shape)))
+
+
+def slow_deltas(rollout: Rollout, row: int, length: int, gamma: float) -> list[float]:
+    deltas = []
+    for t in range(length):
+        if t + 1 < length:
+            value_next = float(rollout.values[row, t + 1])
+        else:
+            value_next = 0.0 if bool(rollout.terminated[row]) else float(rollout.bootstrap[row])
+        deltas.append(float(rollout.rewards[row, t]) + gamma * value_next - float(rollout.values[row, t]))
+    return deltas
+
+
+def slow_retrace(rollout: Rollout, ratios: torch.Tensor, gamma: float, lam: float) -> np.ndarray:
+    """Δ_t as the double sum of the equation."""
+    out = np.zeros(tuple(rollout.mask.shape))
+    for row in range(out.shape[0]):
+        length = int(rollout.mask[row].sum())
+        deltas = slow_deltas(rollout, row, length, gamma)
+        for t in range(length):
+            for k in range(t, length):
+                product = 1.0
+                for i in range(t + 1, k + 1):
+                    product *= lam * min(1.0, float(ratios[row, i]))
+                out[row, t] += gamma ** (k - t) * product * deltas[k]
+    return out
+
+
+def slow_vtrace_targets(rollout: Rollout, ratios: torch.Tensor, gamma: float, lam: float) -> np.ndarray:
+    """v_t = V(s_t) + Σ_k γ^{k−t} (Π_{i=t..k−1} c_i) ρ̄_k δ_k."""
+    out = np.zeros(tuple(rollout.mask.shape))
+    for row in range(out.shape[0]):
+        length = int(rollout.mask[row].sum())
+        deltas = slow_deltas(rollout, row, length, gamma)
+        for t in range(length):
+            out[row, t] = float(rollout.values[row, t])
+            for k in range(t, length):
+                product = np.prod([lam * min(1.0, float(ratios[row, i])) for i in range(t, k)])
+                out[row, t] += gamma ** (k - t) * product * min(1.0, float(ratios[row, k])) * deltas[k]
+    return out
+
+
+CASES = st.tuples(
+    st.integers(0, 2**31 - 1),
+    st.lists(st.tuples(st.integers(0, 7), st.booleans()), min_size=1, max_size=4),
+    st.floats(0.0, 1.0),
+    st.floats(0.0, 1.0),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(CASES)
+def test_retrace_and_vtrace_follow_their_equations(case) -> None:
+    seed, rows, gamma, lam = case
+    rollout, ratios = make_rollout(seed, [r[0] for r in rows], [r[1] for r in rows])
+    result = returns.retrace(rollout, ratios, gamma, lam)
+    expected = slow_retrace(rollout, ratios, gamma, lam)
+    np.testing.assert_allclose(result.advantages, expected, atol=1e-9)
+    target = np.where(rollout.mask.numpy(), (rollout.values + ratios.clamp(max=1.0) * expected).numpy(), 0.0)
+    np.testing.assert_allclose(result.targets, target, atol=1e-9)
+    v = returns.vtrace(rollout, ratios, gamma, lam)
+    np.testing.assert_allclose(v.targets, slow_vtrace_targets(rollout, ratios, gamma, lam), atol=1e-9)
+    np.testing.assert_allclose(v.targets, result.targets, atol=1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(CASES)
+def test_limits_of_lambda_and_ratio(case) -> None:
+    seed, rows, gamma, lam = case
+    rollout, ratios = make_rollout(seed, [r[0] for r in rows], [r[1] for r in rows])
+    delta = returns.td_errors(rollout, gamma)
+    ones = torch.ones_like(ratios)
+    np.testing.assert_allclose(returns.retrace(rollout, ratios, gamma, 0.0).advantages, delta, atol=1e-12)
+    on_policy = returns.retrace(rollout, ones, gamma, lam)
+    g = returns.gae(rollout, gamma, lam)
+    np.testing.assert_allclose(on_policy.advantages, g.advantages, atol=1e-9)
+    np.testing.assert_allclose(on_policy.targets, g.targets, atol=1e-9)
+    bigger = returns.retrace(rollout, ones * 7.0, gamma, lam)
+    np.testing.assert_allclose(bigger.advantages, on_policy.advantages, atol=1e-12)
+    for result in (on_policy, g, returns.vtrace(rollout, ratios, gamma)):
+        assert not result.advantages[~rollout.mask].any()
+        assert not result.targets[~rollout.mask].any()
+
+
+def test_vtrace_advantage_is_retrace_at_lambda_one_up_to_its_own_ratio() -> None:
+    rollout, ratios = make_rollout(3, [5, 2, 4], [True, False, False])
+    rho = ratios.clamp(max=1.0)
+    r = returns.retrace(rollout, ratios, 0.9, 1.0)
+    v = returns.vtrace(rollout, ratios, 0.9, 1.0)
+    np.testing.assert_allclose(v.advantages, rho * r.advantages, atol=1e-12)
+    assert not torch.allclose(v.advantages, r.advantages)
+    r, v = returns.retrace(rollout, ratios, 0.9, 0.7), returns.vtrace(rollout, ratios, 0.9, 0.7)
+    np.testing.assert_allclose(v.targets, r.targets, atol=1e-12)
+    assert not torch.allclose(v.advantages, rho * r.advantages)
+
+
+@pytest.mark.parametrize("terminated", [True, False])
+def test_single_step_bootstraps_only_when_truncated(terminated: bool) -> None:
+    rollout = Rollout(
+        rewards=torch.tensor([[0.5]]),
+        values=torch.tensor([[0.2]]),
+        bootstrap=torch.tensor([0.8]),
+        terminated=torch.tensor([terminated]),
+        mask=torch.tensor([[True]]),
+    )
+    result = returns.retrace(rollout, torch.tensor([[0.5]]), 0.9, 0.95)
+    delta = 0.5 - 0.2 + (0.0 if terminated else 0.9 * 0.8)
+    assert float(result.advantages) == pytest.approx(delta)
+    assert float(result.targets) == pytest.approx(0.2 + 0.5 * delta)
+
+
+def test_monte_carlo_is_the_discounted_return() -> None:
+    rollout, _ = make_rollout(5, [4, 1], [True, False])
+    result = returns.monte_carlo(rollout, 0.9)
+    for row, length in enumerate([4, 1]):
+        tail = 0.0 if bool(rollout.terminated[row]) else float(rollout.bootstrap[row])
+        for t in range(length - 1, -1, -1):
+            tail = float(rollout.rewards[row, t]) + 0.9 * tail
+            assert float(result.targets[row, t]) == pytest.approx(tail)
+            assert float(result.advantages[row, t]) == pytest.approx(tail - float(rollout.values[row, t]))
+
+
+def test_all_padding_and_no_steps_give_zeros() -> None:
+    rollout, ratios = make_rollout(1, [0, 0], [True, False])
+    assert not returns.retrace(rollout, ratios, 0.9, 0.9).advantages.any()
+    empty = torch.zeros(2, 0)
+    mask = torch.zeros(2, 0, dtype=torch.bool)
+    nothing = Rollout(empty, empty, torch.zeros(2), torch.zeros(2, dtype=torch.bool), mask)
+    assert returns.gae(nothing, 0.9, 0.9).advantages.shape == (2, 0)
+
+
+def test_mismatched_shapes_are_our_own_bug() -> None:
+    with pytest.raises(AssertionError):
+        Rollout(torch.zeros(1, 2), torch.zeros(1, 3), torch.zeros(1), torch.zeros(1), torch.ones(1, 2))

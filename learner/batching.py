@@ -1,0 +1,228 @@
+"""From episodes to tensors: N steps in a flat batch for the networks, and their places in [B, T]."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from threading import Lock
+
+import torch
+from torch import Tensor
+
+from distrl.core.errors import StoreError
+from distrl.core.policies.base import Policy, PromptBatch
+from distrl.learner.episodes import Episode, StepData
+
+
+@dataclass
+class StepBatch:
+    """N steps for the policy.
+
+    Attributes:
+        prompts: The N states.
+        completions: [N, L] int64 action tokens, padded.
+        token_mask: [N, L] bool.
+        behaviour_logprobs: [N, L] log μ.
+        temperature: [N] sampling temperatures.
+    """
+
+    prompts: PromptBatch
+    completions: Tensor
+    token_mask: Tensor
+    behaviour_logprobs: Tensor
+    temperature: Tensor
+
+    def __len__(self) -> int:
+        return int(self.completions.shape[0])
+
+
+@dataclass
+class TrajectoryBatch:
+    """B whole trajectories of at most T steps, N steps in all.
+
+    Attributes:
+        ids: Trajectory ids; the same id may occur twice (sampling is with replacement).
+        steps: The N steps, trajectory by trajectory.
+        row, col: [N] int64, the place of each step in the [B, T] layout; `col` is also the step index t.
+        last: [B] int64, the position among the N steps of each trajectory's last step.
+        last_prompts: The B last states.
+        mask: [B, T] bool.
+        outcome, penalty: [B, T] the two parts of the reward.
+        invalid: [N] float, 1 where the action was refused as invalid.
+        terminated: [B] bool.
+        success: [B] outcomes in [0, 1].
+        final_prompts: The F states after a truncated episode's last action, or None.
+        final_row, final_step: [F] int64, their trajectories, and the step index given to the critic.
+        weights: [B] importance-sampling weights of the replay draw, 1 without.
+        oldest_version: [B] int64.
+    """
+
+    ids: list[str]
+    steps: StepBatch
+    row: Tensor
+    col: Tensor
+    last: Tensor
+    last_prompts: PromptBatch
+    mask: Tensor
+    outcome: Tensor
+    penalty: Tensor
+    invalid: Tensor
+    terminated: Tensor
+    success: Tensor
+    final_prompts: PromptBatch | None
+    final_row: Tensor
+    final_step: Tensor
+    weights: Tensor
+    oldest_version: Tensor
+
+    def grid(self, flat: Tensor) -> Tensor:
+        """[N] → [B, T], 0 at padding."""
+        out = torch.zeros(self.mask.shape, dtype=flat.dtype, device=flat.device)
+        out[self.row, self.col] = flat
+        return out
+
+    def flat(self, grid: Tensor) -> Tensor:
+        """[B, T] → [N]."""
+        return grid[self.row, self.col]
+
+    def row_mean(self, flat: Tensor) -> Tensor:
+        """[N] → [B], the mean over each trajectory's steps."""
+        return self.grid(flat).sum(dim=1) / self.mask.sum(dim=1).clamp(min=1)
+
+
+def to_device(batch: StepBatch | TrajectoryBatch, device: torch.device) -> None:
+    """Moves every tensor of `batch` to `device`, in place."""
+    for item in fields(batch):
+        value = getattr(batch, item.name)
+        if isinstance(value, Tensor | PromptBatch):
+            setattr(batch, item.name, value.to(device))
+        elif isinstance(value, StepBatch):
+            to_device(value, device)
+
+
+class ImageCache:
+    """Decoded images (uint8 tensors of the policy's input size) by digest; the least recently used go first.
+
+    Args:
+        decode: `Policy.image`.
+        load: Encoded bytes by digest, e.g. `TrajectoryStore.images`.
+        max_bytes: Bound of the decoded images that are kept.
+    """
+
+    def __init__(
+        self,
+        decode: Callable[[bytes], Tensor],
+        load: Callable[[Sequence[str]], Mapping[str, bytes]],
+        max_bytes: int = 2**30,
+    ) -> None:
+        self._decode, self._load, self._max_bytes = decode, load, max_bytes
+        self._images: OrderedDict[str, Tensor] = OrderedDict()
+        self._bytes = 0
+        self._lock = Lock()
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the images that are kept."""
+        return self._bytes
+
+    def get(self, digests: Sequence[str]) -> dict[str, Tensor]:
+        """The images of `digests`, decoding what is not kept.
+
+        Raises:
+            StoreError: An image is not in the store.
+        """
+        with self._lock:
+            found = {d: self._images[d] for d in digests if d in self._images}
+            for digest in found:
+                self._images.move_to_end(digest)
+        missing = [d for d in dict.fromkeys(digests) if d not in found]
+        if not missing:
+            return found
+        encoded = self._load(missing)
+        for digest in missing:
+            if digest not in encoded:
+                raise StoreError(f"screenshot {digest} is not in the store.", "Start the run anew.")
+            found[digest] = self._decode(bytes(encoded[digest]))
+            self._keep(digest, found[digest])
+        return found
+
+    def _keep(self, digest: str, image: Tensor) -> None:
+        with self._lock:
+            if digest not in self._images:
+                self._images[digest] = image
+                self._bytes += image.nbytes
+            while self._bytes > self._max_bytes and len(self._images) > 1:
+                self._bytes -= self._images.popitem(last=False)[1].nbytes
+
+
+class Batcher:
+    """Builds batches, in the prefetch thread too while the policy trains: no weight is touched."""
+
+    def __init__(self, policy: Policy, images: ImageCache) -> None:
+        self._policy, self._cache = policy, images
+
+    def steps(self, steps: Sequence[StepData]) -> StepBatch:
+        """A flat batch of single steps."""
+        images = self._cache.get([d for step in steps for d in step.images])
+        length = max(len(step.tokens) for step in steps)
+        return StepBatch(
+            prompts=self._policy.collate(
+                [step.prompt for step in steps], [[images[d] for d in step.images] for step in steps]
+            ),
+            completions=torch.tensor([[*s.tokens, *[0] * (length - len(s.tokens))] for s in steps]),
+            token_mask=torch.tensor([[i < len(s.tokens) for i in range(length)] for s in steps]),
+            behaviour_logprobs=torch.tensor(
+                [[*s.logprobs, *[0.0] * (length - len(s.logprobs))] for s in steps]
+            ),
+            temperature=torch.tensor([s.temperature for s in steps], dtype=torch.float32),
+        )
+
+    def trajectories(
+        self, episodes: Sequence[Episode], weights: Sequence[float] | None = None
+    ) -> TrajectoryBatch:
+        """A batch of whole trajectories; see `TrajectoryBatch`."""
+        flat = [step for episode in episodes for step in episode.steps]
+        lengths = torch.tensor([len(episode.steps) for episode in episodes])
+        row = torch.repeat_interleave(torch.arange(len(episodes)), lengths)
+        first = torch.cumsum(lengths, 0) - lengths
+        col = torch.arange(len(flat)) - first[row]
+        mask = torch.arange(int(lengths.max()))[None, :] < lengths[:, None]
+
+        def grid(values: list[float]) -> Tensor:
+            out = torch.zeros(mask.shape)
+            out[row, col] = torch.tensor(values)
+            return out
+
+        cut = [i for i, episode in enumerate(episodes) if not episode.terminated]
+        return TrajectoryBatch(
+            ids=[episode.id for episode in episodes],
+            steps=self.steps(flat),
+            row=row,
+            col=col,
+            last=first + lengths - 1,
+            last_prompts=self._prompts([(e.steps[-1].prompt, e.steps[-1].images) for e in episodes]),
+            mask=mask,
+            outcome=grid([step.outcome for step in flat]),
+            penalty=grid([step.penalty for step in flat]),
+            invalid=torch.tensor([float(step.invalid) for step in flat]),
+            terminated=torch.tensor([episode.terminated for episode in episodes]),
+            success=torch.tensor([episode.success for episode in episodes]),
+            # The state after a cut has no prompt of its own: the last step's words with the final screenshot.
+            # Its step index is the last step's, because the critic never trains on later ones.
+            final_prompts=self._prompts(
+                [(episodes[i].steps[-1].prompt, episodes[i].final_images) for i in cut]
+            )
+            if cut
+            else None,
+            final_row=torch.tensor(cut, dtype=torch.int64),
+            final_step=lengths[torch.tensor(cut, dtype=torch.int64)] - 1,
+            weights=torch.ones(len(episodes)) if weights is None else torch.tensor(list(weights)).float(),
+            oldest_version=torch.tensor([episode.oldest_version for episode in episodes]),
+        )
+
+    def _prompts(self, states: Sequence[tuple[tuple[int, ...], tuple[str, ...]]]) -> PromptBatch:
+        images = self._cache.get([d for _, digests in states for d in digests])
+        return self._policy.collate(
+            [prompt for prompt, _ in states], [[images[d] for d in digests] for _, digests in states]
+        )

@@ -1,0 +1,111 @@
+"""A trajectory as the learner computes with it: token ids, log-probabilities and rewards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from distrl.core.actions import ActionKind
+from distrl.core.policies.base import Policy
+from distrl.core.types import Chat, ImagePart, Purpose, TimeStep, Trajectory
+
+
+@dataclass(frozen=True)
+class StepData:
+    """One step: the state (prompt ids, image digests), the action as tokens, log μ of them, and the rewards.
+
+    Attributes:
+        outcome: The part of r_t that the critic predicts (the judge's outcome).
+        penalty: All other parts: repetition, invalid action, shaping.
+        invalid: Whether the validity check refused the action.
+    """
+
+    prompt: tuple[int, ...]
+    images: tuple[str, ...]
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    temperature: float
+    outcome: float
+    penalty: float
+    invalid: bool
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One trajectory.
+
+    Attributes:
+        terminated: True when the episode ended by itself. A step limit truncates it, unless the judge
+            paid the outcome there: what is paid once cannot be earned again, so nothing is left to
+            bootstrap.
+        final_images: The images of the state after the last action, for a truncated episode, else ().
+        success: The outcome in [0, 1] that V_traj is fitted to.
+        oldest_version: The oldest weight version that sampled a token; -1 for a demonstration.
+    """
+
+    id: str
+    task_id: str
+    steps: tuple[StepData, ...]
+    terminated: bool
+    final_images: tuple[str, ...]
+    success: float
+    oldest_version: int
+    digests: tuple[str, ...] = field(default=())
+
+
+def compile_episode(trajectory: Trajectory, policy: Policy) -> Episode | None:
+    """The learner's view of `trajectory`, or None when nothing can be learnt from it.
+
+    Nothing is learnt from faulted episodes and from training episodes without token ids (an agent without a
+    policy). A demonstration has text only: it is tokenised here, by the policy that will imitate it.
+
+    A step with several calls is represented by its last call, the one whose answer is the action.
+    """
+    steps: list[StepData] = []
+    for step in trajectory.steps:
+        if not step.chats:
+            return None
+        data = _compile_step(step, step.chats[-1], policy, trajectory.purpose is Purpose.DEMO)
+        if not data.tokens:
+            return None
+        steps.append(data)
+    if not steps or trajectory.fault.value != "none":
+        return None
+    outcome = min(1.0, max(0.0, sum(step.outcome for step in steps)))
+    terminated = not trajectory.truncated or outcome > 0.0 or trajectory.final is None
+    final_images: tuple[str, ...] = ()
+    if not terminated and trajectory.final is not None:
+        final_images = (*steps[-1].images[:-1], trajectory.final.image)
+    return Episode(
+        id=trajectory.id,
+        task_id=trajectory.task.id,
+        steps=tuple(steps),
+        terminated=terminated,
+        final_images=final_images,
+        success=outcome,
+        oldest_version=trajectory.oldest_version,
+        digests=tuple(dict.fromkeys([d for s in steps for d in s.images] + list(final_images))),
+    )
+
+
+def _compile_step(step: TimeStep, chat: Chat, policy: Policy, demonstration: bool) -> StepData:
+    completion = chat.completion
+    if demonstration and not completion.token_ids:
+        prompt = tuple(policy.prompt_ids(chat.messages))
+        tokens = tuple(policy.completion_ids(completion.text))
+        logprobs: tuple[float, ...] = (0.0,) * len(tokens)
+    else:
+        prompt, tokens, logprobs = completion.prompt_token_ids, completion.token_ids, completion.logprobs
+        if len(logprobs) != len(tokens):
+            tokens, logprobs = (), ()
+    images = tuple(p.digest for m in chat.messages for p in m.parts if isinstance(p, ImagePart))
+    reward = step.reward
+    return StepData(
+        prompt=prompt,
+        images=images,
+        tokens=tokens,
+        logprobs=logprobs,
+        temperature=completion.sampling.temperature,
+        outcome=reward.outcome,
+        penalty=reward.total - reward.outcome,
+        invalid=step.action.kind == ActionKind.INVALID.value,
+    )

@@ -1,0 +1,221 @@
+"""A ten-line policy and critic behind the real interfaces, and trajectories to learn from."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from distrl.core.policies.base import Critic, Generated, Policy, PromptBatch, TokenScores
+from distrl.core.types import (
+    ActionRecord,
+    Chat,
+    ChatMessage,
+    Completion,
+    ImagePart,
+    Observation,
+    Purpose,
+    RewardParts,
+    Sampling,
+    Task,
+    TextPart,
+    TimeStep,
+    Trajectory,
+    image_digest,
+)
+
+VOCABULARY = 8
+
+
+def features(batch: PromptBatch) -> Tensor:
+    """Eight numbers of a prompt: a bias, its first token one-hot, the picture's first pixel."""
+    first = nn.functional.one_hot(batch.input_ids[:, 0] % 6, 6).float()
+    pixel = batch.images.flatten(1)[:, :1].float() / 255
+    return torch.cat([torch.ones(len(batch), 1), first, pixel], dim=1)
+
+
+class LinearPolicy(Policy):
+    """Every token's logits are a linear function of the prompt's features; tokens are independent."""
+
+    name = "linear"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(8, VOCABULARY, bias=False)
+        nn.init.zeros_(self.head.weight)
+
+    @property
+    def device(self) -> torch.device:
+        return self.head.weight.device
+
+    def prompt_ids(self, messages: Sequence[ChatMessage]) -> list[int]:
+        return [int(p.text) for m in messages for p in m.parts if isinstance(p, TextPart)]
+
+    def completion_ids(self, text: str) -> list[int]:
+        return [int(word) for word in text.split()]
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        return " ".join(str(token) for token in token_ids)
+
+    def image(self, data: bytes) -> Tensor:
+        return torch.tensor(np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))).permute(2, 0, 1)
+
+    def collate(self, prompts: Sequence[Sequence[int]], images: Sequence[Sequence[Tensor]]) -> PromptBatch:
+        size = max(len(prompt) for prompt in prompts)
+        ids = torch.tensor([[*p, *[0] * (size - len(p))] for p in prompts])
+        mask = torch.tensor([[1] * len(p) + [0] * (size - len(p)) for p in prompts])
+        return PromptBatch(ids, mask, torch.stack([i[-1] for i in images]))
+
+    def _logits(self, batch: PromptBatch, temperature: Tensor) -> Tensor:
+        t = torch.where(temperature > 0, temperature, 1.0)
+        out: Tensor = self.head(features(batch)) / t[:, None]
+        return out
+
+    def generate(
+        self, batch: PromptBatch, sampling: Sequence[Sampling], generator: torch.Generator | None = None
+    ) -> list[Generated]:
+        with torch.no_grad():
+            log_p = self._logits(batch, torch.ones(len(batch))).log_softmax(-1)
+        tokens = torch.multinomial(log_p.exp(), 1, generator=generator)[:, 0]
+        if sampling[0].temperature == 0:
+            tokens = log_p.argmax(-1)
+        return [Generated([int(t)], [float(row[t])]) for t, row in zip(tokens, log_p, strict=True)]
+
+    def score(
+        self, batch: PromptBatch, completions: Tensor, mask: Tensor, temperature: Tensor
+    ) -> TokenScores:
+        log_p = self._logits(batch, temperature).log_softmax(-1)[:, None].expand(-1, mask.shape[1], -1)
+        entropy = -(log_p.exp() * log_p).sum(-1)
+        return TokenScores(log_p.gather(-1, completions[..., None])[..., 0], entropy)
+
+    def published_kind(self) -> str:
+        return "full"
+
+    def published_state(self) -> dict[str, Tensor]:
+        return dict(self.state_dict())
+
+    def load_published(self, state: dict[str, Tensor]) -> None:
+        self.load_state_dict(state)
+
+    def save(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        torch.save(self.state_dict(), directory / "policy.pt")
+
+    def load(self, directory: Path) -> None:
+        self.load_state_dict(torch.load(directory / "policy.pt", weights_only=True))
+
+
+class LinearCritic(Critic):
+    """Values are linear in the prompt's features and the step index."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.value = nn.Linear(9, 1)
+        self.trajectory = nn.Linear(9 + VOCABULARY, 1)
+
+    def _state(self, batch: PromptBatch, steps: Tensor) -> Tensor:
+        return torch.cat([features(batch), steps[:, None].float() / 10], dim=1)
+
+    def values(self, batch: PromptBatch, steps: Tensor) -> Tensor:
+        out: Tensor = self.value(self._state(batch, steps))[:, 0]
+        return out
+
+    def trajectory_values(
+        self, batch: PromptBatch, steps: Tensor, completions: Tensor, mask: Tensor
+    ) -> Tensor:
+        action = nn.functional.one_hot(completions[:, 0], VOCABULARY).float()
+        out: Tensor = self.trajectory(torch.cat([self._state(batch, steps), action], dim=1))[:, 0]
+        return out
+
+
+def png(value: int) -> bytes:
+    """A 2x2 picture of one grey value."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (2, 2), (value, value, value)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+PIXELS = {image_digest(png(v)): png(v) for v in range(0, 256, 15)}
+DIGESTS = list(PIXELS)
+
+
+def make_task(number: int, split: str = "train") -> Task:
+    """A task of a suite named "toy"."""
+    return Task(id=f"toy/{split}/{number}", suite="toy", template="t", split=split, goal="g", max_steps=5)
+
+
+def make_step(
+    prompt: int,
+    tokens: tuple[int, ...],
+    logprobs: tuple[float, ...],
+    image: int = 0,
+    version: int = 0,
+    temperature: float = 1.0,
+    kind: str = "tap",
+    **reward: float,
+) -> TimeStep:
+    """A step whose prompt is one number and one picture."""
+    digest = DIGESTS[image % len(DIGESTS)]
+    message = ChatMessage(role="user", parts=(TextPart(text=str(prompt)), ImagePart(digest=digest)))
+    completion = Completion(
+        text=" ".join(map(str, tokens)),
+        prompt_token_ids=(prompt,),
+        token_ids=tokens,
+        logprobs=logprobs,
+        weight_versions=(version,) * len(tokens),
+        sampling=Sampling(temperature=temperature),
+    )
+    return TimeStep(
+        observation=Observation(image=digest, width=2, height=2),
+        chats=(Chat(messages=(message,), completion=completion),),
+        action=ActionRecord(kind=kind),
+        reward=RewardParts(**reward),
+    )
+
+
+def make_trajectory(name: str, steps: Sequence[TimeStep], **changes: Any) -> Trajectory:
+    """A trajectory of `steps`; `truncated=True` adds a final observation."""
+    if changes.get("truncated"):
+        changes.setdefault("final", Observation(image=DIGESTS[3], width=2, height=2))
+    changes.setdefault("task", make_task(0))
+    changes.setdefault("purpose", Purpose.TRAIN)
+    return Trajectory(id=name, steps=tuple(steps), **changes)
+
+
+@pytest.fixture
+def policy() -> LinearPolicy:
+    return LinearPolicy()
+
+
+@pytest.fixture
+def critic() -> LinearCritic:
+    torch.manual_seed(0)
+    return LinearCritic()
+
+
+@pytest.fixture
+def load_images() -> Callable[[Sequence[str]], dict[str, bytes]]:
+    return lambda digests: {d: PIXELS[d] for d in digests}
+
+
+@pytest.fixture
+def toy() -> Any:
+    """The helpers of this file, as attributes."""
+
+    class Toy:
+        policy, critic = LinearPolicy, LinearCritic
+        step, trajectory, task = (
+            staticmethod(make_step),
+            staticmethod(make_trajectory),
+            staticmethod(make_task),
+        )
+        pixels, digests, vocabulary = PIXELS, DIGESTS, VOCABULARY
+
+    return Toy

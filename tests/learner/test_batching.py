@@ -1,0 +1,93 @@
+"""From trajectories to tensors and back to their [B, T] places."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from distrl.core.errors import StoreError
+from distrl.core.types import Fault, Purpose
+from distrl.learner.batching import Batcher, ImageCache
+from distrl.learner.episodes import compile_episode
+
+
+def episodes(toy, policy):
+    cut = toy.trajectory(
+        "a",
+        [
+            toy.step(1, (2, 3), (-0.5, -0.25), image=0, version=7, repetition=-0.05),
+            toy.step(1, (4,), (-1.0,), image=1, version=9, kind="invalid", invalid=-0.1),
+        ],
+        truncated=True,
+    )
+    won = toy.trajectory("b", [toy.step(2, (5,), (-2.0,), image=2, version=4, outcome=1.0)])
+    return [compile_episode(t, policy) for t in (cut, won)]
+
+
+def test_rewards_versions_and_ends(toy, policy) -> None:
+    cut, won = episodes(toy, policy)
+    assert (cut.terminated, won.terminated) == (False, True)
+    assert (cut.oldest_version, won.oldest_version) == (7, 4)
+    assert (cut.success, won.success) == (0.0, 1.0)
+    assert cut.final_images == (toy.digests[3],)
+    assert [s.penalty for s in cut.steps] == pytest.approx([-0.05, -0.1])
+    assert [s.invalid for s in cut.steps] == [False, True]
+
+
+def test_an_outcome_paid_at_the_step_limit_ends_the_episode(toy, policy) -> None:
+    steps = [toy.step(1, (1,), (-1.0,), outcome=1.0)]
+    assert compile_episode(toy.trajectory("x", steps, truncated=True), policy).terminated
+
+
+def test_layout(toy, policy, load_images) -> None:
+    batch = Batcher(policy, ImageCache(policy.image, load_images)).trajectories(episodes(toy, policy))
+    assert batch.mask.tolist() == [[True, True], [True, False]]
+    assert batch.row.tolist() == [0, 0, 1]
+    assert batch.col.tolist() == [0, 1, 0]
+    assert batch.last.tolist() == [1, 2]
+    assert batch.steps.completions.tolist() == [[2, 3], [4, 0], [5, 0]]
+    assert batch.steps.token_mask.tolist() == [[True, True], [True, False], [True, False]]
+    torch.testing.assert_close(batch.outcome, torch.tensor([[0.0, 0.0], [1.0, 0.0]]))
+    torch.testing.assert_close(batch.penalty, torch.tensor([[-0.05, -0.1], [0.0, 0.0]]))
+    assert batch.final_row.tolist() == [0]
+    assert batch.final_step.tolist() == [1]
+    assert int(batch.final_prompts.images[0, 0, 0, 0]) == 45
+    assert batch.last_prompts.images[:, 0, 0, 0].tolist() == [15, 30]
+    flat = torch.tensor([1.0, 2.0, 3.0])
+    assert batch.grid(flat).tolist() == [[1.0, 2.0], [3.0, 0.0]]
+    assert batch.flat(batch.grid(flat)).tolist() == flat.tolist()
+    assert batch.row_mean(flat).tolist() == [1.5, 3.0]
+
+
+def test_demonstrations_are_tokenised_here(toy, policy) -> None:
+    step = toy.step(3, (), ())
+    completion = step.chats[0].completion.model_copy(update={"text": "6 7", "prompt_token_ids": ()})
+    step = step.model_copy(update={"chats": (step.chats[0].model_copy(update={"completion": completion}),)})
+    demo = compile_episode(toy.trajectory("d", [step], purpose=Purpose.DEMO), policy)
+    assert (demo.steps[0].prompt, demo.steps[0].tokens) == ((3,), (6, 7))
+    assert compile_episode(toy.trajectory("d", [step]), policy) is None
+
+
+def test_nothing_is_learnt_from_faults_or_empty_episodes(toy, policy) -> None:
+    step = toy.step(1, (1,), (-1.0,))
+    assert compile_episode(toy.trajectory("f", [step], fault=Fault.DEVICE), policy) is None
+    assert compile_episode(toy.trajectory("f", []), policy) is None
+
+
+def test_the_cache_is_bounded_and_decodes_again(toy, policy) -> None:
+    loads: list[str] = []
+
+    def load(digests):
+        loads.extend(digests)
+        return {d: toy.pixels[d] for d in digests if d in toy.pixels}
+
+    cache = ImageCache(policy.image, load, max_bytes=24)
+    first, second, third = toy.digests[:3]
+    cache.get([first, second])
+    cache.get([first, third])
+    assert cache.size_bytes == 24
+    cache.get([first])
+    cache.get([second])
+    assert loads == [first, second, third, second]
+    with pytest.raises(StoreError, match="nowhere"):
+        cache.get(["nowhere"])

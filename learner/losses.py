@@ -1,0 +1,116 @@
+"""Loss terms, as pure functions of tensors: policy gradient, entropy, validity, critics, cloning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+RatioLevel = Literal["action", "token"]
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """Importance ratios, without gradients.
+
+    Attributes:
+        action: [N] ρ_t = exp Σ_tokens (log π − log μ), the whole action's.
+        token: [N, L] the same per token, 1 at padding.
+        clamped: The fraction of actions whose log-ratio met the clamp.
+    """
+
+    action: Tensor
+    token: Tensor
+    clamped: Tensor
+
+
+def importance_ratios(logprobs: Tensor, behaviour: Tensor, token_mask: Tensor, clamp: float) -> Ratios:
+    """ρ from [N, L] log-probabilities; log-ratios are clamped to ±`clamp` before exp."""
+    log_token = torch.where(token_mask, logprobs.detach() - behaviour, 0.0)
+    log_action = log_token.sum(dim=1)
+    return Ratios(
+        action=log_action.clamp(-clamp, clamp).exp(),
+        token=log_token.clamp(-clamp, clamp).exp(),
+        clamped=(log_action.abs() > clamp).float().mean(),
+    )
+
+
+def normalise(advantages: Tensor, mask: Tensor, std_floor: float) -> Tensor:
+    """(A − mean) / max(std, floor) over the real entries of the whole batch; 0 at padding.
+
+    The floor keeps a batch in which nothing differs (all succeed) from being blown up into noise.
+    """
+    count = mask.sum().clamp(min=1)
+    a = torch.where(mask, advantages, 0.0)
+    centred = torch.where(mask, a - a.sum() / count, 0.0)
+    std = (centred.square().sum() / count).sqrt()
+    return centred / std.clamp(min=max(std_floor, 1e-8))
+
+
+def policy_gradient(
+    logprobs: Tensor,
+    token_mask: Tensor,
+    advantages: Tensor,
+    ratios: Ratios,
+    weights: Tensor,
+    rho_max: float,
+    level: RatioLevel = "action",
+    clip: float | None = None,
+) -> Tensor:
+    """L = −E_μ[ sg(min(ρ_t, ρ_max)) · A_t · log π(a_t|s_t) ], the mean over N steps (DistRL §5.1).
+
+    At level "token" each token carries its own ratio. `clip` ε (not in the paper; None = off) drops
+    actions, or tokens, whose ratio has already left [1 − ε, 1 + ε] in the direction that the advantage
+    pushes, as PPO does.
+
+    Args:
+        logprobs: [N, L] log π with gradients.
+        token_mask: [N, L] bool.
+        advantages: [N].
+        weights: [N] importance weights of the replay draw.
+    """
+    if level == "action":
+        rho, log_pi, a, w = ratios.action, _action_logprob(logprobs, token_mask), advantages, weights
+    else:
+        rho, log_pi = ratios.token, torch.where(token_mask, logprobs, 0.0)
+        a, w = advantages[:, None], weights[:, None]
+    coefficient = rho.clamp(max=rho_max) * a * w
+    if clip is not None:
+        beyond = ((a > 0) & (rho > 1 + clip)) | ((a < 0) & (rho < 1 - clip))
+        coefficient = torch.where(beyond, 0.0, coefficient)
+    return -(coefficient * log_pi).sum() / len(advantages)
+
+
+def _action_logprob(logprobs: Tensor, token_mask: Tensor) -> Tensor:
+    """log π(a_t|s_t) = Σ_tokens log π, [N]."""
+    return torch.where(token_mask, logprobs, 0.0).sum(dim=1)
+
+
+def action_entropy(entropy: Tensor, token_mask: Tensor) -> Tensor:
+    """H_t: the exact token-distribution entropy, averaged over the action's tokens, [N]."""
+    return torch.where(token_mask, entropy, 0.0).sum(dim=1) / token_mask.sum(dim=1).clamp(min=1)
+
+
+def validity(
+    logprobs: Tensor, token_mask: Tensor, invalid: Tensor, ratios: Ratios, weights: Tensor, rho_max: float
+) -> Tensor:
+    """The score-function form of E[P_invalid]: mean_t invalid_t · sg(min(ρ_t, ρ_max)) · log π(a_t|s_t).
+
+    Its gradient is that of the probability of the invalid actions that were tried.
+    """
+    coefficient = invalid * ratios.action.clamp(max=rho_max) * weights
+    return (coefficient * _action_logprob(logprobs, token_mask)).mean()
+
+
+def critic_bce(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+    """−E[ y log V + (1 − y) log(1 − V) ], y clipped to [0, 1] (DistRL eq. 3; soft targets for V(s_t))."""
+    losses = F.binary_cross_entropy_with_logits(logits, targets.clamp(0.0, 1.0), reduction="none")
+    return (weights * losses).mean()
+
+
+def cloning(logprobs: Tensor, token_mask: Tensor) -> Tensor:
+    """Behaviour cloning: −mean_t Σ_tokens log π(a_t|s_t)."""
+    return -_action_logprob(logprobs, token_mask).mean()

@@ -1,0 +1,94 @@
+"""Loss terms: their gradients against finite differences of what they claim to be."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from distrl.learner import losses
+
+MASK = torch.tensor([[True, True], [True, False], [True, True]])
+
+
+def ratios_of(logprobs, behaviour, clamp=20.0):
+    return losses.importance_ratios(logprobs, behaviour, MASK, clamp)
+
+
+def test_ratios_sum_over_tokens_and_clamp() -> None:
+    logp = torch.tensor([[-1.0, -2.0], [-1.0, 99.0], [-50.0, -1.0]])
+    behaviour = torch.tensor([[-1.5, -2.5], [-1.0, 0.0], [-1.0, -1.0]])
+    ratios = ratios_of(logp, behaviour)
+    torch.testing.assert_close(ratios.action, torch.tensor([1.0, 0.0, -20.0]).exp())
+    torch.testing.assert_close(ratios.token[0], torch.tensor([0.5, 0.5]).exp())
+    assert ratios.token[1, 1] == 1.0
+    assert float(ratios.clamped) == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("level", ["action", "token"])
+def test_policy_gradient_is_minus_rho_a_grad_log_pi(level) -> None:
+    torch.manual_seed(0)
+    theta = torch.randn(3, 2, dtype=torch.float64, requires_grad=True)
+    logp = -theta.square()
+    behaviour = torch.randn(3, 2, dtype=torch.float64)
+    a, w = torch.tensor([1.0, -2.0, 0.5]).double(), torch.tensor([1.0, 0.5, 2.0]).double()
+    ratios = ratios_of(logp, behaviour)
+    loss = losses.policy_gradient(logp, MASK, a, ratios, w, rho_max=1.5, level=level)
+    (grad,) = torch.autograd.grad(loss, theta)
+    expected = torch.zeros_like(theta)
+    for n in range(3):
+        for token in range(2):
+            if MASK[n, token]:
+                rho = ratios.action[n] if level == "action" else ratios.token[n, token]
+                rho = min(float(rho), 1.5)
+                expected[n, token] = -w[n] * rho * a[n] * (-2 * theta[n, token].detach()) / 3
+    torch.testing.assert_close(grad, expected)
+
+
+def test_clip_silences_what_already_moved_far_enough() -> None:
+    logp = torch.tensor([[0.5, 0.0], [-0.5, 0.0], [0.5, 0.0]], requires_grad=True)
+    ratios = ratios_of(logp, torch.zeros(3, 2))
+    a = torch.tensor([1.0, -1.0, -1.0])
+    loss = losses.policy_gradient(logp, MASK, a, ratios, torch.ones(3), 5.0, clip=0.2)
+    (grad,) = torch.autograd.grad(loss, logp)
+    assert grad[0].abs().sum() == 0
+    assert grad[1].abs().sum() == 0
+    assert grad[2].abs().sum() > 0
+
+
+def test_on_policy_validity_gradient_is_that_of_the_probability_of_invalid_actions() -> None:
+    """E_π[invalid(a) ∇ log π(a)] = ∇ Σ_a invalid(a) π(a), here by enumerating the actions exactly."""
+    logits = torch.tensor([0.3, -0.2, 0.9], dtype=torch.float64, requires_grad=True)
+    invalid = torch.tensor([1.0, 0.0, 1.0], dtype=torch.float64)
+    (expected,) = torch.autograd.grad((logits.softmax(0) * invalid).sum(), logits)
+    logp = logits.log_softmax(0)[:, None]
+    mask = torch.ones(3, 1, dtype=torch.bool)
+    ratios = losses.importance_ratios(logp, logp.detach(), mask, 20.0)
+    probability = logits.detach().softmax(0)
+    loss = 3 * losses.validity(logp, mask, invalid, ratios, probability, 5.0)
+    (grad,) = torch.autograd.grad(loss, logits)
+    torch.testing.assert_close(grad, expected)
+
+
+def test_entropy_is_averaged_over_the_tokens_of_each_action() -> None:
+    entropy = torch.tensor([[1.0, 3.0], [5.0, 7.0], [0.0, 1.0]])
+    torch.testing.assert_close(losses.action_entropy(entropy, MASK), torch.tensor([2.0, 5.0, 0.5]))
+
+
+def test_critic_bce_is_minimal_at_the_target_and_takes_soft_targets() -> None:
+    targets = torch.tensor([0.3, 1.7, -2.0], dtype=torch.float64)
+    clipped = targets.clamp(0, 1)
+    logits = torch.tensor([0.1, 0.2, -0.4], dtype=torch.float64, requires_grad=True)
+    loss = losses.critic_bce(logits, targets, torch.ones(3, dtype=torch.float64))
+    (grad,) = torch.autograd.grad(loss, logits)
+    torch.testing.assert_close(grad, (logits.detach().sigmoid() - clipped) / 3)
+
+
+def test_normalise_centres_and_respects_the_floor_and_padding() -> None:
+    a = torch.tensor([[1.0, 3.0], [5.0, 99.0]])
+    mask = torch.tensor([[True, True], [True, False]])
+    out = losses.normalise(a, mask, 0.1)
+    std = (8 / 3) ** 0.5
+    torch.testing.assert_close(out, torch.tensor([[-2 / std, 0.0], [2 / std, 0.0]]))
+    small = losses.normalise(a * 1e-3, mask, 0.1)
+    torch.testing.assert_close(small, torch.tensor([[-0.02, 0.0], [0.02, 0.0]]))
+    assert not losses.normalise(torch.zeros(1, 2), torch.zeros(1, 2, dtype=torch.bool), 0.0).isnan().any()

@@ -1,0 +1,95 @@
+"""Metrics: numbers by name, one JSON object a line in metrics.jsonl, and to further sinks (TensorBoard).
+
+Names: reward/*, train/success, eval/{split}/success, off_policy/*, loss/*, value/*, replay/*,
+    scheduler/*, time/*,
+episodes, versions. `step` is the number of policy updates, `time` is Unix time.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from distrl.core.errors import RunDirectoryError
+
+
+class Sink(Protocol):
+    """Takes the same numbers to another place."""
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Notes `metrics` at `step`."""
+        ...
+
+    def close(self) -> None:
+        """Flushes and closes."""
+        ...
+
+
+class MetricsWriter:
+    """Appends to metrics.jsonl, a line at a time, so that readers and a crash see whole lines.
+
+    Args:
+        path: The file; what is in it stays.
+        sinks: Others that get the same numbers.
+        clock: Unix time.
+    """
+
+    def __init__(
+        self, path: Path, sinks: Sequence[Sink] = (), clock: Callable[[], float] = time.time
+    ) -> None:
+        self._sinks, self._clock = sinks, clock
+        try:
+            _end_last_line(path)
+            self._file = path.open("a", encoding="utf-8", buffering=1)
+        except OSError as error:
+            raise RunDirectoryError(
+                f"{path} cannot be written: {error.strerror or error}.", "Check the run directory."
+            ) from error
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Writes one line. What is not finite becomes null there and is left out elsewhere."""
+        finite = {name: float(value) for name, value in metrics.items() if math.isfinite(value)}
+        row = {"step": step, "time": round(self._clock(), 3)}
+        values = {name: _short(finite[name]) if name in finite else None for name in metrics}
+        self._file.write(json.dumps(row | values) + "\n")
+        for sink in self._sinks:
+            sink.write(step, finite)
+
+    def close(self) -> None:
+        """Closes the file and the sinks."""
+        self._file.close()
+        for sink in self._sinks:
+            sink.close()
+
+
+def _short(value: float) -> float:
+    """Seven significant digits: all that a float32 has."""
+    return float(f"{value:.7g}")
+
+
+def _end_last_line(path: Path) -> None:
+    """Ends a line that a crash cut off, so that the next one starts on its own."""
+    if not path.exists() or path.stat().st_size == 0:
+        return
+    with path.open("rb+") as file:
+        file.seek(-1, 2)
+        if file.read(1) != b"\n":
+            file.write(b"\n")
+
+
+def read_metrics(path: Path) -> Iterator[dict[str, float]]:
+    """The rows of a metrics.jsonl; a line that a crash cut off is skipped, and so are null values."""
+    if not path.exists():
+        return
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            if isinstance(row, dict):
+                yield {name: value for name, value in row.items() if isinstance(value, int | float)}

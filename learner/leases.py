@@ -1,0 +1,116 @@
+"""The table of leases: who holds which episode until when, and what must be run again.
+
+Not thread-safe: the scheduler holds its lock around every call.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from distrl.core.messages import Lease
+from distrl.core.types import Purpose
+
+MAX_ATTEMPTS = 3
+AVOID_S = 10.0
+
+
+@dataclass
+class Held:
+    """A lease in somebody's hands."""
+
+    lease: Lease
+    worker: str
+    deadline: float
+    attempt: int
+    renewals: int = 0
+
+
+@dataclass(frozen=True)
+class Retry:
+    """An episode that came to nothing. For a while it is kept from `worker`, where it failed."""
+
+    lease: Lease
+    worker: str
+    attempt: int
+    since: float
+
+
+class LeaseTable:
+    """Active leases by id, and retries by the id of the lease that failed, in order of failure."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Held] = {}
+        self._retries: OrderedDict[str, Retry] = OrderedDict()
+        self.num_expired = 0
+        self.num_faulted = 0
+        self.num_abandoned = 0
+
+    def count(self, purpose: Purpose) -> int:
+        """How many leases of this purpose are out or wait to be given out again."""
+        held = sum(h.lease.purpose is purpose for h in self._held.values())
+        return held + sum(r.lease.purpose is purpose for r in self._retries.values())
+
+    def held(self, purpose: Purpose) -> int:
+        """How many leases of this purpose are out."""
+        return sum(h.lease.purpose is purpose for h in self._held.values())
+
+    def hold(self, lease: Lease, worker: str, now: float, attempt: int = 1) -> None:
+        """Notes that `worker` has `lease`."""
+        self._held[lease.id] = Held(lease, worker, now + lease.ttl_s, attempt)
+
+    def renew(self, worker: str, lease_id: str, now: float) -> bool:
+        """Prolongs a lease that `worker` holds. False if it does not hold it."""
+        held = self._held.get(lease_id)
+        if held is None or held.worker != worker:
+            return False
+        held.deadline = now + held.lease.ttl_s
+        held.renewals += 1
+        return True
+
+    def finish(self, lease_id: str) -> Lease | None:
+        """Ends a lease, also one that expired and still waits for its retry. None if it is unknown."""
+        held = self._held.pop(lease_id, None)
+        if held is not None:
+            return held.lease
+        retry = self._retries.pop(lease_id, None)
+        return retry.lease if retry else None
+
+    def fault(self, lease_id: str, now: float) -> Lease | None:
+        """Ends a lease whose episode faulted. Returns it if it will not be tried again."""
+        self.num_faulted += 1
+        held = self._held.pop(lease_id, None)
+        return self._again(held, now) if held else None
+
+    def expire(self, now: float) -> list[Lease]:
+        """Takes back what is overdue. Returns the leases that will not be tried again."""
+        overdue = [held for held in self._held.values() if held.deadline <= now]
+        abandoned = []
+        for held in overdue:
+            del self._held[held.lease.id]
+            self.num_expired += 1
+            lease = self._again(held, now)
+            if lease is not None:
+                abandoned.append(lease)
+        return abandoned
+
+    def _again(self, held: Held, now: float) -> Lease | None:
+        if held.attempt >= MAX_ATTEMPTS:
+            self.num_abandoned += 1
+            return held.lease
+        self._retries[held.lease.id] = Retry(held.lease, held.worker, held.attempt, now)
+        return None
+
+    def take_retry(self, purpose: Purpose, worker: str, now: float) -> Retry | None:
+        """The oldest retry of this purpose that `worker` may have."""
+        for lease_id, retry in self._retries.items():
+            kept_away = retry.worker == worker and now - retry.since < AVOID_S
+            if retry.lease.purpose is purpose and not kept_away:
+                del self._retries[lease_id]
+                return retry
+        return None
+
+    def drop(self, purpose: Purpose) -> None:
+        """Forgets all retries of this purpose."""
+        for lease_id in [i for i, retry in self._retries.items() if retry.lease.purpose is purpose]:
+            del self._retries[lease_id]

@@ -1,0 +1,168 @@
+"""Checkpoint directories on disk: written whole or not at all, named by pointer files, checked before use.
+
+    checkpoints/step_N/      files.json (name → size, BLAKE2b), policy/, and what the learner adds
+    checkpoints/latest       a pointer: the name of a directory; likewise best (with its success), final
+
+No torch here: whoever needs only the policy's directory (serve, evaluate) finds it with `resolve`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from distrl.core.errors import CheckpointError
+
+MANIFEST = "files.json"
+POINTERS = ("latest", "best", "final")
+
+
+def write_checkpoint(directory: Path, name: str, fill: Callable[[Path], None]) -> Path:
+    """Makes `directory/name`: filled under a temporary name, flushed to disk, then renamed.
+
+    One of the same name is replaced, so it must not be what a pointer names.
+
+    Args:
+        fill: Writes the checkpoint's files into the directory that it is given.
+
+    Raises:
+        CheckpointError: The disk is full or not writable.
+    """
+    temporary, target = directory / f".{name}.tmp", directory / name
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        fill(temporary)
+        entries = {str(p.relative_to(temporary)): _entry(p) for p in _files(temporary)}
+        (temporary / MANIFEST).write_text(json.dumps(entries, indent=1, sort_keys=True))
+        for path in [*temporary.rglob("*"), temporary]:
+            _fsync(path)
+        if target.exists():  # left by a crash before its pointer was written
+            shutil.rmtree(target)
+        temporary.rename(target)
+        _fsync(directory)
+    except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise CheckpointError(
+            f"Checkpoint {target} cannot be written: {error.strerror or error}.", "Free some disk space."
+        ) from error
+    return target
+
+
+def point(directory: Path, pointer: str, name: str, note: str = "") -> None:
+    """Lets `pointer` name the checkpoint `name`, atomically; `note` is kept on its second line."""
+    assert pointer in POINTERS
+    temporary = directory / f".{pointer}.tmp"
+    temporary.write_text(f"{name}\n{note}\n" if note else f"{name}\n")
+    _fsync(temporary)
+    temporary.rename(directory / pointer)
+    _fsync(directory)
+
+
+def pointed(directory: Path, pointer: str) -> str | None:
+    """The name that `pointer` holds, None if there is no such pointer."""
+    lines = _lines(directory / pointer)
+    return lines[0] if lines else None
+
+
+def note_of(directory: Path, pointer: str) -> str:
+    """The note that `point` was given, "" without one."""
+    return "".join(_lines(directory / pointer)[1:2])
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().split()
+    except FileNotFoundError:
+        return []
+
+
+def resolve(directory: Path, name: str = "latest") -> Path:
+    """The directory of a checkpoint, by its name ("step_40") or a pointer ("latest", "best", "final").
+
+    Raises:
+        CheckpointError: There is none, or a file of it is missing, truncated or damaged.
+    """
+    real = pointed(directory, name) if name in POINTERS else name
+    if real is None or not (directory / real).is_dir():
+        known = ", ".join(checkpoints(directory)) or "none"
+        raise CheckpointError(f"No checkpoint {name!r} in {directory}.", f"There are: {known}.")
+    verify(directory / real)
+    return directory / real
+
+
+def checkpoints(directory: Path) -> list[str]:
+    """Names of the checkpoints, by step."""
+    if not directory.is_dir():
+        return []
+    return sorted((p.name for p in directory.iterdir() if step_of(p.name) is not None), key=_by_step)
+
+
+def step_of(name: str) -> int | None:
+    """40 for "step_40", None for another name."""
+    number = name.removeprefix("step_")
+    return int(number) if name.startswith("step_") and number.isdecimal() else None
+
+
+def _by_step(name: str) -> int:
+    return step_of(name) or 0
+
+
+def verify(path: Path) -> None:
+    """Checks every file of the checkpoint at `path` against its manifest.
+
+    Raises:
+        CheckpointError: Naming the first file that is missing, truncated or damaged.
+    """
+    remedy = "Use another checkpoint of the run."
+    try:
+        entries = json.loads((path / MANIFEST).read_text())
+        expected = {str(name): (int(entry["size"]), str(entry["blake2b"])) for name, entry in entries.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{path / MANIFEST} is missing or damaged.", remedy) from error
+    for name, (size, digest) in expected.items():
+        file = path / name
+        if not file.is_file():
+            raise CheckpointError(f"{file} is missing.", remedy)
+        if file.stat().st_size != size:
+            raise CheckpointError(f"{file} has {file.stat().st_size} bytes, not {size}.", remedy)
+        if _digest(file) != digest:
+            raise CheckpointError(f"{file} is damaged: its checksum differs.", remedy)
+
+
+def remove_old(directory: Path, keep: int, protected: set[str]) -> list[str]:
+    """Deletes all but the newest `keep` checkpoints and the protected ones. Returns what was deleted."""
+    names = checkpoints(directory)
+    pointed_names = {pointed(directory, pointer) for pointer in POINTERS}
+    deleted = [n for n in names[: max(0, len(names) - keep)] if n not in protected and n not in pointed_names]
+    for name in deleted:
+        shutil.rmtree(directory / name)
+    return deleted
+
+
+def _files(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.rglob("*") if path.is_file())
+
+
+def _entry(path: Path) -> dict[str, int | str]:
+    return {"size": path.stat().st_size, "blake2b": _digest(path)}
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    with path.open("rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

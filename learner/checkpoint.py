@@ -1,0 +1,87 @@
+"""The learner's checkpoints: policy, critic, optimisers, random states, replay, scheduler, progress.
+
+    step_N/  policy/ (as the policy saves itself)  critic.safetensors  training.pt  state.json  files.json
+
+No pickle is read: training.pt holds tensors and plain containers and is loaded with `weights_only=True`.
+Trajectories are referred to by id; they are in the store.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from distrl.core import checkpoints
+from distrl.core.errors import CheckpointError
+from distrl.core.policies import weights_io
+from distrl.learner.engine import Engine
+
+WARM_START = "step_0"
+
+
+class Checkpointer:
+    """Writes and reads checkpoints of one run.
+
+    Args:
+        directory: The run's `checkpoints/`.
+        engine: Networks and optimisers.
+        keep: How many of the newest stay; the warm start `step_0` and what a pointer names stay besides.
+    """
+
+    def __init__(self, directory: Path, engine: Engine, keep: int) -> None:
+        self.directory, self._engine, self._keep = directory, engine, keep
+
+    def save(self, updates: int, state: dict[str, Any], protected: Collection[str] = ()) -> str:
+        """Writes `step_{updates}`, lets `latest` point to it and deletes old ones. Returns its name.
+
+        The checkpoint of the same update may exist (a stop, or an evaluation, right after a save). It stays:
+        networks cannot have changed since, and what came in meanwhile is in the store.
+
+        Args:
+            state: JSON-able: progress, replay, scheduler, ingest.
+            protected: Names that must stay.
+        """
+        name = f"step_{updates}"
+        if checkpoints.pointed(self.directory, "latest") == name:
+            return name
+
+        def fill(path: Path) -> None:
+            self._engine.policy.save(path / "policy")
+            weights_io.write(path / "critic.safetensors", self._engine.critic.state_dict())
+            torch.save(self._engine.state_dict(), path / "training.pt")
+            (path / "state.json").write_text(json.dumps(state))
+
+        checkpoints.write_checkpoint(self.directory, name, fill)
+        checkpoints.point(self.directory, "latest", name)
+        checkpoints.remove_old(self.directory, self._keep, {WARM_START, name, *protected})
+        return name
+
+    def load(self, name: str = "latest") -> dict[str, Any]:
+        """Restores networks, optimisers and random states; returns the saved `state`.
+
+        Raises:
+            CheckpointError: There is none, a file is damaged, or it is of another policy.
+        """
+        path = checkpoints.resolve(self.directory, name)
+        engine = self._engine
+        engine.policy.load(path / "policy")
+        weights_io.load_into(engine.critic.state_dict(), path / "critic.safetensors")
+        try:
+            engine.load_state_dict(torch.load(path / "training.pt", weights_only=True))
+            state = json.loads((path / "state.json").read_text())
+        except (OSError, RuntimeError, ValueError, KeyError, pickle.UnpicklingError) as error:
+            raise CheckpointError(
+                f"{path} does not fit this learner: {error}.", "Resume with the run's own configuration."
+            ) from error
+        assert isinstance(state, dict)
+        return state
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is anything to resume from."""
+        return checkpoints.pointed(self.directory, "latest") is not None

@@ -1,0 +1,59 @@
+"""`distrl run-learner`: trains the policy on what workers send, and tells them what to run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from distrl.cli.options import ConfigArgument, DryRunOption, ResumeOption, SetOption, load
+
+if TYPE_CHECKING:
+    import threading
+
+    from distrl.configs.schema import Config
+
+GRACE_S = 5.0
+
+
+def run_learner(
+    config: ConfigArgument,
+    overrides: SetOption = None,
+    resume: ResumeOption = False,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Run the learner: it ingests trajectories, trains, publishes weights and schedules tasks.
+
+    It may start before or after workers and inference servers. Ctrl-C writes a checkpoint and stops;
+    --resume goes on with replay, priorities, optimisers and the weight version.
+    """
+    from distrl.core.process import install_signals
+
+    loaded = load(config, overrides, dry_run)
+    if not learn(loaded, resume, install_signals(GRACE_S)):
+        typer.echo("Stopped; go on with --resume.", err=True)
+        raise typer.Exit(130)
+
+
+def learn(config: Config, resume: bool, stop: threading.Event) -> bool:
+    """Runs a learner until the run is complete (True) or `stop` is set (False).
+
+    Raises:
+        DistrlError: Anything that a user can mend.
+    """
+    from distrl.core.logs import setup
+    from distrl.core.rundir import RunDir
+    from distrl.evaluator.suites import load_suite, vocabulary
+    from distrl.learner.build import TaskSets, open_learner
+
+    setup(role="learner")
+    suite = config.tasks.suite
+    tasks = TaskSets(
+        train=load_suite(suite, config.tasks.train),
+        validation=load_suite(suite, config.tasks.validation) if config.learner.eval_every else [],
+        words=vocabulary(suite),
+    )
+    run = RunDir.create_or_open(config, resume)
+    with run.lock("learner"), open_learner(config, run, tasks, stop) as learner:
+        learner.run()
+    return not stop.is_set()

@@ -1,0 +1,138 @@
+"""Puts a learner together from its configuration, its run directory and its tasks."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+
+import numpy as np
+import torch
+
+from distrl.configs.schema import Config
+from distrl.core.metrics import MetricsWriter
+from distrl.core.policies import build_critic, build_policy, resolve_device
+from distrl.core.rundir import RunDir
+from distrl.core.security import load_security
+from distrl.core.store import TrajectoryStore
+from distrl.core.types import Task, Trajectory
+from distrl.learner.algorithms import ALGORITHMS
+from distrl.learner.batching import Batcher, ImageCache
+from distrl.learner.checkpoint import Checkpointer
+from distrl.learner.engine import Engine
+from distrl.learner.ingest import Ingest
+from distrl.learner.learner import Learner
+from distrl.learner.parts import Parts
+from distrl.learner.publish import Publisher
+from distrl.learner.replay import Replay
+from distrl.learner.scheduler import TaskScheduler
+from distrl.learner.server import Endpoints, LearnerServer
+from distrl.learner.tensorboard import tensorboard_sinks
+
+MAX_INGESTED = 256
+LINGER_S = 1.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TaskSets:
+    """The tasks to learn on and to measure on, and the words of the suite's goals."""
+
+    train: Sequence[Task]
+    validation: Sequence[Task]
+    words: Sequence[str]
+
+
+@contextlib.contextmanager
+def open_learner(config: Config, run: RunDir, tasks: TaskSets, stop: Event) -> Iterator[Learner]:
+    """A learner whose sockets are bound and served; everything is closed afterwards.
+
+    A run that has a checkpoint goes on from it; one that has only trajectories takes them in again.
+
+    Raises:
+        NetworkError: An address is in use.
+        CheckpointError: The newest checkpoint cannot be used.
+    """
+    torch.set_num_threads(config.learner.threads)
+    torch.manual_seed(config.seed)
+    with contextlib.ExitStack() as stack:
+        store = TrajectoryStore(run.store)
+        stack.callback(store.close)
+        scheduler = TaskScheduler(
+            config.learner, tasks.train, tasks.validation, config.seed, incarnation=uuid.uuid4().hex[:12]
+        )
+        ingested: queue.Queue[Trajectory] = queue.Queue(MAX_INGESTED)
+        network, keys_dir = config.network, config.network.keys_dir
+        server = LearnerServer(
+            Endpoints(network.control, network.broadcast, network.weights),
+            load_security(Path(keys_dir).expanduser() if keys_dir else None, "server"),
+            store,
+            scheduler,
+            ingested,
+            run_id=_run_id(run, config.name),
+        )
+        stack.callback(server.close)
+        metrics = MetricsWriter(run.metrics, tensorboard_sinks(run.tensorboard))
+        stack.callback(metrics.close)
+        parts = _parts(config, run, tasks, store, scheduler, server, ingested, metrics)
+        _resume(parts)
+        server.start()
+        yield Learner(parts, stop)
+        if server.status.phase == "done":
+            Event().wait(LINGER_S)  # late subscribers hear the shutdown, last trajectories are acked
+
+
+def _parts(
+    config: Config,
+    run: RunDir,
+    tasks: TaskSets,
+    store: TrajectoryStore,
+    scheduler: TaskScheduler,
+    server: LearnerServer,
+    ingested: queue.Queue[Trajectory],
+    metrics: MetricsWriter,
+) -> Parts:
+    learner = config.learner
+    policy = build_policy(config.policy, tasks.words, config.seed)
+    policy.to(resolve_device(learner.device))
+    critic = build_critic(config.policy, policy, config.seed)
+    engine = Engine(policy, critic, ALGORITHMS[learner.algorithm](learner), learner)
+    replay = Replay(learner.replay, config.seed)
+    run.weights.mkdir(exist_ok=True)
+    publisher = Publisher(policy, server, run.weights / "version")
+    return Parts(
+        config=config,
+        server=server,
+        store=store,
+        scheduler=scheduler,
+        replay=replay,
+        ingest=Ingest(ingested, store, policy, replay, scheduler, lambda: publisher.version),
+        batcher=Batcher(policy, ImageCache(policy.image, store.images)),
+        engine=engine,
+        publisher=publisher,
+        checkpointer=Checkpointer(run.checkpoints, engine, learner.keep_checkpoints),
+        metrics=metrics,
+        rng=np.random.default_rng(config.seed),
+    )
+
+
+def _resume(parts: Parts) -> None:
+    """Brings back the newest checkpoint, and every trajectory that came in after it."""
+    if parts.checkpointer.exists:
+        parts.load_state_dict(parts.checkpointer.load("latest"))
+        _log.info("resumed after %d updates", parts.progress.updates)
+    else:
+        parts.ingest.restore(None, [])
+
+
+def _run_id(run: RunDir, name: str) -> str:
+    """The same for every process that ever runs this run directory."""
+    path = run.path / ".run_id"
+    if not path.exists():
+        path.write_text(f"{name}-{uuid.uuid4().hex[:12]}\n")
+    return path.read_text().strip()

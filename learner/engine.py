@@ -1,0 +1,101 @@
+"""The training engine: forward, backward, clip, step; for the policy and, apart from it, for the critic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from distrl.configs.schema import LearnerConfig
+from distrl.core.errors import PolicyError
+from distrl.core.policies.base import Critic, Policy
+from distrl.learner.algorithms.base import Algorithm, Evaluation
+from distrl.learner.algorithms.bc import cloning_loss
+from distrl.learner.batching import StepBatch, TrajectoryBatch, to_device
+
+
+class Engine:
+    """Owns the optimisers. Networks stay in eval mode: dropout would falsify the importance ratios.
+
+    Args:
+        policy, critic: The networks, on their device.
+        algorithm: The objective.
+        config: Learning rates and clipping.
+    """
+
+    def __init__(self, policy: Policy, critic: Critic, algorithm: Algorithm, config: LearnerConfig) -> None:
+        self.policy, self.critic, self.algorithm = policy.eval(), critic.eval(), algorithm
+        self._optim, self._clone_lr = config.optim, config.demonstrations.lr
+        self._actor = self._adam(policy, config.optim.lr)
+        self._value = self._adam(critic, config.optim.critic_lr)
+        self._cloner: torch.optim.Optimizer | None = None
+        self._num_steps = 0
+
+    def clone(self, batch: StepBatch) -> float:
+        """One behaviour-cloning update. Its optimiser is apart, so that the online phase starts afresh."""
+        if self._cloner is None:
+            self._cloner = self._adam(self.policy, self._clone_lr)
+        to_device(batch, self.policy.device)
+        loss = cloning_loss(self.policy, batch)
+        self._step(self._cloner, loss, self.policy)
+        return float(loss.detach())
+
+    def fit_critic(self, batch: TrajectoryBatch) -> float:
+        """One update of the critic alone."""
+        to_device(batch, self.policy.device)
+        loss = self.algorithm.critic_loss(self.policy, self.critic, batch)
+        self._step(self._value, loss, self.critic)
+        return float(loss.detach())
+
+    def update(self, batch: TrajectoryBatch) -> Evaluation:
+        """One update of policy and critic. The metrics gain the gradient norms (before clipping)."""
+        to_device(batch, self.policy.device)
+        result = self.algorithm.evaluate(self.policy, self.critic, batch)
+        warm_up = min(1.0, (self._num_steps + 1) / max(1, self._optim.warmup_updates))
+        for group in self._actor.param_groups:
+            group["lr"] = self._optim.lr * warm_up
+        result.metrics["policy/grad_norm"] = self._step(self._actor, result.policy_loss, self.policy)
+        result.metrics["value/grad_norm"] = self._step(self._value, result.critic_loss, self.critic)
+        result.metrics["policy/lr"] = self._optim.lr * warm_up
+        self._num_steps += 1
+        return result
+
+    def measure(self, batch: TrajectoryBatch) -> Evaluation:
+        """The same pass without any update."""
+        to_device(batch, self.policy.device)
+        with torch.no_grad():
+            return self.algorithm.evaluate(self.policy, self.critic, batch)
+
+    def _adam(self, module: nn.Module, lr: float) -> torch.optim.AdamW:
+        return torch.optim.AdamW(_trainable(module), lr=lr, weight_decay=self._optim.weight_decay)
+
+    def _step(self, optimiser: torch.optim.Optimizer, loss: Tensor, module: nn.Module) -> float:
+        if not bool(torch.isfinite(loss.detach())):
+            raise PolicyError(f"The loss became {float(loss.detach())}.", "Lower learner.optim.lr.")
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        norm = nn.utils.clip_grad_norm_(list(_trainable(module)), self._optim.grad_clip)
+        optimiser.step()
+        return float(norm)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Optimisers, update count, torch's random state; `torch.load(weights_only=True)` can read it."""
+        return {
+            "actor": self._actor.state_dict(),
+            "value": self._value.state_dict(),
+            "num_steps": self._num_steps,
+            "torch_rng": torch.get_rng_state(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restores `state_dict`."""
+        self._actor.load_state_dict(state["actor"])
+        self._value.load_state_dict(state["value"])
+        self._num_steps = int(state["num_steps"])
+        torch.set_rng_state(state["torch_rng"])
+
+
+def _trainable(module: nn.Module) -> Iterable[nn.Parameter]:
+    return (parameter for parameter in module.parameters() if parameter.requires_grad)

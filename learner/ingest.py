@@ -1,0 +1,125 @@
+"""From committed trajectories to replay, demonstrations and statistics. Used by the training thread."""
+
+from __future__ import annotations
+
+import logging
+import queue
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from distrl.core.policies.base import Policy
+from distrl.core.store import TrajectoryStore
+from distrl.core.types import Fault, Purpose, Trajectory
+from distrl.learner.episodes import Episode, compile_episode
+from distrl.learner.replay import Replay
+from distrl.learner.scheduler import TaskScheduler
+
+ROLLING = 100
+_log = logging.getLogger(__name__)
+
+
+class Ingest:
+    """Takes trajectories in the order of their commits, each once.
+
+    Attributes:
+        queue: Where the network thread puts committed trajectories.
+        episodes: The compiled episodes of what is in replay, by id.
+        demonstrations: Successful demonstrations.
+        last_id: The trajectory taken last.
+    """
+
+    def __init__(
+        self,
+        ingested: queue.Queue[Trajectory],
+        store: TrajectoryStore,
+        policy: Policy,
+        replay: Replay,
+        scheduler: TaskScheduler,
+        version: Callable[[], int],
+    ) -> None:
+        self.queue = ingested
+        self._store, self._policy, self._replay, self._scheduler = store, policy, replay, scheduler
+        self._version = version
+        self.episodes: dict[str, Episode] = {}
+        self.demonstrations: list[Episode] = []
+        self.last_id: str | None = None
+        self._success: deque[float] = deque(maxlen=ROLLING)
+        self._window: list[dict[str, float]] = []
+
+    def drain(self, timeout_s: float) -> int:
+        """Takes all that has come, waiting up to `timeout_s` for the first. Returns how many."""
+        count = 0
+        while True:
+            try:
+                trajectory = self.queue.get(timeout=timeout_s) if count == 0 else self.queue.get_nowait()
+            except queue.Empty:
+                return count
+            self.take(trajectory)
+            count += 1
+
+    def take(self, trajectory: Trajectory, replayed: bool = False) -> None:
+        """Takes one trajectory. `replayed`: it comes from the store after a restart."""
+        self._scheduler.account(trajectory, replayed)
+        self.last_id = trajectory.id
+        if trajectory.fault is not Fault.NONE or trajectory.purpose is Purpose.EVAL:
+            return
+        episode = compile_episode(trajectory, self._policy)
+        if episode is None:
+            _log.warning("trajectory %s has nothing to learn from: no tokens", trajectory.id)
+        elif trajectory.purpose is Purpose.DEMO:
+            if episode.success > 0.5:
+                self.demonstrations.append(episode)
+        else:
+            self._note(trajectory, episode)
+            evicted = self._replay.add(episode.id)
+            self.episodes[episode.id] = episode
+            if evicted is not None:
+                self.episodes.pop(evicted, None)
+
+    def _note(self, trajectory: Trajectory, episode: Episode) -> None:
+        self._success.append(trajectory.success)
+        parts = [step.reward for step in trajectory.steps]
+        self._window.append(
+            {
+                "reward/total": trajectory.total_reward,
+                "reward/outcome": sum(part.outcome for part in parts),
+                "reward/repetition": sum(part.repetition for part in parts),
+                "reward/invalid": sum(part.invalid for part in parts),
+                "episode/length": float(len(parts)),
+                "episode/duration_s": trajectory.duration_s,
+                "off_policy/ingest_staleness": float(self._version() - episode.oldest_version),
+            }
+        )
+
+    def metrics(self) -> dict[str, float]:
+        """Means over the episodes since the last call, and the rolling success of the last 100."""
+        window, self._window = self._window, []
+        means = {
+            name: sum(row[name] for row in window) / len(window) for name in (window[0] if window else ())
+        }
+        if self._success:
+            means["train/success"] = sum(self._success) / len(self._success)
+        return means
+
+    def restore(self, last_id: str | None, rolling: Iterable[float]) -> int:
+        """After a restart: compiles what replay holds, then takes what came in after `last_id`, each once.
+
+        Returns:
+            How many trajectories were newer than the checkpoint.
+        """
+        self._success.extend(rolling)
+        for name in self._replay.ids:
+            episode = compile_episode(self._store.get(name), self._policy)
+            assert episode is not None, "replay holds an episode that cannot be compiled"
+            self.episodes[name] = episode
+        ids = self._store.ids()
+        newer = ids[ids.index(last_id) + 1 :] if last_id in ids else ids
+        self.last_id = last_id
+        for name in newer:
+            self.take(self._store.get(name), replayed=True)
+        return len(newer)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What `restore` needs."""
+        return {"last_id": self.last_id, "rolling": list(self._success)}

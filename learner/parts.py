@@ -1,0 +1,121 @@
+"""What a learner is made of, and where it stands."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from distrl.configs.schema import Config
+from distrl.core.messages import WeightInfo
+from distrl.core.metrics import MetricsWriter
+from distrl.core.store import TrajectoryStore
+from distrl.core.weights import Buffer
+from distrl.learner.batching import Batcher
+from distrl.learner.checkpoint import Checkpointer
+from distrl.learner.engine import Engine
+from distrl.learner.ingest import Ingest
+from distrl.learner.publish import Publisher
+from distrl.learner.replay import Replay
+from distrl.learner.scheduler import TaskScheduler
+
+
+class Server(Protocol):
+    """What the training thread needs of `LearnerServer`."""
+
+    def check(self) -> None:
+        """Raises what ended the network thread."""
+        ...
+
+    def publish_weights(self, info: WeightInfo, data: Buffer) -> None:
+        """Offers new weights."""
+        ...
+
+    def set_phase(self, phase: str) -> None:
+        """Announces a phase."""
+        ...
+
+    def set_metrics(self, metrics: dict[str, float]) -> None:
+        """Sets the metrics of the next broadcast."""
+        ...
+
+    def shutdown(self, reason: str) -> None:
+        """Tells everybody to stop."""
+        ...
+
+
+@dataclass
+class Progress:
+    """Counters that a checkpoint keeps.
+
+    Attributes:
+        updates: Policy updates made.
+        is_warm: Whether the warm start (cloning) is done.
+        critic_is_warm: Whether the critic's warm-up is done.
+        elapsed_s: Seconds that earlier processes spent on this run.
+    """
+
+    updates: int = 0
+    is_warm: bool = False
+    critic_is_warm: bool = False
+    elapsed_s: float = 0.0
+
+
+@dataclass
+class Parts:
+    """Everything that the learner is made of. `last_eval` is the newest validation success."""
+
+    config: Config
+    server: Server
+    store: TrajectoryStore
+    scheduler: TaskScheduler
+    replay: Replay
+    ingest: Ingest
+    batcher: Batcher
+    engine: Engine
+    publisher: Publisher
+    checkpointer: Checkpointer
+    metrics: MetricsWriter
+    rng: np.random.Generator
+    progress: Progress = field(default_factory=Progress)
+    clock: Callable[[], float] = time.monotonic
+    last_eval: float | None = None
+    started: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.started = self.clock()
+
+    def elapsed_s(self) -> float:
+        """Seconds spent on the run, restarts included."""
+        return self.progress.elapsed_s + self.clock() - self.started
+
+    def write_metrics(self, metrics: dict[str, float]) -> None:
+        """Writes metrics and lets the next broadcast carry them."""
+        self.metrics.write(self.progress.updates, metrics)
+        finite = {name: value for name, value in metrics.items() if np.isfinite(value)}
+        if self.last_eval is not None:
+            finite["eval/success"] = self.last_eval
+        self.server.set_metrics({**finite, "updates": float(self.progress.updates)})
+
+    def state_dict(self) -> dict[str, Any]:
+        """The JSON part of a checkpoint."""
+        progress = asdict(self.progress) | {"elapsed_s": self.elapsed_s()}
+        return {
+            "progress": progress,
+            "replay": self.replay.state_dict(),
+            "scheduler": self.scheduler.state_dict(),
+            "ingest": self.ingest.state_dict(),
+            "rng": self.rng.bit_generator.state,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restores `state_dict`; then everything that came in after it is taken from the store."""
+        self.progress = Progress(**state["progress"])
+        self.replay.load_state_dict(state["replay"])
+        self.scheduler.load_state_dict(state["scheduler"])
+        self.scheduler.set_updates(self.progress.updates)
+        self.rng.bit_generator.state = state["rng"]
+        self.ingest.restore(state["ingest"]["last_id"], state["ingest"]["rolling"])

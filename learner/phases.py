@@ -1,0 +1,111 @@
+"""The phases before online training: demonstrations, cloning, the critic's warm-up."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from threading import Event
+
+from distrl.core.errors import PolicyError
+from distrl.core.types import Purpose
+from distrl.learner.batching import StepBatch
+from distrl.learner.episodes import StepData
+from distrl.learner.parts import Parts
+from distrl.learner.prefetch import Prefetcher
+from distrl.learner.scheduler import DEMONSTRATIONS, WARM_UP
+from distrl.learner.updates import Updates
+
+POLL_S = 0.25
+LOG_EVERY = 20
+_log = logging.getLogger(__name__)
+
+
+def announce(parts: Parts, phase: str) -> None:
+    """Enters a phase: the scheduler grants its leases, and everybody is told."""
+    parts.scheduler.set_phase(phase)
+    parts.server.set_phase(phase)
+    _log.info("phase: %s", phase)
+
+
+def demonstrate(parts: Parts, stop: Event) -> None:
+    """Waits until the expert's episodes are in."""
+    wanted = parts.config.learner.demonstrations.episodes
+    if parts.scheduler.accounted(Purpose.DEMO) >= wanted:
+        return
+    announce(parts, DEMONSTRATIONS)
+    while not stop.is_set() and parts.scheduler.accounted(Purpose.DEMO) < wanted:
+        parts.server.check()
+        if parts.ingest.drain(POLL_S):
+            parts.server.set_metrics({"demonstrations": float(parts.scheduler.accounted(Purpose.DEMO))})
+
+
+def warm_up(parts: Parts, stop: Event) -> None:
+    """Clones the demonstrations and writes the checkpoint `step_0`.
+
+    Raises:
+        PolicyError: Updates are asked for but no demonstration succeeded.
+    """
+    if stop.is_set():
+        return
+    config = parts.config.learner.demonstrations
+    steps = [step for episode in parts.ingest.demonstrations for step in episode.steps]
+    if config.updates and config.episodes and not steps:
+        raise PolicyError(
+            f"None of the {config.episodes} demonstrations succeeded.",
+            "Lower learner.demonstrations.noise, or set learner.demonstrations.updates=0.",
+        )
+    announce(parts, WARM_UP)
+    if steps and not _clone(parts, steps, stop):
+        return
+    parts.ingest.demonstrations.clear()
+    parts.progress.is_warm = True
+    parts.checkpointer.save(0, parts.state_dict())
+
+
+def _clone(parts: Parts, steps: Sequence[StepData], stop: Event) -> bool:
+    """Makes the cloning updates. False if stopped before the end."""
+    config = parts.config.learner.demonstrations
+    prefetcher: Prefetcher[list[StepData], StepBatch] = Prefetcher(parts.batcher.steps)
+
+    def draw() -> list[StepData]:
+        return [steps[i] for i in parts.rng.choice(len(steps), size=min(config.batch_size, len(steps)))]
+
+    losses: list[float] = []
+    try:
+        for update in range(config.updates):
+            if stop.is_set():
+                return False
+            while prefetcher.num_pending < 2:
+                prefetcher.submit(draw())
+            losses.append(parts.engine.clone(prefetcher.get()))
+            if (update + 1) % LOG_EVERY == 0 or update + 1 == config.updates:
+                parts.write_metrics(
+                    {"loss/cloning": sum(losses) / len(losses), "cloning_updates": update + 1.0}
+                )
+                losses.clear()
+    finally:
+        prefetcher.close()
+    return True
+
+
+def critic_warm_up(parts: Parts, updates: Updates, stop: Event) -> None:
+    """Fits the critic to the first `min_replay` online episodes before the policy learns from it.
+
+    Online, not demonstrations: those nearly all succeed, so a critic fitted to them would call every
+        state of the
+    weak policy good. Episodes are drawn uniformly and stay "unseen" for replay.
+    """
+    config = parts.config.learner
+    if parts.progress.critic_is_warm:
+        return
+    losses: list[float] = []
+    if config.updates_enabled:
+        for _ in range(config.demonstrations.critic_updates):
+            if stop.is_set():
+                return
+            parts.ingest.drain(0.0)
+            losses.append(parts.engine.fit_critic(updates.uniform_batch()))
+    parts.progress.critic_is_warm = True
+    if losses:
+        tail = losses[-LOG_EVERY:]
+        parts.write_metrics({"loss/critic_warm_up": sum(tail) / len(tail)})

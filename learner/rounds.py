@@ -1,0 +1,89 @@
+"""What happens now and then: evaluation rounds, checkpoints, the choice of the best, trimming the store."""
+
+from __future__ import annotations
+
+import logging
+from threading import Event
+
+from distrl.core import checkpoints
+from distrl.learner.parts import Parts
+
+POLL_S = 0.25
+_log = logging.getLogger(__name__)
+
+
+class Rounds:
+    """Starts and finishes evaluation rounds, and writes checkpoints.
+
+    A round measures the weights of the checkpoint that is written when it starts, so that "best" names
+    weights that were really measured. (Workers may act with slightly newer ones before the round is
+    over.)
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self._config = parts.config.learner
+        self._measured: set[str] = set()
+
+    def after_update(self) -> None:
+        """Starts a round or writes a checkpoint when it is time for it."""
+        updates = self.parts.progress.updates
+        if self._config.eval_every and updates % self._config.eval_every == 0:
+            self.start()
+        elif updates % self._config.checkpoint_every == 0:
+            self.save()
+
+    def start(self) -> None:
+        """Writes a checkpoint and starts a round for it."""
+        name = self.save()
+        if self._config.eval_every:
+            self._measured.add(name)
+            self.parts.scheduler.start_eval()
+
+    def finish(self) -> None:
+        """Writes the results of the rounds that ended, and moves the pointer "best"."""
+        parts = self.parts
+        for done in parts.scheduler.take_evals():
+            split = parts.config.tasks.validation
+            parts.last_eval = done.success
+            parts.write_metrics(
+                {
+                    f"eval/{split}/success": done.success,
+                    f"eval/{split}/episodes": float(len(done.scores)),
+                    f"eval/{split}/updates": float(done.updates),
+                }
+            )
+            _log.info("validation after %d updates: %.3f", done.updates, done.success)
+            name = f"step_{done.updates}"
+            if name in self._measured and done.scores and done.success >= self._best():
+                checkpoints.point(parts.checkpointer.directory, "best", name, note=f"{done.success}")
+            self._measured.discard(name)
+
+    def _best(self) -> float:
+        """The success of the best checkpoint so far; among equals the later one is taken."""
+        return float(checkpoints.note_of(self.parts.checkpointer.directory, "best") or -1.0)
+
+    def last(self, stop: Event) -> None:
+        """Measures the final weights; waits for that no longer than a lease may take."""
+        parts = self.parts
+        name = self.save()
+        if checkpoints.pointed(parts.checkpointer.directory, "final") == name:
+            return
+        parts.publisher.publish()
+        self.start()
+        deadline = parts.clock() + self._config.lease_ttl_s
+        while parts.scheduler.is_evaluating and parts.clock() < deadline and not stop.is_set():
+            parts.server.check()
+            parts.ingest.drain(POLL_S)
+        self.finish()
+        directory = parts.checkpointer.directory
+        best = checkpoints.pointed(directory, "best") if self._config.keep_best else None
+        checkpoints.point(directory, "final", best or name)
+
+    def save(self) -> str:
+        """Writes a checkpoint; then the store may forget what neither it nor replay refers to."""
+        parts = self.parts
+        name = parts.checkpointer.save(parts.progress.updates, parts.state_dict(), self._measured)
+        keep = {*parts.replay.ids, *([parts.ingest.last_id] if parts.ingest.last_id else [])}
+        parts.store.trim(parts.config.store.max_bytes, keep)
+        return name

@@ -1,0 +1,126 @@
+"""Policy updates: draw from replay, train, renew priorities, publish, measure time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from distrl.core.types import Purpose
+from distrl.learner.batching import TrajectoryBatch
+from distrl.learner.episodes import Episode
+from distrl.learner.parts import Parts
+from distrl.learner.prefetch import Prefetcher
+
+
+@dataclass(frozen=True)
+class Request:
+    """Episodes to make a batch of, and the weights of their draw."""
+
+    episodes: list[Episode]
+    weights: list[float] | None = None
+
+
+class Updates:
+    """Makes updates as episodes come in; used by the training thread."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self._config = parts.config.learner
+        batcher = parts.batcher
+        self._prefetcher: Prefetcher[Request, TrajectoryBatch] = Prefetcher(
+            lambda request: batcher.trajectories(request.episodes, request.weights)
+        )
+        self._recent: deque[tuple[float, float]] = deque(maxlen=50)
+        self._last_end = parts.clock()
+
+    def owed(self) -> float:
+        """Updates that the episodes so far pay for and that have not been made; 0 before `min_replay`."""
+        num_episodes = self.parts.scheduler.accounted(Purpose.TRAIN)
+        if num_episodes < min(self._config.min_replay, self._config.episodes) or not len(self.parts.replay):
+            return 0.0
+        return num_episodes * self._config.updates_per_episode - self.parts.progress.updates
+
+    def make(self) -> None:
+        """One update and what belongs to it. With `updates_enabled` off, all but the learning."""
+        parts, config = self.parts, self._config
+        start, waited = parts.clock(), self._prefetcher.waited_s
+        batch = self._next_batch()
+        result = parts.engine.update(batch) if config.updates_enabled else parts.engine.measure(batch)
+        parts.replay.update(batch.ids, _numpy(result.priorities))
+        parts.progress.updates += 1
+        parts.scheduler.set_updates(parts.progress.updates)
+        if parts.progress.updates % config.replay.refresh_every == 0:
+            self._refresh()
+        if parts.progress.updates % config.publish_every == 0 and config.updates_enabled:
+            parts.publisher.publish()
+        self._write(result.metrics, batch.oldest_version, start, self._prefetcher.waited_s - waited)
+
+    def uniform_batch(self) -> TrajectoryBatch:
+        """A batch of trajectories drawn uniformly, without touching priorities."""
+        ids = self.parts.replay.ids
+        count = min(len(ids), self._config.batch_trajectories)
+        chosen = self.parts.rng.choice(len(ids), size=count, replace=False)
+        return self.parts.batcher.trajectories(self._episodes([ids[i] for i in chosen]))
+
+    def close(self) -> None:
+        """Ends the prefetch thread."""
+        self._prefetcher.close()
+
+    def _next_batch(self) -> TrajectoryBatch:
+        """The batch of this update; the next one's is made ready meanwhile if it is already paid for."""
+        if self._prefetcher.num_pending == 0:
+            self._prefetcher.submit(self._draw())
+        batch = self._prefetcher.get()
+        if self.owed() >= 2:
+            self._prefetcher.submit(self._draw())
+        return batch
+
+    def _draw(self) -> Request:
+        replay, config = self.parts.replay, self._config
+        draw = replay.sample(config.batch_trajectories)
+        weights = None
+        if config.replay.importance:
+            progress = min(1.0, self.parts.scheduler.accounted(Purpose.TRAIN) / config.episodes)
+            start = config.replay.importance_start
+            weights = replay.importance_weights(draw, start + (1.0 - start) * progress)
+        return Request(self._episodes(draw.ids), weights)
+
+    def _episodes(self, ids: Sequence[str]) -> list[Episode]:
+        return [self.parts.ingest.episodes[name] for name in ids]
+
+    def _refresh(self) -> None:
+        """Renews the priorities of a slice of the buffer with the newest policy."""
+        ids = self.parts.replay.refresh_slice()
+        if ids:
+            result = self.parts.engine.measure(self.parts.batcher.trajectories(self._episodes(ids)))
+            self.parts.replay.update(ids, _numpy(result.priorities))
+
+    def _write(self, metrics: dict[str, float], versions: Tensor, start: float, waited_s: float) -> None:
+        parts = self.parts
+        now = parts.clock()
+        self._recent.append((now - self._last_end, waited_s))
+        self._last_end = now
+        total = sum(period for period, _ in self._recent)
+        staleness = (parts.publisher.version - versions).float()
+        parts.write_metrics(
+            {
+                **metrics,
+                **parts.ingest.metrics(),
+                **parts.replay.metrics(),
+                **parts.scheduler.metrics(),
+                "off_policy/staleness_mean": float(staleness.mean()),
+                "off_policy/staleness_max": float(staleness.max()),
+                "time/update_s": now - start,
+                "time/wait_for_batch": sum(wait for _, wait in self._recent) / total if total > 0 else 0.0,
+                "time/elapsed_s": parts.elapsed_s(),
+                "versions": float(parts.publisher.version),
+            }
+        )
+
+
+def _numpy(priorities: Tensor) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    return priorities.double().cpu().numpy()

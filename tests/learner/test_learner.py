@@ -1,0 +1,248 @@
+"""The whole training loop in one thread: a fake server whose `check` plays the episodes that are leased."""
+
+from __future__ import annotations
+
+import queue
+import random
+from threading import Event
+
+import numpy as np
+import pytest
+import torch
+
+from distrl.configs.schema import Config
+from distrl.core import checkpoints
+from distrl.core.metrics import MetricsWriter, read_metrics
+from distrl.core.policies import weights_io
+from distrl.core.store import TrajectoryStore
+from distrl.core.types import Purpose, Sampling
+from distrl.learner.algorithms.aride import Aride
+from distrl.learner.batching import Batcher, ImageCache
+from distrl.learner.checkpoint import Checkpointer
+from distrl.learner.engine import Engine
+from distrl.learner.ingest import Ingest
+from distrl.learner.learner import Learner
+from distrl.learner.parts import Parts
+from distrl.learner.publish import Publisher
+from distrl.learner.replay import Replay
+from distrl.learner.scheduler import TaskScheduler
+
+OPTIONS = {
+    "episodes": 300,
+    "demonstrations": {"episodes": 12, "updates": 6, "lr": 0.05, "critic_updates": 20, "noise": 0.0},
+    "optim": {"lr": 0.05, "critic_lr": 0.03},
+    "aride": {"rho_max": 1.0, "entropy": 0.01},
+    "updates_per_episode": 0.5,
+    "min_replay": 16,
+    "batch_trajectories": 16,
+    "eval_every": 50,
+    "eval_episodes": 12,
+    "checkpoint_every": 25,
+    "publish_every": 1,
+    "replay": {"capacity": 48},
+}
+
+
+class World:
+    """Two steps, in each the right token is the task's number. Server, workers and inference in one."""
+
+    def __init__(self, toy, scheduler, store, ingested, stop_after=None) -> None:
+        self.toy, self.scheduler, self.store, self.queue = toy, scheduler, store, ingested
+        self.acting, self.info, self.status = toy.policy(), None, {}
+        self.generator = torch.Generator().manual_seed(0)
+        self.names = random.Random(0)
+        self.phases, self.over, self.played, self.stop_after = [], "", 0, stop_after
+        self.stop = Event()
+
+    def check(self) -> None:
+        played = [self.play(lease) for lease in self.scheduler.grant("w", 8)]
+        if played:
+            self.store.add_many([(trajectory, self.toy.pixels) for trajectory in played])
+        for trajectory in played:
+            self.scheduler.finish(trajectory.lease_id, trajectory)
+            self.queue.put_nowait(trajectory)
+            self.played += trajectory.purpose is Purpose.TRAIN
+        if self.stop_after is not None and self.played >= self.stop_after:
+            self.stop.set()
+
+    def play(self, lease):
+        number, steps = int(lease.task.id.rsplit("/", 1)[1]), []
+        for t in range(2):
+            right = number
+            digest = self.toy.digests[t]
+            if lease.purpose is Purpose.DEMO:
+                tokens, logprobs = (right,), (0.0,)
+            else:
+                image = self.acting.image(self.toy.pixels[digest])
+                batch = self.acting.collate([[number]], [[image]])
+                sampling = Sampling(temperature=lease.sampling.temperature)
+                (generated,) = self.acting.generate(batch, [sampling], self.generator)
+                tokens, logprobs = tuple(generated.token_ids), tuple(generated.logprobs)
+            is_right = tokens[0] == right
+            outcome = float(is_right and t == 1)
+            version = self.info.version if self.info else 0
+            steps.append(self.toy.step(number, tokens, logprobs, image=t, version=version, outcome=outcome))
+            if not is_right:
+                break
+        return self.toy.trajectory(
+            f"{self.names.getrandbits(64):016x}",
+            steps,
+            purpose=lease.purpose,
+            lease_id=lease.id,
+            task=lease.task,
+            success=sum(s.reward.outcome for s in steps),
+        )
+
+    def publish_weights(self, info, data) -> None:
+        assert self.info is None or info.version > self.info.version
+        self.info = info
+        self.acting.load_published(weights_io.from_bytes(bytes(data)))
+
+    def set_phase(self, phase) -> None:
+        self.phases.append(phase)
+
+    def set_metrics(self, metrics) -> None:
+        self.status = metrics
+
+    def shutdown(self, reason) -> None:
+        self.over = reason
+
+
+def build(toy, path, incarnation="i1", stop_after=None, **changes):
+    config = Config.model_validate({"learner": {**OPTIONS, **changes}})
+    torch.manual_seed(0)
+    policy, critic = toy.policy(), toy.critic()
+    store = TrajectoryStore(path / "store.sqlite3")
+    tasks = [toy.task(i) for i in range(4)]
+    validation = [toy.task(i, "val") for i in range(4)]
+    scheduler = TaskScheduler(config.learner, tasks, validation, 0, incarnation)
+    replay, ingested = Replay(config.learner.replay, 0), queue.Queue(64)
+    world = World(toy, scheduler, store, ingested, stop_after)
+    engine = Engine(policy, critic, Aride(config.learner.aride), config.learner)
+    publisher = Publisher(policy, world, path / "version")
+    parts = Parts(
+        config=config,
+        server=world,
+        store=store,
+        scheduler=scheduler,
+        replay=replay,
+        ingest=Ingest(ingested, store, policy, replay, scheduler, lambda: publisher.version),
+        batcher=Batcher(policy, ImageCache(policy.image, store.images)),
+        engine=engine,
+        publisher=publisher,
+        checkpointer=Checkpointer(path / "checkpoints", engine, config.learner.keep_checkpoints),
+        metrics=MetricsWriter(path / "metrics.jsonl"),
+        rng=np.random.default_rng(0),
+    )
+    return Learner(parts, world.stop), world
+
+
+def evals(path) -> list[float]:
+    rows = read_metrics(path / "metrics.jsonl")
+    return [row["eval/val/success"] for row in rows if "eval/val/success" in row]
+
+
+def test_it_learns_from_a_weak_start(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path)
+    learner.run()
+    rows = list(read_metrics(tmp_path / "metrics.jsonl"))
+    success = [row["train/success"] for row in rows if "train/success" in row]
+    assert success[0] < 0.5
+    assert success[-1] > 0.9
+    assert evals(tmp_path)[-1] == 1.0
+    assert world.phases == ["demonstrations", "warm-up", "training", "done"]
+    assert world.over
+    assert learner.progress.updates == 150
+    kept = checkpoints.checkpoints(tmp_path / "checkpoints")
+    assert kept[0] == "step_0"
+    assert len(kept) <= 6
+    best = checkpoints.resolve(tmp_path / "checkpoints", "final")
+    policy = toy.policy()
+    policy.load(best / "policy")
+    assert torch.isfinite(policy.head.weight).all()
+    assert max(row.get("off_policy/staleness_max", 0) for row in rows) <= OPTIONS["episodes"]
+    names = set().union(*rows)
+    assert {"loss/policy", "replay/size", "train/success", "reward/total", "time/wait_for_batch"} <= names
+
+
+def test_with_updates_off_nothing_is_learnt(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path, updates_enabled=False, episodes=120)
+    learner.run()
+    warm = toy.policy()
+    warm.load(tmp_path / "checkpoints" / "step_0" / "policy")
+    assert torch.equal(warm.head.weight, learner.parts.engine.policy.head.weight)
+    assert learner.progress.updates == 60
+    assert world.over
+
+
+def test_resume_goes_on_where_it_stopped(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path, stop_after=120)
+    learner.run()
+    assert not world.over
+    before = learner.parts
+    state, version = before.state_dict(), before.publisher.version
+    weights = {k: v.clone() for k, v in before.engine.policy.state_dict().items()}
+
+    again, world = build(toy, tmp_path, "i2")
+    world.names = random.Random(1)
+    parts = again.parts
+    parts.load_state_dict(parts.checkpointer.load())
+    for name, value in parts.engine.policy.state_dict().items():
+        assert torch.equal(value, weights[name])
+    assert parts.progress.updates == before.progress.updates
+    assert parts.replay.ids == before.replay.ids
+    assert parts.replay.state_dict()["raw"] == state["replay"]["raw"]
+    assert set(parts.ingest.episodes) == set(parts.replay.ids)
+    assert parts.scheduler.accounted(Purpose.TRAIN) == before.scheduler.accounted(Purpose.TRAIN)
+    again.run()
+    assert world.info.version > version
+    assert world.phases == ["training", "done"]
+    assert again.progress.updates == 150
+    assert evals(tmp_path)[-1] == 1.0
+
+
+def test_what_came_in_after_the_checkpoint_is_taken_once(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path, stop_after=40)
+    learner.run()
+    taken = learner.parts.scheduler.accounted(Purpose.TRAIN)
+    late = [world.play(lease) for lease in world.scheduler.grant("w", 3)]
+    for trajectory in late:
+        world.store.add(trajectory, toy.pixels)
+    again, _ = build(toy, tmp_path, "i2")
+    again.parts.load_state_dict(again.parts.checkpointer.load())
+    waiting = world.queue.qsize()
+    train = sum(t.purpose is Purpose.TRAIN for t in late) + sum(
+        world.queue.get_nowait().purpose is Purpose.TRAIN for _ in range(waiting)
+    )
+    assert again.parts.scheduler.accounted(Purpose.TRAIN) == taken + train
+    ids = again.parts.replay.ids
+    assert len(ids) == len(set(ids))
+    assert {t.id for t in late if t.purpose is Purpose.TRAIN} <= set(ids)
+
+
+def test_a_run_stopped_in_its_warm_start_takes_its_demonstrations_again(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path)
+    world.stop.set()
+    world.check()
+    learner.run()
+    again, _ = build(toy, tmp_path, "i2", episodes=20)
+    again.parts.ingest.restore(None, [])
+    assert again.parts.scheduler.accounted(Purpose.DEMO) == 8
+    again.run()
+    assert again.parts.scheduler.accounted(Purpose.DEMO) == 12
+
+
+def test_weights_never_share_a_version(toy, tmp_path) -> None:
+    learner, _ = build(toy, tmp_path)
+    versions = [learner.parts.publisher.publish().version for _ in range(3)]
+    again, _ = build(toy, tmp_path, "i2")
+    assert again.parts.publisher.publish().version == versions[-1] + 1
+
+
+@pytest.mark.parametrize("priority", ["dper", "uniform"])
+def test_replay_ratio_is_kept(toy, tmp_path, priority) -> None:
+    replay = {"capacity": 32, "priority": priority, "importance": True}
+    learner, world = build(toy, tmp_path, episodes=64, replay=replay, updates_per_episode=0.25)
+    learner.run()
+    assert learner.progress.updates == 16
+    assert world.played == 64

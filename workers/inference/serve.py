@@ -1,0 +1,132 @@
+"""Puts inference servers together: beside a learner, or from a checkpoint alone."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+
+from distrl.configs.schema import Config
+from distrl.core.errors import ConfigError
+from distrl.core.policies import build_policy, checkpoint_words
+from distrl.core.sockets import Wire
+from distrl.workers.client import LearnerLink
+from distrl.workers.inference.engine_hf import HFEngine
+from distrl.workers.inference.server import InferenceServer
+from distrl.workers.inference.weight_feed import WeightFeed
+
+STATS_S = 1.0
+_log = logging.getLogger(__name__)
+
+
+def build_engine(config: Config, words: Sequence[str], name: str, checkpoint: Path | None = None) -> HFEngine:
+    """An engine with the initial weights (version −1), or with a checkpoint's (version 0).
+
+    Args:
+        config: The sections policy and inference, and the seed.
+        words: The words of the suite's goals; a checkpoint brings its own.
+        name: Makes the sampling of each server its own.
+        checkpoint: A directory that `Policy.save` wrote.
+
+    Raises:
+        PolicyError: The policy cannot be built.
+        CheckpointError: The checkpoint is damaged or of another policy.
+    """
+    torch.set_num_threads(config.inference.threads)
+    own_words = checkpoint_words(checkpoint) if checkpoint is not None else None
+    policy = build_policy(config.policy, own_words if own_words is not None else words, config.seed)
+    engine = HFEngine(policy, config.seed * 65_537 + zlib.crc32(name.encode()))
+    if checkpoint is not None:
+        policy.load(checkpoint)
+        engine.version = 0
+    return engine
+
+
+@contextlib.contextmanager
+def serve_checkpoint(
+    config: Config, words: Sequence[str], checkpoint: Path, wire: Wire, endpoint: str = "tcp://127.0.0.1:*"
+) -> Iterator[InferenceServer]:
+    """A server for a saved policy, in this process, without a learner; it stops at the end of the block.
+
+    Raises:
+        CheckpointError: The checkpoint is damaged or of another policy.
+        NetworkError: The endpoint is in use.
+    """
+    engine = build_engine(config, words, "checkpoint", checkpoint)
+    server = InferenceServer(wire, endpoint, engine, config.inference, "checkpoint")
+    server.start()
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@contextlib.contextmanager
+def serve_beside_learner(
+    config: Config, words: Sequence[str], name: str, wire: Wire
+) -> Iterator[tuple[InferenceServer, LearnerLink]]:
+    """A server that takes its weights from the learner and is known to it.
+
+    The learner may come later, and may be restarted.
+
+    Raises:
+        NetworkError: The act address is in use.
+        ConfigError: `network.advertise` is missing and the act address cannot be reached from elsewhere.
+    """
+    network = config.network
+    server = InferenceServer(wire, network.act, build_engine(config, words, name), config.inference, name)
+    with contextlib.ExitStack() as stack:
+        stack.callback(server.close)
+        advertised = advertised_endpoint(server.endpoint, network.advertise)
+        link = LearnerLink(
+            wire, network.control, network.broadcast, "inference", name, act_endpoint=advertised
+        )
+        feed = WeightFeed(wire, network.weights, server.published_kind, server.weights_ready)
+        server.follow(feed)
+        link.add_listener(feed.heard)
+        server.start()
+        feed.start()
+        stack.callback(feed.close)
+        link.start()
+        stack.callback(link.close)
+        _log.info("%s listens at %s, known as %s", name, server.endpoint, advertised)
+        yield server, link
+
+
+def run_until_stopped(server: InferenceServer, link: LearnerLink | None, stop: threading.Event) -> None:
+    """Serves until `stop` is set or the learner says that the run is over.
+
+    Raises:
+        DistrlError: What ended the server, e.g. weights of another policy.
+    """
+    while not stop.wait(STATS_S):
+        server.check()
+        if link is None:
+            continue
+        link.check()
+        link.set_stats(server.snapshot())
+        if link.shutdown.is_set():
+            _log.info("the run is over: %s", link.shutdown_reason)
+            return
+
+
+def advertised_endpoint(bound: str, advertise: str | None) -> str:
+    """The address that workers are told: `advertise`, its port `*` replaced by the bound one, or `bound`.
+
+    Raises:
+        ConfigError: `bound` means all interfaces, which is no address to connect to.
+    """
+    if advertise is not None:
+        head, _, port = advertise.rpartition(":")
+        return f"{head}:{bound.rpartition(':')[2]}" if port in ("*", "0") else advertise
+    if any(everywhere in bound for everywhere in ("//0.0.0.0:", "//[::]:", "//*:")):
+        raise ConfigError(
+            f"network.act {bound} listens on all interfaces, which is no address to connect to.",
+            "Set network.advertise, e.g. tcp://HOST:*.",
+        )
+    return bound

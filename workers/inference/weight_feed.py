@@ -1,0 +1,124 @@
+"""Keeps an inference server's weights up to date, in a thread of its own.
+
+    learner's Status (link thread) ──► wanted ──► fetch, parse ──► ready ──► engine thread, between batches
+
+Only the newest announcement counts: versions that pass by while one is being fetched are skipped.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+from torch import Tensor
+
+from distrl.core.errors import DistrlError, NetworkError, PolicyError
+from distrl.core.messages import Status, WeightInfo
+from distrl.core.policies import weights_io
+from distrl.core.sockets import Wire
+from distrl.core.weights import WeightFetcher
+
+FETCH_S = 120.0
+RETRY_S = 0.5  # after a failed fetch; the learner may be restarting
+_log = logging.getLogger(__name__)
+
+
+class FreshWeights(NamedTuple):
+    """Weights that have arrived and are verified."""
+
+    version: int
+    state: dict[str, Tensor]
+
+
+class WeightFeed:
+    """Fetches what the learner announces.
+
+    Args:
+        wire: Makes the connection.
+        endpoint: The learner's weights socket.
+        kind: What the policy publishes, "full" or "adapter".
+        on_ready: Called in the feed's thread when new weights can be taken, or when the feed has failed.
+    """
+
+    def __init__(self, wire: Wire, endpoint: str, kind: str, on_ready: Callable[[], None]) -> None:
+        self._wire, self._endpoint, self._kind, self._on_ready = wire, endpoint, kind, on_ready
+        self._condition = threading.Condition()
+        self._wanted: WeightInfo | None = None
+        self._have: tuple[int, str] | None = None
+        self._ready: FreshWeights | None = None
+        self._stopping = False
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="weight-feed", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Ends the thread; an unfinished fetch is given up."""
+        with self._condition:
+            self._stopping = True
+            self._condition.notify_all()
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+
+    def heard(self, status: Status) -> None:
+        """Takes an announcement. Quick; any thread."""
+        if status.weights is None:
+            return
+        with self._condition:
+            self._wanted = status.weights
+            self._condition.notify_all()
+
+    def take(self) -> FreshWeights | None:
+        """The newest weights that nobody has taken yet."""
+        with self._condition:
+            fresh, self._ready = self._ready, None
+            return fresh
+
+    def _run(self) -> None:
+        fetcher = None
+        try:
+            fetcher = WeightFetcher(self._wire, self._endpoint)
+            while (info := self._next()) is not None:
+                self._fetch(fetcher, info)
+        except BaseException as error:  # noqa: BLE001 - raised again by `InferenceServer.check`
+            self.error = error
+            if not isinstance(error, DistrlError):
+                _log.exception("the weight feed ended")
+            self._on_ready()
+        finally:
+            if fetcher is not None:
+                fetcher.close()
+
+    def _next(self) -> WeightInfo | None:
+        """Waits for an announcement of weights that are not here; None when stopping."""
+        with self._condition:
+            while not self._stopping:
+                wanted = self._wanted
+                if wanted is not None and (wanted.version, wanted.digest) != self._have:
+                    return wanted
+                self._condition.wait()
+            return None
+
+    def _fetch(self, fetcher: WeightFetcher, info: WeightInfo) -> None:
+        if info.kind != self._kind:
+            raise PolicyError(
+                f"The learner publishes {info.kind} weights, this server's policy takes {self._kind} ones.",
+                "Use the same policy.lora everywhere.",
+            )
+        try:
+            data = fetcher.fetch(info, FETCH_S, lambda: self._stopping)
+        except NetworkError as error:
+            with self._condition:
+                if not self._stopping:
+                    _log.warning("weights %d: %s Trying again.", info.version, error)
+                    self._condition.wait_for(lambda: self._stopping, RETRY_S)
+            return
+        fresh = FreshWeights(info.version, weights_io.from_bytes(data))
+        with self._condition:
+            self._have = (info.version, info.digest)
+            self._ready = fresh
+        self._on_ready()

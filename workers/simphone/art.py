@@ -29,22 +29,16 @@ def _wallpaper(width: int, height: int, colors: tuple[str, ...]) -> Image.Image:
 
 
 def _hill(width: int, height: int, index: int) -> Image.Image:
-    mask = Image.new("L", (width, height), 0)
+    """Coverage of hill `index`, nearer ones lower; drawn at twice the size for smooth ridges."""
+    mask = Image.new("L", (2 * width, 2 * height), 0)
     base, swing, phase = 0.56 + 0.13 * index, 0.05 - 0.008 * index, 1.3 + 2.1 * index
-    ridge = [
-        (
-            x,
-            height
-            * (
-                base
-                + swing * math.sin(phase + 5.2 * x / width)
-                + 0.02 * math.sin(2.3 * phase + 11 * x / width)
-            ),
-        )
-        for x in range(0, width + 4, 4)
-    ]
-    ImageDraw.Draw(mask).polygon([*ridge, (width, height), (0, height)], fill=255)
-    return mask
+    ridge = []
+    for place in range(129):
+        x = place / 128
+        y = base + swing * math.sin(phase + 5.2 * x) + 0.02 * math.sin(2.3 * phase + 11 * x)
+        ridge.append((2 * width * x, 2 * height * y))
+    ImageDraw.Draw(mask).polygon([*ridge, (2 * width, 2 * height), (0, 2 * height)], fill=255)
+    return mask.resize((width, height), Image.Resampling.BOX)
 
 
 def _rgb(color: str) -> tuple[int, int, int]:

@@ -1,0 +1,39 @@
+"""The ground-truth judge: the score that the environment computed from its own state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from distrl.core.types import Outcome, Trajectory
+from distrl.evaluator.judges.base import Verdict
+
+_FULL_CREDIT = 1.0 - 1e-9
+
+
+class GroundTruthJudge:
+    """Judges by state, not by pixels.
+
+    When an episode ends, the worker asks the environment for `Env.evaluate()`, a programmatic check of the
+    state behind the screen, and records it as `Trajectory.success` (0 where the agent has to say that it is
+    done and did not; see `distrl.workers.rewards.needs_evaluation`). This judge repeats that number. A task
+    counts as solved only with full credit.
+    """
+
+    def judge(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> Verdict:
+        """The recorded score. `images` are not looked at."""
+        score = min(1.0, max(0.0, trajectory.success))
+        return Verdict(success=score >= _FULL_CREDIT, score=score, reason=_reason(score, trajectory.outcome))
+
+
+def _reason(score: float, outcome: Outcome) -> str:
+    if score >= _FULL_CREDIT:
+        return "The final state fulfils the task."
+    if outcome is Outcome.STEP_LIMIT:
+        return "The step limit was reached before the task was done."
+    if outcome is Outcome.IMPOSSIBLE_CLAIMED:
+        return "The agent said that the task is impossible."
+    if outcome is Outcome.UNJUDGED:
+        return "The environment gave no score."
+    if score > 0.0:
+        return f"The final state fulfils the task in part ({score:.2f})."
+    return "The final state does not fulfil the task."

@@ -1,0 +1,193 @@
+"""Numbers of an evaluation: success rates with 95% intervals, steps, invalid and repeated actions."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from distrl.core.actions import Action, ActionKind
+from distrl.core.types import Fault, Number, Outcome, Record, TimeStep
+from distrl.workers import rewards
+
+Z_95 = 1.959963984540054
+"""The 0.975 quantile of the standard normal distribution."""
+
+
+class Interval(Record):
+    """A confidence interval [low, high]."""
+
+    low: Number
+    high: Number
+
+
+class EpisodeResult(Record):
+    """What the numbers need of one episode: one line of `episodes.jsonl`.
+
+    Attributes:
+        task_id, template, split: The task instance.
+        trajectory_id: Where the whole episode is in the store.
+        attempt: 0 for the first try; faulted episodes are tried again.
+        success: The judge's verdict.
+        score: The judge's score in [0, 1].
+        outcome, fault, fault_detail: As in the trajectory.
+        num_steps, num_invalid, num_repeats: Steps, invalid actions, actions repeated on an unchanged screen.
+        reward: The undiscounted sum of step rewards.
+        duration_s: Seconds.
+        oldest_version, newest_version: Weight versions that sampled a token; -1 when no policy acted.
+    """
+
+    task_id: str
+    template: str
+    split: str
+    trajectory_id: str
+    attempt: int = 0
+    success: bool
+    score: Number
+    outcome: Outcome
+    fault: Fault = Fault.NONE
+    fault_detail: str = ""
+    num_steps: int
+    num_invalid: int
+    num_repeats: int
+    reward: Number
+    duration_s: Number
+    oldest_version: int = -1
+    newest_version: int = -1
+
+
+class Summary(Record):
+    """Numbers over a set of episodes that ended without a fault.
+
+    Attributes:
+        episodes, successes: Counts n and k.
+        success_rate: k / n; 0 when n = 0.
+        interval: Wilson's 95% interval of the success rate.
+        mean_score: Mean of the judge's scores (differs from the rate where a judge gives partial credit).
+        mean_steps: Steps per episode.
+        invalid_rate: Invalid actions / all actions.
+        repeat_rate: Actions that repeat the one before on an unchanged screen / all actions.
+        mean_reward: Mean undiscounted return.
+        mean_duration_s: Seconds per episode.
+        outcomes: How many episodes ended in which way.
+    """
+
+    episodes: int
+    successes: int
+    success_rate: Number
+    interval: Interval
+    mean_score: Number
+    mean_steps: Number
+    invalid_rate: Number
+    repeat_rate: Number
+    mean_reward: Number
+    mean_duration_s: Number
+    outcomes: dict[str, int]
+
+
+def wilson(successes: int, trials: int, z: float = Z_95) -> Interval:
+    """Wilson's score interval of a proportion.
+
+    With p = k / n:
+
+        centre = (p + z² / 2n) / (1 + z² / n)
+        half   = z / (1 + z² / n) · sqrt(p (1 - p) / n + z² / 4n²)
+
+    (Wilson 1927; Brown, Cai & DasGupta 2001 recommend it for small n.) Unlike the normal interval it stays in
+    [0, 1] and does not collapse to a point at k = 0 or k = n.
+
+    Args:
+        successes: k, 0 ≤ k ≤ n.
+        trials: n.
+        z: The normal quantile; 1.96 gives 95%.
+
+    Returns:
+        [centre - half, centre + half]; [0, 1] when n = 0.
+
+    Raises:
+        ValueError: If not 0 ≤ k ≤ n.
+    """
+    if not 0 <= successes <= trials:
+        raise ValueError(f"successes must be between 0 and trials: {successes} of {trials}")
+    if trials == 0:
+        return Interval(low=0.0, high=1.0)
+    p, n = successes / trials, trials
+    scale = 1.0 + z * z / n
+    centre = (p + z * z / (2 * n)) / scale
+    half = z / scale * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    # At k = 0 and k = n one bound is 0 or 1 exactly; rounding must not move it.
+    low = 0.0 if successes == 0 else centre - half
+    high = 1.0 if successes == trials else centre + half
+    return Interval(low=low, high=high)
+
+
+def newcombe(before: Summary, after: Summary) -> Interval:
+    """Interval of the gain p₂ - p₁ between two independent proportions (Newcombe 1998, method 10).
+
+    With Wilson's intervals [l₁, u₁] of p₁ and [l₂, u₂] of p₂:
+
+        low  = (p₂ - p₁) - sqrt((p₂ - l₂)² + (u₁ - p₁)²)
+        high = (p₂ - p₁) + sqrt((u₂ - p₂)² + (p₁ - l₁)²)
+
+    Both policies usually try the same tasks, which makes this interval wider than it needs to be.
+    """
+    p1, p2, i1, i2 = before.success_rate, after.success_rate, before.interval, after.interval
+    gain = p2 - p1
+    return Interval(
+        low=gain - math.hypot(p2 - i2.low, i1.high - p1),
+        high=gain + math.hypot(i2.high - p2, p1 - i1.low),
+    )
+
+
+def count_invalid(steps: Sequence[TimeStep]) -> int:
+    """How many actions could not be understood."""
+    return sum(step.action.kind == ActionKind.INVALID.value for step in steps)
+
+
+def count_repeats(steps: Sequence[TimeStep]) -> int:
+    """How many actions repeat what was just done on the very same screen.
+
+    Σ_t 1[n_t > 0], where n_t is the run length that the repetition penalty −κ·n_t uses
+    (`distrl.workers.rewards.count_repeats`). Invalid actions are counted by `count_invalid`, not here.
+    """
+    return sum(
+        rewards.count_repeats(
+            steps[:t], Action.model_validate(step.action.model_dump()), step.observation.image
+        )
+        > 0
+        for t, step in enumerate(steps)
+        if step.action.kind != ActionKind.INVALID.value
+    )
+
+
+def summarise(episodes: Iterable[EpisodeResult]) -> Summary:
+    """The numbers over `episodes`; faulted ones count for nothing."""
+    counted = [episode for episode in episodes if episode.fault is Fault.NONE]
+    n = len(counted)
+    successes = sum(episode.success for episode in counted)
+    steps = sum(episode.num_steps for episode in counted)
+    return Summary(
+        episodes=n,
+        successes=successes,
+        success_rate=_ratio(successes, n),
+        interval=wilson(successes, n),
+        mean_score=_ratio(math.fsum(episode.score for episode in counted), n),
+        mean_steps=_ratio(steps, n),
+        invalid_rate=_ratio(sum(episode.num_invalid for episode in counted), steps),
+        repeat_rate=_ratio(sum(episode.num_repeats for episode in counted), steps),
+        mean_reward=_ratio(math.fsum(episode.reward for episode in counted), n),
+        mean_duration_s=_ratio(math.fsum(episode.duration_s for episode in counted), n),
+        outcomes=dict(sorted(Counter(episode.outcome.value for episode in counted).items())),
+    )
+
+
+def by_template(episodes: Iterable[EpisodeResult]) -> dict[str, Summary]:
+    """One summary per template, in alphabetical order."""
+    groups: dict[str, list[EpisodeResult]] = {}
+    for episode in episodes:
+        groups.setdefault(episode.template, []).append(episode)
+    return {template: summarise(groups[template]) for template in sorted(groups)}
+
+
+def _ratio(part: float, whole: int) -> float:
+    return part / whole if whole else 0.0

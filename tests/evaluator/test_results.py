@@ -1,0 +1,121 @@
+"""An evaluation on disk: what survives a crash, what may be resumed, what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from episode_factory import make_episode, make_task
+
+from distrl.core.errors import RunDirectoryError
+from distrl.core.types import Fault
+from distrl.evaluator.judges.ground_truth import GroundTruthJudge
+from distrl.evaluator.results import (
+    EPISODES_FILE,
+    Evaluation,
+    EvaluationDirectory,
+    EvaluationSpec,
+    Subject,
+    episode_result,
+    last_per_task,
+    load_evaluation,
+    read_episodes,
+    split_result,
+)
+
+SPEC = EvaluationSpec(suite="fake", splits=("test",), subject=Subject(kind="checkpoint", name="step_4"))
+
+
+def add(directory: EvaluationDirectory, number: int, success: bool = True, fault: Fault = Fault.NONE) -> None:
+    trajectory, images = make_episode(make_task(number), success, fault=fault)
+    verdict = GroundTruthJudge().judge(trajectory, images)
+    directory.add(episode_result(trajectory, verdict, 0), trajectory, images)
+
+
+def test_a_complete_evaluation_reads_back(tmp_path: Path) -> None:
+    directory = EvaluationDirectory(tmp_path / "e", SPEC)
+    add(directory, 0)
+    add(directory, 1, success=False)
+    evaluation = Evaluation(spec=SPEC, splits={"test": split_result(directory.episodes)}, duration_s=3.0)
+    directory.finish(evaluation)
+    directory.close()
+
+    loaded = load_evaluation(tmp_path / "e")
+    assert loaded.evaluation == evaluation
+    assert loaded.evaluation.splits["test"].overall.success_rate == 0.5
+    store = loaded.open_store()
+    assert [store.get(e.trajectory_id).task.id for e in loaded.episodes] == [
+        e.task_id for e in loaded.episodes
+    ]
+    store.close()
+
+
+def test_an_existing_directory_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(RunDirectoryError, match="exists already"):
+        EvaluationDirectory(tmp_path, SPEC)
+    with pytest.raises(RunDirectoryError, match="no evaluation to resume"):
+        EvaluationDirectory(tmp_path, SPEC, resume=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_resuming_keeps_whole_lines_and_forgets_a_torn_one(tmp_path: Path) -> None:
+    directory = EvaluationDirectory(tmp_path / "e", SPEC)
+    add(directory, 0)
+    directory.close()
+    with (tmp_path / "e" / EPISODES_FILE).open("a") as file:
+        file.write('{"task_id": "fake/tog')
+
+    resumed = EvaluationDirectory(tmp_path / "e", SPEC, resume=True)
+    assert resumed.is_done(make_task(0))
+    assert not resumed.is_done(make_task(1))
+    add(resumed, 1)
+    resumed.close()
+    assert len(read_episodes(tmp_path / "e" / EPISODES_FILE)) == 2
+
+
+def test_a_damaged_line_in_the_middle_is_an_error(tmp_path: Path) -> None:
+    directory = EvaluationDirectory(tmp_path / "e", SPEC)
+    add(directory, 0)
+    directory.close()
+    file = tmp_path / "e" / EPISODES_FILE
+    file.write_text("{}\n" + file.read_text())
+    with pytest.raises(RunDirectoryError, match="line 1 of"):
+        EvaluationDirectory(tmp_path / "e", SPEC, resume=True)
+
+
+def test_resuming_another_evaluation_says_what_differs(tmp_path: Path) -> None:
+    EvaluationDirectory(tmp_path / "e", SPEC).close()
+    other = SPEC.model_copy(update={"temperature": 0.5})
+    with pytest.raises(RunDirectoryError, match=r"its temperature is 0.0, not 0.5"):
+        EvaluationDirectory(tmp_path / "e", other, resume=True)
+
+
+def test_servers_may_move_between_sessions(tmp_path: Path) -> None:
+    def served(name: str) -> EvaluationSpec:
+        return SPEC.model_copy(update={"subject": Subject(kind="served", name=name)})
+
+    EvaluationDirectory(tmp_path / "e", served("tcp://127.0.0.1:1000")).close()
+    EvaluationDirectory(tmp_path / "e", served("tcp://127.0.0.1:2000"), resume=True).close()
+    with pytest.raises(RunDirectoryError, match="its subject is"):
+        EvaluationDirectory(tmp_path / "e", SPEC, resume=True)
+
+
+def test_an_unfinished_evaluation_does_not_load(tmp_path: Path) -> None:
+    EvaluationDirectory(tmp_path / "e", SPEC).close()
+    with pytest.raises(RunDirectoryError, match="no complete evaluation"):
+        load_evaluation(tmp_path / "e")
+
+
+def test_a_task_counts_once_and_faults_stay_apart(tmp_path: Path) -> None:
+    directory = EvaluationDirectory(tmp_path / "e", SPEC)
+    add(directory, 0, fault=Fault.ENV)
+    add(directory, 0, success=True)
+    add(directory, 1, fault=Fault.DEVICE)
+    add(directory, 1, fault=Fault.INFERENCE)
+    directory.close()
+    assert not directory.is_done(make_task(1))
+    assert [e.fault for e in last_per_task(directory.episodes)] == [Fault.NONE, Fault.INFERENCE]
+    result = split_result(directory.episodes)
+    assert (result.overall.successes, result.overall.episodes) == (1, 1)
+    assert [e.task_id for e in result.faulted] == [make_task(1).id]

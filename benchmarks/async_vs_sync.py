@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import heapq
 import os
 import queue
@@ -67,7 +68,7 @@ class VirtualDevice:
     """Waits in its reset and in each step for an equal share of the episode's duration; nothing else."""
 
     def __init__(self) -> None:
-        self._screens = [draw_screen(seed) for seed in range(NUM_SCREENS)]
+        self._screens = draw_screens()
         self._share_s = 0.0
         self._left = self._shown = 0
 
@@ -92,6 +93,20 @@ class VirtualDevice:
     def _wait(self) -> Frame:
         time.sleep(self._share_s)
         return Frame(self._screens[self._left % NUM_SCREENS])
+
+
+_drawing = threading.Lock()
+
+
+def draw_screens() -> list[Image.Image]:
+    """The pictures that all devices show; drawn once."""
+    with _drawing:
+        return _draw_screens()
+
+
+@functools.cache
+def _draw_screens() -> list[Image.Image]:
+    return [draw_screen(seed) for seed in range(NUM_SCREENS)]
 
 
 def draw_screen(seed: int) -> Image.Image:
@@ -294,6 +309,8 @@ def main() -> None:
         rate = per_minute[arm]
         print(f"{arm:<8}{number:>14}{seconds:>10.1f}{rate:>12.1f}{rate * args.scale:>25.2f}")
     print(f"sync against its own bound, the sum of each round's longest episode: {sync_bound_s / sync_s:.3f}")
+    all_busy_s = found[slots - 1].started_at - found[0].started_at
+    print(f"the first {slots} episodes began within {all_busy_s:.2f} s")
     print("overhead of an asynchronous episode, ms: " + overhead(found))
     for name, other, target in (("async/sync", "sync", TARGET_SYNC), ("async/ideal", "ideal", TARGET_IDEAL)):
         ratio = per_minute["async"] / per_minute[other]

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import re
+import sys
 from functools import lru_cache
 from pathlib import Path
 
@@ -56,6 +58,23 @@ def get_task(task_id: str) -> Task:
         hint = f"Did you mean {close[0]!r}?" if close else ""
         raise TaskError(f"suite {suite!r} has no task {task_id!r}.", hint)
     return by_id[task_id]
+
+
+def vocabulary(name_or_path: str) -> list[str]:
+    """The words that a policy for the suite must know: what its module says, else those of its goals.
+
+    Args:
+        name_or_path: As for `load_suite`; a module may have `vocabulary() -> list[str]` beside its tasks.
+
+    Raises:
+        TaskError: As `load_suite`.
+    """
+    tasks = _load(name_or_path)
+    module_name, colon, _ = SUITES.get(name_or_path, name_or_path).partition(":")
+    said = getattr(sys.modules.get(module_name), "vocabulary", None) if colon else None
+    if said is not None:
+        return list(said())
+    return sorted({word for task in tasks for word in re.findall(r"\w+|[^\w\s]", task.goal)})
 
 
 def _load(name_or_path: str) -> tuple[Task, ...]:

@@ -12,7 +12,7 @@ from PIL import Image
 
 from distrl.configs.schema import RewardConfig, WorkerConfig
 from distrl.core.actions import Action, ActionKind
-from distrl.core.errors import InferenceUnavailable
+from distrl.core.errors import EnvError, InferenceUnavailable, ProtocolError
 from distrl.core.messages import Lease
 from distrl.core.types import (
     ChatMessage,
@@ -147,6 +147,27 @@ def test_an_unreachable_policy_is_a_fault() -> None:
         Outcome.UNJUDGED,
         1,
     )
+
+
+def test_a_refused_request_is_a_fault() -> None:
+    class Refused(Script):
+        def act(self, *args: Any) -> Completion:
+            raise ProtocolError("malformed", "the prompt has 4000 tokens, more than 96.")
+
+    trajectory, _ = run(Refused())
+    assert (trajectory.fault, trajectory.steps) == (Fault.INFERENCE, ())
+    assert "4000 tokens" in trajectory.fault_detail
+
+
+def test_a_failure_while_stopping_is_nobodys_fault() -> None:
+    stop = threading.Event()
+    stop.set()
+
+    class Gone(CountingEnv):
+        def reset(self, task: Any) -> Any:
+            raise EnvError("the browser was closed.")
+
+    assert EpisodeRunner(Gone(), AGENT, Script(), WorkerConfig(), stop=stop).run(lease()) is None
 
 
 def test_a_demonstration_is_the_experts_and_asks_no_policy() -> None:

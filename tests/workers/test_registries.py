@@ -1,0 +1,54 @@
+"""Environments and agents by name or import path, made with their options."""
+
+import pytest
+from counting_env import CountingEnv
+
+from distrl.configs.schema import AgentConfig, EnvConfig
+from distrl.core.errors import ConfigError
+from distrl.core.importing import choose
+from distrl.workers.agents import AGENTS, build_agent
+from distrl.workers.agents.autoui import AutoUIAgent
+from distrl.workers.agents.base import Agent
+from distrl.workers.envs import ENVS, build_env
+from distrl.workers.envs.base import Env
+
+
+def methods(protocol: type) -> set[str]:
+    return {name for name in vars(protocol) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("kind", ENVS)
+def test_every_registered_environment_has_the_methods(kind: str) -> None:
+    assert methods(Env) <= set(dir(choose(ENVS, kind)))
+
+
+@pytest.mark.parametrize("kind", AGENTS)
+def test_every_registered_agent_has_the_methods(kind: str) -> None:
+    assert methods(Agent) <= set(dir(choose(AGENTS, kind)))
+
+
+def test_options_are_keyword_arguments() -> None:
+    agent = build_agent(AgentConfig(kind="autoui", options={"history": 3}))
+    assert isinstance(agent, AutoUIAgent)
+    assert agent.history == 3
+
+
+def test_an_import_path_wins_over_the_kind() -> None:
+    env = build_env(EnvConfig(kind="phone", import_path="counting_env:CountingEnv", options={"closes_at": 2}))
+    assert isinstance(env, CountingEnv)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (AgentConfig(kind="autoiu"), "Did you mean 'autoui'"),
+        (
+            AgentConfig(options={"memory": 1}),
+            r"agent\.options: AutoUIAgent: .*'memory'.*Its options are: history",
+        ),
+        (AgentConfig(options={"history": -1}), r"agent\.options: .*history must be 0 or more, not -1"),
+    ],
+)
+def test_what_cannot_be_built_is_one_clear_error(config: AgentConfig, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build_agent(config)

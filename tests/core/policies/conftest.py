@@ -1,0 +1,28 @@
+"""Small policies and batches for the policy tests."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from policy_fakes import WORDS, chat, png
+
+from distrl.configs.schema import PolicyConfig
+from distrl.core.policies import build_policy
+from distrl.core.policies.base import Policy, PromptBatch
+
+
+@pytest.fixture
+def make_policy() -> Callable[..., Policy]:
+    def make(seed: int = 0, words: Sequence[str] = WORDS, **options: object) -> Policy:
+        sizes = {"d_model": 32, "num_heads": 2, "d_ff": 48, "num_layers": 2, "image_size": (40, 56)}
+        return build_policy(PolicyConfig.model_validate({**sizes, "device": "cpu", **options}), words, seed)
+
+    return make
+
+
+@pytest.fixture
+def make_batch() -> Callable[[Policy, Sequence[str]], PromptBatch]:
+    def make(policy: Policy, goals: Sequence[str]) -> PromptBatch:
+        images = [[policy.image(png(seed))] for seed in range(len(goals))]
+        return policy.collate([policy.prompt_ids(chat(goal)) for goal in goals], images)
+
+    return make

@@ -1,0 +1,215 @@
+"""The embedded policy: what it samples is what it scores, and it can be published, saved and loaded."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from policy_fakes import chat, padded, png
+
+from distrl.core.actions import Action
+from distrl.core.errors import CheckpointError, ConfigError, PolicyError
+from distrl.core.policies import build_critic, weights_io
+from distrl.core.policies.base import Policy, PromptBatch
+from distrl.core.types import ChatMessage, Sampling, TextPart
+from distrl.workers.agents.autoui import AutoUIAgent
+
+MakePolicy = Callable[..., Policy]
+MakeBatch = Callable[..., PromptBatch]
+GOALS = ["open settings", "red shoes and an unknown word", "x", "open the alarm at 7:20", "shoes"]
+TEMPERATURES = [1.0, 0.5, 0.0, 2.0, 1.0]
+
+
+def sampled_and_scored(policy: Policy, batch: PromptBatch) -> tuple[torch.Tensor, torch.Tensor]:
+    sampling = [
+        Sampling(temperature=t, max_new_tokens=n)
+        for t, n in zip(TEMPERATURES, (32, 5, 32, 32, 1), strict=True)
+    ]
+    tokens, mask, logprobs = padded(policy.generate(batch, sampling, torch.Generator().manual_seed(3)))
+    scores = policy.score(batch, tokens, mask, torch.tensor(TEMPERATURES))
+    assert bool((scores.logprobs[~mask] == 0).all())
+    assert bool((scores.entropy[~mask] == 0).all())
+    return logprobs, scores.logprobs
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"grammar": False}, {"lora": {"rank": 2}}, {"num_layers": 1, "image_size": (33, 47)}]
+)
+def test_sampled_and_scored_log_probabilities_agree(
+    make_policy: MakePolicy, make_batch: MakeBatch, options: dict[str, object]
+) -> None:
+    policy = make_policy(**options)
+    batch = make_batch(policy, GOALS)
+    torch.testing.assert_close(*sampled_and_scored(policy, batch), atol=1e-4, rtol=0)
+    other = make_policy(seed=1, **options)
+    policy.load_published(weights_io.from_bytes(weights_io.to_bytes(other.published_state())))
+    torch.testing.assert_close(*sampled_and_scored(policy, batch), atol=1e-4, rtol=0)
+
+
+def test_padding_and_company_do_not_change_a_score(make_policy: MakePolicy, make_batch: MakeBatch) -> None:
+    policy = make_policy()
+    batch = make_batch(policy, GOALS)
+    tokens, mask, _ = padded(policy.generate(batch, [Sampling()] * 5, torch.Generator().manual_seed(0)))
+    together = policy.score(batch, tokens, mask, torch.ones(5))
+    for row in range(5):
+        length = int(batch.attention_mask[row].sum())
+        alone = PromptBatch(
+            batch.input_ids[row : row + 1, :length],
+            batch.attention_mask[row : row + 1, :length],
+            batch.images[row : row + 1],
+        )
+        count = int(mask[row].sum())
+        scores = policy.score(
+            alone, tokens[row : row + 1, :count], mask[row : row + 1, :count], torch.ones(1)
+        )
+        torch.testing.assert_close(scores.logprobs[0], together.logprobs[row, :count], atol=1e-4, rtol=0)
+        torch.testing.assert_close(scores.entropy[0], together.entropy[row, :count], atol=1e-4, rtol=0)
+
+
+def test_the_entropy_is_that_of_the_allowed_tokens(make_policy: MakePolicy, make_batch: MakeBatch) -> None:
+    policy = make_policy()
+    batch = make_batch(policy, ["open settings"])
+    size = len(policy.tokenizer.vocabulary)  # type: ignore[union-attr, arg-type]
+    many = PromptBatch(*(t.repeat_interleave(size - 1, 0) for t in vars(batch).values()))
+    tokens = torch.arange(1, size)[:, None]
+    scores = policy.score(many, tokens, torch.ones_like(tokens).bool(), torch.ones(size - 1))
+    log_p = scores.logprobs[:, 0].detach()
+    torch.testing.assert_close(log_p.exp().sum(), torch.tensor(1.0))
+    torch.testing.assert_close(-(log_p.exp() * log_p).sum(), scores.entropy[0, 0].detach())
+
+
+def test_the_grammar_lets_no_ill_formed_action_through(
+    make_policy: MakePolicy, make_batch: MakeBatch
+) -> None:
+    agent = AutoUIAgent()
+    policy = make_policy()
+    batch = make_batch(policy, ["open settings"] * 64)
+    for one in policy.generate(batch, [Sampling(max_new_tokens=16)] * 64, torch.Generator().manual_seed(0)):
+        text = policy.text(one.token_ids)
+        unfinished = len(one.token_ids) == 16 and '"TYPE"' in text
+        empty = text.endswith('"typed_text": ""') and '"TYPE"' in text
+        assert unfinished or empty or agent.parse(text).kind.value != "invalid", text
+
+
+def test_gradients_reach_what_is_trained(make_policy: MakePolicy, make_batch: MakeBatch) -> None:
+    for options in ({}, {"lora": {"rank": 2}}):
+        policy = make_policy(**options)
+        batch = make_batch(policy, ["red", "shoes"])
+        tokens = torch.tensor(
+            [policy.completion_ids(AutoUIAgent().format(Action.tap(0.5, 0.5))) for _ in range(2)]
+        )
+        policy.score(batch, tokens, torch.ones_like(tokens).bool(), torch.ones(2)).logprobs.sum().backward()
+        reached = [name for name, p in policy.named_parameters() if p.grad is not None and bool(p.grad.any())]
+        assert any("lora" in name for name in reached) == bool(options)
+        assert any("stem" in name for name in reached) != bool(options)
+
+
+def test_the_same_arguments_build_the_same_policy(make_policy: MakePolicy) -> None:
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    one = make_policy(seed=5, words=["a", "b"], lora={"rank": 2})
+    assert torch.equal(torch.get_rng_state(), before)  # building leaves other random streams alone
+    torch.manual_seed(2)
+    two = make_policy(seed=5, words=["b", "a", "b"], lora={"rank": 2})
+    assert weights_io.to_bytes(one.state_dict()) == weights_io.to_bytes(two.state_dict())
+
+
+@pytest.mark.parametrize("options", [{}, {"lora": {"rank": 2}}])
+def test_save_and_load_round_trip(
+    make_policy: MakePolicy, make_batch: MakeBatch, tmp_path: Path, options: dict[str, object]
+) -> None:
+    policy, other = make_policy(seed=1, **options), make_policy(seed=2, **options)
+    with torch.no_grad():
+        for tensor in policy.published_state().values():
+            tensor.add_(0.01)
+    policy.save(tmp_path)
+    other.load(tmp_path)
+    batch = make_batch(policy, GOALS)
+    greedy = [Sampling(temperature=0.0)] * 5
+    assert policy.generate(batch, greedy) == other.generate(batch, greedy)
+    assert (tmp_path / "adapter_model.safetensors").exists() == bool(options)
+
+
+def test_a_truncated_or_foreign_checkpoint_is_refused(make_policy: MakePolicy, tmp_path: Path) -> None:
+    policy = make_policy()
+    policy.save(tmp_path)
+    with pytest.raises(CheckpointError, match="vocabulary"):
+        make_policy(words=["other"]).load(tmp_path)
+    with pytest.raises(CheckpointError, match="Tensor"):
+        make_policy(d_ff=64).load(tmp_path)
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1000])
+    before = {name: tensor.clone() for name, tensor in policy.state_dict().items()}
+    with pytest.raises(CheckpointError, match="cannot be loaded"):
+        policy.load(tmp_path)
+    assert all(torch.equal(before[name], tensor) for name, tensor in policy.state_dict().items())
+    with pytest.raises(CheckpointError):
+        policy.load(tmp_path / "nowhere")
+
+
+def test_published_weights_of_another_policy_change_nothing(make_policy: MakePolicy) -> None:
+    policy, other = make_policy(), make_policy(seed=1)
+    state = other.published_state()
+    name = sorted(state)[-1]
+    before = {key: tensor.clone() for key, tensor in policy.published_state().items()}
+    for broken in ({k: v for k, v in state.items() if k != name}, {**state, name: torch.zeros(3)}):
+        with pytest.raises(PolicyError, match=name.replace(".", r"\.")):
+            policy.load_published(broken)
+    assert all(torch.equal(before[key], tensor) for key, tensor in policy.published_state().items())
+
+
+def test_adapters_publish_only_the_adapter(make_policy: MakePolicy) -> None:
+    full, adapter = make_policy(), make_policy(lora={"rank": 2})
+    assert (full.published_kind(), adapter.published_kind()) == ("full", "adapter")
+    assert all("lora" in name for name in adapter.published_state())
+    trainable = sum(p.numel() for p in adapter.parameters() if p.requires_grad)
+    assert sum(t.numel() for t in adapter.published_state().values()) == trainable
+
+
+def test_prompts_that_do_not_fit_are_refused(make_policy: MakePolicy) -> None:
+    policy = make_policy(max_prompt_tokens=8)
+    with pytest.raises(PolicyError, match="max_prompt_tokens"):
+        policy.prompt_ids(chat("red " * 9))
+    with pytest.raises(PolicyError, match="one image"):
+        policy.prompt_ids((ChatMessage(role="user", parts=(TextPart(text="red"),)),))
+    with pytest.raises(PolicyError, match="no readable image"):
+        policy.image(png(0)[:50])
+    assert policy.image(png(0)).shape == (3, 56, 40)
+
+
+def test_wrong_configurations_are_named(make_policy: MakePolicy) -> None:
+    with pytest.raises(ConfigError, match="tinny"):
+        make_policy(kind="tinny")
+    with pytest.raises(PolicyError, match="num_heads"):
+        make_policy(num_heads=3)
+    with pytest.raises(PolicyError, match=r"policy\.lora\.targets"):
+        make_policy(lora={"targets": ["nothing_like_it"]})
+    with pytest.raises(PolicyError, match="quantum"):
+        make_policy(device="quantum")
+
+
+def test_the_critic_tells_goals_screens_and_actions_apart(
+    make_policy: MakePolicy, make_batch: MakeBatch
+) -> None:
+    policy = make_policy()
+    critic = build_critic(policy.config, policy, 0)  # type: ignore[arg-type]
+    batch = make_batch(policy, ["open settings", "red shoes"] * 4)
+    batch.images = torch.zeros_like(batch.images)
+    batch.images[[2, 3, 6, 7], 0] = 200  # two red screens, else black
+    steps = torch.tensor([0, 0, 0, 0, 900, 900, 900, 900])
+    actions = torch.tensor([policy.completion_ids(AutoUIAgent().format(Action.tap(0.5, 0.5)))] * 8)
+    actions[::2, 0] += 1
+    mask = torch.ones_like(actions, dtype=torch.bool)
+    assert torch.equal(critic.values(batch, steps), torch.zeros(8))
+    optimiser = torch.optim.Adam(critic.parameters(), 1e-3)
+    value_target, outcome_target = torch.tensor([1.0, 0, 0, 1] * 2), torch.tensor([0.0, 1] * 4)
+    loss_of = torch.nn.functional.binary_cross_entropy_with_logits
+    for _ in range(60):
+        outcome = critic.trajectory_values(batch, steps, actions, mask)
+        loss = loss_of(critic.values(batch, steps), value_target) + loss_of(outcome, outcome_target)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    assert torch.equal(critic.values(batch, steps) > 0, value_target > 0.5)
+    assert torch.equal(critic.trajectory_values(batch, steps, actions, mask) > 0, outcome_target > 0.5)
+    assert not {p.data_ptr() for p in critic.parameters()} & {p.data_ptr() for p in policy.parameters()}

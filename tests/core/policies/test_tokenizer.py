@@ -1,0 +1,118 @@
+"""Action and prompt tokens: short, lossless, known to every process."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distrl.core.actions import Action, ActionKind
+from distrl.core.errors import CheckpointError, PolicyError
+from distrl.core.policies import checkpoint_words
+from distrl.core.policies.tokenizer import ActionTokenizer
+from distrl.core.policies.vocabulary import END, build_vocabulary, grid_values
+from distrl.workers.agents.autoui import AutoUIAgent
+
+AGENT = AutoUIAgent()
+TOKENIZER = ActionTokenizer(build_vocabulary(["red", "shoes", "alice", "wi-fi", "iphone15"], (12, 24)))
+GRID_X, GRID_Y = grid_values(12), grid_values(24)
+
+
+def names(ids: list[int]) -> list[str]:
+    return [TOKENIZER.vocabulary.tokens[index] for index in ids]
+
+
+@pytest.mark.parametrize("kind", [k for k in ActionKind if k is not ActionKind.INVALID])
+def test_every_kind_of_action_comes_back(kind: ActionKind) -> None:
+    to = (0.29, 0.81) if kind is ActionKind.SWIPE else None
+    action = Action(kind=kind, point=(0.29, 0.31), to=to, text="Red shoes, size 7:05")
+    decoded = AGENT.parse(TOKENIZER.decode(TOKENIZER.encode_action(AGENT.format(action))))
+    assert decoded.kind is kind
+    if kind in (ActionKind.TAP, ActionKind.LONG_PRESS, ActionKind.SWIPE):
+        assert decoded.point == (float(GRID_X[3]), float(GRID_Y[7]))
+    if kind is ActionKind.SWIPE:
+        assert decoded.to == (float(GRID_X[3]), float(GRID_Y[19]))
+    if kind is ActionKind.TYPE:
+        assert decoded.text == "Red shoes, size 7:05"
+
+
+@given(x=st.floats(0, 1), y=st.floats(0, 1))
+def test_a_tap_is_two_tokens_and_moves_less_than_half_a_cell(x: float, y: float) -> None:
+    ids = TOKENIZER.encode_action(AGENT.format(Action.tap(x, y)))
+    assert len(ids) == 2
+    assert ids[-1] in TOKENIZER.terminals
+    point = AGENT.parse(TOKENIZER.decode(ids)).point
+    assert point is not None
+    rounding = 0.011  # two decimals in the given text and in the grid's
+    assert abs(point[0] - x) <= 0.5 / 12 + rounding
+    assert abs(point[1] - y) <= 0.5 / 24 + rounding
+
+
+def test_tokens_of_canonical_texts_are_stable_under_decoding() -> None:
+    for y in GRID_Y:
+        for x in GRID_X:
+            text = AGENT.format(Action.tap(float(x), float(y)))
+            assert TOKENIZER.decode(TOKENIZER.encode_action(text)) == text
+
+
+@given(text=st.text(min_size=1, max_size=40))
+def test_any_typed_text_comes_back(text: str) -> None:
+    if text != text.encode("utf-8", "replace").decode():
+        return  # half a surrogate pair has no bytes
+    action = Action.type_text(text)
+    assert AGENT.parse(TOKENIZER.decode(TOKENIZER.encode_action(AGENT.format(action)))) == action
+
+
+@given(pieces=st.lists(st.sampled_from(["red", "Shoes", " ", "  ", ":", "7", "05", "x", "\n", "Ä", '"'])))
+def test_mixtures_of_words_spaces_and_bytes_come_back(pieces: list[str]) -> None:
+    raw = "".join(pieces)
+    ids = TOKENIZER.encode_action(
+        '"action_type": "TYPE", "touch_point": "[-1.0, -1.0]", "lift_point": "[-1.0, -1.0]", '
+        f'"typed_text": "{raw}"'
+    )
+    assert TOKENIZER.decode(ids).endswith(f'"typed_text": "{raw}"')
+
+
+def test_known_words_are_single_tokens() -> None:
+    typed = TOKENIZER.encode_action(AGENT.format(Action.type_text("red shoes")))
+    assert names(typed) == ["<TYPE>", "red", "shoes", END]
+    assert len(TOKENIZER.encode_action(AGENT.format(Action(kind=ActionKind.BACK)))) == 1
+    assert names(TOKENIZER.encode_prompt("step 3 last tap Goal: Red  SHOES")) == [
+        *("step", "3", "last", "tap", "goal", "<0x3a>", "red", "shoes")
+    ]
+
+
+def test_action_texts_in_prompts_become_action_tokens() -> None:
+    tap = AGENT.format(Action.tap(0.5, 0.5))
+    assert TOKENIZER.encode_prompt(f"previous {tap} goal red")[1:3] == TOKENIZER.encode_action(tap)
+
+
+def test_what_is_no_action_has_no_completion() -> None:
+    for text in ("", "tap the button", '"action_type": "DANCE"'):
+        with pytest.raises(PolicyError, match="AutoUI"):
+            TOKENIZER.encode_action(text)
+
+
+@given(ids=st.lists(st.integers(0, len(TOKENIZER.vocabulary) - 1), max_size=12))
+def test_any_token_sequence_has_a_text(ids: list[int]) -> None:
+    AGENT.parse(TOKENIZER.decode(ids))
+
+
+def test_ids_do_not_depend_on_the_order_of_words(tmp_path: Path) -> None:
+    assert build_vocabulary(["b", "a", "b"], (12, 24)).tokens == build_vocabulary(["a", "b"], (12, 24)).tokens
+    TOKENIZER.save(tmp_path)
+    assert ActionTokenizer.load(tmp_path).vocabulary.tokens == TOKENIZER.vocabulary.tokens
+    words = checkpoint_words(tmp_path)
+    assert words is not None
+    assert build_vocabulary(words, (12, 24)).tokens == TOKENIZER.vocabulary.tokens
+
+
+def test_a_truncated_tokenizer_file_is_a_checkpoint_error(tmp_path: Path) -> None:
+    TOKENIZER.save(tmp_path)
+    file = tmp_path / "tokenizer.json"
+    file.write_bytes(file.read_bytes()[:40])
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        ActionTokenizer.load(tmp_path)
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        checkpoint_words(tmp_path)
+    assert checkpoint_words(tmp_path / "elsewhere") is None

@@ -1,0 +1,80 @@
+"""Weights as safetensors bytes."""
+
+import json
+
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distrl.core.errors import PolicyError
+from distrl.core.policies.weights_io import distinct, from_bytes, to_bytes
+
+
+def example() -> dict[str, torch.Tensor]:
+    return {
+        "w": torch.randn(3, 5),
+        "half": torch.randn(7).bfloat16(),
+        "transposed": torch.randn(4, 2).t(),
+        "empty": torch.zeros(0, 3),
+        "scalar": torch.tensor(7),
+        "flag": torch.tensor([True, False, True]),
+        "odd": torch.arange(3, dtype=torch.int16),
+    }
+
+
+def test_the_bytes_are_what_safetensors_reads_and_writes() -> None:
+    state = example()
+    theirs = safetensors.torch.load(bytes(to_bytes(state)))
+    ours = from_bytes(safetensors.torch.save({k: v.contiguous() for k, v in state.items()}))
+    for name, tensor in state.items():
+        assert torch.equal(theirs[name], tensor)
+        assert torch.equal(ours[name], tensor)
+        assert ours[name].dtype == tensor.dtype
+
+
+def test_a_writable_buffer_is_not_copied() -> None:
+    buffer = to_bytes({"w": torch.zeros(1000)})
+    tensor = from_bytes(buffer)["w"]
+    buffer[-4:] = torch.tensor([5.0]).numpy().tobytes()
+    assert tensor[-1] == 5.0
+
+
+def test_every_truncation_is_refused() -> None:
+    data = bytes(to_bytes(example()))
+    for length in range(len(data)):
+        with pytest.raises(PolicyError, match="safetensors"):
+            from_bytes(data[:length])
+    with pytest.raises(PolicyError):
+        from_bytes(data + b"x")
+
+
+@given(data=st.binary(max_size=64))
+def test_random_bytes_are_refused(data: bytes) -> None:
+    if data.strip() != b"{}":
+        with pytest.raises(PolicyError):
+            from_bytes(len(data).to_bytes(8, "little") + data)
+
+
+@given(offset=st.integers(8, 200), value=st.integers(0, 255))
+def test_a_changed_header_never_reads_outside(offset: int, value: int) -> None:
+    data = to_bytes({"a": torch.ones(2, 3), "b": torch.ones(4)})
+    data[min(offset, len(data) - 1)] = value
+    try:
+        state = from_bytes(data)
+    except PolicyError:
+        return
+    assert sum(tensor.nbytes for tensor in state.values()) <= len(data)
+
+
+def test_an_overlapping_header_is_refused() -> None:
+    header = {name: {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]} for name in "ab"}
+    text = json.dumps(header).encode()
+    with pytest.raises(PolicyError, match="does not lie"):
+        from_bytes(len(text).to_bytes(8, "little") + text + bytes(4))
+
+
+def test_tied_tensors_are_published_once() -> None:
+    shared = torch.zeros(4)
+    assert sorted(distinct({"a": shared, "b": shared, "c": torch.zeros(4)})) == ["a", "c"]

@@ -1,0 +1,255 @@
+"""Episodes as a page shows them: steps with screenshot, mark, action, log-probabilities, reward parts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from distrl.core.types import ChatMessage, Completion, Fault, Outcome, TextPart, TimeStep, Trajectory
+from distrl.evaluator.judges.base import Verdict
+from distrl.evaluator.report.screenshots import Mark, Picture, describe, mark, picture
+from distrl.workers.rewards import same_action
+
+TokenNames = Callable[[int], str]
+
+OUTCOME_WORDS = {
+    Outcome.SUCCESS: "solved",
+    Outcome.FAILURE: "not solved",
+    Outcome.IMPOSSIBLE_CLAIMED: "gave up",
+    Outcome.STEP_LIMIT: "out of steps",
+    Outcome.UNJUDGED: "not judged",
+}
+
+
+@dataclass(frozen=True)
+class Token:
+    """A sampled token: its name or number, log μ, the weights that sampled it, and a shade from 0 to 10."""
+
+    text: str
+    logprob: float | None
+    version: int | None
+    shade: int
+
+
+@dataclass(frozen=True)
+class Call:
+    """One language-model call: the prompt's text, what came back, and the tokens."""
+
+    prompt: str
+    text: str
+    tokens: tuple[Token, ...]
+    logprob: float | None
+    num_prompt_tokens: int
+
+
+@dataclass(frozen=True)
+class StepView:
+    """One step, or `times` equal steps on an unchanged screen.
+
+    `probability` is exp(Σ log μ) over the action's tokens, None when no policy acted; `versions` is as "v12".
+    """
+
+    number: int
+    times: int
+    shot: Picture
+    mark: Mark
+    kind: str
+    action: str
+    detail: str
+    app: str
+    probability: float | None
+    versions: str
+    rewards: tuple[tuple[str, float], ...]
+    calls: tuple[Call, ...]
+    seconds: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True)
+class EpisodeView:
+    """One episode. `verdict` is a word such as "solved"; `tone` is "good", "bad" or "fault"."""
+
+    trajectory_id: str
+    task_id: str
+    template: str
+    split: str
+    goal: str
+    params: tuple[tuple[str, str], ...]
+    verdict: str
+    reason: str
+    tone: str
+    steps: tuple[StepView, ...]
+    num_steps: int
+    final: Picture | None
+    reward: float
+    versions: str
+    duration_s: float
+    meta: tuple[tuple[str, str], ...]
+
+
+def episode_view(
+    trajectory: Trajectory,
+    images: Mapping[str, bytes],
+    verdict: Verdict,
+    max_width: int,
+    fold: bool = True,
+    token_names: TokenNames | None = None,
+    weights: str | None = None,
+) -> EpisodeView:
+    """The view of an episode.
+
+    Args:
+        trajectory: The episode.
+        images: Its encoded screenshots by digest; missing ones show as empty frames.
+        verdict: What the judge says.
+        max_width: Pixels of the embedded screenshots.
+        fold: Whether equal steps on an unchanged screen become one card.
+        token_names: From token id to text; ids are shown without it.
+        weights: What to call the weights that acted, e.g. a checkpoint's name; None: their versions.
+    """
+    groups = _fold(trajectory.steps) if fold else [[step] for step in trajectory.steps]
+    steps, number = [], 1
+    for group in groups:
+        steps.append(_step_view(group, number, images, max_width, token_names, weights))
+        number += len(group)
+    last = trajectory.final
+    return EpisodeView(
+        trajectory_id=trajectory.id,
+        task_id=trajectory.task.id,
+        template=trajectory.task.template,
+        split=trajectory.task.split,
+        goal=trajectory.task.goal,
+        params=tuple((name, str(value)) for name, value in trajectory.task.params.items()),
+        verdict=_verdict_word(trajectory, verdict),
+        reason=_reason(trajectory, verdict),
+        tone=_tone(trajectory, verdict),
+        steps=tuple(steps),
+        num_steps=len(trajectory.steps),
+        final=picture(images.get(last.image), last.width, last.height, max_width) if last else None,
+        reward=trajectory.total_reward,
+        versions=_weights(trajectory.steps, weights),
+        duration_s=trajectory.duration_s,
+        meta=_meta(trajectory),
+    )
+
+
+def version_range(versions: Iterable[int]) -> str:
+    """Weight versions as "v3" or "v3–v5"; "" when there are none."""
+    found = sorted(set(versions))
+    if not found:
+        return ""
+    return f"v{found[0]}" if len(found) == 1 else f"v{found[0]}–v{found[-1]}"
+
+
+def _fold(steps: Sequence[TimeStep]) -> list[list[TimeStep]]:
+    groups: list[list[TimeStep]] = []
+    for step in steps:
+        before = groups[-1][-1] if groups else None
+        unchanged = before is not None and before.observation.image == step.observation.image
+        if before is not None and unchanged and same_action(before.action, step.action):
+            groups[-1].append(step)
+        else:
+            groups.append([step])
+    return groups
+
+
+def _step_view(
+    group: Sequence[TimeStep],
+    number: int,
+    images: Mapping[str, bytes],
+    max_width: int,
+    token_names: TokenNames | None,
+    weights: str | None,
+) -> StepView:
+    step = group[0]
+    seen = step.observation
+    shot = picture(images.get(seen.image), seen.width, seen.height, max_width)
+    calls = tuple(_call(chat.messages, chat.completion, token_names) for chat in step.chats)
+    logprobs = [call.logprob for call in calls if call.logprob is not None]
+    return StepView(
+        number=number,
+        times=len(group),
+        shot=shot,
+        mark=mark(step.action, shot),
+        kind=step.action.kind,
+        action=describe(step.action),
+        detail=step.action.reason,
+        app=seen.app,
+        probability=math.exp(min(0.0, sum(logprobs))) if logprobs else None,
+        versions=_weights(group, weights),
+        rewards=_rewards(group),
+        calls=calls,
+        seconds=_seconds(step),
+    )
+
+
+def _seconds(step: TimeStep) -> tuple[tuple[str, float], ...]:
+    timing = step.timing
+    parts = (("observe", timing.observe_s), ("think", timing.think_s), ("act", timing.act_s))
+    return tuple((name, value) for name, value in parts if value)
+
+
+def _rewards(group: Sequence[TimeStep]) -> tuple[tuple[str, float], ...]:
+    names = ("outcome", "repetition", "invalid", "shaping")
+    sums = ((name, math.fsum(getattr(step.reward, name) for step in group)) for name in names)
+    return tuple((name, value) for name, value in sums if value)
+
+
+def _weights(steps: Sequence[TimeStep], name: str | None) -> str:
+    chats = [chat for step in steps for chat in step.chats]
+    versions = version_range(v for chat in chats for v in chat.completion.weight_versions)
+    return name if name is not None and versions else versions
+
+
+def _call(messages: Sequence[ChatMessage], completion: Completion, token_names: TokenNames | None) -> Call:
+    texts = [part.text for message in messages for part in message.parts if isinstance(part, TextPart)]
+    tokens = []
+    for i, token in enumerate(completion.token_ids):
+        logprob = completion.logprobs[i] if i < len(completion.logprobs) else None
+        version = completion.weight_versions[i] if i < len(completion.weight_versions) else None
+        name = token_names(token) if token_names is not None else str(token)
+        tokens.append(Token(name, logprob, version, _shade(logprob)))
+    return Call(
+        prompt="\n".join(texts),
+        text=completion.text,
+        tokens=tuple(tokens),
+        logprob=math.fsum(completion.logprobs) if completion.logprobs else None,
+        num_prompt_tokens=len(completion.prompt_token_ids),
+    )
+
+
+def _shade(logprob: float | None) -> int:
+    """0 for a certain token to 10 for one of probability 0."""
+    return 0 if logprob is None else round(10 * (1.0 - math.exp(min(0.0, logprob))))
+
+
+def _verdict_word(trajectory: Trajectory, verdict: Verdict) -> str:
+    if trajectory.fault is not Fault.NONE:
+        return f"{trajectory.fault.value} fault"
+    if verdict.success:
+        return OUTCOME_WORDS[Outcome.SUCCESS]
+    # A judge may contradict the outcome that the worker recorded.
+    outcome = Outcome.FAILURE if trajectory.outcome is Outcome.SUCCESS else trajectory.outcome
+    return OUTCOME_WORDS[outcome]
+
+
+def _reason(trajectory: Trajectory, verdict: Verdict) -> str:
+    if trajectory.fault is not Fault.NONE:
+        return trajectory.fault_detail or "The episode counts for nothing."
+    return verdict.reason
+
+
+def _tone(trajectory: Trajectory, verdict: Verdict) -> str:
+    if trajectory.fault is not Fault.NONE:
+        return "fault"
+    return "good" if verdict.success else "bad"
+
+
+def _meta(trajectory: Trajectory) -> tuple[tuple[str, str], ...]:
+    pairs = (
+        ("purpose", trajectory.purpose.value),
+        ("worker", f"{trajectory.worker}, slot {trajectory.slot}" if trajectory.worker else ""),
+        ("lease", trajectory.lease_id),
+        ("group", trajectory.group_id),
+    )
+    return tuple((name, value) for name, value in pairs if value)

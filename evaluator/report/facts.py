@@ -1,0 +1,102 @@
+"""The tiles and the small print of a report: how long, how much, how fresh, how measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from distrl.evaluator.report.chart import short_number
+from distrl.evaluator.report.metrics import ELAPSED, EPISODES, UPDATES, RunMetrics
+from distrl.evaluator.report.page import duration
+from distrl.evaluator.results import LoadedEvaluation
+
+WEIGHT_VERSION = "versions"
+STALENESS, WORST_STALENESS = "off_policy/staleness_mean", "off_policy/staleness_max"
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A tile. `key` and `number` are its entry in report.json."""
+
+    key: str
+    number: float
+    label: str
+    value: str
+    note: str = ""
+
+
+def run_facts(loaded: Mapping[str, LoadedEvaluation], metrics: RunMetrics) -> list[Fact]:
+    """What is known of the run; a fact that was not measured is left out."""
+    facts = [*_training_facts(metrics)]
+    evaluations = [one.evaluation for one in loaded.values()]
+    if evaluations:
+        newest = evaluations[-1]
+        count = sum(split.overall.episodes for split in newest.splits.values())
+        spent = newest.duration_s
+        facts.append(
+            Fact("evaluation_episodes", count, "Evaluation", f"{count}", f"episodes in {duration(spent)}")
+        )
+        if newest.spec.subject.kind == "served" and newest.weight_versions[1] >= 0:
+            facts.append(_version_fact(newest.weight_versions))
+    return facts
+
+
+def _training_facts(metrics: RunMetrics) -> list[Fact]:
+    elapsed, episodes = metrics.last(ELAPSED), metrics.last(EPISODES)
+    updates, staleness = metrics.last(UPDATES), metrics.series(STALENESS, UPDATES)
+    facts = []
+    if elapsed is not None:
+        facts.append(Fact("duration_s", elapsed, "Training time", duration(elapsed)))
+    if episodes is not None:
+        speed = f"{60 * episodes / elapsed:.0f} per minute" if elapsed else ""
+        facts.append(Fact("episodes", episodes, "Training episodes", f"{episodes:,.0f}", speed))
+    if updates is not None:
+        facts.append(Fact("updates", updates, "Learner updates", f"{updates:,.0f}"))
+    version = metrics.last(WEIGHT_VERSION)
+    if version is not None:
+        facts.append(Fact("weight_version", version, "Weights published", f"{version:,.0f}", "versions"))
+    if staleness:
+        mean = math.fsum(value for _, value in staleness) / len(staleness)
+        worst = max((value for _, value in metrics.series(WORST_STALENESS, UPDATES)), default=mean)
+        note = f"versions on average, {short_number(worst)} at most"
+        facts.append(Fact("staleness", mean, "Staleness", f"{mean:.1f}", note))
+    return facts
+
+
+def _version_fact(versions: tuple[int, int]) -> Fact:
+    low, high = versions
+    text = f"v{high}" if low == high else f"v{low}–v{high}"
+    return Fact("evaluated_version", high, "Weights measured", text)
+
+
+def methods(loaded: Mapping[str, LoadedEvaluation]) -> list[tuple[str, str]]:
+    """How the numbers came about, as (heading, text)."""
+    temperatures = {one.evaluation.spec.temperature for one in loaded.values()}
+    sampling = (
+        "The agent takes the most probable action at every step."
+        if temperatures <= {0.0}
+        else f"Actions are sampled at temperature {', '.join(str(t) for t in sorted(temperatures))}."
+    )
+    subjects = "; ".join(f"{label}: {_subject(one)}" for label, one in loaded.items())
+    return [
+        ("Who", f"{subjects}."),
+        ("Episodes", f"One episode per task, each task started from its own seed. {sampling}"),
+        (
+            "Success",
+            "A program checks the state behind the screen when the episode ends. In part is not solved.",
+        ),
+        ("Intervals", "Wilson's 95% score interval; for the gain, Newcombe's interval built from the two."),
+        (
+            "Faults",
+            "An episode that the environment, the device or a server broke is tried again, and listed apart "
+            "if it stays broken. It is never counted as a failure.",
+        ),
+        ("Repeated actions", "The share of actions that repeat the one before on an unchanged screen."),
+    ]  # fmt: skip
+
+
+def _subject(one: LoadedEvaluation) -> str:
+    subject = one.evaluation.spec.subject
+    words = {"served": "a served policy", "expert": "the scripted expert", "random": "random actions"}
+    return words.get(subject.kind, f"checkpoint {subject.name}")

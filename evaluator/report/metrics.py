@@ -1,0 +1,68 @@
+"""A run's metrics.jsonl as series. See `distrl.core.metrics` for the names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from distrl.core.metrics import read_metrics
+from distrl.evaluator.report.chart import Point
+
+UPDATES, EPISODES, ELAPSED = "step", "episodes", "elapsed_s"
+"""Columns that serve as x: policy updates, training episodes, seconds at work."""
+
+LEARNER_CLOCK = "time/elapsed_s"
+BREAK_S = 300.0
+"""A longer silence is not training time: the run was stopped, and resumed later."""
+
+
+class RunMetrics:
+    """The rows of a metrics file, each with the seconds of training so far: the learner's own clock, which
+    rows without it continue.
+
+    Args:
+        rows: Maps from metric name to number, oldest first; "time" is Unix time.
+    """
+
+    def __init__(self, rows: Sequence[Mapping[str, float]]) -> None:
+        self.rows: list[dict[str, float]] = []
+        elapsed, before = 0.0, None
+        for row in rows:
+            now = row.get("time", before)
+            if now is not None and before is not None and 0.0 <= now - before <= BREAK_S:
+                elapsed += now - before
+            before, elapsed = now, max(elapsed, row.get(LEARNER_CLOCK, elapsed))
+            self.rows.append({**row, ELAPSED: elapsed})
+
+    @classmethod
+    def read(cls, file: Path) -> RunMetrics:
+        """The metrics in `file`; none if it does not exist."""
+        return cls(list(read_metrics(file)))
+
+    def series(self, name: str, x: str) -> list[Point]:
+        """(x, value) wherever `name` was measured; x is the latest known value of that column."""
+        points, position = [], None
+        for row in self.rows:
+            position = row.get(x, position)
+            if name in row and position is not None:
+                points.append((position, row[name]))
+        return points
+
+    def at_update(self, update: float, x: str) -> float:
+        """The value of the column `x` when this many updates had been made; 0 if nothing is older."""
+        position = 0.0
+        for row in self.rows:
+            if row.get(UPDATES, update) > update:
+                break
+            position = row.get(x, position)
+        return position
+
+    def last(self, name: str) -> float | None:
+        """The newest value of a metric, None if it never was measured."""
+        return next((row[name] for row in reversed(self.rows) if name in row), None)
+
+    def find(self, pattern: str) -> str | None:
+        """The first metric name that matches the whole regular expression."""
+        names = dict.fromkeys(name for row in self.rows for name in row)
+        return next((name for name in names if re.fullmatch(pattern, name)), None)

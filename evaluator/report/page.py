@@ -1,0 +1,103 @@
+"""HTML pages from templates. Everything that enters a template is escaped; a page runs no script at all."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distrl import __version__
+from distrl.core.errors import MissingDependency
+from distrl.core.types import Outcome
+from distrl.evaluator.report.episodes import OUTCOME_WORDS
+from distrl.evaluator.statistics import Summary
+
+if TYPE_CHECKING:
+    import jinja2
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def render(template: str, title: str, kind: str, **values: object) -> str:
+    """A complete HTML document.
+
+    Args:
+        template: A file of the templates folder.
+        title: The document's title.
+        kind: What kind of page it is, e.g. "run report".
+        values: What the template shows. Text is escaped, whoever wrote it.
+
+    Raises:
+        MissingDependency: If jinja2 is not installed.
+    """
+    environment = _environment()
+    created = time.strftime("%Y-%m-%d %H:%M")
+    html: str = environment.get_template(template).render(
+        title=title, kind=kind, version=__version__, created=created, **values
+    )
+    return html
+
+
+def _environment() -> jinja2.Environment:
+    try:
+        import jinja2
+    except ImportError as error:
+        raise MissingDependency(
+            "HTML pages need the package jinja2.", "Install the extra: pip install 'distrl[report]'."
+        ) from error
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        share=lambda value: f"{100 * value:.2f}",
+        percent=percent,
+        rate=rate,
+        points=lambda value: f"{100 * value:+.0f}".replace("-", "−"),
+        signed=signed,
+        probability=probability,
+        logprob=lambda value: f"{value:.2f}".replace("-", "−"),
+        duration=duration,
+        outcome=lambda name: OUTCOME_WORDS[Outcome(name)],
+    )
+    return environment
+
+
+def percent(value: float) -> str:
+    """A share as a whole percentage; 99.6% does not become 100%."""
+    whole = round(100 * value)
+    return f"{100 * value:.1f}" if whole in (0, 100) and not math.isclose(100 * value, whole) else str(whole)
+
+
+def rate(summary: Summary, sign: bool = True) -> str:
+    """A success rate, such as "94%"; "–" when nothing was counted."""
+    return f"{percent(summary.success_rate)}{'%' if sign else ''}" if summary.episodes else "–"
+
+
+def signed(value: float) -> str:
+    """A number with its sign, by a real minus sign."""
+    return f"{value:+.3g}".replace("-", "−")
+
+
+def probability(value: float) -> str:
+    """A probability with two decimals, smaller ones as "<0.01"."""
+    return f"{value:.2f}" if value >= 0.005 else "<0.01"
+
+
+def duration(seconds: float) -> str:
+    """A time span for people: 40 ms, 3.2 s, 4 min 5 s, 2 h 10 min."""
+    if seconds < 1:
+        return f"{1000 * seconds:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if seconds < 600:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,69 @@
+"""Chart geometry: round ticks, points in their places, means and thinning that keep the ends."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distrl.evaluator.report.chart import (
+    band_path,
+    dots_path,
+    line_path,
+    make_axis,
+    nice_step,
+    rolling_mean,
+    short_number,
+    thin,
+)
+
+
+@settings(deadline=None)
+@given(st.floats(1e-6, 1e9), st.integers(1, 10))
+def test_steps_are_round_and_few(span: float, count: int) -> None:
+    step = nice_step(span, count)
+    assert span / step <= count + 1e-6
+    mantissa = float(f"{step:e}".split("e")[0])
+    assert mantissa in (1.0, 2.0, 2.5, 5.0)
+
+
+@settings(deadline=None)
+@given(st.floats(-1e5, 1e5), st.floats(1e-3, 1e5))
+def test_ticks_lie_on_the_axis(low: float, span: float) -> None:
+    axis = make_axis(low, low + span)
+    assert axis.ticks
+    assert all(-1e-6 <= tick.position <= 100 + 1e-6 for tick in axis.ticks)
+
+
+def test_a_constant_series_has_an_axis_too() -> None:
+    axis = make_axis(3.0, 3.0)
+    assert axis.low < 3.0 < axis.high
+
+
+def test_paths_put_points_where_they_belong() -> None:
+    x, y = make_axis(0.0, 10.0), make_axis(0.0, 1.0)
+    assert line_path([(0.0, 0.0), (5.0, 0.5), (10.0, 1.0)], x, y) == "M0.0 1000.0L500.0 500.0L1000.0 0.0"
+    assert dots_path([(10.0, 0.0)], x, y) == "M1000.0 1000.0h0"
+    assert band_path([(0.0, 0.0)], [(0.0, 1.0)], x, y) == "M0.0 0.0L0.0 1000.0Z"
+    assert line_path([], x, y) == band_path([], [], x, y) == dots_path([], x, y) == ""
+
+
+def test_rolling_mean_by_hand() -> None:
+    points = [(float(i), float(v)) for i, v in enumerate([1, 2, 3, 10])]
+    assert rolling_mean(points, 2) == [(0.0, 1.0), (1.0, 1.5), (2.0, 2.5), (3.0, 6.5)]
+
+
+def test_thinning_keeps_the_ends() -> None:
+    points = [(float(i), 0.0) for i in range(1000)]
+    thinned = thin(points, 100)
+    assert len(thinned) == 100
+    assert (thinned[0], thinned[-1]) == (points[0], points[-1])
+    assert thin(points[:5], 100) == points[:5]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (0.25, "0.25"), (1250, "1,250"), (12500, "12.5k"), (3e6, "3M"), (0.00001, "1.0e-05")],
+)
+def test_numbers_are_short(value: float, text: str) -> None:
+    assert short_number(value) == text

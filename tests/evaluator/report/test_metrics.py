@@ -1,0 +1,60 @@
+"""A run's metrics: columns that are filled in, torn lines, breaks, and the learning curve from them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from distrl.evaluator.report.curve import curve_charts, learning_curve, legend, signal_charts
+from distrl.evaluator.report.metrics import ELAPSED, EPISODES, RunMetrics
+
+ROWS = [
+    {"step": 1, "time": 100.0, "episodes": 10, "train/success": 0.3, "policy/entropy": 2.0},
+    {"step": 2, "time": 110.0, "episodes": 20, "train/success": 0.4, "policy/entropy": 1.5},
+    {"step": 3, "time": 112.0, "eval/val/success": 0.25, "eval/val/episodes": 4, "eval/val/updates": 0},
+    {"step": 3, "time": 120.0, "episodes": 30, "train/success": 0.5, "policy/entropy": 1.0},
+    {"step": 3, "time": 125.0, "eval/val/success": 0.75, "eval/val/episodes": 4, "eval/val/updates": 2},
+]
+
+
+def test_a_round_stands_where_its_weights_were() -> None:
+    curve = learning_curve(RunMetrics(ROWS), EPISODES)
+    assert curve.train == [(10, 0.3), (20, 0.4), (30, 0.5)]
+    assert curve.validation == [(0.0, 0.25), (20, 0.75)]
+    assert curve.counts == [4, 4]
+
+
+def test_time_goes_on_over_rows_and_not_over_breaks() -> None:
+    rows = [{"time": 0.0, "a": 1.0}, {"time": 60.0, "a": 2.0}, {"time": 90_000.0, "a": 3.0}]
+    assert RunMetrics(rows).series("a", ELAPSED) == [(0.0, 1.0), (60.0, 2.0), (60.0, 3.0)]
+
+
+def test_the_learners_own_clock_wins() -> None:
+    rows = [{"time": 0.0, "a": 1.0, "time/elapsed_s": 40.0}, {"time": 5.0, "a": 2.0}]
+    assert RunMetrics(rows).series("a", ELAPSED) == [(40.0, 1.0), (45.0, 2.0)]
+
+
+def test_a_torn_line_and_a_missing_file_are_no_problem(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    assert RunMetrics.read(file).rows == []
+    file.write_text(json.dumps(ROWS[0]) + "\n" + '{"step": 2, "ti')
+    assert RunMetrics.read(file).last("episodes") == 10
+
+
+def test_charts_are_drawn_over_episodes_and_minutes() -> None:
+    metrics = RunMetrics(ROWS)
+    episodes, minutes = curve_charts(metrics, baseline=0.2)
+    assert (episodes.short, minutes.short) == ("Episodes", "Time")
+    assert episodes.ends[0].label == "75%"
+    assert {path.style for path in episodes.paths} >= {"line", "dots", "band", "dash", "thin"}
+    assert len(legend(metrics, 0.2, "before")) == 3
+    (entropy,) = signal_charts(metrics)
+    assert entropy.title == "Entropy"
+
+
+@pytest.mark.parametrize("rows", [[], [{"step": 1, "time": 1.0}], [ROWS[2]]])
+def test_without_data_there_is_no_curve(rows: list[dict[str, float]]) -> None:
+    assert curve_charts(RunMetrics(rows), None) == []
+    assert signal_charts(RunMetrics(rows)) == []

@@ -1,0 +1,187 @@
+"""Whole pages: complete in themselves, everything escaped, numbers where people look for them."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from episode_factory import make_episode, make_task
+
+from distrl.configs.schema import Config
+from distrl.core.errors import MissingDependency, RunDirectoryError
+from distrl.core.rundir import RunDir
+from distrl.core.types import Fault
+from distrl.evaluator.judges.ground_truth import GroundTruthJudge
+from distrl.evaluator.report import write_report, write_run_report, write_trajectory_page
+from distrl.evaluator.results import (
+    Evaluation,
+    EvaluationDirectory,
+    EvaluationSpec,
+    Subject,
+    episode_result,
+    split_result,
+)
+
+EVIL = '<script>alert("x")</script><img src=http://example.org/x>'
+
+
+class Page(HTMLParser):
+    """Collects tags, attributes that load things, and the visible text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.sources: list[str] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.sources += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "action")]
+        assert not [name for name, _ in attrs if name.startswith("on")]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def words(page: Page) -> str:
+    return " ".join(page.text.split())
+
+
+@pytest.fixture
+def evaluate(tmp_path: Path) -> Callable[..., Path]:
+    """Writes an evaluation in which the first `solved` of 8 tasks are solved."""
+
+    def make(name: str, solved: int, goal: str = "", text: str = "", split: str = "test") -> Path:
+        subject = Subject(kind="checkpoint", name=f"checkpoints/{name}")
+        spec = EvaluationSpec(suite="fake", splits=(split,), subject=subject)
+        directory = EvaluationDirectory(tmp_path / name, spec)
+        for i in range(9):
+            task = make_task(i, ("toggle", "alarm")[i % 2], split, goal)
+            fault = Fault.DEVICE if i == 8 else Fault.NONE
+            trajectory, images = make_episode(task, i < solved, 4, text=text, fault=fault)
+            verdict = GroundTruthJudge().judge(trajectory, images)
+            directory.add(episode_result(trajectory, verdict, 0), trajectory, images)
+        results = {split: split_result(directory.episodes)}
+        directory.finish(Evaluation(spec=spec, splits=results, weight_versions=(0, 0), duration_s=9.0))
+        directory.close()
+        return directory.path
+
+    return make
+
+
+def test_a_run_report_shows_before_and_after(tmp_path: Path, evaluate: Callable[..., Path]) -> None:
+    run = RunDir.create(Config(name="demo", runs_dir=str(tmp_path / "runs")))
+    rows = [{"step": i, "time": 10.0 * i, "episodes": 8 * i, "train/success": 0.1 * i} for i in range(9)]
+    run.metrics.write_text("\n".join(json.dumps(row) for row in rows))
+    before, after = evaluate("step_0", 2), evaluate("step_9", 7)
+
+    page_file = write_run_report(run.path, {"warm start": before, "after training": after})
+
+    assert page_file == run.report
+    page = Page(page_file.read_text(encoding="utf-8"))
+    text = words(page)
+    assert "25%→88%" in text
+    assert "2 of 8" in text
+    assert "7 of 8" in text
+    for expected in (
+        "Learning curve",
+        "Training episodes64",
+        "the device went away",
+        "step_9",
+        "name: demo",
+    ):
+        assert expected in text
+    data = json.loads(run.report_json.read_text())
+    assert data["evaluations"]["after training"]["splits"]["test"]["overall"]["success_rate"] == 0.875
+    assert data["gains"]["test"]["gain"] == pytest.approx(0.625)
+    assert data["facts"]["episodes"] == 64
+    assert data["learning_curve"]["episodes"]["train"][-1] == [64, pytest.approx(0.8)]
+    assert (run.path / "report.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_page_is_complete_in_itself_and_escapes_everything(
+    tmp_path: Path, evaluate: Callable[..., Path]
+) -> None:
+    results = {EVIL: evaluate("a", 2, EVIL, EVIL), "after": evaluate("b", 6, EVIL, EVIL)}
+    html = write_report(tmp_path, EVIL, results).read_text(encoding="utf-8")
+    page = Page(html)
+    assert "script" not in page.tags
+    assert EVIL in page.text
+    assert page.sources
+    assert all(source.startswith("data:image/jpeg;base64,") for source in page.sources)
+    assert "default-src 'none'" in html
+    style = re.search(r"<style>(.*?)</style>", html, re.DOTALL)
+    assert style is not None
+    assert "url(" not in style[1]
+    assert "&gt;" not in style[1]
+
+
+def test_a_single_evaluation_has_a_report_too(tmp_path: Path, evaluate: Callable[..., Path]) -> None:
+    text = words(Page(write_report(tmp_path, "alone", {"step_5": evaluate("step_5", 8)}).read_text()))
+    assert "100% of held-out tasks solved" in text
+    assert "Learning curve" not in text
+
+
+def test_splits_may_differ_between_evaluations(tmp_path: Path, evaluate: Callable[..., Path]) -> None:
+    results = {"a": evaluate("a", 2, split="val"), "b": evaluate("b", 8, split="unseen_layout")}
+    text = words(Page(write_report(tmp_path, "mixed", results).read_text()))
+    assert "unseen_layout" in text
+    assert "A screen layout that training never showed." in text
+
+
+def test_repeated_steps_share_a_card(tmp_path: Path, evaluate: Callable[..., Path]) -> None:
+    html = write_report(tmp_path, "folded", {"only": evaluate("only", 0)}).read_text()
+    assert "×3" in html
+    assert html.count('class="step"') == 6 * 3  # first tap, three equal taps, final screen
+
+
+def test_a_report_needs_complete_evaluations(tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match="no complete evaluation"):
+        write_report(tmp_path, "x", {"a": tmp_path / "nothing"})
+    with pytest.raises(RunDirectoryError, match="not a run"):
+        write_run_report(tmp_path, {})
+
+
+def test_without_jinja2_the_error_names_the_extra(
+    tmp_path: Path, evaluate: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = evaluate("only", 4)
+    real_import = builtins.__import__
+
+    def no_jinja(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name.split(".")[0] == "jinja2":
+            raise ImportError(name)
+        return real_import(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", no_jinja)
+    with pytest.raises(MissingDependency, match=r"distrl\[report\]"):
+        write_report(tmp_path, "x", {"only": result})
+
+
+def test_a_trajectory_page_shows_tokens_and_escapes(tmp_path: Path) -> None:
+    trajectory, images = make_episode(make_task(goal=EVIL), success=True, text=EVIL, version=12)
+    verdict = GroundTruthJudge().judge(trajectory, images)
+    file = tmp_path / "t.html"
+    write_trajectory_page(file, trajectory, images, verdict, lambda token: f"<token {token}>")
+    page = Page(file.read_text(encoding="utf-8"))
+    assert "script" not in page.tags
+    assert page.tags.count("img") == 4
+    text = words(page)
+    for expected in (EVIL, "<token 7>", "−0.10", "log μ = −0.35", "weights v12", "+1 outcome", "solved"):
+        assert expected in text
+
+
+def test_a_trajectory_without_its_screenshots_still_shows(tmp_path: Path) -> None:
+    trajectory, _ = make_episode(fault=Fault.INFERENCE)
+    verdict = GroundTruthJudge().judge(trajectory, {})
+    write_trajectory_page(tmp_path / "t.html", trajectory, {}, verdict)
+    text = words(Page((tmp_path / "t.html").read_text()))
+    assert "screenshot not stored" in text
+    assert "inference fault" in text

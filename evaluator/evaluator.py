@@ -1,0 +1,196 @@
+"""Measuring: every task of the asked splits, one episode each, by the worker's own episode code.
+
+    main thread ── attempts ──► SlotPool (N slot threads) ── finished episodes ──► main: judge, keep, count
+
+The main thread alone writes the output directory. A faulted episode is tried again up to `evaluate.retries`
+times. It waits for finished episodes with a deadline: if no slot finishes anything for as long as the longest
+possible episode, the evaluation fails rather than hang.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from distrl.configs.schema import Config
+from distrl.core.errors import DistrlError, TaskError
+from distrl.core.importing import choose
+from distrl.core.types import Fault, Task
+from distrl.evaluator.judges import JUDGES
+from distrl.evaluator.judges.base import Judge, Verdict
+from distrl.evaluator.progress import EvaluationProgress, make_progress
+from distrl.evaluator.results import (
+    Evaluation,
+    EvaluationDirectory,
+    EvaluationSpec,
+    Subject,
+    check_output,
+    episode_result,
+    last_per_task,
+    split_result,
+)
+from distrl.evaluator.selection import select_tasks
+from distrl.evaluator.slots import Attempt, Finished, HowToAct, SlotPool
+from distrl.evaluator.statistics import EpisodeResult
+from distrl.evaluator.suites import load_suite
+from distrl.workers.worker import SlotPolicy
+
+STEP_S = 60.0
+"""The longest that an environment may take for one step, besides the policy's own deadline."""
+
+POLL_S = 0.2
+
+
+class EvaluationStopped(DistrlError):
+    """The evaluation was interrupted. What was measured is kept."""
+
+    exit_code = 130
+
+
+class Evaluator:
+    """Measures a subject on splits of the configuration's suite.
+
+    Args:
+        config: The sections tasks, env, agent, worker and evaluate are used.
+        output: The directory to write; see `distrl.evaluator.results`.
+        subject: Who is measured.
+        splits: Which splits; None: `tasks.test`.
+        resume: Go on with the evaluation in `output`.
+        stop: Ends the evaluation early when set.
+        progress: Who is told; by default a bar on a terminal and lines in a log.
+
+    Raises:
+        TaskError: If there is no such suite or split.
+        RunDirectoryError: If `output` holds something else.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        output: Path,
+        subject: Subject,
+        splits: Sequence[str] | None = None,
+        resume: bool = False,
+        stop: threading.Event | None = None,
+        progress: EvaluationProgress | None = None,
+    ) -> None:
+        self._config, self._output, self._resume = config, output, resume
+        self._splits = tuple(dict.fromkeys(splits or config.tasks.test))
+        self._tasks = [task for split in self._splits for task in _tasks(config, split)]
+        self._spec = EvaluationSpec(
+            suite=config.tasks.suite,
+            splits=self._splits,
+            subject=subject,
+            temperature=config.evaluate.temperature,
+            episodes=config.evaluate.episodes,
+        )
+        self._judge: Judge = choose(JUDGES, self._spec.judge)()
+        self._stop = stop or threading.Event()
+        self._progress = progress or make_progress()
+        check_output(output, self._spec, resume)
+
+    def run(self, policy: Callable[[int], SlotPolicy] | None = None) -> Evaluation:
+        """Measures what is not measured yet, and writes the numbers.
+
+        Args:
+            policy: Makes the policy client of a slot, called in the slot's thread; None for baselines.
+
+        Raises:
+            EvaluationStopped: `stop` was set; `resume` goes on from here.
+            DistrlError: Something that no retry mends.
+        """
+        started_at, clock = time.time(), time.monotonic()
+        directory = EvaluationDirectory(self._output, self._spec, self._resume)
+        try:
+            todo = [task for task in self._tasks if not directory.is_done(task)]
+            self._progress.start(len(self._tasks), len(self._tasks) - len(todo))
+            if todo:
+                self._measure(todo, directory, policy)
+            evaluation = self._numbers(directory.episodes, started_at, time.monotonic() - clock)
+            directory.finish(evaluation)
+            return evaluation
+        finally:
+            self._progress.close()
+            directory.close()
+
+    def _measure(
+        self,
+        todo: Sequence[Task],
+        directory: EvaluationDirectory,
+        policy: Callable[[int], SlotPolicy] | None,
+    ) -> None:
+        evaluate = self._config.evaluate
+        noise = {"expert": 0.0, "random": 1.0}.get(self._spec.subject.kind)
+        act = HowToAct(evaluate.temperature, noise)
+        num_slots = min(evaluate.slots, len(todo))
+        pool = SlotPool(self._config, policy, act, num_slots, capacity=len(todo))
+        try:
+            for task in todo:
+                pool.submit(Attempt(task))
+            pool.start()
+            waiting = len(todo)
+            while waiting:
+                finished = self._take(pool, max(task.max_steps for task in todo))
+                waiting -= self._keep(finished, pool, directory)
+        finally:
+            pool.close()
+
+    def _take(self, pool: SlotPool, max_steps: int) -> Finished:
+        patience_s = max_steps * (self._config.worker.act_timeout_s + STEP_S)
+        deadline = time.monotonic() + patience_s
+        while time.monotonic() < deadline:
+            if self._stop.is_set():
+                raise EvaluationStopped(
+                    f"Interrupted; {self._output} keeps what was measured.", "Go on with --resume."
+                )
+            finished = pool.take(POLL_S)
+            if finished is not None:
+                return finished
+        raise DistrlError(
+            f"No episode ended for {patience_s:g} s.", "Look at the environments; go on with --resume."
+        )
+
+    def _keep(self, finished: Finished, pool: SlotPool, directory: EvaluationDirectory) -> bool:
+        """Judges and keeps an episode. Whether its task is over with."""
+        trajectory, attempt = finished.trajectory, finished.attempt
+        is_faulted = trajectory.fault is not Fault.NONE
+        if is_faulted:
+            verdict = Verdict(success=False, score=0.0, reason="Faulted.")
+        else:
+            verdict = self._judge.judge(trajectory, finished.images)
+        result = episode_result(trajectory, verdict, attempt.number)
+        directory.add(result, trajectory, finished.images)
+        is_final = not is_faulted or attempt.number >= self._config.evaluate.retries
+        self._progress.add(result, is_final)
+        if not is_final:
+            self._progress.say(f"{attempt.task.id} faulted ({trajectory.fault_detail}); trying again")
+            pool.submit(Attempt(attempt.task, attempt.number + 1))
+        return is_final
+
+    def _numbers(self, kept: Sequence[EpisodeResult], started_at: float, duration_s: float) -> Evaluation:
+        asked = {task.id for task in self._tasks}
+        episodes = [episode for episode in kept if episode.task_id in asked]
+        return Evaluation(
+            spec=self._spec,
+            splits={name: split_result(e for e in episodes if e.split == name) for name in self._splits},
+            weight_versions=_versions(last_per_task(episodes)),
+            started_at=started_at,
+            duration_s=duration_s,
+        )
+
+
+def _tasks(config: Config, split: str) -> list[Task]:
+    tasks = select_tasks(load_suite(config.tasks.suite, split), config.evaluate.episodes)
+    if not tasks:
+        raise TaskError(f"The split {split!r} of {config.tasks.suite} has no tasks.", "Name another split.")
+    return tasks
+
+
+def _versions(episodes: Sequence[EpisodeResult]) -> tuple[int, int]:
+    acted = [episode for episode in episodes if episode.newest_version >= 0]
+    return (
+        min((episode.oldest_version for episode in acted), default=-1),
+        max((episode.newest_version for episode in acted), default=-1),
+    )

@@ -1,0 +1,125 @@
+"""How far an evaluation is: a bar on a terminal, plain lines in a log."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Protocol, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from distrl.core.types import Fault
+from distrl.evaluator.statistics import EpisodeResult
+
+LINE_EVERY_S = 5.0
+
+
+class EvaluationProgress(Protocol):
+    """Who is told how far an evaluation is. Called by one thread."""
+
+    def start(self, total: int, done: int) -> None:
+        """`done` of `total` tasks have been measured before."""
+        ...
+
+    def add(self, result: EpisodeResult, is_final: bool) -> None:
+        """An episode ended; `is_final` unless it faulted and is tried again."""
+        ...
+
+    def say(self, message: str) -> None:
+        """Something worth a line, such as what is being waited for."""
+        ...
+
+    def close(self) -> None:
+        """It is over."""
+        ...
+
+
+class _Counts:
+    """What both forms show."""
+
+    def __init__(self) -> None:
+        self.total = self.done = self.solved = self.counted = self.faults = 0
+
+    def add(self, result: EpisodeResult, is_final: bool) -> None:
+        self.done += is_final
+        self.faults += result.fault is not Fault.NONE
+        if result.fault is Fault.NONE:
+            self.counted += 1
+            self.solved += result.success
+
+    def line(self) -> str:
+        """Success so far, and faults if there are any."""
+        success = f"{100 * self.solved / self.counted:.0f}% solved" if self.counted else "none solved yet"
+        return success + (f", {self.faults} faults" if self.faults else "")
+
+
+class BarProgress:
+    """A bar that is redrawn in place."""
+
+    def __init__(self, console: Console) -> None:
+        self._counts = _Counts()
+        self._console = console
+        self._bar = Progress(
+            TextColumn("evaluating"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.description}"),
+            TimeRemainingColumn(),
+            console=console,
+        )
+        self._task = self._bar.add_task("", total=None)
+
+    def start(self, total: int, done: int) -> None:
+        """See `EvaluationProgress`."""
+        self._counts.total, self._counts.done = total, done
+        self._bar.update(self._task, total=total, completed=done)
+        self._bar.start()
+
+    def add(self, result: EpisodeResult, is_final: bool) -> None:
+        """See `EvaluationProgress`."""
+        self._counts.add(result, is_final)
+        self._bar.update(self._task, completed=self._counts.done, description=self._counts.line())
+
+    def say(self, message: str) -> None:
+        """See `EvaluationProgress`."""
+        self._console.print(message, markup=False, highlight=False)
+
+    def close(self) -> None:
+        """See `EvaluationProgress`."""
+        self._bar.stop()
+
+
+class LineProgress:
+    """A line every few seconds, and one at the end."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._counts, self._out = _Counts(), out
+        self._next_line = 0.0
+
+    def start(self, total: int, done: int) -> None:
+        """See `EvaluationProgress`."""
+        self._counts.total, self._counts.done = total, done
+        self.say(f"evaluating {total} tasks" + (f", {done} of them measured already" if done else ""))
+        self._next_line = time.monotonic() + LINE_EVERY_S
+
+    def add(self, result: EpisodeResult, is_final: bool) -> None:
+        """See `EvaluationProgress`."""
+        self._counts.add(result, is_final)
+        if time.monotonic() >= self._next_line or self._counts.done == self._counts.total:
+            self._next_line = time.monotonic() + LINE_EVERY_S
+            self.say(f"{self._counts.done} of {self._counts.total} tasks, {self._counts.line()}")
+
+    def say(self, message: str) -> None:
+        """See `EvaluationProgress`."""
+        print(message, file=self._out, flush=True)
+
+    def close(self) -> None:
+        """See `EvaluationProgress`."""
+
+
+def make_progress(out: TextIO | None = None) -> EvaluationProgress:
+    """A bar if `out` (standard error by default) is a terminal, else lines."""
+    out = out or sys.stderr
+    console = Console(file=out)
+    return BarProgress(console) if console.is_terminal else LineProgress(out)

@@ -1,0 +1,140 @@
+"""The policy that is measured: servers that run already, those of a learner, or one started here."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from distrl.configs.schema import Config, NetworkConfig
+from distrl.core.checkpoints import MANIFEST, POINTERS, resolve, verify
+from distrl.core.errors import CheckpointError, InferenceUnavailable, MissingDependency, NetworkError
+from distrl.core.messages import Info, InfoRequest
+from distrl.core.security import load_security
+from distrl.core.sockets import Wire
+from distrl.evaluator.evaluator import EvaluationStopped
+from distrl.evaluator.suites import vocabulary
+
+ASK_S = 1.0
+"""How long a server may take to say what it serves before it is asked again."""
+
+Endpoints = Callable[[], Sequence[str]]
+
+
+def make_wire(network: NetworkConfig) -> Wire:
+    """The sockets of this process, with keys if the configuration names a folder of them.
+
+    Raises:
+        SecurityError: If the keys cannot be used.
+    """
+    keys = Path(network.keys_dir).expanduser() if network.keys_dir else None
+    return Wire(load_security(keys, network.key_name))
+
+
+def find_checkpoint(path: Path) -> Path:
+    """The checkpoint that `path` means: one itself, a pointer such as checkpoints/final, or a run's newest.
+
+    Raises:
+        CheckpointError: There is none, or a file of it is missing, truncated or damaged.
+    """
+    if (path / MANIFEST).is_file():
+        verify(path)
+        return path
+    if path.name in POINTERS:
+        return resolve(path.parent, path.name)
+    for directory in (path / "checkpoints", path):
+        for pointer in ("final", "latest"):
+            if (directory / pointer).is_file():
+                return resolve(directory, pointer)
+    if path.is_dir():
+        raise CheckpointError(
+            f"{path} holds no checkpoint ({MANIFEST} is missing).",
+            "Name one such as RUN/checkpoints/step_100.",
+        )
+    raise CheckpointError(f"There is no checkpoint {path}.", "Name one such as RUN/checkpoints/step_100.")
+
+
+def wait_for_policy(
+    wire: Wire,
+    endpoints: Endpoints,
+    timeout_s: float,
+    stop: threading.Event,
+    say: Callable[[str], None],
+) -> Info:
+    """Waits until an inference server has weights.
+
+    Args:
+        wire: Makes the connections.
+        endpoints: Tells the servers that are known now.
+        timeout_s: How long to wait.
+        stop: Ends the wait.
+        say: Told what is being waited for, once for each reason.
+
+    Returns:
+        What the first server that is ready says of itself.
+
+    Raises:
+        InferenceUnavailable: None was ready in time.
+        EvaluationStopped: `stop` was set.
+    """
+    deadline = time.monotonic() + timeout_s
+    reason, said = "", ""
+    while time.monotonic() < deadline:
+        known = list(endpoints())
+        reason = "no inference server is known"
+        for endpoint in known:
+            info = ask_info(wire, endpoint, min(ASK_S, max(0.0, deadline - time.monotonic())))
+            if info is not None and info.weight_version >= 0:
+                return info
+            reason = f"{endpoint} has no weights yet" if info is not None else f"{endpoint} does not answer"
+        if reason != said:
+            said = reason
+            say(f"waiting, for up to {timeout_s:g} s: {reason}")
+        if stop.wait(min(ASK_S, max(0.0, deadline - time.monotonic()))):
+            raise EvaluationStopped("Interrupted before anything was measured.")
+    raise InferenceUnavailable(
+        f"No policy to measure within {timeout_s:g} s: {reason}.",
+        "Is `distrl serve-inference` running at that address, and its learner with weights?",
+    )
+
+
+def ask_info(wire: Wire, endpoint: str, timeout_s: float) -> Info | None:
+    """What the server at `endpoint` says of itself, None if it does not say it in time."""
+    channel = wire.connect_dealer(endpoint)
+    deadline = time.monotonic() + timeout_s
+    try:
+        channel.send(InfoRequest(), timeout_s=timeout_s)
+        while (left := deadline - time.monotonic()) > 0:
+            received = channel.recv(left)
+            if received is not None and isinstance(received.message, Info):
+                return received.message
+    except NetworkError:
+        return None  # not reachable now; the caller asks again until its deadline
+    finally:
+        channel.close()
+    return None
+
+
+@contextlib.contextmanager
+def serve_here(config: Config, checkpoint: Path) -> Iterator[tuple[Wire, str]]:
+    """An inference server for `checkpoint` in this process, on the loopback interface.
+
+    Returns:
+        Sockets that reach it, and its endpoint.
+
+    Raises:
+        CheckpointError: The checkpoint is damaged or of another policy.
+        MissingDependency: torch is not installed.
+    """
+    try:
+        from distrl.workers.inference.serve import serve_checkpoint
+    except ModuleNotFoundError as error:
+        raise MissingDependency(
+            f"Checkpoints need the package {error.name}.", "Install the extra: pip install 'distrl[train]'."
+        ) from error
+    words = vocabulary(config.tasks.suite)
+    with Wire() as wire, serve_checkpoint(config, words, checkpoint / "policy", wire) as server:
+        yield wire, server.endpoint
+        server.check()

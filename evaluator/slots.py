@@ -1,0 +1,207 @@
+"""The slots of an evaluation: threads that run the worker's own episode code on tasks from a queue.
+
+    tasks ──► [queue] ──► slot 0 … slot N−1: environment + agent + policy client ──► [queue] ──► finished
+
+A slot waits for a task (until `close`), for its environment and for the policy (both have deadlines of their
+own), and for room in the queue of finished episodes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from distrl.configs.schema import Config
+from distrl.core.errors import EnvError
+from distrl.core.messages import Lease
+from distrl.core.types import ChatMessage, Completion, Fault, Purpose, Sampling, Task, Trajectory
+from distrl.workers.agents import build_agent
+from distrl.workers.envs import build_env
+from distrl.workers.envs.base import Env
+from distrl.workers.slot import EpisodeRunner, PolicyClient
+from distrl.workers.worker import SlotPolicy
+
+POLL_S = 0.1
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A task, and how often it was tried before."""
+
+    task: Task
+    number: int = 0
+
+
+@dataclass(frozen=True)
+class Finished:
+    """An attempt that ended, faulted or not."""
+
+    attempt: Attempt
+    trajectory: Trajectory
+    images: Mapping[str, bytes]
+
+
+@dataclass(frozen=True)
+class HowToAct:
+    """Who acts. With `expert_noise` the scripted expert does, with that share of random actions."""
+
+    temperature: float = 0.0
+    expert_noise: float | None = None
+
+
+class SlotPool:
+    """Runs attempts on `num_slots` environments.
+
+    Args:
+        config: The sections env, agent and worker are used.
+        policy: Makes the policy client of a slot; called in the slot's thread. None when the expert acts.
+        act: Who acts.
+        num_slots: Threads.
+        capacity: The most attempts that wait at any time.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        policy: Callable[[int], SlotPolicy] | None,
+        act: HowToAct,
+        num_slots: int,
+        capacity: int,
+    ) -> None:
+        self._config, self._policy, self._act = config, policy, act
+        self._agent = build_agent(config.agent)
+        self._tasks: queue.Queue[Attempt] = queue.Queue(maxsize=max(1, capacity))
+        self._finished: queue.Queue[Finished | BaseException] = queue.Queue(maxsize=2 * num_slots)
+        self._stop = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._guard, args=(index,), name=f"slot-{index}", daemon=True)
+            for index in range(num_slots)
+        ]
+
+    def start(self) -> None:
+        """Starts the threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, attempt: Attempt) -> None:
+        """Hands in an attempt; there must be room (see `capacity`)."""
+        self._tasks.put_nowait(attempt)
+
+    def take(self, timeout_s: float) -> Finished | None:
+        """An attempt that ended, None when none did in time.
+
+        Raises:
+            DistrlError: What ended a slot for good, such as a missing program.
+            Exception: A bug in an environment, an agent or here.
+        """
+        try:
+            item = self._finished.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        if isinstance(item, BaseException):
+            raise item
+        return item
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Stops the slots. Episodes under way are abandoned before their next step; after `timeout_s` a slot
+        that is still inside a step is left behind as a daemon thread."""
+        self._stop.set()
+        deadline = time.monotonic() + timeout_s
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+    # ---- slot threads ----
+
+    def _guard(self, index: int) -> None:
+        try:
+            self._work(index)
+        except BaseException as error:  # noqa: BLE001 - `take` raises it in the main thread
+            self._report(error)
+
+    def _work(self, index: int) -> None:
+        policy: SlotPolicy = self._policy(index) if self._policy is not None else _NobodyActs()
+        env: Env | None = None
+        try:
+            while not self._stop.is_set():
+                try:
+                    attempt = self._tasks.get(timeout=POLL_S)
+                except queue.Empty:
+                    continue
+                try:
+                    env = env or build_env(self._config.env)
+                except EnvError as error:
+                    self._report(Finished(attempt, _faulted(attempt.task, index, error), {}))
+                    continue
+                if not self._run(index, env, policy, attempt):
+                    _close(env)
+                    env = None
+        finally:
+            policy.close()
+            _close(env)
+
+    def _run(self, index: int, env: Env, policy: PolicyClient, attempt: Attempt) -> bool:
+        """One episode. False if the environment is not to be used again."""
+        runner = EpisodeRunner(
+            env, self._agent, policy, self._config.worker, worker="evaluate", slot=index, stop=self._stop
+        )
+        episode = runner.run(self._lease(attempt))
+        if episode is None:
+            return True  # abandoned: the evaluation stops
+        trajectory, images = episode
+        self._report(Finished(attempt, trajectory, images))
+        return trajectory.fault in (Fault.NONE, Fault.INFERENCE)
+
+    def _lease(self, attempt: Attempt) -> Lease:
+        lease_id = f"evaluate-{attempt.number}-{attempt.task.id}"[:200]
+        noise = self._act.expert_noise
+        if noise is not None:
+            return Lease(id=lease_id, task=attempt.task, purpose=Purpose.DEMO, noise=noise)
+        sampling = Sampling(temperature=self._act.temperature)
+        return Lease(id=lease_id, task=attempt.task, purpose=Purpose.EVAL, sampling=sampling)
+
+    def _report(self, item: Finished | BaseException) -> None:
+        """Hands over what happened; given up once the evaluation stops, when nobody takes it any more."""
+        while not self._stop.is_set():
+            with contextlib.suppress(queue.Full):
+                self._finished.put(item, timeout=POLL_S)
+                return
+
+
+class _NobodyActs:
+    """The policy client of an evaluation in which the expert acts."""
+
+    def act(
+        self, messages: Sequence[ChatMessage], images: Mapping[str, bytes], sampling: Sampling
+    ) -> Completion:
+        """Never called: demonstrations do not ask a policy."""
+        raise AssertionError("a demonstration asked for a policy")
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def _faulted(task: Task, slot: int, error: EnvError) -> Trajectory:
+    """The record of an episode whose environment did not even start."""
+    return Trajectory(
+        id=uuid.uuid4().hex,
+        task=task,
+        purpose=Purpose.EVAL,
+        worker="evaluate",
+        slot=slot,
+        fault=Fault(error.fault),
+        fault_detail=str(error)[:500],
+        started_at=time.time(),
+    )
+
+
+def _close(env: Env | None) -> None:
+    # A failed environment may fail again when it is closed; nothing is lost by that.
+    with contextlib.suppress(EnvError):
+        if env is not None:
+            env.close()

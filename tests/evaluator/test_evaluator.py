@@ -1,0 +1,157 @@
+"""The evaluator on a counting phone: numbers, retries, faults apart, resuming, stopping, broken slots."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from counting_phone import CountingEnv, TappingPolicy, counting_config, write_suite
+
+from distrl.core.errors import ConfigError, RunDirectoryError, TaskError
+from distrl.core.types import Fault, Purpose
+from distrl.evaluator.evaluator import EvaluationStopped, Evaluator
+from distrl.evaluator.measure import Who, measure
+from distrl.evaluator.progress import LineProgress
+from distrl.evaluator.results import Subject, load_evaluation
+from distrl.evaluator.statistics import EpisodeResult
+
+SERVED = Subject(kind="served", name="here")
+
+
+class Quiet(LineProgress):
+    """Keeps what is said; `on_result` is called with each episode."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.results: list[EpisodeResult] = []
+
+    def start(self, total: int, done: int) -> None:
+        self.said.append(f"{done} of {total}")
+
+    def add(self, result: EpisodeResult, is_final: bool) -> None:
+        self.results.append(result)
+
+    def say(self, message: str) -> None:
+        self.said.append(message)
+
+
+@pytest.fixture(autouse=True)
+def no_resets() -> None:
+    CountingEnv.resets.clear()
+
+
+def test_a_policy_is_measured_by_split_and_template(tmp_path: Path) -> None:
+    tasks = [
+        {"taps": 2, "template": "two"},
+        {"taps": 2, "template": "two"},
+        {"taps": 3, "template": "three"},
+        {"taps": 2, "split": "unseen_layout"},
+    ]
+    config = counting_config(write_suite(tmp_path, tasks))
+    evaluator = Evaluator(config, tmp_path / "out", SERVED, ["test", "unseen_layout"], progress=Quiet())
+    evaluation = evaluator.run(lambda _: TappingPolicy(2))
+
+    test = evaluation.splits["test"]
+    assert (test.overall.successes, test.overall.episodes) == (2, 3)
+    assert test.templates["two"].success_rate == 1.0
+    assert test.templates["three"].success_rate == 0.0
+    assert evaluation.splits["unseen_layout"].overall.success_rate == 1.0
+    assert evaluation.weight_versions == (4, 4)
+    loaded = load_evaluation(tmp_path / "out")
+    assert loaded.evaluation == evaluation
+    store = loaded.open_store()
+    kept = list(store.iterate())
+    assert len(kept) == 4
+    for trajectory in kept:
+        assert trajectory.purpose is Purpose.EVAL
+        assert set(store.images(trajectory.image_digests)) == set(trajectory.image_digests)
+    store.close()
+
+
+def test_faults_are_retried_and_what_stays_broken_is_listed_apart(tmp_path: Path) -> None:
+    config = counting_config(
+        write_suite(tmp_path, [{"taps": 1, "faults": 1}, {"taps": 1, "faults": 99}, {"taps": 5}]), retries=2
+    )
+    progress = Quiet()
+    evaluation = Evaluator(config, tmp_path / "out", SERVED, progress=progress).run(
+        lambda _: TappingPolicy(1)
+    )
+    result = evaluation.splits["test"]
+    assert (result.overall.successes, result.overall.episodes) == (1, 2)
+    assert [(e.task_id[-2:], e.fault, e.attempt) for e in result.faulted] == [("/1", Fault.DEVICE, 2)]
+    assert sum("trying again" in line for line in progress.said) == 3
+
+
+def test_an_environment_that_never_starts_faults_every_task(tmp_path: Path) -> None:
+    config = counting_config(write_suite(tmp_path, [{"taps": 1}]), retries=1)
+    config = config.model_copy(update={"env": config.env.model_copy(update={"options": {"starts": False}})})
+    evaluation = Evaluator(config, tmp_path / "out", SERVED, progress=Quiet()).run(lambda _: TappingPolicy(1))
+    (faulted,) = evaluation.splits["test"].faulted
+    assert faulted.fault_detail == "the phone does not boot"
+    assert evaluation.splits["test"].overall.episodes == 0
+
+
+def test_an_interrupted_evaluation_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    config = counting_config(write_suite(tmp_path, [{"taps": 1}] * 6), slots=1)
+    stop = threading.Event()
+
+    class StopAfterTwo(Quiet):
+        def add(self, result: EpisodeResult, is_final: bool) -> None:
+            super().add(result, is_final)
+            if len(self.results) == 2:
+                stop.set()
+
+    evaluator = Evaluator(config, tmp_path / "out", SERVED, stop=stop, progress=StopAfterTwo())
+    with pytest.raises(EvaluationStopped, match="keeps what was measured"):
+        evaluator.run(lambda _: TappingPolicy(1))
+    with pytest.raises(RunDirectoryError, match="exists already"):
+        Evaluator(config, tmp_path / "out", SERVED, progress=Quiet())
+
+    progress = Quiet()
+    evaluator = Evaluator(config, tmp_path / "out", SERVED, resume=True, progress=progress)
+    evaluation = evaluator.run(lambda _: TappingPolicy(1))
+    assert progress.said[0] == "2 of 6"
+    assert len(progress.results) == 4
+    assert evaluation.splits["test"].overall.episodes == 6
+
+
+def test_a_limit_takes_from_every_template(tmp_path: Path) -> None:
+    tasks = [{"taps": 1, "template": t} for t in "aaaabbbb"]
+    config = counting_config(write_suite(tmp_path, tasks), episodes=2)
+    evaluation = Evaluator(config, tmp_path / "out", SERVED, progress=Quiet()).run(lambda _: TappingPolicy(1))
+    assert {name: s.episodes for name, s in evaluation.splits["test"].templates.items()} == {"a": 1, "b": 1}
+
+
+def test_a_bug_in_a_slot_ends_the_evaluation(tmp_path: Path) -> None:
+    class Broken(TappingPolicy):
+        def act(self, *_: object) -> object:  # type: ignore[override]
+            raise ZeroDivisionError("a bug")
+
+    config = counting_config(write_suite(tmp_path, [{"taps": 1}] * 8))
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        Evaluator(config, tmp_path / "out", SERVED, progress=Quiet()).run(lambda _: Broken(1))
+
+
+def test_the_expert_solves_and_random_actions_do_not(tmp_path: Path) -> None:
+    config = counting_config(write_suite(tmp_path, [{"taps": 2}] * 2))
+    expert = measure(config, Who(agent="expert"), tmp_path / "expert", progress=Quiet())
+    assert expert.splits["test"].overall.success_rate == 1.0
+    assert expert.weight_versions == (-1, -1)
+    random = measure(config, Who(agent="random"), tmp_path / "random", progress=Quiet())
+    assert random.splits["test"].overall.success_rate == 0.0
+
+
+def test_an_unknown_split_is_an_error_before_anything_is_written(tmp_path: Path) -> None:
+    config = counting_config(write_suite(tmp_path, [{"taps": 1}]))
+    with pytest.raises(TaskError, match="moon"):
+        Evaluator(config, tmp_path / "out", SERVED, ["moon"], progress=Quiet())
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "who", [Who(), Who(agent="expert", learner="tcp://127.0.0.1:1"), Who(agent="monkey")]
+)
+def test_it_must_be_clear_whom_to_measure(who: Who) -> None:
+    with pytest.raises(ConfigError, match=r"Whom to measure is not clear|no baseline agent 'monkey'"):
+        who.subject()

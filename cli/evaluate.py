@@ -1,0 +1,148 @@
+"""`distrl evaluate`: success on held-out tasks, with intervals and a report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from distrl.cli.options import ConfigArgument, DryRunOption, SetOption, load
+
+if TYPE_CHECKING:
+    import threading
+
+    from distrl.configs.schema import Config
+    from distrl.evaluator.results import Evaluation
+
+GRACE_S = 5.0  # from the first signal to the end of the process
+WEIGHTS_S = 600.0
+
+CheckpointOption = Annotated[
+    Path | None,
+    typer.Option("--checkpoint", metavar="DIR", help="A checkpoint, or a run (its final or newest one)."),
+]
+InferenceOption = Annotated[
+    list[str] | None,
+    typer.Option("--inference", metavar="ENDPOINT", help="An inference server that runs. Repeatable."),
+]
+LearnerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--learner", metavar="ENDPOINT", help="A learner's control address: whatever serves it now."
+    ),
+]
+AgentOption = Annotated[
+    str | None, typer.Option("--agent", metavar="expert|random", help="A baseline that needs no policy.")
+]
+SplitOption = Annotated[
+    list[str] | None, typer.Option("--split", metavar="SPLIT", help="Default: tasks.test. Repeatable.")
+]
+OutputOption = Annotated[
+    Path | None, typer.Option("--output", metavar="DIR", help="Default: RUNS_DIR/evaluations/NAME-SUBJECT.")
+]
+BaselineOption = Annotated[
+    Path | None,
+    typer.Option("--baseline", metavar="DIR", help="An earlier evaluation to compare with in the report."),
+]
+WaitOption = Annotated[
+    float,
+    typer.Option("--wait", min=0.0, metavar="SECONDS", help="How long a served policy may lack weights."),
+]
+ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on with an interrupted evaluation.")]
+
+
+def evaluate(
+    config: ConfigArgument,
+    checkpoint: CheckpointOption = None,
+    inference: InferenceOption = None,
+    learner: LearnerOption = None,
+    agent: AgentOption = None,
+    split: SplitOption = None,
+    output: OutputOption = None,
+    baseline: BaselineOption = None,
+    wait: WaitOption = WEIGHTS_S,
+    resume: ResumeOption = False,
+    overrides: SetOption = None,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Measure a checkpoint, a served policy or a baseline on held-out tasks.
+
+    Each task is tried once, greedily unless evaluate.temperature says otherwise. Faulted episodes are tried
+    again and listed apart. DIR gets results.json, episodes.jsonl, store.sqlite3 and report.html.
+    """
+    from distrl.core.logs import setup
+    from distrl.core.process import install_signals
+    from distrl.evaluator.measure import Who, measure
+    from distrl.evaluator.results import load_evaluation
+
+    loaded = load(config, overrides, dry_run)
+    setup(role="evaluate", level="WARNING")
+    who = Who(checkpoint, tuple(inference or ()), learner, agent)
+    subject = who.subject()
+    if baseline is not None:
+        load_evaluation(baseline)  # a wrong directory is told now, not after the measurement
+    directory = output or default_output(loaded, label_of(subject.kind, subject.name))
+    stop: threading.Event = install_signals(GRACE_S)
+    evaluation = measure(loaded, who, directory, split, resume, stop, wait)
+    page = write_report(loaded, directory, evaluation, baseline)
+    print_numbers(evaluation)
+    typer.echo(f"Results: {directory}")
+    if page is not None:
+        typer.echo(f"Report: {page}")
+
+
+def label_of(kind: str, name: str) -> str:
+    """A short name of the subject: "step_400", "served", "expert"."""
+    return Path(name).name if kind == "checkpoint" else kind
+
+
+def default_output(config: Config, label: str) -> Path:
+    """Where results go when --output is not given."""
+    return Path(config.runs_dir).expanduser() / "evaluations" / f"{config.name}-{label}"
+
+
+def write_report(
+    config: Config, directory: Path, evaluation: Evaluation, baseline: Path | None
+) -> Path | None:
+    """Writes the report next to the results; None, and a line that says why, without jinja2."""
+    from distrl.core.errors import MissingDependency
+    from distrl.evaluator.report import write_report
+    from distrl.evaluator.results import load_evaluation
+
+    label = label_of(evaluation.spec.subject.kind, evaluation.spec.subject.name)
+    results: dict[str, Path] = {}
+    if baseline is not None:
+        before = load_evaluation(baseline).evaluation.spec.subject
+        name = label_of(before.kind, before.name)
+        results[name if name != label else f"{name} (baseline)"] = baseline
+    results[label] = directory
+    try:
+        return write_report(directory, config.name, results, None, config, config.evaluate.examples)
+    except MissingDependency as error:
+        typer.echo(f"No report: {error}", err=True)
+        return None
+
+
+def print_numbers(evaluation: Evaluation) -> None:
+    """Prints a line per split and template."""
+    from distrl.evaluator.report.page import percent
+    from distrl.evaluator.statistics import Summary
+
+    def line(name: str, summary: Summary) -> str:
+        if not summary.episodes:
+            return f"{name:<24}  nothing measured"
+        low, high = percent(summary.interval.low), percent(summary.interval.high)
+        return (
+            f"{name:<24}  {percent(summary.success_rate):>5}%  ({low}–{high}%)  "
+            f"{summary.successes} of {summary.episodes}, {summary.mean_steps:.1f} steps"
+        )
+
+    for split, result in evaluation.splits.items():
+        typer.echo(line(split, result.overall))
+        templates: Mapping[str, Summary] = result.templates if len(result.templates) > 1 else {}
+        for template, summary in templates.items():
+            typer.echo(line(f"  {template}", summary))
+        if result.faulted:
+            typer.echo(f"  {len(result.faulted)} tasks faulted again and again and are not counted")

@@ -75,7 +75,7 @@ class LinearPolicy(Policy):
 
     def _logits(self, batch: PromptBatch, temperature: Tensor) -> Tensor:
         t = torch.where(temperature > 0, temperature, 1.0)
-        out: Tensor = self.head(features(batch)) / t[:, None]
+        out: Tensor = self.head(features(batch).to(self.head.weight.dtype)) / t[:, None]
         return out
 
     def generate(
@@ -121,7 +121,7 @@ class LinearCritic(Critic):
         self.trajectory = nn.Linear(9 + VOCABULARY, 1)
 
     def _state(self, batch: PromptBatch, steps: Tensor) -> Tensor:
-        return torch.cat([features(batch), steps[:, None].float() / 10], dim=1)
+        return torch.cat([features(batch), steps[:, None].float() / 10], dim=1).to(self.value.weight.dtype)
 
     def values(self, batch: PromptBatch, steps: Tensor) -> Tensor:
         out: Tensor = self.value(self._state(batch, steps))[:, 0]
@@ -130,7 +130,7 @@ class LinearCritic(Critic):
     def trajectory_values(
         self, batch: PromptBatch, steps: Tensor, completions: Tensor, mask: Tensor
     ) -> Tensor:
-        action = nn.functional.one_hot(completions[:, 0], VOCABULARY).float()
+        action = nn.functional.one_hot(completions[:, 0], VOCABULARY).to(self.value.weight.dtype)
         out: Tensor = self.trajectory(torch.cat([self._state(batch, steps), action], dim=1))[:, 0]
         return out
 

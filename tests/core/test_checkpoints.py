@@ -1,0 +1,79 @@
+"""Checkpoint directories: whole or not at all, pointers, damage named, old ones removed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from distrl.core import checkpoints
+from distrl.core.errors import CheckpointError
+
+
+def make(directory: Path, name: str, text: str = "weights") -> Path:
+    def fill(path: Path) -> None:
+        (path / "policy").mkdir()
+        (path / "policy" / "model.bin").write_text(text)
+        (path / "state.json").write_text("{}")
+
+    return checkpoints.write_checkpoint(directory, name, fill)
+
+
+def test_names_and_pointers_resolve(tmp_path: Path) -> None:
+    path = make(tmp_path, "step_3")
+    checkpoints.point(tmp_path, "latest", "step_3")
+    checkpoints.point(tmp_path, "best", "step_3", note="0.75")
+    assert checkpoints.resolve(tmp_path) == path == checkpoints.resolve(tmp_path, "step_3")
+    assert checkpoints.note_of(tmp_path, "best") == "0.75"
+    assert checkpoints.note_of(tmp_path, "latest") == ""
+    assert checkpoints.pointed(tmp_path, "final") is None
+
+
+@pytest.mark.parametrize("name", ["latest", "step_9", "nonsense"])
+def test_a_missing_checkpoint_says_what_there_is(tmp_path: Path, name: str) -> None:
+    make(tmp_path, "step_3")
+    with pytest.raises(CheckpointError, match="step_3"):
+        checkpoints.resolve(tmp_path, name)
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "remove", "manifest"])
+def test_damage_is_found_and_the_file_named(tmp_path: Path, damage: str) -> None:
+    path = make(tmp_path, "step_1")
+    victim = path / "policy" / "model.bin"
+    if damage == "truncate":
+        victim.write_text("weig")
+    elif damage == "flip":
+        victim.write_text("weightS")
+    elif damage == "remove":
+        victim.unlink()
+    else:
+        victim = path / checkpoints.MANIFEST
+        victim.write_text("{")
+    with pytest.raises(CheckpointError, match=victim.name):
+        checkpoints.resolve(tmp_path, "step_1")
+
+
+def test_a_failure_while_writing_leaves_nothing_behind(tmp_path: Path) -> None:
+    def fill(path: Path) -> None:
+        (path / "half").write_text("x")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(CheckpointError, match="No space"):
+        checkpoints.write_checkpoint(tmp_path, "step_1", fill)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_left_over_of_a_crash_is_replaced(tmp_path: Path) -> None:
+    make(tmp_path, "step_1", "old")
+    (tmp_path / ".step_1.tmp").mkdir()
+    path = make(tmp_path, "step_1", "new")
+    assert (path / "policy" / "model.bin").read_text() == "new"
+    checkpoints.verify(path)
+
+
+def test_old_ones_go_but_not_what_is_protected_or_pointed_to(tmp_path: Path) -> None:
+    for number in (0, 5, 10, 15, 20, 100):
+        make(tmp_path, f"step_{number}")
+    checkpoints.point(tmp_path, "best", "step_10")
+    assert checkpoints.remove_old(tmp_path, 2, {"step_0"}) == ["step_5", "step_15"]
+    assert checkpoints.checkpoints(tmp_path) == ["step_0", "step_10", "step_20", "step_100"]

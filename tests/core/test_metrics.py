@@ -1,0 +1,45 @@
+"""metrics.jsonl: one object a line, safe against crashes and odd numbers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from distrl.core.metrics import MetricsWriter, read_metrics
+
+
+class Memory:
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, dict[str, float]]] = []
+        self.closed = False
+
+    def write(self, step, metrics) -> None:
+        self.rows.append((step, dict(metrics)))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_rows_come_back_and_sinks_get_them(tmp_path: Path) -> None:
+    sink = Memory()
+    writer = MetricsWriter(tmp_path / "m.jsonl", [sink], clock=lambda: 12.5)
+    writer.write(3, {"reward/total": 0.1, "odd": float("nan")})
+    writer.close()
+    row = json.loads((tmp_path / "m.jsonl").read_text())
+    assert row == {"step": 3, "time": 12.5, "reward/total": 0.1, "odd": None}
+    assert list(read_metrics(tmp_path / "m.jsonl")) == [{"step": 3, "time": 12.5, "reward/total": 0.1}]
+    assert sink.rows == [(3, {"reward/total": 0.1})]
+    assert sink.closed
+
+
+def test_a_line_cut_by_a_crash_costs_only_itself(tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    path.write_text('{"step": 1, "a": 1}\n{"step": 2, "a"')
+    writer = MetricsWriter(path)
+    writer.write(3, {"a": 3.0})
+    writer.close()
+    assert [row["step"] for row in read_metrics(path)] == [1, 3]
+
+
+def test_no_file_is_no_rows(tmp_path: Path) -> None:
+    assert list(read_metrics(tmp_path / "none.jsonl")) == []

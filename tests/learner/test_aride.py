@@ -1,0 +1,150 @@
+"""A-RIDE as a whole: its gradients by finite differences, its advantage by hand, who gets which gradient."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from distrl.configs.schema import ArideConfig
+from distrl.learner import losses
+from distrl.learner.algorithms.aride import Aride
+from distrl.learner.algorithms.bc import cloning_loss
+from distrl.learner.batching import Batcher, ImageCache
+from distrl.learner.episodes import compile_episode
+
+
+@pytest.fixture
+def batch(toy, policy, load_images):
+    trajectories = [
+        toy.trajectory(
+            "won",
+            [
+                toy.step(1, (1,), (-1.5,), image=1, repetition=-0.1),
+                toy.step(1, (2, 3), (-2.0, -1.0), image=2, outcome=1.0),
+            ],
+        ),
+        toy.trajectory("lost", [toy.step(2, (4,), (-2.5,), image=3, kind="invalid", invalid=-0.2)]),
+        toy.trajectory("cut", [toy.step(3, (5,), (-1.9,), image=4)] * 3, truncated=True),
+    ]
+    episodes = [compile_episode(t, policy) for t in trajectories]
+    return Batcher(policy, ImageCache(policy.image, load_images)).trajectories(episodes)
+
+
+def warm(policy, critic):
+    torch.manual_seed(3)
+    torch.nn.init.normal_(policy.head.weight, std=0.3)
+    return policy.double(), critic.double()
+
+
+def test_gradients_reach_the_policy_from_its_loss_and_the_critic_from_its_own(policy, critic, batch) -> None:
+    result = Aride(ArideConfig()).evaluate(policy, critic, batch)
+    actor = torch.autograd.grad(
+        result.policy_loss, [*policy.parameters(), *critic.parameters()], retain_graph=True, allow_unused=True
+    )
+    assert actor[0].abs().sum() > 0
+    assert all(g is None for g in actor[1:])
+    value = torch.autograd.grad(
+        result.critic_loss, [*policy.parameters(), *critic.parameters()], allow_unused=True
+    )
+    assert value[0] is None
+    assert all(g is not None and g.abs().sum() > 0 for g in value[1:])
+
+
+def test_policy_gradient_matches_finite_differences_of_the_surrogate(policy, critic, batch) -> None:
+    """With ρ and A frozen, the loss is a plain function of the weights: differentiate it numerically."""
+    policy, critic = warm(policy, critic)
+    algorithm = Aride(ArideConfig(entropy=0.2, invalid=0.3, rho_max=1.1))
+    result = algorithm.evaluate(policy, critic, batch)
+    (grad,) = torch.autograd.grad(result.policy_loss, [policy.head.weight])
+    steps, c = batch.steps, algorithm.config
+    with torch.no_grad():
+        scores = policy.score(steps.prompts, steps.completions, steps.token_mask, steps.temperature)
+        ratios = losses.importance_ratios(scores.logprobs, steps.behaviour_logprobs, steps.token_mask, 20.0)
+        values = algorithm._values(critic, batch)
+        _, raw = algorithm._advantages(batch, values, ratios.action)
+        advantages = batch.flat(losses.normalise(raw, batch.mask, c.advantage_std_floor))
+        rho = ratios.action.clamp(max=1.1)
+
+        def surrogate() -> float:
+            s = policy.score(steps.prompts, steps.completions, steps.token_mask, steps.temperature)
+            log_pi = (s.logprobs * steps.token_mask).sum(1)
+            entropy = (s.entropy * steps.token_mask).sum(1) / steps.token_mask.sum(1)
+            terms = -rho * advantages * log_pi - 0.2 * entropy + 0.3 * batch.invalid * rho * log_pi
+            return float(terms.mean())
+
+        numeric = torch.zeros_like(grad)
+        eps = 1e-6
+        for index in np.ndindex(*grad.shape):
+            policy.head.weight[index] += eps
+            up = surrogate()
+            policy.head.weight[index] -= 2 * eps
+            numeric[index] = (up - surrogate()) / (2 * eps)
+            policy.head.weight[index] += eps
+    torch.testing.assert_close(grad, numeric, atol=1e-7, rtol=1e-5)
+
+
+def test_advantage_is_retrace_of_outcome_with_v_plus_retrace_of_penalties_without(
+    policy, critic, batch
+) -> None:
+    policy, critic = warm(policy, critic)
+    algorithm = Aride(ArideConfig(gamma=0.9, lam=0.8))
+    with torch.no_grad():
+        steps = batch.steps
+        scores = policy.score(steps.prompts, steps.completions, steps.token_mask, steps.temperature)
+        rho = losses.importance_ratios(
+            scores.logprobs, steps.behaviour_logprobs, steps.token_mask, 20.0
+        ).action
+        values = algorithm._values(critic, batch)
+        returns, raw = algorithm._advantages(batch, values, rho)
+        v = values.steps.sigmoid()
+        v_final = critic.values(batch.final_prompts, torch.tensor([2])).sigmoid()
+    c = 0.8 * rho.clamp(max=1.0)
+    delta_1 = 1.0 - v[1]
+    delta_0 = 0.9 * v[1] - v[0]
+    expected = delta_0 + 0.9 * c[1] * delta_1 - 0.1
+    assert float(raw[0, 0]) == pytest.approx(float(expected), abs=1e-5)
+    assert float(raw[1, 0]) == pytest.approx(float(-v[2] - 0.2), abs=1e-5)
+    assert float(raw[2, 2]) == pytest.approx(float(0.9 * v_final - v[5]), abs=1e-5)
+    assert float(returns.targets[1, 0]) == pytest.approx(float(v[2] - rho[2].clamp(max=1.0) * v[2]), abs=1e-5)
+    result = algorithm.evaluate(policy, critic, batch)
+    assert float(result.priorities[0, 0]) == pytest.approx(
+        float((delta_0.abs() + delta_1.abs()) / 2), abs=1e-5
+    )
+    assert float(result.priorities[0, 1]) == pytest.approx(float(rho[:2].clamp(max=1.0).mean()), abs=1e-5)
+    assert float(result.priorities[0, 2]) == pytest.approx(
+        float(scores.entropy[0, 0] / 2 + scores.entropy[1, 0] / 2), abs=1e-5
+    )
+
+
+def test_the_critic_alone_learns_the_same_loss(policy, critic, batch) -> None:
+    algorithm = Aride(ArideConfig())
+    together = algorithm.evaluate(policy, critic, batch).critic_loss
+    torch.testing.assert_close(algorithm.critic_loss(policy, critic, batch), together)
+
+
+def test_token_level_and_clip_are_switches(policy, critic, batch) -> None:
+    policy, critic = warm(policy, critic)
+    results = [
+        float(Aride(ArideConfig(**options)).evaluate(policy, critic, batch).policy_loss.detach())
+        for options in ({}, {"ratio_level": "token"}, {"policy_clip": 0.05})
+    ]
+    assert len({round(value, 9) for value in results}) == 3
+
+
+def test_importance_weights_scale_their_trajectory(policy, critic, batch) -> None:
+    policy, critic = warm(policy, critic)
+    algorithm = Aride(ArideConfig(entropy=0.0))
+    full = algorithm.evaluate(policy, critic, batch).critic_loss
+    batch.weights[:] = 0.5
+    torch.testing.assert_close(algorithm.evaluate(policy, critic, batch).critic_loss, full / 2)
+
+
+def test_cloning_raises_the_probability_of_what_was_shown(policy, batch) -> None:
+    optimiser = torch.optim.SGD(policy.parameters(), lr=0.5)
+    before = float(cloning_loss(policy, batch.steps).detach())
+    for _ in range(20):
+        optimiser.zero_grad()
+        cloning_loss(policy, batch.steps).backward()
+        optimiser.step()
+    assert float(cloning_loss(policy, batch.steps).detach()) < before / 2

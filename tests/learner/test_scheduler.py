@@ -1,0 +1,247 @@
+"""Leases: phases, expiry, faults, freshness, evaluation rounds, the state over a restart; a clock by hand."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from distrl.configs.schema import LearnerConfig
+from distrl.core.types import Fault, Purpose
+from distrl.learner.leases import AVOID_S, MAX_ATTEMPTS
+from distrl.learner.scheduler import DEMONSTRATIONS, DONE, TRAINING, WARM_UP, TaskScheduler
+
+OPTIONS = {
+    "episodes": 40,
+    "demonstrations": {"episodes": 6, "noise": 0.25},
+    "updates_per_episode": 0.5,
+    "publish_every": 2,
+    "max_staleness": 4,
+    "min_replay": 4,
+    "eval_episodes": 3,
+    "lease_ttl_s": 60.0,
+}
+
+
+class Rig:
+    """A scheduler with tasks, a clock, and workers that answer at once."""
+
+    def __init__(self, toy, seed=0, phase=TRAINING, **changes) -> None:
+        self.toy, self.now, self.count = toy, 0.0, 0
+        config = LearnerConfig.model_validate({**OPTIONS, **changes})
+        self.scheduler = TaskScheduler(
+            config,
+            [toy.task(i) for i in range(5)],
+            [toy.task(i, "val") for i in range(4)],
+            seed,
+            f"i{seed}",
+            lambda: self.now,
+        )
+        self.scheduler.set_phase(phase)
+
+    def take(self, count=1, worker="w"):
+        return self.scheduler.grant(worker, count)
+
+    def finish(self, lease, success=1.0, fault=Fault.NONE):
+        self.count += 1
+        trajectory = self.toy.trajectory(
+            f"t{self.count}",
+            [self.toy.step(0, (1,), (-1.0,))],
+            lease_id=lease.id,
+            purpose=lease.purpose,
+            task=lease.task,
+            success=success,
+            fault=fault,
+        )
+        self.scheduler.finish(lease.id, trajectory)
+        self.scheduler.account(trajectory)
+        return trajectory
+
+
+def test_demonstrations_spread_over_all_tasks_and_stop_at_their_number(toy) -> None:
+    rig = Rig(toy, phase=DEMONSTRATIONS)
+    leases = rig.take(50)
+    assert len(leases) == 6
+    assert {lease.purpose for lease in leases} == {Purpose.DEMO}
+    assert {lease.noise for lease in leases} == {0.25}
+    assert len({lease.task.id for lease in leases[:5]}) == 5
+    assert len({lease.id for lease in leases}) == 6
+    assert rig.take() == []
+
+
+@pytest.mark.parametrize("phase", [WARM_UP, DONE])
+def test_nothing_is_leased_when_nothing_is_wanted(toy, phase) -> None:
+    assert Rig(toy, phase=phase).take(4) == []
+
+
+def test_tasks_are_drawn_uniformly_and_by_seed(toy) -> None:
+    orders = []
+    for seed in (1, 1, 2):
+        rig = Rig(toy, seed=seed)
+        order = []
+        for _ in range(20):
+            (lease,) = rig.take()
+            rig.finish(lease)
+            rig.scheduler.set_updates(rig.count)
+            order.append(lease.task.id)
+        assert all(order.count(task) == 4 for task in set(order))
+        orders.append(order)
+    assert orders[0] == orders[1] != orders[2]
+
+
+def test_training_stops_at_its_number_of_episodes(toy) -> None:
+    rig = Rig(toy, episodes=8, max_staleness=100)
+    leases = rig.take(50)
+    assert len(leases) == 8
+    for lease in leases:
+        rig.finish(lease)
+    assert rig.take() == []
+    assert rig.scheduler.accounted(Purpose.TRAIN) == 8
+
+
+def test_no_more_is_leased_than_can_still_be_fresh(toy) -> None:
+    """4 versions of 2 updates of 2 episodes: 16 episodes may lie between a lease and its training."""
+    rig = Rig(toy)
+    leases = rig.take(50)
+    assert len(leases) == 16
+    for lease in leases[:10]:
+        rig.finish(lease)
+    assert rig.take() == []
+    rig.scheduler.set_updates(5)
+    assert len(rig.take(50)) == 10
+
+
+def test_before_the_first_update_nothing_goes_stale(toy) -> None:
+    rig = Rig(toy, min_replay=30, max_staleness=1, publish_every=1)
+    assert len(rig.take(50)) == 30
+
+
+def test_an_expired_lease_is_run_again_elsewhere_first(toy) -> None:
+    rig = Rig(toy)
+    (lease,) = rig.take(worker="slow")
+    rig.now = 59.0
+    rig.scheduler.renew("thief", [lease.id])
+    rig.scheduler.renew("slow", [lease.id, "unknown"])
+    rig.now = 60.0
+    rig.scheduler.tick()
+    assert rig.scheduler.metrics()["scheduler/expired"] == 0
+    rig.now = 119.0
+    rig.scheduler.tick()
+    assert rig.scheduler.metrics()["scheduler/expired"] == 1
+    (other,) = rig.take(worker="slow")
+    assert other.id != lease.id
+    (again,) = rig.take(worker="fast")
+    assert again.task == lease.task
+    assert again.id != lease.id
+
+
+def test_a_failed_episode_goes_back_to_its_worker_when_no_other_takes_it(toy) -> None:
+    rig = Rig(toy, episodes=1)
+    (lease,) = rig.take()
+    rig.finish(lease, fault=Fault.DEVICE)
+    assert rig.take() == []
+    rig.now += AVOID_S
+    (again,) = rig.take()
+    assert again.task == lease.task
+    rig.finish(again)
+    assert rig.scheduler.accounted(Purpose.TRAIN) == 1
+    assert rig.scheduler.metrics()["scheduler/faulted"] == 1
+
+
+def test_a_task_that_always_faults_is_given_up(toy) -> None:
+    rig = Rig(toy, episodes=1)
+    tasks = []
+    for _ in range(MAX_ATTEMPTS):
+        (lease,) = rig.take()
+        tasks.append(lease.task.id)
+        rig.finish(lease, fault=Fault.ENV)
+        rig.now += AVOID_S
+    assert len(set(tasks)) == 1
+    assert rig.scheduler.metrics()["scheduler/abandoned"] == 1
+    (fresh,) = rig.take()
+    assert fresh.task.id != tasks[0]
+    assert rig.scheduler.accounted(Purpose.TRAIN) == 0
+
+
+def test_an_episode_that_comes_after_its_lease_expired_counts_and_is_not_run_again(toy) -> None:
+    rig = Rig(toy, episodes=1)
+    (lease,) = rig.take()
+    rig.now = 61.0
+    rig.scheduler.tick()
+    rig.finish(lease)
+    rig.now = 200.0
+    assert rig.take(worker="other") == []
+    assert rig.scheduler.accounted(Purpose.TRAIN) == 1
+
+
+def test_evaluation_goes_first_is_greedy_and_uses_the_same_tasks_each_time(toy) -> None:
+    rig = Rig(toy)
+    seen = []
+    for _ in range(2):
+        rig.scheduler.start_eval()
+        leases = rig.take(4)
+        assert [lease.purpose for lease in leases] == [Purpose.EVAL] * 3 + [Purpose.TRAIN]
+        assert {lease.sampling.temperature for lease in leases[:3]} == {0.0}
+        assert leases[3].sampling.temperature == 1.0
+        assert all(lease.task.split == "val" for lease in leases[:3])
+        seen.append([lease.task.id for lease in leases[:3]])
+        for lease, success in zip(leases[:3], (1.0, 0.0, 1.0), strict=True):
+            rig.finish(lease, success)
+        (done,) = rig.scheduler.take_evals()
+        assert done.success == pytest.approx(2 / 3)
+        assert rig.scheduler.take_evals() == []
+        assert not rig.scheduler.is_evaluating
+    assert seen[0] == seen[1]
+    assert rig.scheduler.accounted(Purpose.TRAIN) == 0
+
+
+def test_a_faulted_evaluation_is_repeated_then_given_up_and_never_a_zero(toy) -> None:
+    rig = Rig(toy, eval_episodes=1)
+    rig.scheduler.start_eval()
+    for _ in range(MAX_ATTEMPTS):
+        (lease,) = rig.take()
+        assert lease.purpose is Purpose.EVAL
+        rig.finish(lease, success=0.0, fault=Fault.INFERENCE)
+        rig.now += AVOID_S
+    (done,) = rig.scheduler.take_evals()
+    assert (done.scores, done.abandoned) == ([], 1)
+
+
+def test_a_new_round_ends_an_unfinished_one_with_what_it_has(toy) -> None:
+    rig = Rig(toy)
+    rig.scheduler.start_eval()
+    leases = rig.take(3)
+    rig.finish(leases[0], 1.0)
+    rig.scheduler.start_eval()
+    (done,) = rig.scheduler.take_evals()
+    assert done.scores == [1.0]
+    rig.finish(leases[1], 1.0)
+    assert [lease.purpose for lease in rig.take(3)] == [Purpose.EVAL] * 3
+
+
+def test_state_survives_a_restart_and_what_was_out_is_granted_anew(toy) -> None:
+    rig = Rig(toy, max_staleness=100)
+    leases = rig.take(30)
+    for index, lease in enumerate(leases[:10]):
+        rig.finish(lease, float(index % 2))
+    state = json.loads(json.dumps(rig.scheduler.state_dict()))
+    again = Rig(toy, seed=7, max_staleness=100)
+    again.scheduler.load_state_dict(state)
+    assert again.scheduler.state_dict() == state
+    assert again.scheduler.accounted(Purpose.TRAIN) == 10
+    assert again.scheduler.task_success() == rig.scheduler.task_success()
+    assert len(again.take(50)) == 30
+
+
+def test_what_is_committed_but_not_taken_by_training_is_not_saved(toy) -> None:
+    rig = Rig(toy)
+    (lease,) = rig.take()
+    trajectory = toy.trajectory("t", [toy.step(0, (1,), (-1.0,))], lease_id=lease.id)
+    rig.scheduler.finish(lease.id, trajectory)
+    again = Rig(toy)
+    again.scheduler.load_state_dict(rig.scheduler.state_dict())
+    assert again.scheduler.accounted(Purpose.TRAIN) == 0
+    again.scheduler.account(trajectory, replayed=True)
+    assert again.scheduler.accounted(Purpose.TRAIN) == 1
+    again_total = again.scheduler.state_dict()["accounted"]["train"]
+    assert again_total == 1

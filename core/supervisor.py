@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from distrl.core.errors import DistrlError
-from distrl.core.process import Child, stop_all
+from distrl.core.process import Child
 
 # Exit codes of errors that a restart cannot mend: configuration, run directory, checkpoint, tasks, missing
 # packages, policy (see distrl.core.errors).
@@ -37,11 +37,13 @@ class Program:
         name: Unique; its log is NAME.log.
         command: Program and arguments.
         ends: Exit code 0 means that its work is done; otherwise it is restarted whatever its exit code.
+        patience_s: How long after SIGTERM it is killed.
     """
 
     name: str
     command: tuple[str, ...]
     ends: bool = False
+    patience_s: float = 2.0
 
 
 @dataclass
@@ -125,10 +127,16 @@ class Supervisor:
         """How many replacements were started."""
         return sum(kept.restarts for kept in self._kept.values())
 
-    def stop(self, deadline_s: float, names: list[str] | None = None) -> None:
-        """Stops those named (all by default): SIGTERM, and SIGKILL after `deadline_s`; they stay stopped."""
-        stopped = [self._kept.pop(name) for name in (list(self._kept) if names is None else names)]
-        stop_all([kept.child for kept in stopped if kept.child is not None], deadline_s)
+    def stop(self) -> None:
+        """Stops all: SIGTERM to everyone, and SIGKILL to each whose patience is over. None comes back."""
+        running = [(kept.program.patience_s, kept.child) for kept in self._kept.values() if kept.child]
+        self._kept.clear()
+        for _, child in running:
+            child.request_stop()
+        asked_at = time.monotonic()
+        for patience_s, child in sorted(running, key=lambda pair: pair[0]):
+            child.wait(max(0.0, asked_at + patience_s - time.monotonic()))
+            child.kill()
 
     def _runs(self, kept: _Kept) -> bool:
         return kept.child is not None and kept.child.poll() is None

@@ -14,6 +14,9 @@ from distrl.core.security import load_security
 from distrl.core.sockets import Wire
 from distrl.core.supervisor import Program
 
+CHECKPOINT_S = 3.5
+"""How long a learner has to write its checkpoint when it is told to stop; Ctrl-C may take 5 s in all."""
+
 _ADDRESSES = ("control", "broadcast", "weights")
 
 
@@ -66,7 +69,7 @@ def assignments(network: NetworkConfig) -> list[str]:
 def learner(run: RunDir, network: NetworkConfig) -> Program:
     """The learner; its run directory exists already, so it always resumes, at first from nothing."""
     command = distrl("run-learner", str(run.config), "--resume", *assignments(network))
-    return Program("learner", command, ends=True)
+    return Program("learner", command, ends=True, patience_s=CHECKPOINT_S)
 
 
 def servers_and_workers(config: Config, run: RunDir, network: NetworkConfig) -> list[Program]:

@@ -4,7 +4,8 @@
         │    └──── LearnerWatch.poll ◄── broadcast
         └── then ──► evaluate before, evaluate after (processes, both at a time) ──► report
 
-One thread. It waits in `LearnerWatch.poll` for at most `TICK_S`; a signal ends all within that plus `STOP_S`.
+One thread. It waits in `LearnerWatch.poll` for at most `TICK_S`; a signal ends all within that plus the
+learner's patience, `programs.CHECKPOINT_S`.
 """
 
 from __future__ import annotations
@@ -24,9 +25,6 @@ from distrl.core.rundir import RunDir
 from distrl.core.supervisor import Supervisor
 
 TICK_S = 0.2
-STOP_S = 4.0
-"""How long children have to stop by themselves; with `TICK_S` it stays below the 5 s that Ctrl-C may take."""
-
 LEAVE_S = 10.0
 """How long workers and servers have when the run is over: a worker may be waiting for its last acks."""
 
@@ -82,7 +80,7 @@ class LocalRun:
                         return True
             return False
         finally:
-            self._supervisor.stop(STOP_S)
+            self._supervisor.stop()
 
     def _let_leave(self) -> None:
         """Waits until workers and servers, which know that the run is over, are gone."""
@@ -119,7 +117,7 @@ class LocalRun:
                 waiting -= {name for name in waiting if self._supervisor.is_done(name)}
             return results
         finally:
-            self._supervisor.stop(STOP_S)
+            self._supervisor.stop()
 
     def elapsed(self) -> str:
         """How long all of it took so far."""

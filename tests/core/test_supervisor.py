@@ -21,7 +21,7 @@ DEADLINE_S = 60.0
 def kept(tmp_path: Path) -> Iterator[Supervisor]:
     supervisor = Supervisor(tmp_path / "logs", {"FLAVOUR": "salt"}, backoff_s=0.01)
     yield supervisor
-    supervisor.stop(5.0)
+    supervisor.stop()
 
 
 def python(name: str, code: str, ends: bool = False) -> Program:
@@ -94,11 +94,12 @@ def test_a_child_gets_the_environment_and_a_log(kept: Supervisor, tmp_path: Path
 
 def test_stop_ends_even_those_that_ignore_sigterm(kept: Supervisor, tmp_path: Path) -> None:
     stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); "
-    kept.start(python("stubborn", stubborn + "time.sleep(600)"))
+    code = stubborn + "time.sleep(600)"
+    kept.start(Program("stubborn", (sys.executable, "-c", code), patience_s=0.1))
     kept.start(python("sleeper", SLEEP))
     until(lambda: "up" in (tmp_path / "logs" / "stubborn.log").read_text())
     pids = kept.pids()
-    kept.stop(0.2)
+    kept.stop()
     assert kept.pids() == {}
     for pid in pids.values():
         with pytest.raises(ProcessLookupError):

@@ -1,0 +1,352 @@
+"""The browser environment against real Chromium: what it shows, what a click does, how it fails."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from distrl.core.actions import Action, ActionKind
+from distrl.core.errors import ConfigError, EnvError, MissingDependency, TaskError
+from distrl.core.types import Task
+from distrl.workers.envs.browser import BrowserEnv, load_site
+from distrl.workers.envs.chromedriver import BROWSER_NAMES, DRIVER_NAMES, find_program
+from distrl.workers.envs.chromium import Chromium
+from distrl.workers.envs.miniwob_experts import TARGETS
+from distrl.workers.envs.site import Verdict
+
+HAVE_BROWSER = (
+    any(map(shutil.which, BROWSER_NAMES))
+    and any(map(shutil.which, DRIVER_NAMES))
+    and importlib.util.find_spec("miniwob") is not None
+)
+
+
+def browser_test(function: Callable[..., None]) -> Callable[..., None]:
+    """Marks a test that needs the real browser."""
+    reason = "Chromium, chromedriver or package miniwob is not installed"
+    return pytest.mark.browser(pytest.mark.skipif(not HAVE_BROWSER, reason=reason)(function))
+
+
+def task_of(page: str, seed: int) -> Task:
+    return Task(
+        id=f"{page}/{seed}", suite="t", template=page, split="x", goal="", params={"env": page}, seed=seed
+    )
+
+
+@pytest.fixture(scope="module")
+def env() -> Iterator[BrowserEnv]:
+    made = BrowserEnv()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def fragile_env() -> Iterator[BrowserEnv]:
+    """An environment of its own, for tests that break the browser."""
+    made = BrowserEnv(deadline_s=5.0)
+    yield made
+    made.close()
+
+
+def solve(env: BrowserEnv) -> float:
+    for _ in range(4):
+        if env.step(env.expert_action()).done:
+            break
+    return env.evaluate()
+
+
+# Showing
+
+
+@browser_test
+def test_a_seed_determines_the_picture_whatever_was_done_before(env: BrowserEnv) -> None:
+    pages = ("click-test-2", "click-tab", "click-dialog", "focus-text-2", "click-collapsible-nodelay")
+    first = {page: env.reset(task_of(page, 7)).image for page in pages}
+    for page in pages:
+        assert first[page].mode == "RGB"
+        assert first[page].size == (160, 210)
+        other = env.reset(task_of(page, 8)).image
+        assert other.tobytes() != first[page].tobytes()
+        if not env.step(Action.tap(0.5, 0.6)).done:
+            env.step(env.expert_action())
+        assert env.reset(task_of(page, 7)).image.tobytes() == first[page].tobytes()
+
+
+@browser_test
+def test_two_browsers_show_the_same_and_act_apart(env: BrowserEnv) -> None:
+    other = BrowserEnv(scale=2.0)
+    try:
+        mine, theirs = env.reset(task_of("click-color", 3)), other.reset(task_of("click-color", 3))
+        assert theirs.image.size == (320, 420)
+        for point in ((40, 100), (110, 100), (40, 160), (110, 160)):
+            assert theirs.image.getpixel((2 * point[0], 2 * point[1])) == mine.image.getpixel(point)
+        assert solve(other) == 1.0
+        assert env.evaluate() == 0.0
+        assert solve(env) == 1.0
+    finally:
+        other.close()
+
+
+# Acting
+
+
+@browser_test
+@pytest.mark.parametrize("page", sorted(TARGETS))
+def test_the_expert_solves_every_page_that_it_claims(env: BrowserEnv, page: str) -> None:
+    for seed in range(5):
+        env.reset(task_of(page, seed))
+        assert solve(env) == 1.0
+
+
+@browser_test
+def test_a_wrong_click_ends_without_success_and_stays_ended(env: BrowserEnv) -> None:
+    env.reset(task_of("click-color", 1))
+    assert not env.step(Action.tap(0.99, 0.99)).done
+    right = env.expert_action().point
+    assert right is not None
+    wrong = env.step(Action.tap(1.0 - right[0], right[1]))
+    assert wrong.done
+    assert env.evaluate() == 0.0
+    # The page now shows a START cover; clicking it must not begin another episode.
+    again = env.step(Action.tap(0.5, 0.5))
+    assert again.done
+    assert again.frame.image.tobytes() == wrong.frame.image.tobytes()
+
+
+@browser_test
+def test_what_is_no_touch_leaves_the_page_as_it_is(env: BrowserEnv) -> None:
+    before = env.reset(task_of("click-tab", 2)).image.tobytes()
+    for kind in (ActionKind.WAIT, ActionKind.COMPLETE, ActionKind.IMPOSSIBLE):
+        result = env.step(Action(kind=kind))
+        assert (result.done, result.frame.image.tobytes()) == (False, before)
+    assert env.step(Action.invalid("?", "unreadable")).frame.image.tobytes() == before
+
+
+@browser_test
+def test_typed_text_arrives_in_a_form(env: BrowserEnv) -> None:
+    env.reset(task_of("enter-text", 5))
+    assert env.browser is not None
+    wanted = env.browser.run("return core.getUtterance()").split('"')[1]
+    for action in (Action.tap(*_centre(env, "#tt")), Action.type_text(wanted)):
+        assert not env.step(action).done
+    assert env.step(Action.tap(*_centre(env, "#subbtn"))).done
+    assert env.evaluate() == 1.0
+
+
+def _centre(env: BrowserEnv, selector: str) -> tuple[float, float]:
+    assert env.browser is not None
+    script = "return document.querySelector(arguments[0]).getBoundingClientRect().toJSON();"
+    box = env.browser.run(script, selector)
+    return (box["x"] + box["width"] / 2) / 160, (box["y"] + box["height"] / 2) / 210
+
+
+class EventLog:
+    """A site that is not MiniWoB: one page that records the events it gets."""
+
+    size = (200, 100)
+
+    def __init__(self, page: Path) -> None:
+        self._page = page
+
+    def begin(self, browser: Chromium, task: Task) -> None:
+        self._page.write_text(
+            "<body><script>var seen = [];"
+            "for (const kind of ['mousedown', 'mouseup', 'click']) document.addEventListener(kind,"
+            " e => seen.push([kind, e.clientX, e.clientY, e.isTrusted]));"
+            "document.addEventListener('keydown', e => seen.push([e.key]));</script></body>",
+            encoding="utf-8",
+        )
+        browser.open(self._page.as_uri())
+
+    def verdict(self, browser: Chromium) -> Verdict:
+        return Verdict(done=False, score=float(browser.run("return seen.length > 0")))
+
+    def expert(self, browser: Chromium, task: Task) -> Action:
+        raise EnvError("this page has no expert.")
+
+
+@browser_test
+def test_every_action_is_a_real_event_in_another_site(tmp_path: Path) -> None:
+    env = BrowserEnv(site=EventLog(tmp_path / "page.html"))
+    try:
+        assert env.reset(task_of("log", 0)).image.size == (200, 100)
+        assert env.evaluate() == 0.0
+        assert env.browser is not None
+
+        def events_of(action: Action) -> object:
+            env.step(action)
+            assert env.browser is not None
+            return env.browser.run("return seen.splice(0);")
+
+        at = [50, 25, True]
+        assert events_of(Action.tap(0.25, 0.25)) == [["mousedown", *at], ["mouseup", *at], ["click", *at]]
+        assert events_of(Action(kind=ActionKind.LONG_PRESS, point=(1.0, 1.0))) == [
+            [kind, 199, 99, True] for kind in ("mousedown", "mouseup", "click")
+        ]
+        dragged = events_of(Action.swipe((0.25, 0.25), (0.5, 0.75)))
+        assert isinstance(dragged, list)
+        assert dragged[:2] == [["mousedown", *at], ["mouseup", 100, 75, True]]
+        assert events_of(Action.type_text("aÉ\n")) == [["a"], ["É"], ["Enter"]]
+        assert events_of(Action.type_text("")) == []
+        for kind, key in (
+            (ActionKind.ENTER, "Enter"),
+            (ActionKind.BACK, "Escape"),
+            (ActionKind.HOME, "Home"),
+        ):
+            assert events_of(Action(kind=kind)) == [[key]]
+        with pytest.raises(EnvError, match="no expert"):
+            env.expert_action()
+    finally:
+        env.close()
+
+
+# Failing
+
+
+@browser_test
+def test_a_killed_browser_is_a_fault_and_the_next_reset_recovers(fragile_env: BrowserEnv) -> None:
+    before = fragile_env.reset(task_of("click-test", 1)).image.tobytes()
+    os.kill(_browser_process(fragile_env), signal.SIGKILL)
+    with pytest.raises(EnvError) as caught:
+        fragile_env.step(Action.tap(0.5, 0.5))
+    assert caught.value.fault == "env"
+    with pytest.raises(EnvError):
+        fragile_env.step(Action.tap(0.5, 0.5))
+    assert fragile_env.reset(task_of("click-test", 1)).image.tobytes() == before
+    assert solve(fragile_env) == 1.0
+
+
+@browser_test
+def test_a_hanging_browser_is_a_fault_within_the_deadline(fragile_env: BrowserEnv) -> None:
+    fragile_env.reset(task_of("click-test", 1))
+    group = _group(fragile_env)
+    os.kill(_browser_process(fragile_env), signal.SIGSTOP)
+    with pytest.raises(EnvError, match="in time"):
+        fragile_env.step(Action.tap(0.5, 0.5))
+    wait_until(lambda: not _processes(group))
+    fragile_env.reset(task_of("click-test", 1))
+    assert solve(fragile_env) == 1.0
+
+
+@browser_test
+def test_close_leaves_no_process_and_no_file() -> None:
+    env = BrowserEnv()
+    env.close()
+    env.reset(task_of("click-test", 1))
+    assert env.browser is not None
+    group, home = _group(env), env.browser.driver.home
+    assert len(_processes(group)) > 2
+    env.close()
+    env.close()
+    wait_until(lambda: not _processes(group))
+    assert not home.exists()
+    with pytest.raises(EnvError, match="reset"):
+        env.step(Action.tap(0.5, 0.5))
+
+
+@browser_test
+def test_the_browser_ends_with_a_killed_owner() -> None:
+    script = textwrap.dedent("""
+        import sys
+        from distrl.core.types import Task
+        from distrl.workers.envs.browser import BrowserEnv
+        env = BrowserEnv()
+        env.reset(Task(id="t", suite="t", template="t", split="x", goal="", params={"env": "click-test"}))
+        print(env.browser.driver.process_group, env.browser.driver.home, flush=True)
+        sys.stdin.read()
+    """)
+    owner = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert owner.stdout is not None
+        group, home = owner.stdout.readline().split()
+        assert _processes(int(group))
+    finally:
+        owner.kill()
+        owner.communicate(timeout=30)
+    wait_until(lambda: not _processes(int(group)))
+    assert not Path(home).exists()
+
+
+@browser_test
+def test_a_page_that_does_not_exist_is_a_task_error(env: BrowserEnv) -> None:
+    for page in ("no-such-page", "../core/core", ""):
+        with pytest.raises(TaskError, match="does not exist"):
+            env.reset(task_of(page, 0))
+    env.reset(task_of("enter-text", 0))
+    with pytest.raises(EnvError, match="has no expert"):
+        env.expert_action()
+
+
+def test_a_missing_browser_is_named_with_a_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DISTRL_CHROMIUM", str(tmp_path / "nowhere"))
+    with pytest.raises(MissingDependency, match=r"nowhere.*DISTRL_CHROMIUM"):
+        Chromium((160, 210))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MissingDependency, match="apt install chromium"):
+        find_program("chromedriver", None, "DISTRL_UNSET", DRIVER_NAMES)
+
+
+def test_a_driver_that_does_not_start_is_a_fault(tmp_path: Path) -> None:
+    broken = tmp_path / "driver"
+    broken.write_text("#!/bin/sh\necho cannot start; exit 1\n", encoding="utf-8")
+    broken.chmod(0o755)
+    with pytest.raises(EnvError, match="cannot start"):
+        Chromium((160, 210), browser=str(broken), driver=str(broken))
+
+
+def test_an_unknown_site_names_the_known_ones() -> None:
+    for name in ("miniwobb", "no.such.module:Site", "os:nothing"):
+        with pytest.raises(ConfigError):
+            load_site(name)
+
+
+# Processes
+
+
+def _group(env: BrowserEnv) -> int:
+    assert env.browser is not None
+    return env.browser.driver.process_group
+
+
+def _processes(group: int) -> list[int]:
+    """The living processes of a process group."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                state, _, its_group = (entry / "stat").read_text().rpartition(")")[2].split()[:3]
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if int(its_group) == group and state != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+def _browser_process(env: BrowserEnv) -> int:
+    """The browser's main process: the one with the profile directory and no --type."""
+    for process in _processes(_group(env)):
+        command = Path(f"/proc/{process}/cmdline").read_text().split("\0")
+        if any(word.startswith("--user-data-dir=") for word in command) and not any(
+            word.startswith("--type=") for word in command
+        ):
+            return process
+    raise AssertionError("the browser has no main process")
+
+
+def wait_until(holds: Callable[[], bool], deadline_s: float = 30.0) -> None:
+    give_up_at = time.monotonic() + deadline_s
+    while not holds():
+        assert time.monotonic() < give_up_at, "it did not become true in time"
+        time.sleep(0.02)

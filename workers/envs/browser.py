@@ -1,0 +1,156 @@
+"""Web tasks in a real browser: screenshots in, clicks and keys out.
+
+`BrowserEnv` knows the browser; a `Site` knows the tasks: where a task's page is, how its episode begins and
+what the page says about it. MiniWoB++ is the site that comes with this package.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from distrl.core.actions import Action, ActionKind
+from distrl.core.errors import EnvError
+from distrl.core.importing import choose
+from distrl.core.types import Task
+from distrl.workers.envs.base import Frame, StepResult
+from distrl.workers.envs.chromium import ENTER, ESCAPE, HOME_KEY, Chromium
+from distrl.workers.envs.site import Site, Verdict
+
+LONG_PRESS_MS = 600
+
+
+class BrowserEnv:
+    """A browser that is reset to tasks of one site.
+
+    A tap is a mouse click, a swipe a drag, a long press a click held for 0.6 s; `type` presses keys, `enter`
+    the Enter key, `back` the Escape key (it closes what is open, as Android's back key does) and `home` the
+    Home key. The browser starts at the first reset, and again at the reset after it failed.
+
+    Args:
+        site: "miniwob", "pkg.mod:Name" of a class with a constructor without arguments, or a `Site`.
+        scale: Screenshot pixels per CSS pixel.
+        settle_s: Seconds between an action and the look at its result, for pages that animate.
+        browser, driver: Paths of Chromium and chromedriver; by default from the environment variables
+            DISTRL_CHROMIUM and DISTRL_CHROMEDRIVER, or on PATH.
+        sandbox: Whether Chromium's sandbox is on; it does not work for root or in most containers.
+        flags: Further command-line flags of Chromium.
+        deadline_s: Longest wait for the browser's answer to one command.
+        start_deadline_s: Longest wait for the browser to start.
+
+    Raises:
+        ConfigError: `site` names nothing that can be used.
+    """
+
+    def __init__(
+        self,
+        site: str | Site = "miniwob",
+        scale: float = 1.0,
+        settle_s: float = 0.0,
+        browser: str | None = None,
+        driver: str | None = None,
+        sandbox: bool = False,
+        flags: Sequence[str] = (),
+        deadline_s: float = 15.0,
+        start_deadline_s: float = 60.0,
+    ) -> None:
+        self._site = load_site(site) if isinstance(site, str) else site
+        self._settle_s = settle_s
+        self._start: Callable[[], Chromium] = lambda: Chromium(
+            self._site.size, scale, browser, driver, sandbox, flags, deadline_s, start_deadline_s
+        )
+        self._browser: Chromium | None = None
+        self._task: Task | None = None
+        self._verdict = Verdict(done=False, score=0.0)
+
+    def reset(self, task: Task) -> Frame:
+        """Shows the task's page in its start state.
+
+        Raises:
+            EnvError: The browser failed.
+            MissingDependency: Chromium, chromedriver or the site's package is not installed.
+            TaskError: The site has no such task.
+        """
+        self._task = None
+        if self._browser is not None and not self._browser.alive:
+            self._browser = None
+        if self._browser is None:
+            self._browser = self._start()
+        self._site.begin(self._browser, task)
+        self._task = task
+        self._verdict = self._site.verdict(self._browser)
+        return self._look(self._browser, task)
+
+    def step(self, action: Action) -> StepResult:
+        """Executes `action` with mouse and keyboard and looks at the result.
+
+        An ended episode stays as it is, whatever is done.
+        """
+        browser, task = self._running()
+        if not self._verdict.done:
+            if _execute(browser, action) and self._settle_s:
+                time.sleep(self._settle_s)
+            self._verdict = self._site.verdict(browser)
+        return StepResult(self._look(browser, task), done=self._verdict.done)
+
+    def evaluate(self) -> float:
+        """The score that the page gave after the last action."""
+        self._running()
+        return self._verdict.score
+
+    def expert_action(self) -> Action:
+        """What the site's scripted expert would do now."""
+        return self._site.expert(*self._running())
+
+    def close(self) -> None:
+        """Ends the browser. May be called twice."""
+        if self._browser is not None:
+            self._browser.close()
+        self._browser = self._task = None
+
+    @property
+    def browser(self) -> Chromium | None:
+        """The running browser, for tools that look at the page; None before the first reset."""
+        return self._browser
+
+    def _running(self) -> tuple[Chromium, Task]:
+        if self._browser is None or self._task is None:
+            raise EnvError("the browser shows no task.", "Call reset first.")
+        return self._browser, self._task
+
+    @staticmethod
+    def _look(browser: Chromium, task: Task) -> Frame:
+        return Frame(browser.screenshot(), app=f"{task.suite}/{task.template}")
+
+
+def load_site(name: str) -> Site:
+    """The site that a configuration names.
+
+    Raises:
+        ConfigError: `name` is neither known nor a loadable "pkg.mod:Name".
+    """
+    site: Site = choose(SITES, name, name if ":" in name else None)()
+    return site
+
+
+def _execute(browser: Chromium, action: Action) -> bool:
+    """Performs `action`; returns whether it touched the page."""
+    kind = action.kind
+    if kind is ActionKind.TAP and action.point is not None:
+        browser.click(*action.point)
+    elif kind is ActionKind.LONG_PRESS and action.point is not None:
+        browser.click(*action.point, hold_ms=LONG_PRESS_MS)
+    elif kind is ActionKind.SWIPE and action.point is not None and action.to is not None:
+        browser.drag(action.point, action.to)
+    elif kind is ActionKind.TYPE:
+        browser.type_keys(action.text)
+    elif kind in _KEYS:
+        browser.type_keys(_KEYS[kind])
+    else:
+        return False
+    return True
+
+
+_KEYS = {ActionKind.ENTER: ENTER, ActionKind.BACK: ESCAPE, ActionKind.HOME: HOME_KEY}
+
+SITES = {"miniwob": "distrl.workers.envs.miniwob:MiniWob"}

@@ -1,0 +1,131 @@
+"""MiniWoB++ (package `miniwob`): about a hundred small web pages, each a task with instruction and reward.
+
+The pages come from the installed package and are loaded from disk. `task.params["env"]` names the page and
+`task.seed` seeds its random generator. The page's clock is set to a day: neither does it end an episode nor
+does the score depend on it, since the score is the sign of the page's raw reward.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from distrl.core.actions import Action
+from distrl.core.errors import EnvError, MissingDependency, TaskError
+from distrl.core.types import Task
+from distrl.workers.envs.chromium import Chromium
+from distrl.workers.envs.miniwob_experts import TARGETS, VISIBLE_POINT
+from distrl.workers.envs.site import Verdict
+
+SIZE = (160, 210)
+
+# endEpisode stops an episode that is still running. Focus and the mouse pointer are all that an earlier
+# episode can leave behind: the page's own genProblem rebuilds the rest. What the page shows to a human beside
+# the task (clock, statistics, click marks) is hidden, since focusing an element could otherwise scroll there.
+_BEGIN = """
+core.endEpisode(0);
+core.hideDisplay();
+document.getElementById('click-canvas').style.display = 'none';
+if (document.activeElement) document.activeElement.blur();
+core.EPISODE_MAX_TIME = 24 * 3600 * 1000;
+Math.seedrandom(arguments[0]);
+core.startEpisodeReal();
+window.scrollTo(0, 0);
+"""
+
+# Icons are background images that load when they are first shown; a screenshot before that would lack them.
+# The driver awaits a returned promise. An image that cannot be loaded is no reason to wait.
+_AFTER_IMAGES = """
+var urls = new Set(Array.from(document.body.querySelectorAll('*'))
+  .map(e => getComputedStyle(e).backgroundImage).filter(css => css.startsWith('url('))
+  .map(css => css.slice(5, -2)));
+return Promise.all(Array.from(urls, url => {
+  var image = new Image();
+  image.src = url;
+  return image.decode().catch(() => null);
+})).then(() => ({done: WOB_DONE_GLOBAL, raw: WOB_RAW_REWARD_GLOBAL}));
+"""
+
+# Dialogs are children of the body, beside the task's own element.
+_DESCRIBE = """
+var aside = ['reward-display', 'click-canvas', 'sync-task-cover'];
+return arguments[0].map(function (seed) {
+  (function () { BEGIN }).call(null, seed);
+  var parts = Array.from(document.body.children).filter(e => !aside.includes(e.id));
+  return [core.getUtterance(), parts.map(e => e.outerHTML).join('')];
+});
+""".replace("BEGIN", _BEGIN)
+
+
+class MiniWob:
+    """The site `miniwob`.
+
+    Raises:
+        MissingDependency: The package `miniwob` is not installed.
+    """
+
+    size = SIZE
+
+    def __init__(self) -> None:
+        # Its files are all that is needed; importing it would import gymnasium and Selenium.
+        spec = importlib.util.find_spec("miniwob")
+        if spec is None or not spec.submodule_search_locations:
+            raise MissingDependency(
+                "The MiniWoB++ pages are needed and package 'miniwob' is not installed.",
+                "Install it: pip install 'distrl[browser]'.",
+            )
+        self._pages = Path(next(iter(spec.submodule_search_locations))) / "html" / "miniwob"
+        self._shown: tuple[Chromium, str] | None = None
+
+    def pages(self) -> list[str]:
+        """The names of all pages."""
+        return sorted(path.stem for path in self._pages.glob("*.html"))
+
+    def begin(self, browser: Chromium, task: Task) -> None:
+        """Starts the episode of `task`; the page is loaded only when another one was shown."""
+        self._show(browser, self._page_of(task))
+        browser.rest_mouse()
+        browser.run(_BEGIN + _AFTER_IMAGES, task.seed)
+
+    def verdict(self, browser: Chromium) -> Verdict:
+        """Done when the page ended the episode; 1.0 if its raw reward is positive then."""
+        state: dict[str, Any] = browser.run(_AFTER_IMAGES)
+        done = bool(state["done"])
+        return Verdict(done, 1.0 if done and state["raw"] > 0 else 0.0)
+
+    def expert(self, browser: Chromium, task: Task) -> Action:
+        """A click on the element that the page's expert names."""
+        page = self._page_of(task)
+        if page not in TARGETS:
+            raise EnvError(f"MiniWoB page {page!r} has no expert.", "Add one to TARGETS in miniwob_experts.")
+        point = browser.run(VISIBLE_POINT.replace("TARGET", TARGETS[page]), *SIZE)
+        if point is None:
+            raise EnvError(f"the expert of {task.id} sees nothing to click.")
+        return Action.tap(point[0] / SIZE[0], point[1] / SIZE[1])
+
+    def describe(self, browser: Chromium, page: str, seeds: Sequence[int]) -> list[tuple[str, str]]:
+        """The instruction and the HTML of a page's instances: equal HTML means the same instance."""
+        self._show(browser, page)
+        return [(goal, html) for goal, html in browser.run(_DESCRIBE, list(seeds))]
+
+    def _show(self, browser: Chromium, page: str) -> None:
+        if self._shown != (browser, page):
+            self._shown = None
+            browser.open((self._pages / f"{page}.html").as_uri())
+            self._shown = (browser, page)
+
+    def _page_of(self, task: Task) -> str:
+        page = task.params.get("env")
+        if (
+            not isinstance(page, str)
+            or re.fullmatch(r"[a-z0-9-]+", page) is None
+            or not (self._pages / f"{page}.html").is_file()
+        ):
+            raise TaskError(
+                f"Task {task.id!r} names the MiniWoB page {page!r}, which does not exist.",
+                'Set params["env"] to a page such as "click-test".',
+            )
+        return page

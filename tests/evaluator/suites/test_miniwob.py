@@ -1,0 +1,91 @@
+"""The miniwob suite: its data, and that the real pages agree with it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shutil
+from collections import Counter
+
+import pytest
+
+from distrl.core.errors import TaskError
+from distrl.evaluator import miniwob_goals
+from distrl.evaluator.suites import miniwob
+from distrl.workers.envs.browser import BrowserEnv
+from distrl.workers.envs.chromedriver import BROWSER_NAMES, DRIVER_NAMES
+from distrl.workers.envs.chromium import Chromium
+from distrl.workers.envs.miniwob import SIZE
+
+HAVE_BROWSER = (
+    any(map(shutil.which, BROWSER_NAMES))
+    and any(map(shutil.which, DRIVER_NAMES))
+    and importlib.util.find_spec("miniwob") is not None
+)
+browser_only = pytest.mark.skipif(
+    not HAVE_BROWSER, reason="Chromium, chromedriver or package miniwob is not installed"
+)
+
+
+def test_ids_and_instances_are_unique_and_splits_are_disjoint() -> None:
+    tasks = miniwob.tasks()
+    assert len({task.id for task in tasks}) == len(tasks)
+    assert len({(task.template, task.seed) for task in tasks}) == len(tasks)
+    counts = Counter((task.template, task.split) for task in tasks)
+    assert counts == {
+        (page, split): count for page in miniwob.MAX_STEPS for split, count in miniwob.COUNTS.items()
+    }
+
+
+def test_a_split_is_a_part_of_the_whole_in_which_pages_take_turns() -> None:
+    test = miniwob.tasks("test")
+    assert test == [task for task in miniwob.tasks() if task.split == "test"]
+    assert [task.template for task in test[: len(miniwob.MAX_STEPS)]] == list(miniwob.MAX_STEPS)
+
+
+def test_the_vocabulary_spells_every_goal() -> None:
+    words = set(miniwob.vocabulary())
+    for task in miniwob.tasks():
+        assert set(re.findall(r"\w+|[^\w\s]", task.goal)) <= words
+
+
+@pytest.mark.browser
+@browser_only
+def test_the_pages_write_the_goals_of_the_suite_and_no_instance_is_in_two_splits() -> None:
+    browser = Chromium(SIZE)
+    try:
+        assert miniwob_goals.goals_by_page(browser) == json.loads(
+            miniwob.GOALS_FILE.read_text(encoding="utf-8")
+        )
+    finally:
+        browser.close()
+
+
+@pytest.mark.browser
+@browser_only
+def test_an_instance_in_two_splits_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(miniwob_goals, "seeds", lambda split: range(3))
+    browser = Chromium(SIZE)
+    try:
+        with pytest.raises(TaskError, match="both in 'train' and in 'val'"):
+            miniwob_goals.read_instances(browser, "click-tab")
+    finally:
+        browser.close()
+
+
+@pytest.mark.browser
+@browser_only
+def test_the_expert_solves_tasks_of_every_page_in_time_and_the_page_shows_the_goal() -> None:
+    env = BrowserEnv()
+    try:
+        for task in miniwob.tasks("val")[:24]:
+            env.reset(task)
+            assert env.browser is not None
+            assert env.browser.run("return core.getUtterance()") == task.goal
+            used = 1
+            while not env.step(env.expert_action()).done:
+                used += 1
+            assert (env.evaluate(), used < task.max_steps) == (1.0, True), task.id
+    finally:
+        env.close()

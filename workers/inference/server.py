@@ -107,7 +107,9 @@ class InferenceServer:
             raise self._feed.error
 
     def close(self) -> None:
-        """Stops; a running batch ends first, and the replies that are ready leave."""
+        """Stops; a running batch ends first, and the replies that are ready leave. May be called twice."""
+        if self._stopping.is_set():
+            return
         self._stopping.set()
         self._queue.poke()
         self._waker.wake()

@@ -1,0 +1,96 @@
+"""`distrl serve-inference`: answers workers' act requests, with the learner's newest weights."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from distrl.cli.options import ConfigArgument, DryRunOption, NameOption, SetOption, load
+
+if TYPE_CHECKING:
+    import threading
+
+    from distrl.configs.schema import Config
+
+GRACE_S = 5.0  # from the first signal to the end of the process
+
+CheckpointOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--checkpoint", metavar="DIR", help="Serve this checkpoint, or a run's newest, without a learner."
+    ),
+]
+
+
+def serve_inference(
+    config: ConfigArgument,
+    overrides: SetOption = None,
+    checkpoint: CheckpointOption = None,
+    name: NameOption = None,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Serve the policy to workers, in dynamic batches.
+
+    It takes its weights from the learner and swaps them between two batches; it may start before the learner
+    and outlives its restarts. Several servers of one run share the work. It stops at Ctrl-C, and when the
+    learner says that the run is over. With --checkpoint it needs no learner.
+    """
+    from distrl.core.logs import setup
+    from distrl.core.process import install_signals
+
+    loaded = load(config, overrides, dry_run)
+    setup(role=name or "inference")
+    serve(loaded, name, checkpoint, install_signals(GRACE_S))
+
+
+def serve(config: Config, name: str | None, checkpoint: Path | None, stop: threading.Event) -> None:
+    """Serves until `stop` is set or the run is over.
+
+    Args:
+        config: The sections network, policy, inference and tasks are used.
+        name: Unique in the run; None makes one from the host and the process id.
+        checkpoint: Serve this, without a learner.
+        stop: Ends it.
+
+    Raises:
+        LearnerUnreachable: No learner answered within `network.connect_timeout_s`.
+        DistrlError: Anything else that a user can mend.
+    """
+    from distrl.cli.run_worker import wait_for_learner
+    from distrl.core.errors import ConfigError
+    from distrl.core.security import SERVER, load_security
+    from distrl.core.sockets import Wire
+    from distrl.evaluator.serving import find_checkpoint
+    from distrl.evaluator.suites import vocabulary
+    from distrl.workers.inference.serve import run_until_stopped, serve_beside_learner, serve_checkpoint
+
+    if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
+        raise ConfigError(
+            f"--name {name!r} is no name.", "Use letters, digits, dots, dashes and underscores."
+        )
+    name = name or default_name()
+    network = config.network
+    policy_dir = find_checkpoint(checkpoint.expanduser()) / "policy" if checkpoint is not None else None
+    keys_dir = Path(network.keys_dir).expanduser() if network.keys_dir else None
+    words = vocabulary(config.tasks.suite)
+    key_name = SERVER if policy_dir is not None else network.key_name
+    with Wire(load_security(keys_dir, key_name)) as wire:
+        if policy_dir is not None:
+            with serve_checkpoint(config, words, policy_dir, wire, network.act) as server:
+                typer.echo(f"Serving {policy_dir.parent} at {server.endpoint}", err=True)
+                run_until_stopped(server, None, stop)
+            return
+        with serve_beside_learner(config, words, name, wire) as (server, link):
+            if wait_for_learner(link, network.control, network.connect_timeout_s, stop):
+                run_until_stopped(server, link, stop)
+
+
+def default_name() -> str:
+    """HOST-PID."""
+    import os
+    import socket
+
+    return f"{re.sub(r'[^A-Za-z0-9-]', '-', socket.gethostname()) or 'inference'}-{os.getpid()}"

@@ -1,0 +1,92 @@
+"""The engine: versions on every token, log-probabilities that a learner would compute, cached images."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from policy_fakes import chat, png
+
+from distrl.configs.schema import Config
+from distrl.core.errors import PolicyError
+from distrl.core.policies import build_policy, weights_io
+from distrl.core.types import Completion, Sampling, image_digest
+from distrl.workers.inference.engine_hf import HFEngine
+from distrl.workers.inference.serve import build_engine
+
+MakeConfig = Callable[..., Config]
+GOALS = ["open settings", "red shoes", "x y z", "open the alarm"]
+
+
+def act(engine: HFEngine, goals: list[str], temperature: float = 1.0) -> list[Completion]:
+    requests = []
+    for number, goal in enumerate(goals):
+        data = png(number)
+        digest = image_digest(data)
+        requests.append(engine.prepare(chat(goal, digest), {digest: data}, Sampling(temperature=temperature)))
+    return engine.act(requests)
+
+
+def learner_scores(
+    config: Config, words: list[str], state: bytes, completions: list[Completion]
+) -> list[float]:
+    """What a learner computes from the record alone: ids, image bytes and published weights."""
+    learner = build_policy(config.policy, words, config.seed)
+    learner.load_published(weights_io.from_bytes(state))
+    batch = learner.collate(
+        [one.prompt_token_ids for one in completions],
+        [[learner.image(png(n))] for n in range(len(completions))],
+    )
+    width = max(len(one.token_ids) for one in completions)
+    tokens = torch.tensor([[*one.token_ids, *[0] * (width - len(one.token_ids))] for one in completions])
+    mask = torch.tensor([[i < len(one.token_ids) for i in range(width)] for one in completions])
+    temperature = torch.tensor([one.sampling.temperature for one in completions])
+    scores: list[float] = learner.score(batch, tokens, mask, temperature).logprobs[mask].tolist()
+    return scores
+
+
+def test_log_probabilities_equal_the_learners_before_and_after_a_swap(
+    make_config: MakeConfig, words: list[str]
+) -> None:
+    config = make_config()
+    engine = build_engine(config, words, "a")
+    for version, seed in ((1, 5), (2, 6)):
+        published = weights_io.to_bytes(build_policy(config.policy, words, seed).published_state())
+        engine.load(version, weights_io.from_bytes(published))
+        completions = act(engine, GOALS, temperature=0.7)
+        assert {v for one in completions for v in one.weight_versions} == {version}
+        assert all(len(one.weight_versions) == len(one.token_ids) == len(one.logprobs) for one in completions)
+        sampled = [value for one in completions for value in one.logprobs]
+        scores = learner_scores(config, words, bytes(published), completions)
+        assert sampled == pytest.approx(scores, abs=1e-4)
+
+
+def test_weights_that_do_not_fit_change_nothing(make_config: MakeConfig, words: list[str]) -> None:
+    engine = build_engine(make_config(), words, "a")
+    engine.load(4, build_policy(make_config().policy, words, 9).published_state())
+    before = act(engine, GOALS, 0.0)
+    wrong = build_policy(make_config({"d_ff": 20}).policy, words, 9).published_state()
+    with pytest.raises(PolicyError, match="Tensor"):
+        engine.load(5, wrong)
+    assert engine.version == 4
+    assert act(engine, GOALS, 0.0) == before
+
+
+def test_servers_of_other_names_draw_other_samples(make_config: MakeConfig, words: list[str]) -> None:
+    config = make_config()
+    first, same, other = (act(build_engine(config, words, name), GOALS * 4) for name in ("a", "a", "b"))
+    assert first == same
+    assert first != other
+
+
+def test_an_image_is_decoded_once_and_the_cache_is_bounded(make_config: MakeConfig, words: list[str]) -> None:
+    policy = build_policy(make_config().policy, words, 0)
+    decoded = []
+    decode = policy.image
+    policy.image = lambda data: decoded.append(data) or decode(data)  # type: ignore[method-assign, func-returns-value]
+    size = decode(png(0)).nbytes
+    engine = HFEngine(policy, 0, max_cached_bytes=2 * size)
+    pictures = [png(number) for number in range(3)]
+    for number in (0, 0, 1, 0, 2, 0, 1):  # 2 pushes 1 out, for 0 was used later
+        digest = image_digest(pictures[number])
+        engine.prepare(chat("red", digest), {digest: pictures[number]}, Sampling())
+    assert decoded == [pictures[0], pictures[1], pictures[2], pictures[1]]

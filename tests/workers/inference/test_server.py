@@ -1,0 +1,246 @@
+"""The inference server over real sockets."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from policy_fakes import chat, png
+
+from distrl.configs.schema import Config, InferenceConfig
+from distrl.core.errors import CheckpointError, ConfigError, ProtocolError
+from distrl.core.messages import ActReply, ActRequest, Info, InfoRequest, LeaseRequest, Reject
+from distrl.core.policies import build_policy
+from distrl.core.sockets import Channel, Wire
+from distrl.core.types import Completion, Record, Sampling, image_digest
+from distrl.workers.act_client import ActClient
+from distrl.workers.inference.engine_hf import HFEngine, Prepared
+from distrl.workers.inference.serve import advertised_endpoint, build_engine, serve_checkpoint
+from distrl.workers.inference.server import InferenceServer
+
+MakeConfig = Callable[..., Config]
+MakeServer = Callable[..., InferenceServer]
+WAIT_S = 30.0
+PICTURE = png(0)
+DIGEST = image_digest(PICTURE)
+
+
+@pytest.fixture
+def make_server(wire: Wire, words: list[str], make_config: MakeConfig) -> Iterator[MakeServer]:
+    with ExitStack() as stack:
+
+        def make(
+            version: int = 3,
+            name: str = "a",
+            wrap: Callable[[HFEngine], HFEngine] = lambda engine: engine,
+            **options: object,
+        ) -> InferenceServer:
+            engine = wrap(build_engine(make_config(), words, name))
+            engine.version = version
+            server = InferenceServer(wire, "tcp://127.0.0.1:*", engine, InferenceConfig(**options), name)
+            stack.callback(server.close)
+            server.start()
+            return server
+
+        yield make
+
+
+def ask(channel: Channel, message: Record, blobs: list[bytes] | None = None) -> Record:
+    channel.send(message, blobs or [], timeout_s=WAIT_S)
+    received = channel.recv(WAIT_S)
+    assert received is not None
+    return received.message
+
+
+def request(
+    request_id: str = "r", images: tuple[str, ...] = (DIGEST,), text: str = "open settings"
+) -> ActRequest:
+    return ActRequest(id=request_id, messages=chat(text, DIGEST), images=images, sampling=Sampling())
+
+
+def client(wire: Wire, endpoints: list[str], name: str = "w/0") -> ActClient:
+    return ActClient(wire, lambda: endpoints, name=name, timeout_s=WAIT_S)
+
+
+def test_many_clients_are_served_in_batches(wire: Wire, make_server: MakeServer) -> None:
+    server = make_server(max_batch=8, max_wait_ms=20.0)
+
+    def one_client(number: int) -> list[Completion]:
+        act = client(wire, [server.endpoint], f"w/{number}")
+        try:
+            return [act.act(chat("red shoes", DIGEST), {DIGEST: PICTURE}, Sampling()) for _ in range(5)]
+        finally:
+            act.close()
+
+    with ThreadPoolExecutor(16) as pool:
+        completions = [one for many in pool.map(one_client, range(16)) for one in many]
+    assert len(completions) == 80
+    assert {version for one in completions for version in one.weight_versions} == {3}
+    stats = server.snapshot()
+    assert stats["requests"] == 80
+    assert stats["batches"] < 80
+    assert stats["tokens"] == sum(len(one.token_ids) for one in completions)
+
+
+def test_info_tells_what_is_served(wire: Wire, make_server: MakeServer) -> None:
+    info = ask(wire.connect_dealer(make_server(version=7).endpoint), InfoRequest())
+    assert isinstance(info, Info)
+    assert (info.name, info.policy, info.weight_version) == ("a", "tiny", 7)
+    assert info.stats["queue"] == 0
+
+
+@pytest.mark.parametrize(
+    ("message", "blobs", "code"),
+    [
+        (request(images=()), [], "malformed"),
+        (request(), [], "malformed"),
+        (request(), [PICTURE, PICTURE], "malformed"),
+        (request(), [png(1)], "digest"),
+        (request(text="red " * 200), [PICTURE], "malformed"),
+        (LeaseRequest(worker="w"), [], "unexpected"),
+    ],
+)
+def test_bad_requests_get_a_typed_reject_and_service_goes_on(
+    wire: Wire,
+    make_server: MakeServer,
+    message: Record,
+    blobs: list[bytes],
+    code: str,
+) -> None:
+    channel = wire.connect_dealer(make_server().endpoint)
+    reject = ask(channel, message, blobs)
+    assert isinstance(reject, Reject)
+    assert reject.code.value == code
+    assert isinstance(ask(channel, request("next"), [PICTURE]), ActReply)
+
+
+def test_a_broken_picture_is_refused_and_not_asked_elsewhere(wire: Wire, make_server: MakeServer) -> None:
+    broken = PICTURE[: len(PICTURE) // 2]
+    digest = image_digest(broken)
+    with pytest.raises(ProtocolError, match="readable image"):
+        client(wire, [make_server().endpoint]).act(chat("red", digest), {digest: broken}, Sampling())
+
+
+def test_without_weights_it_is_not_ready(wire: Wire, make_server: MakeServer) -> None:
+    reject = ask(wire.connect_dealer(make_server(version=-1).endpoint), request(), [PICTURE])
+    assert isinstance(reject, Reject)
+    assert (reject.code.value, reject.ref) == ("not-ready", "r")
+
+
+class Gate:
+    """Holds an engine's batches up until the test opens it; then fails those that it is told to."""
+
+    def __init__(self) -> None:
+        self.entered, self.opened = threading.Event(), threading.Event()
+        self.failures = 0
+
+    def wrap(self, engine: HFEngine) -> HFEngine:
+        act = engine.act
+
+        def gated(requests: list[Prepared]) -> list[Completion]:
+            self.entered.set()
+            assert self.opened.wait(WAIT_S)
+            if self.failures:
+                self.failures -= 1
+                raise RuntimeError("the accelerator is gone")
+            return act(requests)
+
+        engine.act = gated  # type: ignore[assignment, method-assign]
+        return engine
+
+
+def test_a_full_queue_is_busy(wire: Wire, make_server: MakeServer) -> None:
+    gate = Gate()
+    server = make_server(wrap=gate.wrap, max_batch=1, max_wait_ms=0.0, max_queue=2)
+    channel = wire.connect_dealer(server.endpoint)
+    channel.send(request("running"), [PICTURE], timeout_s=WAIT_S)
+    assert gate.entered.wait(WAIT_S)
+    for number in range(4):
+        channel.send(request(f"r{number}"), [PICTURE], timeout_s=WAIT_S)
+    rejects = [received.message for received in (channel.recv(WAIT_S), channel.recv(WAIT_S)) if received]
+    assert [(r.code.value, r.ref) for r in rejects if isinstance(r, Reject)] == [
+        ("busy", "r2"),
+        ("busy", "r3"),
+    ]
+    gate.opened.set()
+    replies = [received.message for received in [channel.recv(WAIT_S) for _ in range(3)] if received]
+    assert [reply.id for reply in replies if isinstance(reply, ActReply)] == ["running", "r0", "r1"]
+
+
+def test_a_failing_batch_is_rejected_and_the_next_one_runs(
+    wire: Wire, make_server: MakeServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate = Gate()
+    gate.opened.set()
+    gate.failures = 1
+    channel = wire.connect_dealer(make_server(wrap=gate.wrap).endpoint)
+    reject = ask(channel, request("one"), [PICTURE])
+    assert isinstance(reject, Reject)
+    assert (reject.code.value, reject.ref) == ("internal", "one")
+    assert "the accelerator is gone" in caplog.text
+    assert isinstance(ask(channel, request("two"), [PICTURE]), ActReply)
+
+
+def test_clients_go_on_at_another_server(wire: Wire, make_server: MakeServer) -> None:
+    servers = [make_server(version=number, name=f"s{number}") for number in range(2)]
+    endpoints = [server.endpoint for server in servers]
+    act = client(wire, endpoints)
+    first = act.act(chat("red", DIGEST), {DIGEST: PICTURE}, Sampling()).weight_versions[0]
+    servers[first].close()
+    second = act.act(chat("red", DIGEST), {DIGEST: PICTURE}, Sampling()).weight_versions[0]
+    assert second == 1 - first
+    act.close()
+
+
+def test_a_closed_server_lets_its_last_batch_out(wire: Wire, make_server: MakeServer) -> None:
+    gate = Gate()
+    server = make_server(wrap=gate.wrap, max_wait_ms=0.0)
+    channel = wire.connect_dealer(server.endpoint)
+    channel.send(request("last"), [PICTURE], timeout_s=WAIT_S)
+    assert gate.entered.wait(WAIT_S)
+    closing = threading.Thread(target=server.close)
+    closing.start()
+    gate.opened.set()
+    received = channel.recv(WAIT_S)
+    closing.join(WAIT_S)
+    assert received is not None
+    assert isinstance(received.message, ActReply)
+
+
+def test_a_checkpoint_is_served_with_its_own_words(
+    wire: Wire, make_config: MakeConfig, words: list[str], tmp_path: Path
+) -> None:
+    config = make_config()
+    saved = build_policy(config.policy, words, 11)
+    saved.save(tmp_path)
+    with serve_checkpoint(config, ["other", "words"], tmp_path, wire) as server:
+        act = client(wire, [server.endpoint])
+        found = act.act(chat("red", DIGEST), {DIGEST: PICTURE}, Sampling(temperature=0.0))
+        act.close()
+    batch = saved.collate([saved.prompt_ids(chat("red", DIGEST))], [[saved.image(PICTURE)]])
+    assert list(found.token_ids) == saved.generate(batch, [Sampling(temperature=0.0)])[0].token_ids
+    assert set(found.weight_versions) == {0}
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(CheckpointError), serve_checkpoint(config, words, tmp_path, wire):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("bound", "advertise", "expected"),
+    [
+        ("tcp://127.0.0.1:7000", None, "tcp://127.0.0.1:7000"),
+        ("tcp://0.0.0.0:7000", "tcp://gpu1:*", "tcp://gpu1:7000"),
+        ("tcp://0.0.0.0:7000", "tcp://gpu1:9", "tcp://gpu1:9"),
+        ("ipc:///tmp/act", None, "ipc:///tmp/act"),
+        ("tcp://0.0.0.0:7000", None, "network.advertise"),
+    ],
+)
+def test_the_address_that_workers_are_told(bound: str, advertise: str | None, expected: str) -> None:
+    if expected.startswith("network"):
+        with pytest.raises(ConfigError, match=expected):
+            advertised_endpoint(bound, advertise)
+    else:
+        assert advertised_endpoint(bound, advertise) == expected

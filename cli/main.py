@@ -23,7 +23,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("train", "train"),
     "run-learner": ("run_learner", "run_learner"),
     "serve-inference": ("serve_inference", "serve_inference"),
-    "serve-inference": ("serve_inference", "serve_inference"),
     "run-worker": ("run_worker", "run_worker"),
     "evaluate": ("evaluate", "evaluate"),
     "inspect": ("inspect", "inspect"),

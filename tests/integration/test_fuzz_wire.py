@@ -12,9 +12,12 @@ import zmq
 
 from distrl.core.messages import (
     MESSAGE_TYPES,
+    ActRequest,
     ChunkRequest,
     Heartbeat,
     Hello,
+    Info,
+    InfoRequest,
     LeaseRequest,
     Reject,
     Status,
@@ -25,7 +28,18 @@ from distrl.core.messages import (
 )
 from distrl.core.sockets import Wire
 from distrl.core.store import TrajectoryStore
-from distrl.core.types import ActionRecord, Observation, Record, Task, TimeStep, Trajectory, image_digest
+from distrl.core.types import (
+    ActionRecord,
+    ChatMessage,
+    ImagePart,
+    Observation,
+    Record,
+    Task,
+    TextPart,
+    TimeStep,
+    Trajectory,
+    image_digest,
+)
 from distrl.learner.server import Endpoints, LearnerServer
 
 WAIT_S = 30.0
@@ -42,6 +56,11 @@ def samples() -> list[list[bytes]]:
         action=ActionRecord(kind="back"),
     )
     trajectory = Trajectory(id="fuzz", task=TASK, steps=(step,))
+    picture = image_digest(pixels)
+    shown, hidden = ImagePart(digest=picture), ImagePart(digest="another")
+    chats = [
+        ChatMessage(role="user", parts=parts) for parts in ((shown,), (hidden,), (TextPart(text="a"),), ())
+    ]
     good = [
         [encode(Hello(role="inference", name="n", act_endpoint="tcp://127.0.0.1:9"))],
         [encode(Heartbeat(role="worker", name="n", stats={"a": 1.0}))],
@@ -50,6 +69,8 @@ def samples() -> list[list[bytes]]:
         [encode(ChunkRequest(digest="d", offset=2**53, length=1))],
         [encode(Submit(trajectory=trajectory, images=(image_digest(pixels),))), pixels],
         [encode(Status(run_id="r", phase="training"))],
+        [encode(InfoRequest())],
+        *[[encode(ActRequest(id="r", messages=(chat,), images=(picture,))), pixels] for chat in chats],
     ]
     marked = msgpack.unpackb(good[5][0])
     marked["trajectory"]["task"]["params"] = {"mark": "MARK"}
@@ -189,6 +210,34 @@ def test_the_learner_survives_noise_at_its_weights(learner):
     assert "internal" not in answers
     request = ChunkRequest(digest="d", offset=0, length=1)
     assert ask(learner.endpoints.weights, request).code.value == "not-found"
+
+
+def test_an_inference_server_survives_noise():
+    pytest.importorskip("torch")
+    from distrl.configs.schema import Config
+    from distrl.workers.inference.serve import build_engine
+    from distrl.workers.inference.server import InferenceServer
+
+    sizes = {
+        "d_model": 16,
+        "num_heads": 2,
+        "d_ff": 16,
+        "num_layers": 1,
+        "image_size": [24, 40],
+        "device": "cpu",
+    }
+    config = Config.model_validate({"policy": sizes})
+    with Wire() as wire:
+        engine = build_engine(config, ["tap"], "fuzzed")
+        server = InferenceServer(wire, "tcp://127.0.0.1:0", engine, config.inference, "fuzzed")
+        server.start()
+        throw_noise(server.endpoint, 4)
+        answers = fuzz(server.endpoint, NUM_ROUNDS, 4)
+        assert answers.keys() >= {"malformed", "version", "unexpected", "info"}
+        assert "internal" not in answers
+        assert isinstance(ask(server.endpoint, InfoRequest()), Info)
+        server.check()
+        server.close()
 
 
 def test_noise_does_not_slow_a_peer_that_behaves(learner):

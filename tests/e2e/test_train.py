@@ -1,0 +1,161 @@
+"""`distrl train` as a user runs it: real processes, some of them killed, the whole stopped and resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from distrl.core.checkpoints import resolve
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="finds child processes in /proc"),
+    pytest.mark.timeout(600),
+]
+
+DEADLINE_S = 240.0
+STOP_S = 5.0
+CONFIG = """
+name: small
+policy: {d_model: 32, num_layers: 1, num_heads: 2, d_ff: 64, image_size: [36, 80]}
+learner:
+  episodes: 40
+  batch_trajectories: 2
+  min_replay: 4
+  checkpoint_every: 4
+  eval_every: 8
+  eval_episodes: 2
+  demonstrations: {episodes: 4, updates: 4, batch_size: 8, critic_updates: 2}
+evaluate: {episodes: 2, slots: 2, examples: 1}
+worker: {slots: 2}
+local: {workers: 2, inference_servers: 2}
+"""
+
+
+class Train:
+    """A `distrl train` process and the lines that it printed."""
+
+    def __init__(self, directory: Path, *options: str) -> None:
+        (directory / "config.yaml").write_text(CONFIG)
+        self.run = directory / "runs" / "small"
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "distrl", "train", "config.yaml", *options],
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.lines: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip())
+
+    @property
+    def output(self) -> str:
+        return "\n".join(self.lines)
+
+    def children(self) -> dict[int, str]:
+        """Its living child processes: process id → role, e.g. "run-worker worker-0"."""
+        found = {}
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                state, parent = stat.read_text().rpartition(")")[2].split()[:2]
+                words = (stat.parent / "cmdline").read_text().split("\0")
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # it ended meanwhile
+            if int(parent) == self.process.pid and state != "Z" and "distrl" in words:
+                role = words[words.index("distrl") + 1]
+                name = words[words.index("--name") + 1] if "--name" in words else ""
+                found[int(stat.parent.name)] = f"{role} {name}".strip()
+        return found
+
+    def pid_of(self, role: str) -> int | None:
+        return next((pid for pid, known in self.children().items() if known == role), None)
+
+    def until(self, condition: Callable[[], object], what: str) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while not condition():
+            assert time.monotonic() < deadline, f"{what} never came\n{self.output}\n{self.logs()}"
+            assert self.process.poll() is None, f"ended before {what}\n{self.output}\n{self.logs()}"
+            time.sleep(0.05)
+
+    def finish(self) -> int:
+        code = self.process.wait(DEADLINE_S)
+        self._reader.join(10.0)
+        return code
+
+    def logs(self) -> str:
+        """The ends of all logs, for a failing test's message."""
+        return "\n".join(f"== {log.name}\n{log.read_text()[-2000:]}" for log in self.run.glob("logs/*.log"))
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Train]]:
+    started: list[Train] = []
+
+    def _start(*options: str) -> Train:
+        started.append(Train(tmp_path, *options))
+        return started[-1]
+
+    yield _start
+    for train in started:
+        train.process.kill()
+        train.process.wait()
+
+
+def test_killed_processes_are_replaced_and_the_run_ends_with_a_report(start: Callable[..., Train]) -> None:
+    train = start()
+    train.until(lambda: "[training]" in train.output, "training")
+    roles = sorted(train.children().values())
+    servers, workers = (
+        ["serve-inference inference-0", "serve-inference inference-1"],
+        ["worker-0", "worker-1"],
+    )
+    assert roles == ["run-learner", *(f"run-worker {name}" for name in workers), *servers]
+    for role in ("run-worker worker-0", "serve-inference inference-1"):
+        victim = train.pid_of(role)
+        assert victim is not None
+        os.kill(victim, signal.SIGKILL)
+        train.until(
+            lambda role=role, victim=victim: train.pid_of(role) not in (None, victim), f"another {role}"
+        )
+    assert train.finish() == 0, train.output + train.logs()
+    assert "worker-0 died (signal 9), replaced in" in train.output
+    assert "inference-1 died (signal 9), replaced in" in train.output
+    assert re.search(r"test .*%.*n = 2", train.output)
+    assert str(Path("runs/small/report.html")) in train.output
+    report = json.loads((train.run / "report.json").read_text())
+    assert set(report["evaluations"]) == {"warm start", "after training"}
+    assert train.children() == {}
+
+
+def test_ctrl_c_stops_all_in_time_keeps_a_checkpoint_and_resume_goes_on(start: Callable[..., Train]) -> None:
+    train = start()
+    train.until(lambda: "[training]" in train.output, "training")
+    children = train.children()
+    assert len(children) == 5
+    interrupted_at = time.monotonic()
+    train.process.send_signal(signal.SIGINT)
+    assert train.process.wait(STOP_S) == 130
+    assert time.monotonic() - interrupted_at < STOP_S
+    assert [pid for pid in children if Path(f"/proc/{pid}").exists()] == []
+    assert resolve(train.run / "checkpoints", "latest").is_dir()
+
+    again = start("--resume")
+    assert again.finish() == 0, again.output + again.logs()
+    assert (train.run / "report.html").is_file()
+    assert "resumed after" in (train.run / "logs" / "learner.log").read_text()

@@ -1,0 +1,92 @@
+"""`distrl inspect`: lists with filters, and one trajectory as a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from distrl.cli.main import app
+from distrl.core.store import TrajectoryStore
+from distrl.core.types import ActionRecord, Fault, Observation, Outcome, Task, TimeStep, Trajectory
+
+runner = CliRunner()
+IMAGE = "0" * 32
+
+
+def trajectory(number: int, template: str, success: bool, fault: Fault = Fault.NONE) -> Trajectory:
+    return Trajectory(
+        id=f"{number:08x}" + "f" * 24,
+        task=Task(id=f"s/{template}/{number}", suite="s", template=template, split="test", goal="Go <b>"),
+        steps=(
+            TimeStep(
+                observation=Observation(image=IMAGE, width=9, height=20),
+                chats=(),
+                action=ActionRecord(kind="complete"),
+                done=True,
+            ),
+        ),
+        outcome=Outcome.SUCCESS if success else Outcome.FAILURE,
+        fault=fault,
+        success=float(success),
+    )
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    store = TrajectoryStore(tmp_path / "store.sqlite3")
+    for number, (template, success) in enumerate([("alarm", True), ("alarm", False), ("toggle", True)]):
+        store.add(trajectory(number, template, success), {IMAGE: b"bytes"})
+    store.close()
+    return tmp_path
+
+
+def test_the_list_is_filtered_and_newest_first(run_dir: Path) -> None:
+    def listed(*options: str) -> list[str]:
+        result = runner.invoke(app, ["inspect", str(run_dir), *options])
+        assert result.exit_code == 0
+        return [line.split()[0] for line in result.stdout.splitlines()[1:]]
+
+    assert listed() == ["00000002ffff", "00000001ffff", "00000000ffff"]
+    assert listed("--template", "alarm", "--limit", "1") == ["00000001ffff"]
+    assert listed("--outcome", "success") == ["00000002ffff", "00000000ffff"]
+
+
+def test_one_trajectory_becomes_a_page_that_is_not_overwritten(run_dir: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    command = ["inspect", str(run_dir), "--trajectory", "00000001", "--output", str(page)]
+    result = runner.invoke(app, command)
+    assert result.exit_code == 0
+    assert str(page) in result.stdout
+    html = page.read_text()
+    assert "Go &lt;b&gt;" in html
+    assert "not solved" in html
+
+    page.write_text("mine")
+    again = runner.invoke(app, command)
+    assert again.exit_code == 3
+    assert page.read_text() == "mine"
+    assert runner.invoke(app, [*command, "--force"]).exit_code == 0
+    assert page.read_text() != "mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "expected"),
+    [
+        (["--trajectory", "nope"], 10, "has no trajectory 'nope'"),
+        (["--trajectory", "0000"], 10, "3 trajectories begin with"),
+        (["--outcome", "won"], 2, "Use one of success"),
+    ],
+)
+def test_wrong_questions_get_one_line(run_dir: Path, arguments: list[str], code: int, expected: str) -> None:
+    result = runner.invoke(app, ["inspect", str(run_dir), *arguments])
+    assert result.exit_code == code
+    assert expected in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_a_place_without_a_store_is_an_error(tmp_path: Path) -> None:
+    result = runner.invoke(app, ["inspect", str(tmp_path / "nowhere")])
+    assert result.exit_code == 10
+    assert "no trajectory store" in result.stderr

@@ -1,0 +1,65 @@
+"""`distrl tasks`: lists, filters, one task, and what wrong names are answered with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from distrl.cli.main import app
+from distrl.core.types import Task
+from distrl.evaluator.suites import load_suite
+
+runner = CliRunner()
+
+
+def test_list_shows_every_task_of_a_split() -> None:
+    result = runner.invoke(app, ["tasks", "list", "--split", "test"])
+    assert result.exit_code == 0
+    tasks = load_suite("quickstart", "test")
+    assert [line.split()[0] for line in result.stdout.splitlines()] == [task.id for task in tasks]
+    assert tasks[0].goal in result.stdout
+    assert f"{len(tasks)} tasks: {len(tasks)} test" in result.stderr
+
+
+def test_json_lines_are_tasks() -> None:
+    result = runner.invoke(app, ["tasks", "list", "--split", "val", "--template", "alarm", "--json"])
+    tasks = [Task.model_validate_json(line) for line in result.stdout.splitlines()]
+    assert tasks == [task for task in load_suite("quickstart", "val") if task.template == "alarm"]
+
+
+def test_show_gives_the_whole_task() -> None:
+    task = load_suite("quickstart", "test")[3]
+    result = runner.invoke(app, ["tasks", "show", task.id])
+    assert result.exit_code == 0
+    assert Task.model_validate(json.loads(result.stdout)) == task
+
+
+def test_a_task_file_is_a_suite(tmp_path: Path) -> None:
+    file = tmp_path / "mine.jsonl"
+    file.write_text(json.dumps({"id": "mine/1", "goal": "Do it", "template": "t", "params": {}}))
+    assert "mine/1" in runner.invoke(app, ["tasks", "list", "--suite", str(file)]).stdout
+    shown = runner.invoke(app, ["tasks", "show", "mine/1", "--suite", str(file)])
+    assert json.loads(shown.stdout)["goal"] == "Do it"
+    wrong = runner.invoke(app, ["tasks", "show", "mine/2", "--suite", str(file)])
+    assert wrong.exit_code == 6
+    assert "Did you mean 'mine/1'?" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["list", "--suite", "quickstat"], "quickstart"),
+        (["list", "--split", "tests"], "test"),
+        (["list", "--template", "alarms"], "Did you mean 'alarm'?"),
+        (["show", "quickstart/alarm/test/9999"], "quickstart/alarm/test/"),
+        (["list", "--suite", "missing.yaml"], "missing.yaml"),
+    ],
+)
+def test_wrong_names_get_one_line_with_the_nearest(arguments: list[str], expected: str) -> None:
+    result = runner.invoke(app, ["tasks", *arguments])
+    assert result.exit_code == 6
+    assert expected in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1

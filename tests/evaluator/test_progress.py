@@ -1,0 +1,44 @@
+"""Progress: lines in a log, a bar on a terminal."""
+
+from __future__ import annotations
+
+import io
+
+from episode_factory import make_episode, make_task
+from rich.console import Console
+
+from distrl.core.types import Fault
+from distrl.evaluator.judges.ground_truth import GroundTruthJudge
+from distrl.evaluator.progress import BarProgress, LineProgress, make_progress
+from distrl.evaluator.results import episode_result
+from distrl.evaluator.statistics import EpisodeResult
+
+
+def result(number: int, success: bool, fault: Fault = Fault.NONE) -> EpisodeResult:
+    trajectory, _ = make_episode(make_task(number), success, fault=fault)
+    return episode_result(trajectory, GroundTruthJudge().judge(trajectory, {}), 0)
+
+
+def test_a_log_gets_whole_lines() -> None:
+    out = io.StringIO()
+    progress = make_progress(out)
+    assert isinstance(progress, LineProgress)
+    progress.start(3, 1)
+    progress.add(result(0, True), is_final=True)
+    progress.add(result(1, False, Fault.ENV), is_final=False)
+    progress.add(result(1, False), is_final=True)
+    progress.close()
+    lines = out.getvalue().splitlines()
+    assert lines[0] == "evaluating 3 tasks, 1 of them measured already"
+    assert lines[-1] == "3 of 3 tasks, 50% solved, 1 faults"
+
+
+def test_a_terminal_gets_a_bar() -> None:
+    out = io.StringIO()
+    progress = BarProgress(Console(file=out, force_terminal=True, width=100))
+    progress.start(2, 0)
+    progress.say("waiting for [weights]")
+    progress.add(result(0, True), is_final=True)
+    progress.close()
+    assert "1/2" in out.getvalue()
+    assert "waiting for [weights]" in out.getvalue()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import queue
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -84,7 +85,7 @@ def open_learner(config: Config, run: RunDir, tasks: TaskSets, stop: Event) -> I
         server.start()
         yield Learner(parts, stop)
         if server.status.phase == "done":
-            Event().wait(LINGER_S)  # late subscribers hear the shutdown, last trajectories are acked
+            time.sleep(LINGER_S)  # late subscribers hear the shutdown, last trajectories are acked
 
 
 def _parts(
@@ -103,6 +104,7 @@ def _parts(
     critic = build_critic(config.policy, policy, config.seed)
     engine = Engine(policy, critic, ALGORITHMS[learner.algorithm](learner), learner)
     replay = Replay(learner.replay, config.seed)
+    images = ImageCache(policy.image, store.images)
     run.weights.mkdir(exist_ok=True)
     publisher = Publisher(policy, server, run.weights / "version")
     return Parts(
@@ -111,8 +113,8 @@ def _parts(
         store=store,
         scheduler=scheduler,
         replay=replay,
-        ingest=Ingest(ingested, store, policy, replay, scheduler, lambda: publisher.version),
-        batcher=Batcher(policy, ImageCache(policy.image, store.images)),
+        ingest=Ingest(ingested, store, policy, images, replay, scheduler, lambda: publisher.version),
+        batcher=Batcher(policy, images),
         engine=engine,
         publisher=publisher,
         checkpointer=Checkpointer(run.checkpoints, engine, learner.keep_checkpoints),

@@ -8,9 +8,11 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from distrl.core.errors import PolicyError
 from distrl.core.policies.base import Policy
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Purpose, Trajectory
+from distrl.learner.batching import ImageCache
 from distrl.learner.episodes import Episode, compile_episode
 from distrl.learner.replay import Replay
 from distrl.learner.scheduler import TaskScheduler
@@ -22,11 +24,15 @@ _log = logging.getLogger(__name__)
 class Ingest:
     """Takes trajectories in the order of their commits, each once.
 
+    One that the policy cannot read (a broken screenshot, a prompt that is too long) is logged, counted and
+    left out: a single bad worker must not end the run.
+
     Attributes:
         queue: Where the network thread puts committed trajectories.
         episodes: The compiled episodes of what is in replay, by id.
-        demonstrations: Successful demonstrations.
+        demonstrations: What to imitate. Failed episodes too: every answer in them is the expert's.
         last_id: The trajectory taken last.
+        num_refused: How many could not be used.
     """
 
     def __init__(
@@ -34,16 +40,19 @@ class Ingest:
         ingested: queue.Queue[Trajectory],
         store: TrajectoryStore,
         policy: Policy,
+        images: ImageCache,
         replay: Replay,
         scheduler: TaskScheduler,
         version: Callable[[], int],
     ) -> None:
         self.queue = ingested
-        self._store, self._policy, self._replay, self._scheduler = store, policy, replay, scheduler
+        self._store, self._policy, self._images = store, policy, images
+        self._replay, self._scheduler = replay, scheduler
         self._version = version
         self.episodes: dict[str, Episode] = {}
         self.demonstrations: list[Episode] = []
         self.last_id: str | None = None
+        self.num_refused = 0
         self._success: deque[float] = deque(maxlen=ROLLING)
         self._window: list[dict[str, float]] = []
 
@@ -64,18 +73,30 @@ class Ingest:
         self.last_id = trajectory.id
         if trajectory.fault is not Fault.NONE or trajectory.purpose is Purpose.EVAL:
             return
-        episode = compile_episode(trajectory, self._policy)
+        episode = self._compile(trajectory)
         if episode is None:
-            _log.warning("trajectory %s has nothing to learn from: no tokens", trajectory.id)
+            self.num_refused += 1
         elif trajectory.purpose is Purpose.DEMO:
-            if episode.success > 0.5:
-                self.demonstrations.append(episode)
+            self.demonstrations.append(episode)
         else:
             self._note(trajectory, episode)
             evicted = self._replay.add(episode.id)
             self.episodes[episode.id] = episode
             if evicted is not None:
                 self.episodes.pop(evicted, None)
+
+    def _compile(self, trajectory: Trajectory) -> Episode | None:
+        """The episode, its images decoded and in the cache; None if it is of no use."""
+        try:
+            episode = compile_episode(trajectory, self._policy)
+            if episode is not None:
+                self._images.get(episode.digests)
+        except PolicyError as error:
+            _log.warning("trajectory %s is not used: %s", trajectory.id, error)
+            return None
+        if episode is None:
+            _log.warning("trajectory %s is not used: a step of it has no tokens", trajectory.id)
+        return episode
 
     def _note(self, trajectory: Trajectory, episode: Episode) -> None:
         self._success.append(trajectory.success)
@@ -98,6 +119,7 @@ class Ingest:
         means = {
             name: sum(row[name] for row in window) / len(window) for name in (window[0] if window else ())
         }
+        means["ingest/refused"] = float(self.num_refused)
         if self._success:
             means["train/success"] = sum(self._success) / len(self._success)
         return means

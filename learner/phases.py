@@ -49,7 +49,8 @@ def warm_up(parts: Parts, stop: Event) -> None:
         return
     config = parts.config.learner.demonstrations
     steps = [step for episode in parts.ingest.demonstrations for step in episode.steps]
-    if config.updates and config.episodes and not steps:
+    succeeded = any(episode.success > 0.5 for episode in parts.ingest.demonstrations)
+    if config.updates and config.episodes and not succeeded:
         raise PolicyError(
             f"None of the {config.episodes} demonstrations succeeded.",
             "Lower learner.demonstrations.noise, or set learner.demonstrations.updates=0.",

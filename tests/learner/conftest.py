@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from distrl.core.errors import PolicyError
 from distrl.core.policies.base import Critic, Generated, Policy, PromptBatch, TokenScores
 from distrl.core.types import (
     ActionRecord,
@@ -65,7 +66,11 @@ class LinearPolicy(Policy):
         return " ".join(str(token) for token in token_ids)
 
     def image(self, data: bytes) -> Tensor:
-        return torch.tensor(np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))).permute(2, 0, 1)
+        try:
+            picture = Image.open(io.BytesIO(data)).convert("RGB")
+        except OSError as error:
+            raise PolicyError(f"{len(data)} bytes are no picture.") from error
+        return torch.tensor(np.asarray(picture)).permute(2, 0, 1)
 
     def collate(self, prompts: Sequence[Sequence[int]], images: Sequence[Sequence[Tensor]]) -> PromptBatch:
         size = max(len(prompt) for prompt in prompts)

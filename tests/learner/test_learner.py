@@ -15,7 +15,7 @@ from distrl.core import checkpoints
 from distrl.core.metrics import MetricsWriter, read_metrics
 from distrl.core.policies import weights_io
 from distrl.core.store import TrajectoryStore
-from distrl.core.types import Purpose, Sampling
+from distrl.core.types import ImagePart, Purpose, Sampling, image_digest
 from distrl.learner.algorithms.aride import Aride
 from distrl.learner.batching import Batcher, ImageCache
 from distrl.learner.checkpoint import Checkpointer
@@ -108,7 +108,7 @@ class World:
         self.over = reason
 
 
-def build(toy, path, incarnation="i1", stop_after=None, **changes):
+def build(toy, path, incarnation="i1", stop_after=None, phase=None, **changes):
     config = Config.model_validate({"learner": {**OPTIONS, **changes}})
     torch.manual_seed(0)
     policy, critic = toy.policy(), toy.critic()
@@ -116,7 +116,10 @@ def build(toy, path, incarnation="i1", stop_after=None, **changes):
     tasks = [toy.task(i) for i in range(4)]
     validation = [toy.task(i, "val") for i in range(4)]
     scheduler = TaskScheduler(config.learner, tasks, validation, 0, incarnation)
+    images = ImageCache(policy.image, store.images)
     replay, ingested = Replay(config.learner.replay, 0), queue.Queue(64)
+    if phase:
+        scheduler.set_phase(phase)
     world = World(toy, scheduler, store, ingested, stop_after)
     engine = Engine(policy, critic, Aride(config.learner.aride), config.learner)
     publisher = Publisher(policy, world, path / "version")
@@ -126,8 +129,8 @@ def build(toy, path, incarnation="i1", stop_after=None, **changes):
         store=store,
         scheduler=scheduler,
         replay=replay,
-        ingest=Ingest(ingested, store, policy, replay, scheduler, lambda: publisher.version),
-        batcher=Batcher(policy, ImageCache(policy.image, store.images)),
+        ingest=Ingest(ingested, store, policy, images, replay, scheduler, lambda: publisher.version),
+        batcher=Batcher(policy, images),
         engine=engine,
         publisher=publisher,
         checkpointer=Checkpointer(path / "checkpoints", engine, config.learner.keep_checkpoints),
@@ -230,6 +233,27 @@ def test_a_run_stopped_in_its_warm_start_takes_its_demonstrations_again(toy, tmp
     assert again.parts.scheduler.accounted(Purpose.DEMO) == 8
     again.run()
     assert again.parts.scheduler.accounted(Purpose.DEMO) == 12
+
+
+def test_a_broken_episode_is_left_out_and_counted(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path, phase="training")
+    (lease,) = world.scheduler.grant("w", 1)
+    good = world.play(lease)
+    broken_image = b"not a picture"
+    step = toy.step(0, (1,), (-1.0,))
+    message = step.chats[0].messages[0]
+    picture = ImagePart(digest=image_digest(broken_image))
+    chat = step.chats[0].model_copy(
+        update={"messages": (message.model_copy(update={"parts": (message.parts[0], picture)}),)}
+    )
+    bad = toy.trajectory("bad", [step.model_copy(update={"chats": (chat,)})], purpose=Purpose.TRAIN)
+    empty = toy.trajectory("empty", [toy.step(0, (), ())], purpose=Purpose.TRAIN)
+    ingest = learner.parts.ingest
+    for trajectory in (bad, empty, good):
+        world.store.add(trajectory, {**toy.pixels, image_digest(broken_image): broken_image})
+        ingest.take(trajectory)
+    assert learner.parts.replay.ids == [good.id]
+    assert ingest.num_refused == 2
 
 
 def test_weights_never_share_a_version(toy, tmp_path) -> None:

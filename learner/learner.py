@@ -7,9 +7,8 @@
                               ▼                               publish · evaluate · checkpoint
                         prefetch thread ── ready batches ─────────►
 
-The training thread waits for two things only, each with a deadline: an episode (the network thread's
-    queue) and
-a batch (the prefetch thread's). Weights leave through `LearnerServer.publish_weights`, which any thread
+The training thread waits for two things only, each with a deadline: an episode (the network thread's queue)
+and a batch (the prefetch thread's). Weights leave through `LearnerServer.publish_weights`, which any thread
 may call.
 """
 

@@ -92,9 +92,8 @@ def _clone(parts: Parts, steps: Sequence[StepData], stop: Event) -> bool:
 def critic_warm_up(parts: Parts, updates: Updates, stop: Event) -> None:
     """Fits the critic to the first `min_replay` online episodes before the policy learns from it.
 
-    Online, not demonstrations: those nearly all succeed, so a critic fitted to them would call every
-        state of the
-    weak policy good. Episodes are drawn uniformly and stay "unseen" for replay.
+    Online, not demonstrations: those nearly all succeed, so a critic fitted to them would call every state
+    of the weak policy good. Episodes are drawn uniformly and stay "unseen" for replay.
     """
     config = parts.config.learner
     if parts.progress.critic_is_warm:

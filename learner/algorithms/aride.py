@@ -75,16 +75,10 @@ class Aride:
             },
         )
 
-    def critic_loss(self, policy: Policy, critic: Critic, batch: TrajectoryBatch) -> Tensor:
+    def critic_loss(self, critic: Critic, batch: TrajectoryBatch) -> Tensor:
         """See `Algorithm.critic_loss`."""
-        steps = batch.steps
-        with torch.no_grad():
-            scores = policy.score(steps.prompts, steps.completions, steps.token_mask, steps.temperature)
-        ratios = losses.importance_ratios(
-            scores.logprobs, steps.behaviour_logprobs, steps.token_mask, self.config.log_ratio_clamp
-        )
         values = self._values(critic, batch)
-        returns, _ = self._advantages(batch, values, ratios.action)
+        returns, _ = self._advantages(batch, values, torch.ones_like(values.steps))
         terms = self._critic_terms(batch, values, returns)
         return terms["value"] + self.config.trajectory_loss * terms["trajectory"]
 

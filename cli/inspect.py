@@ -50,7 +50,7 @@ def inspect(
         if trajectory is None:
             _list(store, template, outcome, limit)
         else:
-            typer.echo(_write_page(place.expanduser(), store, trajectory, output, force))
+            typer.echo(_write_page(store, trajectory, output, force))
     finally:
         store.close()
 
@@ -68,20 +68,19 @@ def _list(store: TrajectoryStore, template: str | None, outcome: str | None, lim
     typer.echo(f"{len(listed)} of {store.count()} trajectories, newest first", err=True)
 
 
-def _write_page(place: Path, store: TrajectoryStore, prefix: str, output: Path | None, force: bool) -> Path:
+def _write_page(store: TrajectoryStore, prefix: str, output: Path | None, force: bool) -> Path:
     from distrl.core.errors import RunDirectoryError
     from distrl.evaluator.judges.ground_truth import GroundTruthJudge
     from distrl.evaluator.report import write_trajectory_page
     from distrl.evaluator.stores import find_trajectory
-    from distrl.evaluator.token_names import find_token_names
+    from distrl.evaluator.token_names import find_token_names, places_of
 
     found = find_trajectory(store, prefix)
     file = output or Path(f"trajectory-{found.id[:12]}.html")
     if file.exists() and not force:
         raise RunDirectoryError(f"{file} exists already.", "Name another with --output, or add --force.")
     images = store.images(store.known_images(found.image_digests))
-    home = (place if place.is_dir() else place.parent).resolve()
-    names = find_token_names([home / "checkpoints", *(parent / "checkpoints" for parent in home.parents[:2])])
+    names = find_token_names(places_of(store.path))
     try:
         write_trajectory_page(file, found, images, GroundTruthJudge().judge(found, images), names)
     except OSError as error:

@@ -115,7 +115,7 @@ def check_output(path: Path, spec: EvaluationSpec, resume: bool) -> None:
             f"{path} holds no evaluation to resume ({SPEC_FILE} is missing).",
             "Name another directory with --output.",
         )
-    _check_same(_read_model(path / SPEC_FILE, EvaluationSpec), spec, path)
+    _check_same(read_spec(path), spec, path)
 
 
 class EvaluationDirectory:
@@ -219,6 +219,15 @@ def load_evaluation(directory: Path) -> LoadedEvaluation:
         )
     evaluation = _read_model(directory / RESULTS_FILE, Evaluation)
     return LoadedEvaluation(directory, evaluation, last_per_task(read_episodes(directory / EPISODES_FILE)))
+
+
+def read_spec(directory: Path) -> EvaluationSpec:
+    """What the evaluation in `directory` measures.
+
+    Raises:
+        RunDirectoryError: If its file is damaged.
+    """
+    return _read_model(directory / SPEC_FILE, EvaluationSpec)
 
 
 def read_episodes(file: Path) -> list[EpisodeResult]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from distrl.core.errors import CheckpointError
+from distrl.evaluator.results import SPEC_FILE, read_spec
 
 TOKENIZER_FILE = "tokenizer.json"
 
@@ -25,6 +26,20 @@ def find_token_names(places: list[Path]) -> Callable[[int], str] | None:
             table = names
             return lambda token: table.get(token, str(token))
     return None
+
+
+def places_of(store: Path) -> list[Path]:
+    """Where the tokenizer of the policy that filled a store may be: its run's checkpoints, the one measured.
+
+    Args:
+        store: The store's file.
+    """
+    home = store.resolve().parent
+    places = [folder / "checkpoints" for folder in (home, *home.parents[:2])]
+    if (home / SPEC_FILE).is_file():
+        subject = read_spec(home).subject
+        places += [Path(subject.name)] if subject.kind == "checkpoint" else []
+    return places
 
 
 def _hub_names(file: Path) -> dict[int, str] | None:

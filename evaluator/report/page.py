@@ -60,7 +60,7 @@ def _environment() -> jinja2.Environment:
         points=lambda value: f"{100 * value:+.0f}".replace("-", "−"),
         signed=signed,
         probability=probability,
-        logprob=lambda value: f"{value:.2f}".replace("-", "−"),
+        decimal=lambda value: f"{value:.2f}".replace("-", "−"),
         duration=duration,
         outcome=lambda name: OUTCOME_WORDS[Outcome(name)],
     )
@@ -84,8 +84,8 @@ def signed(value: float) -> str:
 
 
 def probability(value: float) -> str:
-    """A probability with two decimals, smaller ones as "<0.01"."""
-    return f"{value:.2f}" if value >= 0.005 else "<0.01"
+    """A probability with two decimals, as "= 0.70" or "< 0.01"."""
+    return f"= {value:.2f}" if value >= 0.005 else "< 0.01"
 
 
 def duration(seconds: float) -> str:

@@ -87,10 +87,9 @@ class WeightStore:
 class _Partial:
     """What has arrived of one set of weights; hashed in order by a thread of its own while more arrives."""
 
-    def __init__(self, info: WeightInfo) -> None:
+    def __init__(self, info: WeightInfo, memory: mmap.mmap) -> None:
         self.info = info
-        self._map = mmap.mmap(-1, max(1, info.size_bytes))
-        self.view = memoryview(self._map)[: info.size_bytes]
+        self.view = memoryview(memory)[: info.size_bytes]
         self.missing = dict.fromkeys(range(0, info.size_bytes, info.chunk_bytes))
         self._arrived: set[int] = set()
         self._next_to_hash = 0
@@ -138,6 +137,7 @@ class WeightFetcher:
         self._channel: Channel = wire.connect_dealer(endpoint)
         self._window = window
         self._partial: _Partial | None = None
+        self._memory: mmap.mmap | None = None
 
     def fetch(
         self, info: WeightInfo, timeout_s: float, is_stopping: Callable[[], bool] = lambda: False
@@ -154,7 +154,8 @@ class WeightFetcher:
             ProtocolError: The bytes are not those that were announced (code "digest"); they are forgotten.
         """
         if self._partial is None or self._partial.info.digest != info.digest:
-            self._partial = _Partial(info)
+            self._partial = None
+            self._partial = _Partial(info, self._take_memory(max(1, info.size_bytes)))
         partial = self._partial
         hasher = _Hasher(partial)
         try:
@@ -171,6 +172,20 @@ class WeightFetcher:
     def close(self) -> None:
         """Closes the connection."""
         self._channel.close()
+
+    def _take_memory(self, num_bytes: int) -> mmap.mmap:
+        """Memory for a set of weights: that of the last one if nobody looks at it any more.
+
+        Fresh memory costs more than the whole transfer, page fault by page fault.
+        """
+        try:
+            if self._memory is not None and len(self._memory) == num_bytes:
+                self._memory.resize(num_bytes)  # raises while any view of it is alive
+                return self._memory
+        except (BufferError, SystemError):  # still in use, or a system that cannot tell
+            pass
+        self._memory = mmap.mmap(-1, num_bytes)
+        return self._memory
 
     def _receive(
         self, partial: _Partial, hasher: _Hasher, deadline: float, is_stopping: Callable[[], bool]

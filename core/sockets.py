@@ -294,7 +294,7 @@ class Wire:
         try:
             self._secure_server(raw, endpoint)
             raw.setsockopt(zmq.IPV6, "[" in endpoint)
-            raw.bind(endpoint.replace("//localhost:", "//127.0.0.1:"))
+            raw.bind(_resolve(endpoint))
         except zmq.ZMQError as error:
             raw.close()
             if error.errno == zmq.EADDRINUSE:
@@ -302,7 +302,7 @@ class Wire:
                     f"The address {endpoint} is in use.", "Stop the other process or choose another port."
                 ) from error
             raise NetworkError(f"Cannot bind {endpoint!r}: {error}.", "Use tcp://HOST:PORT.") from error
-        except SecurityError:
+        except NetworkError:
             raw.close()
             raise
         bound = raw.getsockopt(zmq.LAST_ENDPOINT)
@@ -341,6 +341,18 @@ class Wire:
         raw.setsockopt(zmq.ZAP_DOMAIN, b"distrl")
         # Without a living gatekeeper nobody gets in, instead of everybody.
         raw.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
+
+
+def _resolve(endpoint: str) -> str:
+    """`endpoint` with the number of a host that is given by name: sockets are bound to numbers."""
+    match = re.fullmatch(r"tcp://([A-Za-z][\w.-]*):([\d*]+)", endpoint)
+    if match is None:
+        return endpoint
+    try:
+        address = socket.gethostbyname(match[1])
+    except OSError as error:
+        raise NetworkError(f"The host of {endpoint} is unknown: {error}.", "Use tcp://HOST:PORT.") from error
+    return f"tcp://{address}:{match[2]}"
 
 
 def _no_keys(verb: str, endpoint: str) -> SecurityError:

@@ -94,6 +94,10 @@ def test_a_bad_address_is_named(endpoint):
         wire.bind_router(endpoint)
 
 
+def test_a_host_may_be_given_by_name(wire):
+    assert wire.bind_router("tcp://localhost:0").endpoint.startswith("tcp://127.0.0.1:")
+
+
 def test_sending_without_a_server_ends_at_the_deadline(wire):
     client = wire.connect_dealer("tcp://127.0.0.1:1")
     assert not client.is_connected

@@ -52,6 +52,7 @@ from distrl.learner.chunk_server import ChunkServer
 POLL_S = 0.2
 BROADCAST_S = 1.0
 MAX_PEERS = 4096
+IO_THREADS = 4  # connections spread over them: many receivers of weights, and CURVE, need more than one core
 _log = logging.getLogger(__name__)
 
 
@@ -122,7 +123,7 @@ class LearnerServer:
     ) -> None:
         self._store, self._scheduler, self._ingested = store, scheduler, ingested
         self._heartbeat_s = heartbeat_s
-        self._wire = Wire(security)
+        self._wire = Wire(security, IO_THREADS)
         try:
             self._control = self._wire.bind_router(endpoints.control)
             self._broadcast = self._wire.bind_pub(endpoints.broadcast)

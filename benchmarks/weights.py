@@ -1,0 +1,197 @@
+"""Weight update: one learner's bytes to several processes on loopback, against a raw socket copy.
+
+Rounds alternate between the ways, each round moves fresh bytes to all receivers at once, and medians are
+compared:
+
+    distrl      WeightStore → ChunkServer → WeightFetcher: requests, chunks, SHA-256 checked
+    raw         sendall → recv_into a buffer that exists already, nothing checked
+    raw+sha     the same, and the receiver takes the SHA-256 of the buffer afterwards
+    scp         files through an ssh server of our own, where scp and sshd are installed (few rounds)
+
+The learner's own SHA-256, taken once per version before it is announced, is printed apart. The kernel copies
+about 10 GB/s over loopback and a core hashes about 2 GB/s, so where all receivers share few cores the check
+alone takes longer than the raw copy, and only raw+sha compares like with like; between machines the network
+is slower than the hash, which runs while bytes arrive.
+
+    python benchmarks/weights.py [--megabytes 100] [--receivers 4] [--rounds 9]
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+from loopback_ssh import LoopbackSsh
+
+from distrl.core.messages import WeightInfo
+from distrl.core.sockets import Wire
+from distrl.core.weights import CHUNK_BYTES, WeightFetcher, WeightStore, describe
+from distrl.learner.chunk_server import ChunkServer
+from distrl.learner.server import IO_THREADS
+
+WAIT_S = 120.0
+SCP_ROUNDS = 3
+
+
+def receive(endpoint: str, port: int, num_bytes: int) -> None:
+    """A receiver process: does what each line on stdin says, answers "done"."""
+    raw = socket.create_connection(("127.0.0.1", port))
+    buffer = memoryview(bytearray(num_bytes))
+    with Wire() as wire:
+        fetcher = WeightFetcher(wire, endpoint)
+        print("ready", flush=True)
+        for line in sys.stdin:
+            way, _, argument = line.strip().partition(" ")
+            if way == "distrl":
+                fetcher.fetch(WeightInfo.model_validate_json(argument), WAIT_S)
+            else:
+                position = 0
+                while position < num_bytes:
+                    position += raw.recv_into(buffer[position:])
+                if way == "raw+sha" and hashlib.sha256(buffer).hexdigest() != argument:
+                    raise ValueError("the raw copy arrived damaged")
+            print("done", flush=True)
+        fetcher.close()
+
+
+class Receivers:
+    """The receiver processes and the sender's ends of their raw sockets."""
+
+    def __init__(self, count: int, endpoint: str, num_bytes: int) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+            command = [sys.executable, __file__, "--receive", endpoint, str(port), str(num_bytes)]
+            self.processes = [
+                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+                for _ in range(count)
+            ]
+            self.sockets = [listener.accept()[0] for _ in range(count)]
+        self.wait("ready")
+
+    def tell(self, line: str) -> None:
+        """Writes a line to all."""
+        for process in self.processes:
+            assert process.stdin is not None
+            process.stdin.write(line + "\n")
+            process.stdin.flush()
+
+    def wait(self, word: str = "done") -> None:
+        """Reads a line from all."""
+        for process in self.processes:
+            assert process.stdout is not None
+            if process.stdout.readline().strip() != word:
+                raise RuntimeError("a receiver failed")
+
+    def close(self) -> None:
+        """Ends the processes."""
+        for process in self.processes:
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait(WAIT_S)
+
+
+def time_scp(data: bytes, num_receivers: int) -> list[float]:
+    """Seconds of a few scp rounds; none, with the reason printed, where it cannot be measured."""
+    times = []
+    try:
+        with LoopbackSsh() as ssh:
+            source = ssh.folder / "weights"
+            source.write_bytes(data)
+            for _ in range(SCP_ROUNDS):
+                started_at = time.perf_counter()
+                ssh.copy(source, num_receivers)
+                times.append(time.perf_counter() - started_at)
+    except RuntimeError as error:
+        print(f"scp is not measured: {error}")
+    return times
+
+
+def main() -> None:
+    """Runs the rounds and prints medians and ratios."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--megabytes", type=int, default=100)
+    parser.add_argument("--receivers", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--chunk", type=int, default=CHUNK_BYTES, help="bytes")
+    parser.add_argument("--receive", nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.receive:
+        endpoint, port, num_bytes = options.receive
+        receive(endpoint, int(port), int(num_bytes))
+        return
+    num_bytes = options.megabytes * 10**6
+    with Wire(io_threads=IO_THREADS) as wire:
+        channel = wire.bind_router("tcp://127.0.0.1:0")
+        endpoint, store = channel.endpoint, WeightStore(keep=1)
+        server = ChunkServer(channel, store)
+        server.start()
+        receivers = Receivers(options.receivers, endpoint, num_bytes)
+        times = measure(receivers, store, num_bytes, options.rounds, options.chunk)
+        receivers.close()
+        server.close()
+    if scp_times := time_scp(os.urandom(num_bytes), options.receivers):
+        times["scp"] = scp_times
+    report(times, options.megabytes, options.receivers)
+
+
+def measure(
+    receivers: Receivers, store: WeightStore, num_bytes: int, num_rounds: int, chunk_bytes: int
+) -> dict[str, list[float]]:
+    """Seconds of each way and round; the first round only warms up."""
+    times: dict[str, list[float]] = {"distrl": [], "raw": [], "raw+sha": [], "hash at the learner": []}
+    for number in range(num_rounds + 1):
+        data = memoryview(os.urandom(num_bytes))
+        started_at = time.perf_counter()
+        info = describe(number, data, chunk_bytes=chunk_bytes)
+        hash_s = time.perf_counter() - started_at
+
+        def ours(info: WeightInfo = info, data: memoryview = data) -> None:
+            store.publish(info, data)
+            receivers.tell(f"distrl {info.model_dump_json()}")
+
+        def copy(way: str, info: WeightInfo = info, data: memoryview = data) -> None:
+            receivers.tell(f"{way} {info.digest}")
+            senders = [threading.Thread(target=raw.sendall, args=(data,)) for raw in receivers.sockets]
+            for sender in senders:
+                sender.start()
+            for sender in senders:
+                sender.join()
+
+        ways: list[tuple[str, Callable[[], None]]] = [
+            ("distrl", ours),
+            ("raw", lambda copy=copy: copy("raw")),
+            ("raw+sha", lambda copy=copy: copy("raw+sha")),
+        ]
+        for way, start in ways if number % 2 else reversed(ways):
+            started_at = time.perf_counter()
+            start()
+            receivers.wait()
+            times[way].append(time.perf_counter() - started_at)
+        times["hash at the learner"].append(hash_s)
+    return {way: seconds[1:] for way, seconds in times.items()}
+
+
+def report(times: dict[str, list[float]], megabytes: int, num_receivers: int) -> None:
+    """Prints the table."""
+    medians = {way: statistics.median(seconds) for way, seconds in times.items()}
+    print(f"{megabytes} MB to {num_receivers} processes, medians of {len(times['raw'])} alternating rounds")
+    for way, seconds in medians.items():
+        print(f"  {way:<20} {seconds * 1000:7.0f} ms")
+    for way in ("raw", "raw+sha"):
+        pairs = zip(times[way], times["distrl"], strict=True)
+        ratio = statistics.median(theirs / ours for theirs, ours in pairs)
+        print(f"speed of distrl / {way}: {ratio:.2f}")
+    if "scp" in medians:
+        print(f"speed of distrl / scp: {medians['scp'] / medians['distrl']:.2f}")
+
+
+if __name__ == "__main__":
+    main()

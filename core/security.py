@@ -95,9 +95,7 @@ def load_security(keys_dir: Path | None, name: str = ANY_CLIENT) -> Security | N
     if keys_dir is None:
         return None
     if not keys_dir.is_dir():
-        raise SecurityError(
-            f"The keys directory {keys_dir} does not exist.", "Make it with `distrl keys create`."
-        )
+        raise _no_directory(keys_dir)
     own = _load_optional_pair(keys_dir / f"{check_name(name)}.key") if name != SERVER else None
     if own is None:
         own = _load_optional_pair(keys_dir / f"{ANY_CLIENT}.key")
@@ -124,7 +122,13 @@ def check_name(name: str) -> str:
 
 
 def list_allowed(keys_dir: Path) -> dict[str, str]:
-    """The allow-list: client name → public key."""
+    """The allow-list: client name → public key.
+
+    Raises:
+        SecurityError: There is no such directory, or a key in it is broken.
+    """
+    if not keys_dir.is_dir():
+        raise _no_directory(keys_dir)
     return {path.stem: _read_public(path) for path in sorted((keys_dir / "allowed").glob("*.pub"))}
 
 
@@ -169,6 +173,12 @@ def remove_client(keys_dir: Path, name: str) -> None:
 
 def _format_pair(pair: KeyPair) -> str:
     return f"public {pair.public}\nsecret {pair.secret}\n"
+
+
+def _no_directory(keys_dir: Path) -> SecurityError:
+    return SecurityError(
+        f"The keys directory {keys_dir} does not exist.", "Make it with `distrl keys create`."
+    )
 
 
 def _write_new(path: Path, text: str, mode: int) -> None:

@@ -22,7 +22,8 @@ from distrl.core.messages import (
     Submit,
     Welcome,
 )
-from distrl.core.sockets import Wire
+from distrl.core.security import create_keys, load_security
+from distrl.core.sockets import Wire, new_keypair
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import ActionRecord, Observation, Task, TimeStep, Trajectory, image_digest
 from distrl.core.weights import WeightFetcher, describe
@@ -281,3 +282,27 @@ def test_a_public_address_needs_keys(store, scheduler, ingested):
     public = Endpoints(*["tcp://0.0.0.0:0"] * 3)
     with pytest.raises(SecurityError, match="distrl keys"):
         LearnerServer(public, None, store, scheduler, ingested, "run")
+
+
+def test_with_keys_only_listed_clients_reach_the_learner(tmp_path, store, scheduler, ingested):
+    keys, others = tmp_path / "keys", tmp_path / "others"
+    for directory in (keys, others):
+        create_keys(directory, new_keypair(), new_keypair())
+    (others / "server.pub").write_text((keys / "server.pub").read_text())
+    local = Endpoints(*["tcp://127.0.0.1:0"] * 3)
+    server = LearnerServer(local, load_security(keys), store, scheduler, ingested, "run")
+    server.start()
+    with Wire(load_security(keys)) as listed, Wire(load_security(others)) as stranger, Wire() as plain:
+        assert isinstance(Peer(listed, server.endpoints.control).ask(submit("t", PIXELS), [PIXELS]), Ack)
+        data = b"weights" * 1000
+        server.publish_weights(describe(1, data), data)
+        fetcher = WeightFetcher(listed, server.endpoints.weights)
+        assert fetcher.fetch(server.status.weights, WAIT_S) == data
+        fetcher.close()
+        for wire in (stranger, plain):
+            for endpoint in (server.endpoints.control, server.endpoints.weights):
+                with pytest.raises(NetworkError):
+                    wire.connect_dealer(endpoint).send(StatusRequest(), timeout_s=0.2)
+            assert wire.connect_sub(server.endpoints.broadcast).recv(0.2) is None
+    server.close()
+    server.check()

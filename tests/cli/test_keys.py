@@ -1,0 +1,51 @@
+"""`distrl keys`."""
+
+import stat
+
+import pytest
+from typer.testing import CliRunner
+
+from distrl.cli.main import app
+
+runner = CliRunner()
+
+
+@pytest.fixture
+def keys(tmp_path):
+    path = tmp_path / "keys"
+    assert runner.invoke(app, ["keys", "create", str(path)]).exit_code == 0
+    return path
+
+
+def test_create_makes_private_keys(keys):
+    assert sorted(path.name for path in keys.iterdir()) == [
+        "allowed",
+        "client.key",
+        "server.key",
+        "server.pub",
+    ]
+    assert stat.S_IMODE((keys / "server.key").stat().st_mode) == 0o600
+
+
+def test_clients_come_and_go(keys):
+    assert runner.invoke(app, ["keys", "add", str(keys), "farm"]).exit_code == 0
+    listed = runner.invoke(app, ["keys", "list", str(keys)]).output.split()
+    assert listed[::2] == ["client", "farm"]
+    assert runner.invoke(app, ["keys", "remove", str(keys), "farm"]).exit_code == 0
+    assert "farm" not in runner.invoke(app, ["keys", "list", str(keys)]).output
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["create", "KEYS"], ["add", "KEYS", "client"], ["add", "KEYS", "a/b"], ["remove", "KEYS", "nobody"]],
+)
+def test_mistakes_are_one_line_and_an_exit_code(keys, command):
+    result = runner.invoke(app, ["keys", *[str(keys) if word == "KEYS" else word for word in command]])
+    assert result.exit_code == 5
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_listing_what_is_no_keys_directory(tmp_path):
+    result = runner.invoke(app, ["keys", "list", str(tmp_path / "none")])
+    assert result.exit_code == 5

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from distrl.configs.parse import parse_yaml
@@ -155,5 +154,4 @@ def keys(model: type[BaseModel] = Config, prefix: str = "") -> Iterator[str]:
 
 def dump_config(config: Config) -> str:
     """The whole configuration, defaults included, as YAML that `load_config` reads back to an equal one."""
-    text: str = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=110)
-    return text
+    return config.to_yaml()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
+import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
@@ -56,8 +57,8 @@ class LoraConfig(Section):
 class PolicyConfig(Section):
     """The policy.
 
-    `kind: tiny` is the embedded vision-language model, trained from scratch; `kind: hub` loads `model` (a hub id
-    or a local directory) with transformers.
+    `kind: tiny` is the embedded vision-language model, trained from scratch; `kind: hub` loads `model` (a hub
+    id or a local directory) with transformers.
 
     `grid` is the embedded policy's tap grid, (columns, rows). `grammar`: it can sample no ill-formed action.
     """
@@ -133,7 +134,7 @@ class InferenceConfig(Section):
 
 
 class DemonstrationConfig(Section):
-    """The warm start: expert episodes with a share `noise` of random actions, cloned for `updates` updates."""
+    """The warm start: expert episodes, a share `noise` of actions random, cloned for `updates` updates."""
 
     episodes: Annotated[int, Field(ge=0)] = 200
     noise: Fraction = 0.1
@@ -162,8 +163,8 @@ class ReplayConfig(Section):
 class ArideConfig(Section):
     """A-RIDE (DistRL §5); names as in docs/algorithms.md.
 
-    `policy_clip` ε is our addition: steps whose ratio has left [1 − ε, 1 + ε] in the direction of the advantage
-    give no gradient, as in PPO. Null is the paper's objective.
+    `policy_clip` ε is our addition: steps whose ratio has left [1 − ε, 1 + ε] in the direction of the
+    advantage give no gradient, as in PPO. Null is the paper's objective.
     """
 
     gamma: Fraction = 0.95
@@ -192,8 +193,8 @@ class LearnerConfig(Section):
     """The learner.
 
     It stops after `episodes` training episodes or `max_minutes`, whichever comes first. `updates_per_episode`
-    bounds the replay ratio; `max_staleness` (in versions) bounds, at lease time, how old a trajectory can become.
-    With `keep_best` the run's result is the checkpoint with the best validation success, else the last one.
+    bounds the replay ratio; `max_staleness` (in versions) bounds, at lease time, how old a trajectory can
+    become. With `keep_best` the run's result is the checkpoint with the best validation success, else the last.
     """
 
     algorithm: Literal["aride"] = "aride"
@@ -266,3 +267,9 @@ class Config(Section):
         if not value:
             raise ValueError("runs_dir must name a directory")
         return value
+
+    def to_yaml(self) -> str:
+        """All keys with their values, as YAML that `load_config` reads back to an equal configuration."""
+        data = self.model_dump(mode="json")
+        text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110)
+        return text

@@ -12,10 +12,20 @@ import fcntl
 import os
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol
 
-from distrl.configs.load import dump_config
-from distrl.configs.schema import Config
 from distrl.core.errors import RunDirectoryError
+
+
+class RunOptions(Protocol):
+    """What a run directory needs of a `distrl.configs.schema.Config`; core does not depend on configs."""
+
+    name: str
+    runs_dir: str
+
+    def to_yaml(self) -> str:
+        """The whole configuration."""
+        ...
 
 
 class RunDir:
@@ -35,12 +45,12 @@ class RunDir:
         self.report_json = path / "report.json"
 
     @classmethod
-    def of(cls, config: Config) -> RunDir:
+    def of(cls, config: RunOptions) -> RunDir:
         """The directory of `config`'s run, whether it exists or not."""
         return cls(Path(config.runs_dir).expanduser() / config.name)
 
     @classmethod
-    def create(cls, config: Config) -> RunDir:
+    def create(cls, config: RunOptions) -> RunDir:
         """Makes the directory of a new run and writes its config.yaml.
 
         Raises:
@@ -53,7 +63,7 @@ class RunDir:
             run.logs.mkdir()
             run.checkpoints.mkdir()
             run.weights.mkdir()
-            run.config.write_text(dump_config(config), encoding="utf-8")
+            run.config.write_text(config.to_yaml(), encoding="utf-8")
         except FileExistsError as error:
             raise RunDirectoryError(
                 f"The run directory {run.path} exists already.",
@@ -81,13 +91,13 @@ class RunDir:
         return run
 
     @classmethod
-    def create_or_open(cls, config: Config, resume: bool) -> RunDir:
+    def create_or_open(cls, config: RunOptions, resume: bool) -> RunDir:
         """The directory of `config`'s run: an existing one if `resume`, else a new one."""
         return cls.open(cls.of(config).path) if resume else cls.create(config)
 
-    def write_config(self, config: Config) -> None:
+    def write_config(self, config: RunOptions) -> None:
         """Makes `config` the run's configuration; a different one before it is kept as config.N.yaml."""
-        text = dump_config(config)
+        text = config.to_yaml()
         if self.config.read_text(encoding="utf-8") == text:
             return
         number = 1

@@ -19,15 +19,13 @@ MAX_FUNCTION_LINES = 80
 
 # Folder → what of distrl it may import besides itself. configs is a leaf, but for core's errors.
 ALLOWED = {
-    "core": {"configs"},
+    "core": set(),
     "configs": {"core.errors"},
     "workers": {"core", "configs"},
     "learner": {"core", "configs"},
     "evaluator": {"core", "configs", "workers"},
     "cli": {"core", "configs", "workers", "learner", "evaluator"},
 }
-# In core, only these read configurations: the policies are built from one, a run directory keeps one.
-CORE_READS_CONFIGS = ("core/policies/", "core/rundir.py")
 TORCH_FOLDERS = ("core/policies/", "workers/inference/", "learner/", "evaluator/judges/")
 TORCH_FAMILY = {"torch", "transformers", "tokenizers", "peft", "accelerate", "safetensors", "tensorboard"}
 ONE_FILE = ("zmq", "adbutils", "deepspeed", "vllm", "selenium", "miniwob")
@@ -69,8 +67,6 @@ def folder_problem(path: Path, module: str) -> str | None:
         return None
     if not any(within(inside, allowed) for allowed in ALLOWED[folder]):
         return f"{folder} may not import it"
-    if folder == "core" and within(inside, "configs") and not name_of(path).startswith(CORE_READS_CONFIGS):
-        return "this part of core may not read configurations"
     return None
 
 

@@ -194,7 +194,7 @@ class LearnerConfig(Section):
 
     It stops after `episodes` training episodes or `max_minutes`, whichever comes first. `updates_per_episode`
     bounds the replay ratio; `max_staleness` (in versions) bounds, at lease time, how old a trajectory can
-    become. With `keep_best` the run's result is the checkpoint with the best validation success, else the last.
+    become. With `keep_best` the result is the checkpoint with the best validation success, else the last.
     """
 
     algorithm: Literal["aride"] = "aride"

@@ -1,0 +1,209 @@
+"""How much of an engine's own throughput is left when it is served, in dynamic batches, over real sockets.
+
+`distrl serve-inference --checkpoint` runs as users start it, in a process of its own. Clients keep one
+request each in flight: a chat and a JPEG screenshot of 540x1200, other bytes in every request, so that
+nothing comes out of the server's image cache.
+
+Arms, in turns so that other load on the machine hits both
+    offline  the same engine in this process, on batches of B requests that are ready: tokenised, decoded.
+             No sockets, no queue, no images to decode.
+    served   2 B clients, so that a full batch waits whenever one ends.
+
+Printed: served/offline in completions per second (median over rounds; target 0.9), and how long requests wait
+in the queue against T_max + one batch (p99, as the server measured it): the bound of AcceRL eq. 1 for
+requests that find at most one batch before them.
+
+    python benchmarks/batching.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import random
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from PIL import Image, ImageDraw
+
+from distrl.configs.load import dump_config
+from distrl.configs.schema import Config
+from distrl.core.checkpoints import write_checkpoint
+from distrl.core.messages import ActReply, ActRequest, Info, InfoRequest
+from distrl.core.sockets import Channel, Poller, Wire
+from distrl.core.types import ChatMessage, ImagePart, Sampling, TextPart, image_digest
+from distrl.workers.inference.serve import build_engine
+
+TARGET = 0.9
+DEADLINE_S = 120.0
+NUM_SCREENS = 64
+GOAL = "step 3 last tap Goal: search for red shoes in the shop and put them in the cart"
+SAMPLING = Sampling(max_new_tokens=4)  # an untrained policy would type for 32 tokens now and then
+
+
+def draw_screen(seed: int) -> bytes:
+    """JPEG bytes of about 100 kB."""
+    rng = random.Random(seed)
+    image = Image.new("RGB", (540, 1200), "white")
+    pen = ImageDraw.Draw(image)
+    for _ in range(400):
+        x, y = rng.randrange(540), rng.randrange(1200)
+        colour = tuple(rng.randrange(256) for _ in range(3))
+        pen.rectangle((x, y, x + rng.randrange(8, 90), y + rng.randrange(4, 30)), fill=colour)
+    out = io.BytesIO()
+    image.save(out, "JPEG", quality=85)
+    return out.getvalue()
+
+
+class Requests:
+    """An endless supply of act requests, each with image bytes that nobody has sent before."""
+
+    def __init__(self) -> None:
+        self._screens = [draw_screen(seed) for seed in range(NUM_SCREENS)]
+        self._number = 0
+
+    def next(self) -> tuple[ActRequest, bytes]:
+        # Bytes after the end of a JPEG make another digest and the same picture.
+        data = self._screens[self._number % NUM_SCREENS] + self._number.to_bytes(8, "big")
+        self._number += 1
+        digest = image_digest(data)
+        parts = (ImagePart(digest=digest), TextPart(text=GOAL))
+        messages = (ChatMessage(role="user", parts=parts),)
+        name = str(self._number)
+        return ActRequest(id=name, messages=messages, images=(digest,), sampling=SAMPLING), data
+
+
+@contextlib.contextmanager
+def server(config: Config, directory: Path) -> Iterator[str]:
+    """`distrl serve-inference` on a fresh policy; gives its endpoint."""
+    engine = build_engine(config, [], "benchmark")
+    checkpoint = write_checkpoint(directory, "step_0", lambda path: engine.policy.save(path / "policy"))
+    (directory / "config.yaml").write_text(dump_config(config))
+    command = [sys.executable, "-m", "distrl", "serve-inference", str(directory / "config.yaml")]
+    process = subprocess.Popen([*command, "--checkpoint", str(checkpoint)], stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if found := re.search(r"Serving .* at (\S+)", line):
+                yield found[1]
+                return
+        raise SystemExit("serve-inference did not start")
+    finally:
+        process.terminate()
+        process.wait(10.0)
+
+
+def offline(config: Config, requests: Requests, seconds: float) -> tuple[float, float]:
+    """Completions per second, and seconds per batch, of an engine that always has a full batch."""
+    engine = build_engine(config, [], "offline")
+    batches = []
+    for _ in range(4):
+        pairs = [requests.next() for _ in range(config.inference.max_batch)]
+        batches.append([engine.prepare(r.messages, {r.images[0]: d}, r.sampling) for r, d in pairs])
+    for batch in batches:
+        engine.act(batch)
+    started, count = time.perf_counter(), 0
+    while (elapsed := time.perf_counter() - started) < seconds:
+        count += len(engine.act(batches[count % len(batches)]))
+    return count / elapsed, elapsed * config.inference.max_batch / count
+
+
+def served(
+    wire: Wire, endpoint: str, requests: Requests, num_clients: int, seconds: float
+) -> tuple[float, list[float]]:
+    """Completions per second of clients with one request each in flight, and their latencies in seconds."""
+    channels = [wire.connect_dealer(endpoint) for _ in range(num_clients)]
+    poller = Poller(channels)
+    sent_at: dict[Channel, float] = {}
+
+    def send(channel: Channel) -> None:
+        request, data = requests.next()
+        sent_at[channel] = time.perf_counter()
+        channel.send(request, [data], timeout_s=DEADLINE_S)
+
+    for channel in channels:
+        send(channel)
+    latencies: list[float] = []
+    measuring_from = time.perf_counter() + 0.5  # the first batches fill up
+    while (now := time.perf_counter()) < measuring_from + seconds:
+        for channel in poller.wait(DEADLINE_S):
+            received = channel.recv(0.0)
+            if received is None or not isinstance(received.message, ActReply):
+                raise SystemExit(f"no completion but {received}")
+            if now >= measuring_from:
+                latencies.append(time.perf_counter() - sent_at[channel])
+            send(channel)
+    elapsed = time.perf_counter() - measuring_from
+    for channel in channels:
+        channel.recv(DEADLINE_S)
+        channel.close()
+    return len(latencies) / elapsed, latencies
+
+
+def info(wire: Wire, endpoint: str) -> dict[str, float]:
+    """What the server measured of itself."""
+    channel = wire.connect_dealer(endpoint)
+    channel.send(InfoRequest(), timeout_s=DEADLINE_S)
+    received = channel.recv(DEADLINE_S)
+    channel.close()
+    assert received is not None
+    assert isinstance(received.message, Info)
+    return dict(received.message.stats)
+
+
+def main() -> None:
+    """Runs both arms in turns and prints the ratios."""
+    parser = argparse.ArgumentParser(description="Served against offline throughput of the embedded policy.")
+    parser.add_argument("--batch", type=int, default=16, help="B, the engine's batch size")
+    parser.add_argument("--max-wait-ms", type=float, default=4.0, help="T_max")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=5.0, help="per arm and round")
+    args = parser.parse_args()
+    config = Config.model_validate(
+        {
+            "policy": {"device": "cpu"},
+            "inference": {"max_batch": args.batch, "max_wait_ms": args.max_wait_ms},
+        }
+    )
+    requests = Requests()
+    ratios, rates, batch_s = [], [], []
+    latencies: list[float] = []
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        Wire() as wire,
+        server(config, Path(directory)) as endpoint,
+    ):
+        for number in range(args.rounds):
+            alone, one_batch_s = offline(config, requests, args.seconds)
+            rate, found = served(wire, endpoint, requests, 2 * args.batch, args.seconds)
+            print(f"round {number + 1}: offline {alone:.0f}/s, served {rate:.0f}/s, {rate / alone:.2f}")
+            ratios.append(rate / alone)
+            rates.append(rate)
+            batch_s.append(one_batch_s)
+            latencies += found
+        stats = info(wire, endpoint)
+    ratio = statistics.median(ratios)
+    bound_ms = args.max_wait_ms + stats["batch_p99_ms"]
+    latency = statistics.quantiles(latencies, n=100)
+    print(f"served {statistics.median(rates):.0f} completions/s in batches of {stats['batch_size']:.1f}")
+    print(
+        f"one batch: {1000 * statistics.median(batch_s):.1f} ms offline, "
+        f"{stats['batch_p50_ms']:.1f} ms served (p99 {stats['batch_p99_ms']:.1f} ms)"
+    )
+    print(f"latency seen by clients: p50 {1000 * latency[49]:.1f} ms, p99 {1000 * latency[98]:.1f} ms")
+    wait_ms = stats["queue_wait_p99_ms"]
+    print(
+        f"queue wait p99 / (T_max + p99 batch): {wait_ms:.1f} / {bound_ms:.1f} ms = {wait_ms / bound_ms:.2f}"
+    )
+    print(f"served / offline: {ratio:.2f} (target {TARGET}) {'ok' if ratio >= TARGET else 'MISSED'}")
+
+
+if __name__ == "__main__":
+    main()

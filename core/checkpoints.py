@@ -118,7 +118,7 @@ def verify(path: Path) -> None:
     Raises:
         CheckpointError: Naming the first file that is missing, truncated or damaged.
     """
-    remedy = "Use another checkpoint of the run."
+    remedy = f"Use another checkpoint; to resume from it, write its name into {path.parent / 'latest'}."
     try:
         entries = json.loads((path / MANIFEST).read_text())
         expected = {str(name): (int(entry["size"]), str(entry["blake2b"])) for name, entry in entries.items()}

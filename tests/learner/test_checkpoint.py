@@ -1,0 +1,122 @@
+"""The learner's checkpoints: everything comes back bit for bit, and what does not fit is named."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+import torch
+
+from distrl.configs.schema import LearnerConfig
+from distrl.core import checkpoints
+from distrl.core.errors import CheckpointError
+from distrl.learner.algorithms.aride import Aride
+from distrl.learner.batching import Batcher, ImageCache
+from distrl.learner.checkpoint import Checkpointer
+from distrl.learner.engine import Engine
+from distrl.learner.episodes import compile_episode
+
+
+@pytest.fixture
+def make(toy, tmp_path, load_images):
+    def make_engine() -> tuple[Engine, Checkpointer]:
+        config = LearnerConfig()
+        torch.manual_seed(0)
+        engine = Engine(toy.policy(), toy.critic(), Aride(config.aride), config)
+        return engine, Checkpointer(tmp_path, engine, keep=2)
+
+    return make_engine
+
+
+def train(toy, engine, load_images, count=3) -> None:
+    steps = [toy.step(1, (2,), (-1.0,), image=1), toy.step(1, (3,), (-1.0,), image=2, outcome=1.0)]
+    other = [toy.step(2, (4,), (-2.0,), image=3)]
+    trajectories = [toy.trajectory("a", steps), toy.trajectory("b", other)]
+    episodes = [compile_episode(trajectory, engine.policy) for trajectory in trajectories]
+    batcher = Batcher(engine.policy, ImageCache(engine.policy.image, load_images))
+    for _ in range(count):
+        engine.update(batcher.trajectories(episodes))
+
+
+def test_training_goes_on_exactly_as_it_would_have(toy, make, load_images) -> None:
+    engine, checkpointer = make()
+    train(toy, engine, load_images)
+    checkpointer.save(3, {"any": [1.5, "thing"]})
+    other, reader = make()
+    assert reader.exists
+    assert reader.load() == {"any": [1.5, "thing"]}
+    train(toy, engine, load_images)
+    train(toy, other, load_images)
+    for one, two in (
+        (engine.policy.state_dict(), other.policy.state_dict()),
+        (engine.critic.state_dict(), other.critic.state_dict()),
+    ):
+        assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_torch_random_state_comes_back(make) -> None:
+    _, checkpointer = make()
+    checkpointer.save(0, {})
+    expected = torch.rand(3)
+    _, reader = make()
+    reader.load()
+    assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize("name", ["critic.safetensors", "training.pt", "state.json", "policy/policy.pt"])
+def test_a_truncated_file_is_named(make, name) -> None:
+    _, checkpointer = make()
+    checkpointer.save(1, {})
+    file = checkpointer.directory / "step_1" / name
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(CheckpointError, match=file.name):
+        checkpointer.load()
+
+
+def test_code_in_a_checkpoint_is_not_run(make, tmp_path) -> None:
+    class Evil:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "owned"), "w"))
+
+    _, checkpointer = make()
+
+    def fill(path) -> None:
+        checkpointer._engine.policy.save(path / "policy")
+        torch.save({"actor": Evil()}, path / "training.pt", pickle_module=pickle)
+        (path / "state.json").write_text("{}")
+
+    checkpointer.save(1, {})
+    path = checkpoints.write_checkpoint(tmp_path, "step_2", fill)
+    (path / "critic.safetensors").write_bytes((tmp_path / "step_1" / "critic.safetensors").read_bytes())
+    with pytest.raises(CheckpointError):
+        checkpointer.load("step_2")
+    assert not (tmp_path / "owned").exists()
+
+
+def test_a_checkpoint_of_another_critic_is_refused(toy, make) -> None:
+    engine, checkpointer = make()
+    checkpointer.save(1, {})
+    engine.critic.value = torch.nn.Linear(4, 1)
+    with pytest.raises(CheckpointError, match=r"value\.weight"):
+        checkpointer.load()
+
+
+def test_nothing_to_resume_from(make) -> None:
+    _, checkpointer = make()
+    assert not checkpointer.exists
+    with pytest.raises(CheckpointError, match="latest"):
+        checkpointer.load()
+
+
+def test_saving_the_same_update_again_keeps_what_is_there(make) -> None:
+    _, checkpointer = make()
+    checkpointer.save(1, {"first": True})
+    checkpointer.save(1, {"first": False})
+    assert checkpointer.load() == {"first": True}
+
+
+def test_the_warm_start_and_the_protected_stay(make) -> None:
+    _, checkpointer = make()
+    for updates in range(6):
+        checkpointer.save(updates, {}, protected={"step_2"})
+    assert checkpoints.checkpoints(checkpointer.directory) == ["step_0", "step_2", "step_4", "step_5"]

@@ -175,6 +175,7 @@ class ArideConfig(Section):
     ratio_level: Literal["action", "token"] = "action"
     policy_clip: Positive | None = None
     log_ratio_clamp: Positive = 20.0
+    advantage_centre: bool = True
     advantage_std_floor: NonNegative = 0.1
     trajectory_loss: NonNegative = 0.5
 

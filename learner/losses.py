@@ -38,16 +38,18 @@ def importance_ratios(logprobs: Tensor, behaviour: Tensor, token_mask: Tensor, c
     )
 
 
-def normalise(advantages: Tensor, mask: Tensor, std_floor: float) -> Tensor:
+def normalise(advantages: Tensor, mask: Tensor, std_floor: float, centre: bool = True) -> Tensor:
     """(A − mean) / max(std, floor) over the real entries of the whole batch; 0 at padding.
 
-    The floor keeps a batch in which nothing differs (all succeed) from being blown up into noise.
+    The floor keeps a batch in which nothing differs (all succeed) from being blown up into noise. A constant
+    does not change E_μ[ρ A ∇log π]; with ratios clipped far down (ρ_max near 1) it does, and `centre` off keeps
+    what the critic says.
     """
     count = mask.sum().clamp(min=1)
     a = torch.where(mask, advantages, 0.0)
     centred = torch.where(mask, a - a.sum() / count, 0.0)
     std = (centred.square().sum() / count).sqrt()
-    return centred / std.clamp(min=max(std_floor, 1e-8))
+    return (centred if centre else a) / std.clamp(min=max(std_floor, 1e-8))
 
 
 def policy_gradient(

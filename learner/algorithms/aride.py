@@ -50,7 +50,7 @@ class Aride:
             scores.logprobs, steps.behaviour_logprobs, steps.token_mask, c.log_ratio_clamp
         )
         returns, raw = self._advantages(batch, values, ratios.action)
-        advantages = batch.flat(losses.normalise(raw, batch.mask, c.advantage_std_floor))
+        advantages = batch.flat(losses.normalise(raw, batch.mask, c.advantage_std_floor, c.advantage_centre))
         weights = batch.weights[batch.row]
         terms = {
             "policy": losses.policy_gradient(

@@ -89,6 +89,8 @@ def test_normalise_centres_and_respects_the_floor_and_padding() -> None:
     out = losses.normalise(a, mask, 0.1)
     std = (8 / 3) ** 0.5
     torch.testing.assert_close(out, torch.tensor([[-2 / std, 0.0], [2 / std, 0.0]]))
+    kept = losses.normalise(a, mask, 0.1, centre=False)
+    torch.testing.assert_close(kept, torch.tensor([[1 / std, 3 / std], [5 / std, 0.0]]))
     small = losses.normalise(a * 1e-3, mask, 0.1)
     torch.testing.assert_close(small, torch.tensor([[-0.02, 0.0], [0.02, 0.0]]))
     assert not losses.normalise(torch.zeros(1, 2), torch.zeros(1, 2, dtype=torch.bool), 0.0).isnan().any()

@@ -122,12 +122,15 @@ def draw_screen(seed: int) -> Image.Image:
 
 
 class ListScheduler:
-    """Grants a list of leases in order."""
+    """Grants a list of leases in order, from when `workers` workers have asked."""
 
-    def __init__(self, leases: Sequence[Lease]) -> None:
-        self._open = list(leases)
+    def __init__(self, leases: Sequence[Lease], workers: int) -> None:
+        self._open, self._workers, self._seen = list(leases), workers, set[str]()
 
     def grant(self, worker: str, count: int) -> Sequence[Lease]:
+        self._seen.add(worker)
+        if len(self._seen) < self._workers:
+            return ()
         granted, self._open = self._open[:count], self._open[count:]
         return granted
 
@@ -177,7 +180,9 @@ def canned_inference(endpoints: Endpoints) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def worker_process(endpoints: Endpoints, directory: Path, slots: int, barrier: bool) -> Iterator[None]:
+def worker_process(
+    endpoints: Endpoints, directory: Path, slots: int, barrier: bool, name: str = "w"
+) -> Iterator[None]:
     """`distrl run-worker` with virtual devices."""
     config = Config.model_validate(
         {
@@ -186,10 +191,11 @@ def worker_process(endpoints: Endpoints, directory: Path, slots: int, barrier: b
             "worker": {"slots": slots, "barrier": barrier},
         }
     )
-    (directory / "config.yaml").write_text(dump_config(config), encoding="utf-8")
-    command = [sys.executable, "-m", "distrl", "run-worker", str(directory / "config.yaml"), "--name", "w"]
+    file = directory / f"{name}.yaml"
+    file.write_text(dump_config(config), encoding="utf-8")
+    command = [sys.executable, "-m", "distrl", "run-worker", str(file), "--name", name]
     path = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
-    with (directory / "worker.log").open("wb") as log:
+    with (directory / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
             [*command, "--spool", str(directory)], env={**os.environ, "PYTHONPATH": path}, stderr=log
         )
@@ -200,7 +206,9 @@ def worker_process(endpoints: Endpoints, directory: Path, slots: int, barrier: b
         process.wait(10.0)
 
 
-def collect(durations: Sequence[float], slots: int, steps: int, barrier: bool) -> list[Trajectory]:
+def collect(
+    durations: Sequence[float], slots: int, steps: int, barrier: bool, workers: int = 1
+) -> list[Trajectory]:
     """Runs an episode of each duration (seconds) and returns the trajectories, by start."""
     leases = [
         Lease(id=f"lease-{index}", task=make_task(index, duration_s, steps))
@@ -212,12 +220,13 @@ def collect(durations: Sequence[float], slots: int, steps: int, barrier: bool) -
         store = TrajectoryStore(directory / "store.sqlite3")
         stack.callback(store.close)
         server = LearnerServer(
-            Endpoints(LOCAL, LOCAL, LOCAL), None, store, ListScheduler(leases), ingested, run_id="benchmark"
+            Endpoints(LOCAL, LOCAL, LOCAL), None, store, ListScheduler(leases, workers), ingested, "benchmark"
         )
         stack.callback(server.close)
         server.start()
         stack.enter_context(canned_inference(server.endpoints))
-        stack.enter_context(worker_process(server.endpoints, directory, slots, barrier))
+        for index in range(workers):
+            stack.enter_context(worker_process(server.endpoints, directory, slots, barrier, f"w{index}"))
         found = [ingested.get(timeout=DEADLINE_S) for _ in leases]
     assert all(trajectory.fault is Fault.NONE for trajectory in found), "an episode failed"
     return sorted(found, key=lambda trajectory: trajectory.started_at)

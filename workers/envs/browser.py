@@ -51,7 +51,7 @@ class BrowserEnv:
         driver: str | None = None,
         sandbox: bool = False,
         flags: Sequence[str] = (),
-        deadline_s: float = 15.0,
+        deadline_s: float = 30.0,
         start_deadline_s: float = 60.0,
     ) -> None:
         self._site = load_site(site) if isinstance(site, str) else site

@@ -102,18 +102,18 @@ class ChromeDriver:
         """The temporary directory that holds everything the browser writes."""
         return self._home
 
-    def command(self, path: str, body: dict[str, Any]) -> Any:
+    def command(self, path: str, body: dict[str, Any] | None = None) -> Any:
         """Sends one command of the session and returns its value.
 
         Args:
             path: Below /session/{id}, e.g. "url".
-            body: The command's JSON parameters.
+            body: The command's JSON parameters; None for a command that only asks (GET).
 
         Raises:
             EnvError: The browser refused, died or did not answer in time. All processes are killed then,
                 since nothing is known about the page any more.
         """
-        return self._post(f"/session/{self._session}/{path}", body)
+        return self._send(f"/session/{self._session}/{path}", body)
 
     def close(self) -> None:
         """Kills driver and browser and removes their directory. May be called twice."""
@@ -166,18 +166,20 @@ class ChromeDriver:
             "timeouts": {"pageLoad": wait_ms, "script": wait_ms, "implicit": 0},
             "goog:chromeOptions": {"binary": browser, "args": [*flags, profile]},
         }
-        reply = self._post("/session", {"capabilities": {"alwaysMatch": capabilities}})
+        reply = self._send("/session", {"capabilities": {"alwaysMatch": capabilities}})
         self._session = reply["sessionId"]
         assert self._http is not None
         self._http.timeout = self._deadline_s
         if self._http.sock is not None:
             self._http.sock.settimeout(self._deadline_s)
 
-    def _post(self, path: str, body: dict[str, Any]) -> Any:
+    def _send(self, path: str, body: dict[str, Any] | None) -> Any:
         if self._http is None:
             raise EnvError("the browser is not running.", "Reset the environment: it starts a fresh one.")
         try:
-            self._http.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+            content = None if body is None else json.dumps(body)
+            method = "GET" if body is None else "POST"
+            self._http.request(method, path, content, {"Content-Type": "application/json"})
             response = self._http.getresponse()
             value = json.loads(response.read())["value"]
         except TimeoutError as error:

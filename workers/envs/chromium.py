@@ -1,4 +1,4 @@
-"""A headless Chromium showing one page: look (screenshots), touch (mouse and keys) and ask (JavaScript).
+"""A headless Chromium: look (screenshots), touch (mouse and keys) and ask (JavaScript) the page in front.
 
 The window is exactly the size that is looked at, so a screenshot needs no clipping, and the frame rate is not
 limited, so nothing waits for a display's next refresh: a screenshot takes a few milliseconds instead of 50.
@@ -47,11 +47,14 @@ ENTER, ESCAPE, HOME_KEY, TAB, BACKSPACE = "\ue007", "\ue00c", "\ue011", "\ue004"
 _AS_KEYS = {"\n": ENTER, "\t": TAB, "\b": BACKSPACE}
 
 
+MAX_TABS = 8
+
+
 class Chromium:
-    """One browser with one page.
+    """One browser; everything happens to the tab in front.
 
     Args:
-        size: Width and height of the page in CSS pixels.
+        size: Width and height of the pages in CSS pixels.
         scale: Screenshot pixels per CSS pixel.
         browser, driver: Paths; found by environment variable or on PATH when None.
         sandbox: Whether Chromium's sandbox is on. It does not work for root or in most containers.
@@ -71,19 +74,19 @@ class Chromium:
         driver: str | None = None,
         sandbox: bool = False,
         flags: Sequence[str] = (),
-        deadline_s: float = 15.0,
+        deadline_s: float = 30.0,
         start_deadline_s: float = 60.0,
     ) -> None:
         browser_path = find_program("Chromium", browser, BROWSER_VARIABLE, BROWSER_NAMES)
         driver_path = find_program("chromedriver", driver, DRIVER_VARIABLE, DRIVER_NAMES)
         all_flags = [*FLAGS, *([] if sandbox else ["--no-sandbox"]), *flags]
         self.size = size
+        self._scale = scale
         self.driver = ChromeDriver(driver_path, browser_path, all_flags, deadline_s, start_deadline_s)
-        width, height = size
-        self._cdp(
-            "Emulation.setDeviceMetricsOverride",
-            {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": False},
-        )
+        self._front: str = self.driver.command("window")
+        # Address -> tab, least recently shown first.
+        self._tabs: dict[str, str] = {}
+        self._fit()
 
     @property
     def alive(self) -> bool:
@@ -91,8 +94,28 @@ class Chromium:
         return self.driver.alive
 
     def open(self, url: str) -> None:
-        """Loads `url` and waits for its load event."""
+        """Loads `url` in the tab in front and waits for its load event."""
+        self._tabs = {address: tab for address, tab in self._tabs.items() if tab != self._front}
         self.driver.command("url", {"url": url})
+        self._tabs[url] = self._front
+
+    def show(self, url: str) -> None:
+        """Brings the tab that shows `url` to the front, as it was left; loads it if there is none.
+
+        Coming back costs a fraction of loading. Beyond `MAX_TABS` the least recently shown tab is given up.
+        """
+        tab = self._tabs.pop(url, None)
+        if tab is not None:
+            self._tabs[url] = tab
+            self._bring_to_front(tab)
+            return
+        if len(self._tabs) < MAX_TABS:
+            if self._tabs:
+                self._bring_to_front(self.driver.command("window/new", {"type": "tab"})["handle"])
+                self._fit()
+        else:
+            self._bring_to_front(next(iter(self._tabs.values())))
+        self.open(url)
 
     def run(self, script: str, *args: Any) -> Any:
         """Runs the body of a JavaScript function in the page; `arguments` are `args`; returns its value."""
@@ -127,6 +150,18 @@ class Chromium:
     def close(self) -> None:
         """Ends the browser and all its processes. May be called twice."""
         self.driver.close()
+
+    def _bring_to_front(self, tab: str) -> None:
+        if tab != self._front:
+            self.driver.command("window", {"handle": tab})
+            self._cdp("Page.bringToFront", {})
+            self._front = tab
+
+    def _fit(self) -> None:
+        """Gives the tab in front exactly the size that is looked at."""
+        width, height = self.size
+        metrics = {"width": width, "height": height, "deviceScaleFactor": self._scale, "mobile": False}
+        self._cdp("Emulation.setDeviceMetricsOverride", metrics)
 
     def _move(self, x: float, y: float, duration_ms: int = 0) -> dict[str, Any]:
         width, height = self.size

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from distrl.core.actions import Action
+from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import EnvError, MissingDependency, TaskError
 from distrl.core.types import Task
 from distrl.workers.envs.chromium import Chromium
@@ -78,14 +78,13 @@ class MiniWob:
                 "Install it: pip install 'distrl[browser]'.",
             )
         self._pages = Path(next(iter(spec.submodule_search_locations))) / "html" / "miniwob"
-        self._shown: tuple[Chromium, str] | None = None
 
     def pages(self) -> list[str]:
         """The names of all pages."""
         return sorted(path.stem for path in self._pages.glob("*.html"))
 
     def begin(self, browser: Chromium, task: Task) -> None:
-        """Starts the episode of `task`; the page is loaded only when another one was shown."""
+        """Starts the episode of `task`; its page stays open in a tab for the next one."""
         self._show(browser, self._page_of(task))
         browser.rest_mouse()
         browser.run(_BEGIN + _AFTER_IMAGES, task.seed)
@@ -97,13 +96,13 @@ class MiniWob:
         return Verdict(done, 1.0 if done and state["raw"] > 0 else 0.0)
 
     def expert(self, browser: Chromium, task: Task) -> Action:
-        """A click on the element that the page's expert names."""
+        """A click on the element that the page's expert names; IMPOSSIBLE once that has gone."""
         page = self._page_of(task)
         if page not in TARGETS:
             raise EnvError(f"MiniWoB page {page!r} has no expert.", "Add one to TARGETS in miniwob_experts.")
         point = browser.run(VISIBLE_POINT.replace("TARGET", TARGETS[page]), *SIZE)
         if point is None:
-            raise EnvError(f"the expert of {task.id} sees nothing to click.")
+            return Action(kind=ActionKind.IMPOSSIBLE)
         return Action.tap(point[0] / SIZE[0], point[1] / SIZE[1])
 
     def describe(self, browser: Chromium, page: str, seeds: Sequence[int]) -> list[tuple[str, str]]:
@@ -112,10 +111,7 @@ class MiniWob:
         return [(goal, html) for goal, html in browser.run(_DESCRIBE, list(seeds))]
 
     def _show(self, browser: Chromium, page: str) -> None:
-        if self._shown != (browser, page):
-            self._shown = None
-            browser.open((self._pages / f"{page}.html").as_uri())
-            self._shown = (browser, page)
+        browser.show((self._pages / f"{page}.html").as_uri())
 
     def _page_of(self, task: Task) -> str:
         page = task.params.get("env")

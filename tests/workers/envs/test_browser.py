@@ -20,7 +20,7 @@ from distrl.core.errors import ConfigError, EnvError, MissingDependency, TaskErr
 from distrl.core.types import Task
 from distrl.workers.envs.browser import BrowserEnv, load_site
 from distrl.workers.envs.chromedriver import BROWSER_NAMES, DRIVER_NAMES, find_program
-from distrl.workers.envs.chromium import Chromium
+from distrl.workers.envs.chromium import MAX_TABS, Chromium
 from distrl.workers.envs.miniwob_experts import TARGETS
 from distrl.workers.envs.site import Verdict
 
@@ -133,6 +133,14 @@ def test_what_is_no_touch_leaves_the_page_as_it_is(env: BrowserEnv) -> None:
 
 
 @browser_test
+def test_the_expert_gives_up_when_its_target_has_gone(env: BrowserEnv) -> None:
+    env.reset(task_of("click-dialog", 1))
+    assert env.expert_action().kind is ActionKind.TAP
+    assert not env.step(Action(kind=ActionKind.BACK)).done
+    assert env.expert_action().kind is ActionKind.IMPOSSIBLE
+
+
+@browser_test
 def test_typed_text_arrives_in_a_form(env: BrowserEnv) -> None:
     env.reset(task_of("enter-text", 5))
     assert env.browser is not None
@@ -208,6 +216,35 @@ def test_every_action_is_a_real_event_in_another_site(tmp_path: Path) -> None:
             env.expert_action()
     finally:
         env.close()
+
+
+@browser_test
+def test_a_tab_is_kept_as_it_was_left_until_there_are_too_many(env: BrowserEnv, tmp_path: Path) -> None:
+    env.reset(task_of("click-test", 0))
+    browser = env.browser
+    assert browser is not None
+    addresses = []
+    for number in range(MAX_TABS + 1):
+        page = tmp_path / f"{number}.html"
+        page.write_text(f"<body style='background: rgb({number}, 0, 0)'></body>", encoding="utf-8")
+        addresses.append(page.as_uri())
+        browser.show(addresses[-1])
+        browser.run("window.visited = true")
+        assert browser.screenshot().size == (160, 210)
+        assert browser.screenshot().getpixel((5, 5)) == (number, 0, 0)
+    # The first one was given up for the last one.
+    for number in (MAX_TABS, 1, 2, 0):
+        browser.show(addresses[number])
+        assert browser.run("return window.visited === true") == (number != 0)
+        assert browser.screenshot().getpixel((5, 5)) == (number, 0, 0)
+    browser.open(addresses[1])
+    assert not browser.run("return window.visited === true")
+    assert solve_after_reset(env)
+
+
+def solve_after_reset(env: BrowserEnv) -> bool:
+    env.reset(task_of("click-test", 0))
+    return solve(env) == 1.0
 
 
 # Failing

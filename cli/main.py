@@ -16,7 +16,7 @@ import typer.core
 import typer.main
 
 from distrl import __version__
-from distrl.core.errors import DistrlError
+from distrl.core.errors import DistrlError, MissingDependency
 
 # Command → module under distrl.cli, attribute: a function, or a typer app with subcommands.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -30,6 +30,20 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tasks": ("tasks", "app"),
     "keys": ("keys", "app"),
     "snapshot-avd": ("snapshot_avd", "app"),
+}
+
+# Package → the extra that brings it; a worker's machine has none of them.
+EXTRAS = {
+    "torch": "train",
+    "transformers": "train",
+    "tokenizers": "train",
+    "peft": "train",
+    "safetensors": "train",
+    "tensorboard": "train",
+    "selenium": "browser",
+    "miniwob": "browser",
+    "matplotlib": "report",
+    "jinja2": "report",
 }
 
 
@@ -68,12 +82,34 @@ class LazyGroup(typer.core.TyperGroup):
         try:
             return super().invoke(ctx)
         except DistrlError as error:
-            if ctx.params.get("debug"):
-                traceback.print_exc()
-            typer.echo(f"error: {one_line(str(error))}", err=True)
-            raise typer.Exit(error.exit_code) from error
+            raise _told(error, ctx.params.get("debug", False)) from error
+        except ModuleNotFoundError as error:
+            missing = _missing_extra(error)
+            if missing is None:
+                raise
+            raise _told(missing, ctx.params.get("debug", False)) from error
         except KeyboardInterrupt as error:
             raise typer.Exit(130) from error
+
+
+def _told(error: DistrlError, debug: bool) -> typer.Exit:
+    """Prints the error; the exit that follows."""
+    if debug:
+        traceback.print_exc()
+    typer.echo(f"error: {one_line(str(error))}", err=True)
+    return typer.Exit(error.exit_code)
+
+
+def _missing_extra(error: ModuleNotFoundError) -> MissingDependency | None:
+    """The error for users if the module belongs to one of our extras."""
+    package = (error.name or "").partition(".")[0]
+    if package not in EXTRAS:
+        return None
+    extra = EXTRAS[package]
+    return MissingDependency(
+        f"This needs the package {package}, which is not installed.",
+        f'Install the extra "{extra}", e.g. pip install "distrl[{extra}]".',
+    )
 
 
 def one_line(text: str) -> str:

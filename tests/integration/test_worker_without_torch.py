@@ -1,0 +1,82 @@
+"""A worker process on the simulated phone, on a machine that has only what the base install brings."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from small_learner import SmallLearner
+
+from distrl.configs.load import dump_config
+from distrl.configs.schema import Config
+from distrl.core.messages import Lease
+from distrl.core.types import Outcome, Purpose
+from distrl.evaluator.suites import load_suite
+
+# Extras `train`, `browser` and `report`: a base install has none of them.
+ABSENT = (
+    "torch",
+    "transformers",
+    "tokenizers",
+    "peft",
+    "accelerate",
+    "safetensors",
+    "tensorboard",
+    "selenium",
+    "miniwob",
+    "matplotlib",
+    "jinja2",
+)
+BLOCK = f"""
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {ABSENT!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Absent())
+"""
+
+
+def test_a_worker_acts_on_phones_without_the_extras(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(BLOCK)
+    first_of_each = {task.template: task for task in reversed(load_suite("quickstart", "train"))}
+    leases = [
+        Lease(id=f"lease-{i}", task=task, purpose=Purpose.DEMO)
+        for i, task in enumerate(first_of_each.values())
+    ]
+    with SmallLearner(leases, tmp_path) as learner:
+        network = {"control": learner.endpoints.control, "broadcast": learner.endpoints.broadcast}
+        config = Config.model_validate(
+            {"network": network, "worker": {"slots": 2}, "runs_dir": str(tmp_path / "runs")}
+        )
+        (tmp_path / "config.yaml").write_text(dump_config(config))
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        command = [sys.executable, "-m", "distrl", "run-worker", str(tmp_path / "config.yaml")]
+        process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+        try:
+            trajectories = learner.collect(len(leases))
+            learner.server.shutdown("the test is over")
+            _, log = process.communicate(timeout=60)
+        finally:
+            process.kill()
+            process.wait()
+    assert process.returncode == 0, log
+    assert {trajectory.task.template for trajectory in trajectories} == set(first_of_each)
+    assert {trajectory.outcome for trajectory in trajectories} == {Outcome.SUCCESS}
+
+
+def test_what_needs_an_extra_says_which(tmp_path: Path) -> None:
+    """Also shows that the test above would notice an import of torch."""
+    (tmp_path / "sitecustomize.py").write_text(BLOCK)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-m", "distrl", "serve-inference", "quickstart"]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 7
+    assert result.stderr.splitlines()[-1] == (
+        "error: This needs the package torch, which is not installed. "
+        'Install the extra "train", e.g. pip install "distrl[train]".'
+    )

@@ -74,6 +74,11 @@ class TinyPolicy(Policy):
         """Where the parameters are."""
         return self.stem.row_embedding.device
 
+    @property
+    def num_tokens(self) -> int:
+        """Size of the vocabulary."""
+        return len(self.tokenizer.vocabulary)
+
     def prompt_ids(self, messages: Sequence[ChatMessage]) -> list[int]:
         """Tokens of all text parts in order; images are not among them.
 
@@ -151,7 +156,7 @@ class TinyPolicy(Policy):
                 use_cache=True,
             )
             cache = out.past_key_values
-            logits = self.t5.lm_head(out.last_hidden_state[:, -1])
+            logits = self._logits(out.last_hidden_state[:, -1])
             log_probs = token_log_probs(logits, self._allowed_after(last), temperature)
             last, chosen = choose(log_probs, sampling, generator)
             for row, token, log_prob in zip(
@@ -164,6 +169,12 @@ class TinyPolicy(Policy):
                     if done or len(results[row].token_ids) >= sampling[row].max_new_tokens:
                         running.remove(row)
         return results
+
+    def _logits(self, states: Tensor) -> Tensor:
+        """[…, V]. The output layer is the input embedding, so that copying a word of the goal is easy to
+        learn; it is scaled as in T5, which keeps a new policy's distribution wide."""
+        logits: Tensor = self.t5.lm_head(states * self.config.d_model**-0.5)
+        return logits
 
     def _allowed_after(self, previous: Tensor) -> Tensor:
         allowed: Tensor = self._allowed[previous]  # type: ignore[index]
@@ -181,7 +192,7 @@ class TinyPolicy(Policy):
             encoder_attention_mask=encoder_mask,
             use_cache=False,
         )
-        logits = self.t5.lm_head(out.last_hidden_state)
+        logits = self._logits(out.last_hidden_state)
         effective = torch.where(temperature > 0, temperature, torch.ones_like(temperature))
         log_probs = token_log_probs(logits, self._allowed_after(previous), effective)
         chosen = log_probs.gather(2, completions[..., None]).squeeze(2)
@@ -237,9 +248,7 @@ def _build_t5(config: PolicyOptions, vocabulary_size: int) -> nn.Module:
             pad_token_id=PAD_ID,
             eos_token_id=1,
             decoder_start_token_id=PAD_ID,
-            tie_word_embeddings=False,
+            tie_word_embeddings=True,
         )
     )
-    # transformers draws this layer at standard deviation 1, which makes a new policy almost deterministic.
-    nn.init.normal_(model.lm_head.weight, std=0.02)  # type: ignore[union-attr, arg-type]
     return model

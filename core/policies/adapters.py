@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from distrl.core.errors import PolicyError
 from distrl.core.policies.options import LoraOptions
 
+ADAPTER_FILE = "adapter_model.safetensors"
+
 
 class AdapterHandle:
     """The adapter of one model: its tensors and its files.

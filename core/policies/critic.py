@@ -30,23 +30,23 @@ class ConvCritic(Critic):
 
     def __init__(self, config: PolicyOptions, policy: Policy, seed: int) -> None:
         super().__init__()
-        tokenizer = getattr(policy, "tokenizer", None)
-        vocabulary = getattr(tokenizer, "vocabulary", None)
-        if vocabulary is None:
+        num_tokens = getattr(policy, "num_tokens", None)
+        if num_tokens is None:
             raise PolicyError(
-                f"The convolutional critic cannot read the tokens of policy {policy.name!r}.",
-                "Use policy.kind 'tiny'.",
+                f"The convolutional critic needs the vocabulary size of policy {policy.name!r}.",
+                "Give that class a `num_tokens` attribute.",
             )
+        self._placeholders = sorted(getattr(policy, "placeholder_ids", ()))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.stem = ConvStem(config.image_size, (48, 64, WIDTH), (4, 2, 2))
-            self.words = TokenSummary(len(vocabulary), config.max_prompt_tokens)
+            self.words = TokenSummary(num_tokens, config.max_prompt_tokens)
             self.film = nn.Linear(TEXT_WIDTH, 2 * WIDTH)
             self.look = nn.Conv2d(WIDTH, WIDTH, 3, padding=1)
             self.steps = nn.Embedding(MAX_STEPS, TEXT_WIDTH)
             features = 2 * WIDTH + 2 * TEXT_WIDTH
             self.value = _head(features)
-            self.actions = TokenSummary(len(vocabulary), MAX_STEPS)
+            self.actions = TokenSummary(num_tokens, MAX_STEPS)
             self.outcome = _head(features + TEXT_WIDTH)
 
     def values(self, batch: PromptBatch, steps: Tensor) -> Tensor:
@@ -63,7 +63,10 @@ class ConvCritic(Critic):
         return logits
 
     def _features(self, batch: PromptBatch, steps: Tensor) -> Tensor:
-        goal = self.words(batch.input_ids, batch.attention_mask.bool())
+        is_word = batch.attention_mask.bool()
+        for placeholder in self._placeholders:
+            is_word = is_word & (batch.input_ids != placeholder)
+        goal = self.words(batch.input_ids, is_word)
         scale, shift = self.film(goal).chunk(2, dim=-1)
         seen = self.stem(batch.images) * (1.0 + scale[..., None, None]) + shift[..., None, None]
         seen = torch.relu(self.look(torch.relu(seen))).flatten(2)

@@ -1,0 +1,258 @@
+"""Policies from a model hub: any image-text-to-text model of transformers, by id or local directory.
+
+The model's own chat template and image processor are used. Every screenshot is resized to
+`policy.image_size`, so that all prompts have the same number of image tokens and a prompt's ids say where the
+image stands. `generate` is transformers' own, caches and positions included; only the choice of each token is
+ours (`_RowSampler`): every row has its own sampling parameters, and `score` sees the same distribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from distrl.core.errors import CheckpointError, PolicyError
+from distrl.core.policies import weights_io
+from distrl.core.policies.adapters import ADAPTER_FILE, AdapterHandle, attach_adapter
+from distrl.core.policies.base import Generated, Policy, PromptBatch, TokenScores
+from distrl.core.policies.hub_loading import LoadedModel, load_model
+from distrl.core.policies.images import decode_image
+from distrl.core.policies.options import PolicyOptions
+from distrl.core.policies.sampling import choose, sampling_temperature, token_log_probs
+from distrl.core.types import ChatMessage, ImagePart, Sampling
+
+WEIGHTS_FILE = "weights.safetensors"
+
+
+class HubPolicy(Policy):
+    """A vision-language model of the hub, fully trained or by LoRA.
+
+    Args:
+        config: Model, image size, prompt length, adapters.
+        words: Not used; the model has its own tokenizer.
+        seed: Seed of the adapters' initial weights.
+    """
+
+    name = "hub"
+
+    def __init__(self, config: PolicyOptions, words: Sequence[str], seed: int) -> None:
+        super().__init__()
+        assert config.model is not None
+        self.config = config
+        loaded = load_model(config.model)
+        self.model: Any = loaded.model
+        self._loaded = loaded
+        self._adapter: AdapterHandle | None = None
+        if config.lora is not None:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                self._adapter = attach_adapter(self.model, config.lora)
+        self.register_buffer("_allowed", _allowed_tokens(loaded), persistent=False)
+        blank = Image.new("RGB", config.image_size)
+        self._num_image_tokens = loaded.num_image_tokens(blank)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return self.model.device  # type: ignore[no-any-return]
+
+    @property
+    def num_tokens(self) -> int:
+        """Size of the vocabulary, as the logits have it."""
+        return int(self._allowed.numel())  # type: ignore[operator]
+
+    @property
+    def placeholder_ids(self) -> frozenset[int]:
+        """Tokens that stand for parts of the image."""
+        return frozenset([self._loaded.image_token_id])
+
+    def prompt_ids(self, messages: Sequence[ChatMessage]) -> list[int]:
+        """The chat template's tokens, image placeholders expanded.
+
+        Raises:
+            PolicyError: If the chat is too long or has not exactly one image.
+        """
+        num_images = sum(isinstance(part, ImagePart) for message in messages for part in message.parts)
+        if num_images != 1:
+            raise PolicyError(
+                f"This policy reads exactly one image per prompt, not {num_images}.",
+                "Use an agent that shows the present screen only.",
+            )
+        image_id = self._loaded.image_token_id
+        ids: list[int] = []
+        for token in self._loaded.chat_ids([_template_message(message) for message in messages]):
+            ids += [image_id] * self._num_image_tokens if token == image_id else [token]
+        if len(ids) > self.config.max_prompt_tokens:
+            raise PolicyError(
+                f"The prompt has {len(ids)} tokens ({self._num_image_tokens} of the image), more than "
+                f"policy.max_prompt_tokens {self.config.max_prompt_tokens}.",
+                "Raise the limit or lower policy.image_size.",
+            )
+        return ids
+
+    def completion_ids(self, text: str) -> list[int]:
+        """Tokens of the text and the end of the turn."""
+        ids: list[int] = self._loaded.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return [*ids, self._loaded.end_ids[0]]
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        """The decoded text without special tokens."""
+        decoded: str = self._loaded.tokenizer.decode(list(token_ids), skip_special_tokens=True)
+        return decoded
+
+    def image(self, data: bytes) -> Tensor:
+        """[3, H, W] uint8 at the configured image size; the model's own processing follows in the batch."""
+        return decode_image(data, self.config.image_size)
+
+    def collate(self, prompts: Sequence[Sequence[int]], images: Sequence[Sequence[Tensor]]) -> PromptBatch:
+        """Pads prompts on the left, as decoders need; one image per prompt."""
+        if any(len(tensors) != 1 for tensors in images):
+            raise PolicyError("This policy reads one image per prompt.", "Send one.")
+        width = max(len(ids) for ids in prompts)
+        input_ids = torch.full((len(prompts), width), self._loaded.pad_id, dtype=torch.int64)
+        mask = torch.zeros_like(input_ids)
+        for row, ids in enumerate(prompts):
+            input_ids[row, width - len(ids) :] = torch.tensor(list(ids))
+            mask[row, width - len(ids) :] = 1
+        return PromptBatch(input_ids, mask, torch.stack([tensors[0] for tensors in images])).to(self.device)
+
+    def _vision(self, batch: PromptBatch, length: int) -> dict[str, Tensor]:
+        """The model's image inputs for sequences that go on to `length` tokens."""
+        inputs = self._loaded.image_inputs(batch.images)
+        if self._loaded.takes_token_types:
+            types = torch.zeros(len(batch), length, dtype=torch.int64)
+            types[:, : batch.input_ids.shape[1]] = batch.input_ids.cpu() == self._loaded.image_token_id
+            inputs["mm_token_type_ids"] = types
+        dtype = self.model.dtype
+        return {k: v.to(self.device, dtype if v.is_floating_point() else None) for k, v in inputs.items()}
+
+    @torch.no_grad()
+    def generate(
+        self, batch: PromptBatch, sampling: Sequence[Sampling], generator: torch.Generator | None = None
+    ) -> list[Generated]:
+        """Samples until every row has ended or the longest `max_new_tokens` is reached."""
+        from transformers import GenerationConfig
+
+        sampler = _RowSampler(self._allowed, sampling, generator)
+        self.model.generate(
+            input_ids=batch.input_ids,
+            attention_mask=batch.attention_mask,
+            **self._vision(batch, batch.input_ids.shape[1]),
+            logits_processor=[sampler],
+            generation_config=GenerationConfig(
+                do_sample=False,
+                max_new_tokens=max(s.max_new_tokens for s in sampling),
+                eos_token_id=self._loaded.end_ids,
+                pad_token_id=self._loaded.pad_id,
+            ),
+        )
+        return [
+            _cut(tokens, logprobs, self._loaded.end_ids, s.max_new_tokens)
+            for tokens, logprobs, s in zip(*sampler.results(), sampling, strict=True)
+        ]
+
+    def score(
+        self, batch: PromptBatch, completions: Tensor, mask: Tensor, temperature: Tensor
+    ) -> TokenScores:
+        """One pass over prompts and completions together; the same tokens are masked as in sampling."""
+        prompt, length = batch.input_ids.shape[1], completions.shape[1]
+        filled = torch.where(mask, completions, torch.full_like(completions, self._loaded.pad_id))
+        attention = torch.cat([batch.attention_mask, mask.to(batch.attention_mask.dtype)], dim=1)
+        positions = {}
+        if not self._loaded.takes_token_types:  # models with 3-D positions derive them from the token types
+            positions = {"position_ids": (attention.cumsum(1) - 1).clamp(min=0)}
+        logits = self.model(
+            input_ids=torch.cat([batch.input_ids, filled], dim=1),
+            attention_mask=attention,
+            **self._vision(batch, prompt + length),
+            **positions,
+        ).logits[:, prompt - 1 : prompt - 1 + length]
+        effective = torch.where(temperature > 0, temperature, torch.ones_like(temperature))
+        log_probs = token_log_probs(logits, self._allowed, effective)  # type: ignore[arg-type]
+        chosen = log_probs.gather(2, completions[..., None]).squeeze(2)
+        entropy = -(log_probs.exp() * log_probs).sum(-1)
+        zero = torch.zeros_like(chosen)
+        return TokenScores(torch.where(mask, chosen, zero), torch.where(mask, entropy, zero))
+
+    def published_kind(self) -> str:
+        """ "adapter" with LoRA, else "full"."""
+        return "full" if self._adapter is None else "adapter"
+
+    def published_state(self) -> dict[str, Tensor]:
+        """All weights, or the adapter's."""
+        return weights_io.distinct(self.state_dict()) if self._adapter is None else self._adapter.state()
+
+    def load_published(self, state: dict[str, Tensor]) -> None:
+        """Copies tensors in place. Nothing changes unless all of them fit."""
+        weights_io.copy_into(self.published_state(), state)
+
+    def save(self, directory: Path) -> None:
+        """A PEFT adapter directory, or all weights in one file; and the tokenizer."""
+        directory.mkdir(parents=True, exist_ok=True)
+        self._loaded.tokenizer.save_pretrained(str(directory))
+        if self._adapter is not None:
+            self._adapter.save(directory)
+        else:
+            weights_io.write(directory / WEIGHTS_FILE, self.published_state())
+
+    def load(self, directory: Path) -> None:
+        """Reads what `save` wrote."""
+        file = WEIGHTS_FILE if self._adapter is None else ADAPTER_FILE
+        if not (directory / file).is_file():
+            raise CheckpointError(
+                f"{directory} has no {file}.", "Use the policy configuration that it was made with."
+            )
+        weights_io.load_into(self.published_state(), directory / file)
+
+
+class _RowSampler:
+    """A logits processor that draws each row's next token itself and leaves only that one."""
+
+    def __init__(self, allowed: Any, sampling: Sequence[Sampling], generator: torch.Generator | None) -> None:
+        self._allowed, self._sampling, self._generator = allowed, sampling, generator
+        self._tokens: list[Tensor] = []
+        self._logprobs: list[Tensor] = []
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        temperature = sampling_temperature(self._sampling, scores.device)
+        log_probs = token_log_probs(scores, self._allowed, temperature)
+        tokens, logprobs = choose(log_probs, self._sampling, self._generator)
+        self._tokens.append(tokens)
+        self._logprobs.append(logprobs)
+        return torch.full_like(scores, float("-inf")).scatter(1, tokens[:, None], 0.0)
+
+    def results(self) -> tuple[list[list[int]], list[list[float]]]:
+        """What was drawn in each row, also after its end."""
+        tokens: list[list[int]] = torch.stack(self._tokens, dim=1).tolist()
+        logprobs: list[list[float]] = torch.stack(self._logprobs, dim=1).tolist()
+        return tokens, logprobs
+
+
+def _cut(tokens: list[int], logprobs: list[float], end_ids: Sequence[int], limit: int) -> Generated:
+    ends = [index + 1 for index, token in enumerate(tokens) if token in end_ids]
+    length = min([limit, len(tokens), *ends])
+    return Generated(tokens[:length], logprobs[:length])
+
+
+def _template_message(message: ChatMessage) -> dict[str, object]:
+    content = [
+        {"type": "image"} if isinstance(part, ImagePart) else {"type": "text", "text": part.text}
+        for part in message.parts
+    ]
+    return {"role": message.role, "content": content}
+
+
+def _allowed_tokens(loaded: LoadedModel) -> Tensor:
+    """[V] bool: what may be sampled: ends, and no other special token (placeholders would break scoring)."""
+    size = int(loaded.model.get_output_embeddings().weight.shape[0])
+    allowed = torch.zeros(size, dtype=torch.bool)
+    allowed[: min(size, len(loaded.tokenizer))] = True
+    special = {*loaded.tokenizer.all_special_ids, loaded.image_token_id, loaded.pad_id}
+    allowed[[index for index in special if 0 <= index < size]] = False
+    allowed[list(loaded.end_ids)] = True
+    return allowed

@@ -1,0 +1,119 @@
+"""Loading a hub model with its tokenizer, chat template and image processor."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from distrl.core.errors import PolicyError
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model and what turns chats and pictures into its inputs.
+
+    Attributes:
+        model: An image-text-to-text model in eval mode.
+        tokenizer, image_processor: As transformers gives them.
+        templating: What has the chat template: the processor, or the tokenizer.
+        image_token_id: The placeholder that stands for (a part of) an image.
+        end_ids: Tokens that end a turn, the tokenizer's own first.
+        pad_id: Padding.
+    """
+
+    model: Any
+    tokenizer: Any
+    image_processor: Any
+    templating: Any
+    image_token_id: int
+    end_ids: list[int]
+    pad_id: int
+
+    @property
+    def takes_token_types(self) -> bool:
+        """Whether positions are three-dimensional and derived from the kinds of tokens (Qwen-VL)."""
+        return "mm_token_type_ids" in inspect.signature(type(self.model).forward).parameters
+
+    def chat_ids(self, messages: Sequence[dict[str, object]]) -> list[int]:
+        """The chat's tokens with one placeholder per image, up to where the answer starts."""
+        text = self.templating.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return ids
+
+    def image_inputs(self, images: Tensor) -> dict[str, Tensor]:
+        """What the model takes for [B, 3, H, W] uint8 images, one image per row."""
+        pictures = [Image.fromarray(image.permute(1, 2, 0).cpu().numpy()) for image in images]
+        features = self.image_processor(images=pictures, return_tensors="pt")
+        known = inspect.signature(type(self.model).forward).parameters
+        return {name: tensor for name, tensor in features.items() if name in known}
+
+    def num_image_tokens(self, image: Image.Image) -> int:
+        """How many placeholders an image of this size takes."""
+        pixels = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
+        inputs = self.image_inputs(pixels.view(1, image.height, image.width, 3).permute(0, 3, 1, 2))
+        vision = {k: v.to(self.model.device) for k, v in inputs.items()}
+        with torch.no_grad():
+            features = self.model.get_image_features(**vision)
+        features = getattr(features, "pooler_output", features)
+        if isinstance(features, (list, tuple)):
+            features = torch.cat([one.flatten(0, -2) for one in features])
+        return int(features.flatten(0, -2).shape[0])
+
+
+def load_model(name: str) -> LoadedModel:
+    """Loads `name`, a hub id or a local directory; float32 on CPU, bfloat16 on a GPU.
+
+    Raises:
+        PolicyError: It does not exist, cannot be reached, or is no chat model for images and text.
+    """
+    from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoTokenizer
+
+    dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
+    try:
+        model = AutoModelForImageTextToText.from_pretrained(name, dtype=dtype)
+        tokenizer = AutoTokenizer.from_pretrained(name)
+        image_processor = AutoImageProcessor.from_pretrained(name)
+        templating = _templating(name, tokenizer)
+    except (OSError, ValueError, ImportError, KeyError, RuntimeError) as error:
+        raise PolicyError(
+            f"policy.model {name!r} cannot be loaded: {str(error).strip().splitlines()[0]}",
+            "Name an image-text-to-text model of the hub that this machine can reach, or its directory.",
+        ) from error
+    if templating is None:
+        raise PolicyError(f"policy.model {name!r} has no chat template.", "Choose a model made for chats.")
+    image_token_id = getattr(model.config, "image_token_id", None)
+    if image_token_id is None:
+        image_token_id = getattr(model.config, "image_token_index", None)
+    end_ids = _end_ids(model, tokenizer)
+    if image_token_id is None or not end_ids:
+        raise PolicyError(
+            f"policy.model {name!r} names no image token or no end token.", "Choose another model."
+        )
+    pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else end_ids[0]
+    return LoadedModel(
+        model.eval(), tokenizer, image_processor, templating, int(image_token_id), end_ids, int(pad_id)
+    )
+
+
+def _templating(name: str, tokenizer: Any) -> Any:
+    """Whoever has the chat template; some processors cannot be made without torchvision."""
+    if tokenizer.chat_template:
+        return tokenizer
+    from transformers import AutoProcessor
+
+    processor = AutoProcessor.from_pretrained(name)
+    return processor if getattr(processor, "chat_template", None) else None
+
+
+def _end_ids(model: Any, tokenizer: Any) -> list[int]:
+    """The tokens that end a turn: the tokenizer's, then those of the generation settings that it knows."""
+    configured = getattr(model.generation_config, "eos_token_id", None)
+    more = configured if isinstance(configured, list) else [configured]
+    ends = [end for end in (tokenizer.eos_token_id, *more) if end is not None and end < len(tokenizer)]
+    return list(dict.fromkeys(int(end) for end in ends))

@@ -36,6 +36,7 @@ def open_database(path: Path, schema: str, version: int, exclusive: bool = False
             connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
+            connection.execute("PRAGMA wal_autocheckpoint=4000")  # pages: moves 64 MB at a time
             if not _has_version(connection, path, version):
                 connection.executescript(
                     f"BEGIN IMMEDIATE; {schema} PRAGMA user_version={version:d}; COMMIT;"

@@ -36,6 +36,7 @@ class LearnerWatch:
                     return
                 if isinstance(received.message, Status):
                     self.status = received.message
+                    self.is_over |= received.message.phase == "done"
                 self.is_over |= isinstance(received.message, Shutdown)
             timeout_s = 0.0
 

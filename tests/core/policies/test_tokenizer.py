@@ -77,9 +77,8 @@ def test_known_words_are_single_tokens() -> None:
     typed = TOKENIZER.encode_action(AGENT.format(Action.type_text("red shoes")))
     assert names(typed) == ["<TYPE>", "red", "shoes", END]
     assert len(TOKENIZER.encode_action(AGENT.format(Action(kind=ActionKind.BACK)))) == 1
-    assert names(TOKENIZER.encode_prompt("step 3 last tap Goal: Red  SHOES")) == [
-        *("step", "3", "last", "tap", "goal", "<0x3a>", "red", "shoes")
-    ]
+    prompt = names(TOKENIZER.encode_prompt("step 3 last tap Goal: Red  SHOES"))
+    assert prompt[:8] == ["step", "3", "last", "tap", "goal", "<0x3a>", "red", "shoes"]
 
 
 def test_action_texts_in_prompts_become_action_tokens() -> None:

@@ -32,11 +32,22 @@ BROWSER_VARIABLE = "DISTRL_CHROMIUM"
 DRIVER_VARIABLE = "DISTRL_CHROMEDRIVER"
 
 # $0 is the temporary directory, $@ the driver's command. The shell becomes the driver, so that `Popen` sees
-# the driver's own exit; the watcher in the background asks politely first, so that nothing writes any more
-# when it removes the directory.
+# the driver's own exit. The watcher in the background asks politely first and removes the directory once
+# nobody writes into it any more (rm fails until then), for at most 4 s; then it kills the group and itself.
 _WATCHED_START = """
 exec 3<&0
-{ cat >/dev/null; trap "" TERM; kill -TERM 0; sleep 1; rm -rf -- "$0"; kill -KILL 0; } <&3 3<&- &
+{
+  cat >/dev/null
+  trap "" TERM
+  kill -TERM 0
+  tries=0
+  until [ $tries -ge 8 ]; do
+    sleep 0.5
+    rm -rf -- "$0" 2>/dev/null && break
+    tries=$((tries + 1))
+  done
+  kill -KILL 0
+} <&3 3<&- &
 exec "$@" </dev/null 3<&-
 """
 _PORT_LINE = re.compile(r"started successfully on port (\d+)")

@@ -108,7 +108,12 @@ class MiniWob:
     def describe(self, browser: Chromium, page: str, seeds: Sequence[int]) -> list[tuple[str, str]]:
         """The instruction and the HTML of a page's instances: equal HTML means the same instance."""
         self._show(browser, page)
-        return [(goal, html) for goal, html in browser.run(_DESCRIBE, list(seeds))]
+        described: list[tuple[str, str]] = []
+        # In portions, so that none comes near the deadline of a command.
+        for start in range(0, len(seeds), 40):
+            portion = browser.run(_DESCRIBE, list(seeds[start : start + 40]))
+            described += [(goal, html) for goal, html in portion]
+        return described
 
     def _show(self, browser: Chromium, page: str) -> None:
         browser.show((self._pages / f"{page}.html").as_uri())

@@ -5,9 +5,12 @@ A `DistrlError` becomes one line on standard error and its exit code; `--debug` 
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import difflib
 import importlib
 import os
+import sys
 import traceback
 from typing import Annotated, Any
 
@@ -148,5 +151,19 @@ def root(
 
 
 def main() -> None:
-    """The console script."""
-    app()
+    """The console script: runs the command and ends the process.
+
+    A command has closed all it opened when it returns, and what is registered with `atexit` still runs. Only
+    the interpreter's own teardown is left out: after torch it takes seconds, which Ctrl-C does not have.
+    """
+    try:
+        app()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        atexit._run_exitfuncs()
+        with contextlib.suppress(
+            BrokenPipeError
+        ):  # whoever read the output has left; nothing to tell anybody
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)

@@ -14,7 +14,7 @@ from distrl.core.security import load_security
 from distrl.core.sockets import Wire
 from distrl.core.supervisor import Program
 
-CHECKPOINT_S = 3.5
+CHECKPOINT_S = 3.0
 """How long a learner has to write its checkpoint when it is told to stop; Ctrl-C may take 5 s in all."""
 
 _ADDRESSES = ("control", "broadcast", "weights")

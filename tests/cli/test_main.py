@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -9,6 +12,7 @@ from typer.testing import CliRunner
 from distrl import __version__
 from distrl.cli import main as main_module
 from distrl.cli.main import COMMANDS, app
+from distrl.configs.parse import parse_yaml
 from distrl.core.errors import RunDirectoryError
 
 runner = CliRunner()
@@ -109,3 +113,15 @@ def test_ctrl_c_is_quiet(failing) -> None:
     result = runner.invoke(app, ["fail"])
     assert result.exit_code == 130
     assert "Traceback" not in result.output
+
+
+def test_a_process_ends_with_its_output_flushed_and_its_exit_code() -> None:
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "distrl", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    whole = run("train", "quickstart", "--dry-run")
+    assert whole.returncode == 0
+    assert parse_yaml(whole.stdout, "stdout")["name"] == "quickstart"
+    assert run("no-such-command").returncode == 2
+    assert run("snapshot-avd", "list", "a").returncode == 7

@@ -1,9 +1,15 @@
-"""The quickstart suite: short tasks over five templates and four layouts, with a held-out fifth layout.
+"""The quickstart suite: short tasks over six templates and four layouts, with a held-out fifth layout.
 
-What is held out (see `docs/simphone.md`): alarm times and shop queries of `val` and `test` occur nowhere in
-`train`; of the other templates the combinations of parameters and layout do not. Every hour, minute, colour,
-noun, setting, contact and app on its own does occur in `train`. `unseen_layout` uses what `test` uses, on
-a layout that no other split has.
+What `val` and `test` hold out of `train`, and of each other:
+
+    alarm, shop_search   a time, a query: neither is trained on in any layout
+    toggle               a setting to turn on (or off) in a layout; turning it off (or on) there is trained on
+    open_app             an app to open in a layout from a start; from another start there it is trained on
+    contact, star        a name in a layout; there the other of the two templates is trained on it
+
+Every hour, minute, colour, noun, setting, direction, app and start on its own does occur in `train`, and
+every name in `contact` or `star`. `unseen_layout` is on a layout that no other split has, with times and
+queries of `test`.
 """
 
 from __future__ import annotations
@@ -21,11 +27,12 @@ LAYOUTS = (0, 1, 2, 3)
 UNSEEN_LAYOUT = 4
 MAX_STEPS = 10
 COUNTS: dict[str, dict[str, int]] = {
-    "open_app": {"train": 32, "val": 8, "test": 16, "unseen_layout": 8},
-    "toggle": {"train": 48, "val": 12, "test": 24, "unseen_layout": 8},
-    "alarm": {"train": 96, "val": 14, "test": 24, "unseen_layout": 8},
-    "contact": {"train": 52, "val": 12, "test": 20, "unseen_layout": 8},
-    "shop_search": {"train": 40, "val": 10, "test": 16, "unseen_layout": 8},
+    "open_app": {"train": 72, "val": 8, "test": 16, "unseen_layout": 8},
+    "toggle": {"train": 60, "val": 10, "test": 20, "unseen_layout": 8},
+    "alarm": {"train": 120, "val": 12, "test": 24, "unseen_layout": 12},
+    "contact": {"train": 36, "val": 6, "test": 12, "unseen_layout": 7},
+    "star": {"train": 36, "val": 6, "test": 12, "unseen_layout": 7},
+    "shop_search": {"train": 104, "val": 8, "test": 16, "unseen_layout": 8},
 }
 """Instances by template and split; the knob of the suite's size. Combinations repeat with other seeds."""
 
@@ -39,8 +46,8 @@ APPS = {
     "notes": "Notes",
     "weather": "Weather",
 }
-_EXPLAINED = ("settings", "clock", "contacts", "browser")
-"""Apps that other templates open too: only their combinations are held out."""
+STARTS = ("launcher", "settings", "browser")
+"""What is in front when an app is to be opened."""
 TOGGLES = {
     "wifi": "Wi-Fi",
     "bluetooth": "Bluetooth",
@@ -48,16 +55,15 @@ TOGGLES = {
     "night_light": "night light",
     "rotate": "auto-rotate",
 }
-BOOKS: tuple[tuple[str, ...], ...] = (
-    ("Anna", "Ben", "Carla", "David", "Emma", "Felix", "Grace"),
-    ("Anna", "Carla", "Emma", "Grace", "Henry", "Maria", "Oscar"),
-    ("Anna", "Ben", "David", "Felix", "Henry", "Maria", "Oscar"),
-)
-"""The address books; every name is in at least two."""
+BOOK = ("Anna", "Ben", "Carla", "David", "Emma", "Grace", "Maria")
+"""The address book."""
 COLORS = ("red", "blue", "green", "black", "yellow", "pink", "brown", "purple")
-NOUNS = ("shoes", "lamp", "chair", "watch", "backpack", "camera", "umbrella", "bike")
+NOUNS = (
+    *("shoes", "lamp", "chair", "watch", "backpack", "camera", "umbrella", "bike"),
+    *("headphones", "laptop", "keyboard", "book", "ball", "mug", "plant", "shirt"),
+)
 HOURS = tuple(range(1, 13))
-MINUTES = tuple(range(0, 60, 5))
+MINUTES = (0, 15, 30, 45)
 
 Params = dict[str, Any]
 Pools = dict[str, list[Params]]
@@ -74,6 +80,8 @@ def goal(template: str, params: Params) -> str:
         return f"Set an alarm for {params['hour']}:{params['minute']:02d}"
     if template == "contact":
         return f"Open the contact {params['name']}"
+    if template == "star":
+        return f"Add the contact {params['name']} to favourites"
     return f"Search the shop for {params['query']}"
 
 
@@ -86,14 +94,26 @@ def _split(combos: list[Params], held: list[Params], val: int) -> Pools:
     }
 
 
+def _one_each(combos: list[Params], keys: tuple[str, ...]) -> list[Params]:
+    """The first combination for each value of `keys`."""
+    first: dict[tuple[Any, ...], Params] = {}
+    for combo in combos:
+        first.setdefault(tuple(combo[key] for key in keys), combo)
+    return list(first.values())
+
+
 def _open_app(rng: random.Random) -> Pools:
-    combos = [{"layout": layout, "app": app} for app in APPS for layout in LAYOUTS]
-    held = []
-    for app in _EXPLAINED:
-        held += [{"layout": layout, "app": app} for layout in rng.sample(LAYOUTS, 3)]
-    rng.shuffle(held)
-    pools = _split(combos, held, 4)
-    return pools | {"unseen_layout": [{"layout": UNSEEN_LAYOUT, "app": app} for app in APPS]}
+    combos: list[Params] = [
+        {"layout": layout, "app": app, "start": start}
+        for layout in (*LAYOUTS, UNSEEN_LAYOUT)
+        for app in APPS
+        for start in STARTS
+        if app != start
+    ]
+    rng.shuffle(combos)
+    unseen = [combo for combo in combos if combo["layout"] == UNSEEN_LAYOUT]
+    combos = [combo for combo in combos if combo["layout"] != UNSEEN_LAYOUT]
+    return _split(combos, _one_each(combos, ("layout", "app"))[:24], 8) | {"unseen_layout": unseen}
 
 
 def _toggle(rng: random.Random) -> Pools:
@@ -103,7 +123,7 @@ def _toggle(rng: random.Random) -> Pools:
         for layout in LAYOUTS
         for on in (True, False)
     ]
-    pairs = rng.sample(list(itertools.product(TOGGLES, LAYOUTS)), 12)
+    pairs = rng.sample(list(itertools.product(TOGGLES, LAYOUTS)), 10)
     held: list[Params] = [
         {"layout": layout, "setting": setting, "on": place % 2 == 0}
         for place, (setting, layout) in enumerate(pairs)
@@ -115,60 +135,49 @@ def _toggle(rng: random.Random) -> Pools:
 
 
 def _alarm(rng: random.Random) -> Pools:
-    times = list(itertools.product(HOURS, MINUTES))
-    rng.shuffle(times)
-    val, test = times[:14], times[14:38]
-    held = set(times[:38])
-    train: list[Params] = []
-    while len(train) < COUNTS["alarm"]["train"]:
-        layout = LAYOUTS[len(train) // len(HOURS) % len(LAYOUTS)]
-        train += [_time(layout, time) for time in _matching(rng, held)]
+    """One time of each hour for test, and of every second hour another one for val."""
+    chosen = {hour: rng.sample(MINUTES, 2) for hour in HOURS}
+    test = [(hour, chosen[hour][0]) for hour in HOURS]
+    val = [(hour, chosen[hour][1]) for hour in HOURS[::2]]
+    times = [time for time in itertools.product(HOURS, MINUTES) if time not in test + val]
+    train = [_time(layout, time) for layout in LAYOUTS for time in times]
+    rng.shuffle(train)
     return {
         "train": train,
-        "val": [_time(LAYOUTS[place % 4], time) for place, time in enumerate(val)],
-        "test": [_time(LAYOUTS[place % 4], time) for place, time in enumerate(test)],
+        "val": _twice(val),
+        "test": _twice(test),
         "unseen_layout": [_time(UNSEEN_LAYOUT, time) for time in test],
     }
 
 
-def _matching(rng: random.Random, held: set[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Twelve times that use every hour and every minute once, none of them held out."""
-    minutes = list(MINUTES)
-    while True:
-        rng.shuffle(minutes)
-        times = list(zip(HOURS, minutes, strict=True))
-        if held.isdisjoint(times):
-            return times
+def _twice(times: list[tuple[int, int]]) -> list[Params]:
+    """Each time on two layouts."""
+    return [_time(LAYOUTS[(place + turn) % 4], time) for turn in (0, 1) for place, time in enumerate(times)]
 
 
 def _time(layout: int, time: tuple[int, int]) -> Params:
     return {"layout": layout, "hour": time[0], "minute": time[1]}
 
 
-def _contact(rng: random.Random) -> Pools:
-    names = sorted({name for book in BOOKS for name in book})
-    combos: list[Params] = [
-        {"layout": layout, "name": name, "book": list(book)}
-        for book in BOOKS
-        for name in book
-        for layout in LAYOUTS
-    ]
-    held: list[Params] = []
-    for layout, name in rng.sample(list(itertools.product(LAYOUTS, names)), 32):
-        book = rng.choice([book for book in BOOKS if name in book])
-        held.append({"layout": layout, "name": name, "book": list(book)})
-    unseen: list[Params] = [
-        {"layout": UNSEEN_LAYOUT, "name": name, "book": list(book)} for book in BOOKS for name in book
-    ]
+def _contact(rng: random.Random, turn: int = 0) -> Pools:
+    """Contacts to open; with `turn` 1, to star. What one holds out, the other trains on."""
+    pairs = list(itertools.product(LAYOUTS, BOOK))
+    random.Random(f"{SUITE}/contacts").shuffle(pairs)
+    combos = [{"layout": layout, "name": name, "book": list(BOOK)} for layout, name in pairs]
+    unseen: list[Params] = [{"layout": UNSEEN_LAYOUT, "name": name, "book": list(BOOK)} for name in BOOK]
     rng.shuffle(unseen)
-    return _split(combos, held, 12) | {"unseen_layout": unseen}
+    return _split(combos, combos[10 * turn : 10 * turn + 10], 4) | {"unseen_layout": unseen}
+
+
+def _star(rng: random.Random) -> Pools:
+    return _contact(rng, turn=1)
 
 
 def _shop_search(rng: random.Random) -> Pools:
     queries = [f"{color} {noun}" for color in COLORS for noun in NOUNS]
     while True:
         rng.shuffle(queries)
-        val, test, train = queries[:10], queries[10:26], queries[26:]
+        val, test, train = queries[:8], queries[8:24], queries[24:]
         used = [word for query in train for word in query.split()]
         if all(used.count(word) >= 3 for word in (*COLORS, *NOUNS)):
             break
@@ -191,6 +200,7 @@ _POOLS = {
     "toggle": _toggle,
     "alarm": _alarm,
     "contact": _contact,
+    "star": _star,
     "shop_search": _shop_search,
 }
 
@@ -222,7 +232,7 @@ def tasks() -> list[Task]:
 def vocabulary() -> list[str]:
     """Every word, number and mark in the goals and in what must be typed, over all splits, sorted.
 
-    Words are runs of letters and digits; every other mark is a word of its own ("7:05" is "7", ":", "05").
+    Words are runs of letters and digits; every other mark is a word of its own ("7:15" is "7", ":", "15").
     """
     texts = {task.goal for task in tasks()} | {str(task.params.get("query", "")) for task in tasks()}
     return sorted({word for text in texts for word in re.findall(r"\w+|[^\w\s]", text)})

@@ -50,6 +50,10 @@ def _nothing(state: State, params: Params, rng: random.Random) -> None:
     """The fresh phone is the start."""
 
 
+def _open_app_start(state: State, params: Params, rng: random.Random) -> None:
+    st.show(state, params["start"])
+
+
 def _open_app_check(state: State, params: Params) -> bool:
     return bool(state["front"] == params["app"])
 
@@ -131,6 +135,18 @@ def _contact_expert(hand: Hand, params: Params) -> Action:
     return hand.tap(f"contact_{names.index(params['name'])}") if root else BACK
 
 
+def _star_check(state: State, params: Params) -> bool:
+    people = state["apps"]["contacts"]["people"]
+    return any(entry["name"] == params["name"] and entry["starred"] for entry in people)
+
+
+def _star_expert(hand: Hand, params: Params) -> Action:
+    if _star_check(hand.phone.state, params):
+        return COMPLETE
+    way = _contact_expert(hand, params)
+    return hand.tap("favourite") if way is COMPLETE else way
+
+
 def _shop_check(state: State, params: Params) -> bool:
     shown = st.page(state, "browser")[0] == "shop_results" and state["front"] == "browser"
     asked = catalog.words(state["apps"]["browser"]["shop_query"])
@@ -157,15 +173,17 @@ def _shop_expert(hand: Hand, params: Params) -> Action:
 
 
 TEMPLATES: dict[str, Template] = {
-    "open_app": Template({"app": str}, _nothing, _open_app_check, _open_app_expert),
+    "open_app": Template({"app": str, "start": str}, _open_app_start, _open_app_check, _open_app_expert),
     "toggle": Template({"setting": str, "on": bool}, _toggle_start, _toggle_check, _toggle_expert),
     "alarm": Template({"hour": int, "minute": int}, _nothing, _alarm_check, _alarm_expert),
     "contact": Template({"name": str, "book": list}, _contact_start, _contact_check, _contact_expert),
+    "star": Template({"name": str, "book": list}, _contact_start, _star_check, _star_expert),
     "shop_search": Template({"query": str}, _nothing, _shop_check, _shop_expert),
 }
 """Every template by name."""
 _CHOICES: dict[str, Any] = {
     "app": APPS,
+    "start": ("launcher", *APPS),
     "setting": TOGGLES,
     "hour": range(1, 13),
     "minute": range(0, 60, 5),

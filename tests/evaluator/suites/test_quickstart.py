@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 
@@ -51,32 +52,56 @@ def test_instances_differ_within_a_split() -> None:
     assert len({(key(task), task.seed) for task in TASKS}) == len(TASKS)
 
 
-def test_no_combination_of_a_held_out_split_is_trained_on() -> None:
-    trained = {key(task) for task in TRAIN}
-    splits = {split: {key(task) for task in TASKS if task.split == split} for split in quickstart.SPLITS}
-    assert trained.isdisjoint(key(task) for task in HELD_OUT)
-    assert splits["val"].isdisjoint(splits["test"])
+def test_no_combination_is_in_two_splits() -> None:
+    splits = [{key(task) for task in TASKS if task.split == split} for split in quickstart.SPLITS]
+    for one, two in itertools.combinations(splits, 2):
+        assert one.isdisjoint(two)
 
 
 def test_held_out_times_and_queries_occur_in_no_training_layout() -> None:
-    def values(tasks: list[Task]) -> set[object]:
+    def values(split: str) -> set[object]:
+        tasks = [task for task in TASKS if task.split == split]
         times = {(task.params["hour"], task.params["minute"]) for task in tasks if task.template == "alarm"}
         return times | {task.params["query"] for task in tasks if task.template == "shop_search"}
 
-    assert values(TRAIN).isdisjoint(values(HELD_OUT))
+    assert values("train").isdisjoint(values("val") | values("test"))
+    assert values("val").isdisjoint(values("test"))
+    assert values("unseen_layout") <= values("test")
+
+
+def test_held_out_combinations_come_one_part_away_from_training() -> None:
+    """Of the other templates, the same layout and app, setting or name is trained on in another way."""
+
+    def pairs(tasks: list[Task], template: str, part: str) -> set[tuple[int, str]]:
+        return {(task.params["layout"], task.params[part]) for task in tasks if task.template == template}
+
+    val_and_test = [task for task in HELD_OUT if task.split != "unseen_layout"]
+    for template, part, trained_by in [
+        ("open_app", "app", "open_app"),
+        ("toggle", "setting", "toggle"),
+        ("contact", "name", "star"),
+        ("star", "name", "contact"),
+    ]:
+        assert pairs(val_and_test, template, part) <= pairs(TRAIN, trained_by, part)
+    for template in ("contact", "star"):
+        assert pairs(val_and_test, template, "name").isdisjoint(pairs(TRAIN, template, "name"))
 
 
 def test_every_part_is_trained_on_in_every_layout_that_can_show_it() -> None:
-    def parts(tasks: list[Task]) -> set[tuple[str, object]]:
-        found: set[tuple[str, object]] = set()
+    def parts(tasks: list[Task]) -> set[tuple[str, str, object]]:
+        found: set[tuple[str, str, object]] = set()
         for task in tasks:
+            template = "contact" if task.template == "star" else task.template  # they share the names
             for name, value in task.params.items():
                 words = value.split() if name == "query" else [json.dumps(value)]
-                found |= {(name, word) for word in words}
+                found |= {(template, name, word) for word in words}
         return found
 
-    unseen = ("layout", str(quickstart.UNSEEN_LAYOUT))
-    assert parts(HELD_OUT) - parts(TRAIN) == {unseen}
+    assert {part for part in parts(HELD_OUT) - parts(TRAIN) if part[1] != "layout"} == set()
+    for split, layouts in [("train", quickstart.LAYOUTS), ("unseen_layout", (quickstart.UNSEEN_LAYOUT,))]:
+        for template in quickstart.COUNTS:
+            chosen = [task for task in TASKS if (task.template, task.split) == (template, split)]
+            assert {task.params["layout"] for task in chosen} == set(layouts)
     for layout in quickstart.LAYOUTS:
         alarms = [task for task in TRAIN if task.template == "alarm" and task.params["layout"] == layout]
         assert {task.params["hour"] for task in alarms} == set(quickstart.HOURS)
@@ -97,10 +122,13 @@ def test_hours_say_nothing_about_minutes_in_a_layout() -> None:
         ]
         steps = {(params["minute"] - 5 * params["hour"]) % 60 for params in alarms}
         assert len(steps) >= 6
+        for hour in quickstart.HOURS:
+            assert len({params["minute"] for params in alarms if params["hour"] == hour}) >= 2
 
 
 def test_the_vocabulary_covers_goals_and_typed_text() -> None:
     words = quickstart.vocabulary()
     assert words == sorted(set(words))
     assert len(words) <= 150
-    assert {"Turn", "Wi", "-", "Fi", "7", ":", "05", "Maria", "shoes", "purple"} <= set(words)
+    assert {"Turn", "Wi", "-", "Fi", "7", ":", "Maria", "shoes", "purple", "favourites"} <= set(words)
+    assert {f"{minute:02d}" for minute in quickstart.MINUTES} <= set(words)

@@ -14,11 +14,12 @@ from distrl.workers.envs.phone import PhoneEnv
 from distrl.workers.simphone import tasks
 
 EXAMPLES: dict[str, dict[str, Any]] = {
-    "open_app": {"app": "notes"},
+    "open_app": {"app": "notes", "start": "browser"},
     "toggle": {"setting": "night_light", "on": True},
     "alarm": {"hour": 12, "minute": 0},
     "contact": {"name": "Oscar", "book": ["Anna", "Maria", "Oscar", "Ben"]},
-    "shop_search": {"query": "black bike"},
+    "star": {"name": "Maria", "book": ["Anna", "Maria", "Oscar", "Ben"]},
+    "shop_search": {"query": "purple headphones"},
 }
 
 
@@ -55,7 +56,7 @@ def test_the_expert_recovers_from_random_wandering(template: str, layout: int) -
             action = env.expert_action()
         assert (action.kind, env.evaluate()) in [(ActionKind.COMPLETE, 1.0), (ActionKind.IMPOSSIBLE, 0.0)]
         if action.kind is ActionKind.IMPOSSIBLE:
-            assert template == "contact", "only a deleted contact cannot be opened any more"
+            assert template in ("contact", "star"), "only a deleted contact is out of reach"
 
 
 def test_start_states_depend_on_the_seed_alone() -> None:
@@ -68,12 +69,13 @@ def test_start_states_depend_on_the_seed_alone() -> None:
     ("template", "params", "said"),
     [
         ("fly", {}, "no task template 'fly'"),
-        ("open_app", {"layout": 0}, "takes the params layout, app; got layout"),
-        ("open_app", {"layout": 0, "app": "games"}, "'games' is no app"),
+        ("open_app", {"layout": 0}, "takes the params layout, app, start; got layout"),
+        ("open_app", {"layout": 0, "app": "games", "start": "launcher"}, "'games' is no app"),
+        ("open_app", {"layout": 0, "app": "notes", "start": "games"}, "'games' is no start"),
         ("alarm", {"layout": 0, "hour": 13, "minute": 0}, "13 is no hour"),
         ("alarm", {"layout": 0, "hour": "7", "minute": 0}, "'7' is no hour"),
         ("toggle", {"layout": 0, "setting": "wifi", "on": 1}, "1 is no on"),
-        ("open_app", {"layout": 9, "app": "notes"}, "9 is no layout"),
+        ("open_app", {"layout": 9, "app": "notes", "start": "launcher"}, "9 is no layout"),
     ],
 )
 def test_wrong_parameters_are_refused(template: str, params: dict[str, Any], said: str) -> None:
@@ -89,3 +91,30 @@ def test_a_wrong_alarm_or_one_switched_off_is_no_success() -> None:
     assert env.evaluate() == 0.0
     clock["alarms"][1]["on"] = True
     assert env.evaluate() == 1.0
+
+
+@pytest.mark.parametrize("start", ["launcher", "settings", "clock"])
+def test_an_app_is_opened_from_what_is_in_front(start: str) -> None:
+    env = PhoneEnv()
+    task = make("open_app", 1, 0)
+    frame = env.reset(task.model_copy(update={"params": task.params | {"start": start}}))
+    assert (frame.app, env.evaluate()) == (start, 0.0)
+    apps = []
+    while (action := env.expert_action()).kind is not ActionKind.COMPLETE:
+        apps.append(env.step(action).frame.app)
+    assert apps == (["notes"] if start == "launcher" else ["launcher", "notes"])
+
+
+def test_only_the_named_contact_counts_as_favourite_while_it_is_one() -> None:
+    env = PhoneEnv()
+    env.reset(make("star", 0, 1))
+    people = env._backend.device.phone.state["apps"]["contacts"]["people"]  # type: ignore[attr-defined]
+    people[0]["starred"] = True
+    assert (people[0]["name"], env.evaluate()) == ("Anna", 0.0)
+    star = env.expert_action()
+    while env.evaluate() == 0.0:
+        star = env.expert_action()
+        env.step(star)
+    assert [person["name"] for person in people if person["starred"]] == ["Anna", "Maria"]
+    env.step(star)  # the same tap takes the star away
+    assert env.evaluate() == 0.0

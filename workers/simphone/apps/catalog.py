@@ -24,6 +24,14 @@ NOUNS: dict[str, str] = {
     "camera": "photo_camera",
     "umbrella": "umbrella",
     "bike": "pedal_bike",
+    "headphones": "headphones",
+    "laptop": "laptop",
+    "keyboard": "keyboard",
+    "book": "book",
+    "ball": "sports_soccer",
+    "mug": "local_cafe",
+    "plant": "local_florist",
+    "shirt": "checkroom",
 }
 """The shop's nouns and their icons ("" is painted: `distrl.workers.simphone.art`)."""
 _MAKES = ("Nordic", "Urban", "Alpine")

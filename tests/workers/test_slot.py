@@ -98,7 +98,7 @@ def test_the_prompt_carries_the_goal_and_the_sampling_is_the_leases() -> None:
     policy = Script(TAP, COMPLETE)
     run(policy, sampling=Sampling(temperature=0.3, max_new_tokens=9))
     messages, _, sampling = policy.asked[1]
-    assert messages[0].parts[1].model_dump()["text"] == "step 1 last tap Goal: reach three"
+    assert messages[0].parts[1].model_dump()["text"] == f"step 1 last {AGENT.format(TAP)} Goal: reach three"
     assert sampling == Sampling(temperature=0.3, max_new_tokens=9)
 
 

@@ -57,8 +57,9 @@ class _Unreadable(ValueError):
 class AutoUIAgent:
     """Stateless agent in AutoUI's notation.
 
-    The prompt is kept short for small policies: the number of the step, the kinds of the last few actions
-    (oldest first) and the goal in lower case, as in `step 2 last tap Goal: turn on wi-fi`.
+    The prompt is kept short for small policies: the number of the step, the last few actions in full (oldest
+    first; AutoUI's "Previous Actions") and the goal in lower case, as in
+    `step 1 last "action_type": "DUAL_POINT", "touch_point": "[0.31, 0.52]", … Goal: turn on wi-fi`.
 
     Args:
         history: How many previous actions the prompt names; 0 leaves them out.
@@ -73,10 +74,15 @@ class AutoUIAgent:
         """One user message: the screenshot, then the step, the previous actions and the goal."""
         words = ["step", str(min(len(history), LAST_STEP_WORD))]
         if self.history:
-            kinds = [step.action.kind for step in history[-self.history :]]
-            words += ["last", *(kinds or [NO_ACTION])]
+            texts = [self._remember(step) for step in history[-self.history :]]
+            words += ["last", *(texts or [NO_ACTION])]
         text = f"{' '.join(words)} Goal: {goal.lower()}"
         return (ChatMessage(role="user", parts=(ImagePart(digest=image_digest), TextPart(text=text))),)
+
+    def _remember(self, step: TimeStep) -> str:
+        """What the prompt says of an earlier action; the text of an invalid one stays out of it."""
+        action = Action(**step.action.model_dump())
+        return action.kind.value if action.kind is ActionKind.INVALID else self.format(action)
 
     def parse(self, text: str) -> Action:
         """The action that `text` means; INVALID, with the reason, for everything that is no action.
@@ -113,9 +119,8 @@ class AutoUIAgent:
 
 def vocabulary() -> list[str]:
     """The words that the prompt adds beyond the goal's, for tokenizers that are built from word lists."""
-    kinds = [kind.value for kind in ActionKind if not Action.model_construct(kind=kind).is_terminal]
     numbers = [str(number) for number in range(LAST_STEP_WORD + 1)]
-    return ["step", "last", "Goal:", NO_ACTION, *kinds, *numbers]
+    return ["step", "last", "Goal:", NO_ACTION, ActionKind.INVALID.value, *numbers]
 
 
 def _read(text: str) -> Action:

@@ -128,24 +128,41 @@ def test_an_invalid_action_says_why(text: str, reason: str) -> None:
     assert (action.kind, action.reason) == (ActionKind.INVALID, reason)
 
 
-def step(kind: str) -> TimeStep:
-    point = (0.5, 0.5) if kind == "tap" else None
+def step(action: Action) -> TimeStep:
     return TimeStep(
         observation=Observation(image="a", width=1, height=1),
         chats=(),
-        action=ActionRecord(kind=kind, point=point),
+        action=ActionRecord(**action.model_dump(mode="json")),
     )
+
+
+def prompt_text(history: int, goal: str, steps: list[TimeStep]) -> str:
+    (message,) = AutoUIAgent(history).prompt(goal, "f00d", steps)
+    text = message.parts[1]
+    assert isinstance(text, TextPart)
+    return text.text
 
 
 def test_the_prompt_shows_the_screen_the_step_the_last_actions_and_the_goal() -> None:
-    (message,) = AutoUIAgent(history=2).prompt(
-        "Turn on Wi-Fi", "f00d", [step("tap"), step("back"), step("type")]
-    )
+    tap, back, typed = Action.tap(0.52, 0.31), Action(kind=ActionKind.BACK), Action.type_text("red")
+    (message,) = AutoUIAgent(history=2).prompt("Turn on Wi-Fi", "f00d", [step(typed), step(back), step(tap)])
     assert message.role == "user"
     assert message.parts == (
         ImagePart(digest="f00d"),
-        TextPart(text="step 3 last back type Goal: turn on wi-fi"),
+        TextPart(text=f"step 3 last {AGENT.format(back)} {TAP} Goal: turn on wi-fi"),
     )
+
+
+@given(st.lists(actions.filter(lambda a: not a.is_terminal), min_size=1, max_size=5))
+def test_the_prompt_names_earlier_actions_as_the_agent_writes_them(taken: list[Action]) -> None:
+    said = " ".join(AGENT.format(action) for action in taken[-2:])
+    text = prompt_text(2, "go", [step(action) for action in taken])
+    assert text == f"step {len(taken)} last {said} Goal: go"
+
+
+def test_the_text_of_an_invalid_action_stays_out_of_the_prompt() -> None:
+    steps = [step(AGENT.parse("Goal: something else"))]
+    assert prompt_text(1, "go", steps) == "step 1 last invalid Goal: go"
 
 
 @pytest.mark.parametrize(
@@ -156,12 +173,12 @@ def test_the_first_prompt_has_no_action_to_name(history: int, text: str) -> None
     assert message.parts[1] == TextPart(text=text)
 
 
-def test_the_vocabulary_covers_every_prompt() -> None:
+def test_the_vocabulary_covers_every_prompt_around_its_actions() -> None:
     words = set(vocabulary())
-    kinds = [k.value for k in ActionKind if k not in (ActionKind.COMPLETE, ActionKind.IMPOSSIBLE)]
-    history = [step(kind) for kind in kinds * 10]
-    for length in range(len(history)):
-        (message,) = AutoUIAgent(history=3).prompt("", "f00d", history[:length])
-        text = message.parts[1]
-        assert isinstance(text, TextPart)
-        assert set(text.text.split()) <= words
+    taken = [Action.tap(0.5, 0.5), Action.invalid("?", "no action_type"), Action(kind=ActionKind.WAIT)] * 20
+    steps = [step(action) for action in taken]
+    for length in range(len(steps)):
+        text = prompt_text(3, "", steps[:length])
+        for action in taken:
+            text = text.replace(AGENT.format(action), "") if action.kind is not ActionKind.INVALID else text
+        assert set(text.split()) <= words

@@ -63,7 +63,7 @@ class ActionTokenizer:
         self._words = {index: word for word, index in vocabulary.words.items()}
 
     def encode_prompt(self, text: str) -> list[int]:
-        """The tokens of a prompt: lower-cased words without spaces; action texts in it as action tokens."""
+        """The tokens of a prompt, then `<end>`: lower-cased words, action texts as action tokens."""
         ids: list[int] = []
         end = 0
         for match in _EMBEDDED.finditer(text):
@@ -73,7 +73,7 @@ class ActionTokenizer:
             except PolicyError:  # an unknown action type: read it as words
                 ids += self._encode_words(match.group())
             end = match.end()
-        return ids + self._encode_words(text[end:])
+        return [*ids, *self._encode_words(text[end:]), self.vocabulary.ids[END]]
 
     def _encode_words(self, text: str) -> list[int]:
         """Words, numbers and, for the rest, bytes; a space is kept only between two spelled words."""

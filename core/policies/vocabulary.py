@@ -41,7 +41,7 @@ PATHS = (
     ("hold y", "hold x"),
     ("swipe y", "swipe x", "to y", "to x"),
 )
-# Words that prompts use around the goal: the AutoUI agent's (step, kinds of actions) and AutoUI's own.
+# Words that prompts use around the goal: the AutoUI agent's, AutoUI's own, and names of kinds of actions.
 PROMPT_WORDS = (
     *("step", "last", "goal", "none", "previous", "action", "actions", "task", "screen", "user"),
     *("tap", "long", "press", "swipe", "type", "back", "home", "enter", "wait", "invalid"),

@@ -11,6 +11,7 @@ from distrl.core.errors import CheckpointError, PolicyError
 from distrl.core.policies import checkpoint_words
 from distrl.core.policies.tokenizer import ActionTokenizer
 from distrl.core.policies.vocabulary import END, build_vocabulary, grid_values
+from distrl.core.types import ActionRecord, Observation, TextPart, TimeStep
 from distrl.workers.agents.autoui import AutoUIAgent
 
 AGENT = AutoUIAgent()
@@ -78,12 +79,43 @@ def test_known_words_are_single_tokens() -> None:
     assert names(typed) == ["<TYPE>", "red", "shoes", END]
     assert len(TOKENIZER.encode_action(AGENT.format(Action(kind=ActionKind.BACK)))) == 1
     prompt = names(TOKENIZER.encode_prompt("step 3 last tap Goal: Red  SHOES"))
-    assert prompt[:8] == ["step", "3", "last", "tap", "goal", "<0x3a>", "red", "shoes"]
+    assert prompt == ["step", "3", "last", "tap", "goal", "<0x3a>", "red", "shoes", END]
+
+
+@given(text=st.text(max_size=40))
+def test_every_prompt_ends_once(text: str) -> None:
+    ids = TOKENIZER.encode_prompt(text)
+    assert names(ids).count(END) == 1
+    assert names(ids)[-1] == END
 
 
 def test_action_texts_in_prompts_become_action_tokens() -> None:
     tap = AGENT.format(Action.tap(0.5, 0.5))
     assert TOKENIZER.encode_prompt(f"previous {tap} goal red")[1:3] == TOKENIZER.encode_action(tap)
+
+
+@given(
+    x=st.floats(0, 1), y=st.floats(0, 1), typed=st.text(st.characters(exclude_characters='"\\'), min_size=1)
+)
+def test_the_agents_memory_of_its_actions_reaches_the_policy(x: float, y: float, typed: str) -> None:
+    """An agent that must go on from what it did sees where it tapped and what it typed."""
+    tap, text = Action.tap(x, y), Action.type_text(typed)
+    steps = [
+        TimeStep(
+            observation=Observation(image="a", width=1, height=1),
+            chats=(),
+            action=ActionRecord(**action.model_dump(mode="json")),
+        )
+        for action in (tap, text)
+    ]
+    (message,) = AutoUIAgent(history=2).prompt("red shoes", "f00d", steps)
+    part = message.parts[1]
+    assert isinstance(part, TextPart)
+    said = [token for action in (tap, text) for token in TOKENIZER.encode_action(AGENT.format(action))]
+    ids = TOKENIZER.encode_prompt(part.text)
+    assert names(ids[:3]) == ["step", "2", "last"]
+    assert ids[3 : 3 + len(said)] == said
+    assert names(ids[3 + len(said) :]) == ["goal", "<0x3a>", "red", "shoes", END]
 
 
 def test_what_is_no_action_has_no_completion() -> None:

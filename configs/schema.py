@@ -181,9 +181,14 @@ class ArideConfig(Section):
 
 
 class OptimConfig(Section):
-    """AdamW for the policy and for the critic."""
+    """AdamW for the policy and for the critic.
+
+    The policy's rate falls linearly from `lr` to `lr` times `final_lr_fraction` as the run's episodes come
+    in; the first `warmup_updates` raise it from 0.
+    """
 
     lr: Positive = 1e-4
+    final_lr_fraction: Fraction = 1.0
     critic_lr: Positive = 1e-3
     weight_decay: NonNegative = 0.0
     grad_clip: Positive = 1.0

@@ -49,18 +49,28 @@ class Engine:
         self._step(self._value, loss, self.critic)
         return float(loss.detach())
 
-    def update(self, batch: TrajectoryBatch) -> Evaluation:
-        """One update of policy and critic. The metrics gain the gradient norms (before clipping)."""
+    def update(self, batch: TrajectoryBatch, progress: float = 0.0) -> Evaluation:
+        """One update of policy and critic. The metrics gain the gradient norms (before clipping).
+
+        Args:
+            progress: The share of the run that is over, for the learning rate.
+        """
         to_device(batch, self.policy.device)
         result = self.algorithm.evaluate(self.policy, self.critic, batch)
-        warm_up = min(1.0, (self._num_steps + 1) / max(1, self._optim.warmup_updates))
+        lr = self._learning_rate(progress)
         for group in self._actor.param_groups:
-            group["lr"] = self._optim.lr * warm_up
+            group["lr"] = lr
         result.metrics["policy/grad_norm"] = self._step(self._actor, result.policy_loss, self.policy)
         result.metrics["value/grad_norm"] = self._step(self._value, result.critic_loss, self.critic)
-        result.metrics["policy/lr"] = self._optim.lr * warm_up
+        result.metrics["policy/lr"] = lr
         self._num_steps += 1
         return result
+
+    def _learning_rate(self, progress: float) -> float:
+        warm_up = min(1.0, (self._num_steps + 1) / max(1, self._optim.warmup_updates))
+        left = 1.0 - min(1.0, max(0.0, progress))
+        final = self._optim.final_lr_fraction
+        return self._optim.lr * warm_up * (final + (1.0 - final) * left)
 
     def measure(self, batch: TrajectoryBatch) -> Evaluation:
         """The same pass without any update."""

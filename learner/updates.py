@@ -49,7 +49,10 @@ class Updates:
         parts, config = self.parts, self._config
         start, waited = parts.clock(), self._prefetcher.waited_s
         batch = self._next_batch()
-        result = parts.engine.update(batch) if config.updates_enabled else parts.engine.measure(batch)
+        if config.updates_enabled:
+            result = parts.engine.update(batch, self._progress())
+        else:
+            result = parts.engine.measure(batch)
         parts.replay.update(batch.ids, _numpy(result.priorities))
         parts.progress.updates += 1
         parts.scheduler.set_updates(parts.progress.updates)
@@ -58,6 +61,10 @@ class Updates:
         if parts.progress.updates % config.publish_every == 0 and config.updates_enabled:
             parts.publisher.publish()
         self._write(result.metrics, batch.oldest_version, start, self._prefetcher.waited_s - waited)
+
+    def _progress(self) -> float:
+        """The share of the run's episodes that are in."""
+        return min(1.0, self.parts.scheduler.accounted(Purpose.TRAIN) / self._config.episodes)
 
     def uniform_batch(self) -> TrajectoryBatch:
         """A batch of trajectories drawn uniformly, without touching priorities."""
@@ -84,9 +91,8 @@ class Updates:
         draw = replay.sample(config.batch_trajectories)
         weights = None
         if config.replay.importance:
-            progress = min(1.0, self.parts.scheduler.accounted(Purpose.TRAIN) / config.episodes)
             start = config.replay.importance_start
-            weights = replay.importance_weights(draw, start + (1.0 - start) * progress)
+            weights = replay.importance_weights(draw, start + (1.0 - start) * self._progress())
         return Request(self._episodes(draw.ids), weights)
 
     def _episodes(self, ids: Sequence[str]) -> list[Episode]:

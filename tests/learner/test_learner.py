@@ -270,3 +270,13 @@ def test_replay_ratio_is_kept(toy, tmp_path, priority) -> None:
     learner.run()
     assert learner.progress.updates == 16
     assert world.played == 64
+
+
+def test_the_learning_rate_falls_as_the_runs_episodes_come_in(toy, tmp_path) -> None:
+    optim = {**OPTIONS["optim"], "final_lr_fraction": 0.1}
+    learner, _ = build(toy, tmp_path, episodes=64, optim=optim)
+    learner.run()
+    rates = [row["policy/lr"] for row in read_metrics(tmp_path / "metrics.jsonl") if "policy/lr" in row]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] < 0.05, "the first update comes after min_replay episodes"
+    assert rates[-1] == pytest.approx(0.005)

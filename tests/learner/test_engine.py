@@ -1,0 +1,63 @@
+"""The engine's learning rate: how it rises and falls, and that it is what the optimiser steps by."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from distrl.configs.schema import LearnerConfig
+from distrl.learner.algorithms.aride import Aride
+from distrl.learner.batching import Batcher, ImageCache
+from distrl.learner.engine import Engine
+from distrl.learner.episodes import compile_episode
+
+
+@pytest.fixture
+def make(toy):
+    def make_engine(**optim: float) -> Engine:
+        config = LearnerConfig.model_validate({"optim": {"lr": 0.02, **optim}})
+        torch.manual_seed(0)
+        return Engine(toy.policy(), toy.critic(), Aride(config.aride), config)
+
+    return make_engine
+
+
+@pytest.fixture
+def batch(toy, policy, load_images):
+    won = toy.trajectory("won", [toy.step(1, (2,), (-1.0,), image=1, outcome=1.0)])
+    lost = toy.trajectory("lost", [toy.step(2, (4,), (-2.0,), image=3)])
+    episodes = [compile_episode(trajectory, policy) for trajectory in (won, lost)]
+    return Batcher(policy, ImageCache(policy.image, load_images)).trajectories(episodes)
+
+
+def rates(engine, batch, shares) -> list[float]:
+    return [engine.update(batch, share).metrics["policy/lr"] for share in shares]
+
+
+def test_the_rate_falls_linearly_to_its_final_fraction_and_stays(make, batch) -> None:
+    engine = make(final_lr_fraction=0.1)
+    assert rates(engine, batch, [0.0, 0.5, 1.0, 1.2]) == pytest.approx([0.02, 0.011, 0.002, 0.002])
+
+
+def test_the_rate_stays_as_it_is_by_default(make, batch) -> None:
+    assert rates(make(), batch, [0.0, 0.5, 1.0]) == [0.02, 0.02, 0.02]
+
+
+def test_the_warm_up_multiplies_the_decay(make, batch) -> None:
+    engine = make(final_lr_fraction=0.5, warmup_updates=4)
+    assert rates(engine, batch, [0.0, 0.2, 0.4, 0.6, 0.8]) == pytest.approx(
+        [0.02 * 0.25 * 1.0, 0.02 * 0.5 * 0.9, 0.02 * 0.75 * 0.8, 0.02 * 0.7, 0.02 * 0.6]
+    )
+
+
+@pytest.mark.parametrize(("share", "rate"), [(0.0, 0.02), (0.5, 0.011), (1.0, 0.002)])
+def test_the_optimiser_steps_by_the_rate(make, batch, share, rate) -> None:
+    engine = make(final_lr_fraction=0.1)
+    before = engine.policy.head.weight.detach().clone()
+    critic_before = engine.critic.value.bias.detach().clone()
+    engine.update(batch, share)
+    # AdamW's first step moves a parameter with a gradient by the learning rate, whatever the gradient's size.
+    moved = (engine.policy.head.weight.detach() - before).abs().max()
+    assert float(moved) == pytest.approx(rate, rel=1e-3)
+    critic_moved = (engine.critic.value.bias.detach() - critic_before).abs().max()
+    assert float(critic_moved) == pytest.approx(1e-3, rel=1e-3), "the critic's rate is its own and constant"

@@ -161,8 +161,9 @@ def _time(layout: int, time: tuple[int, int]) -> Params:
 
 def _contact(rng: random.Random, turn: int = 0) -> Pools:
     """Contacts to open; with `turn` 1, to star. What one holds out, the other trains on."""
-    pairs = list(itertools.product(LAYOUTS, BOOK))
-    random.Random(f"{SUITE}/contacts").shuffle(pairs)
+    shared = random.Random(f"{SUITE}/contacts")
+    layouts = {name: shared.sample(LAYOUTS, len(LAYOUTS)) for name in BOOK}
+    pairs = [(layouts[name][place], name) for place in range(len(LAYOUTS)) for name in BOOK]
     combos = [{"layout": layout, "name": name, "book": list(BOOK)} for layout, name in pairs]
     unseen: list[Params] = [{"layout": UNSEEN_LAYOUT, "name": name, "book": list(BOOK)} for name in BOOK]
     rng.shuffle(unseen)

@@ -29,6 +29,9 @@ MAX_TEXT_CHARS = 20_000
 LAST_STEP_WORD = 40
 """Later steps are called by this number, so that the prompt's vocabulary is finite."""
 
+REMEMBERED_CHARS = 24
+"""How much of a typed text the prompt repeats."""
+
 NO_ACTION = "none"
 
 _KINDS = {
@@ -80,9 +83,11 @@ class AutoUIAgent:
         return (ChatMessage(role="user", parts=(ImagePart(digest=image_digest), TextPart(text=text))),)
 
     def _remember(self, step: TimeStep) -> str:
-        """What the prompt says of an earlier action; the text of an invalid one stays out of it."""
+        """What the prompt says of an earlier action: of an invalid one that, of a text its start."""
         action = Action(**step.action.model_dump())
-        return action.kind.value if action.kind is ActionKind.INVALID else self.format(action)
+        if action.kind is ActionKind.INVALID:
+            return action.kind.value
+        return self.format(action.model_copy(update={"text": action.text[:REMEMBERED_CHARS]}))
 
     def parse(self, text: str) -> Action:
         """The action that `text` means; INVALID, with the reason, for everything that is no action.

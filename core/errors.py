@@ -1,7 +1,7 @@
 """The error tree: every failure a user can meet has a type, the rule, the value and the remedy.
 
-The command line prints a `DistrlError` as one line and exits with its `exit_code`; `--debug` adds the traceback.
-Anything else that escapes is our own bug.
+The command line prints a `DistrlError` as one line and exits with its `exit_code`; `--debug` adds the
+traceback. Anything else that escapes is our own bug.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ weight chunks) follow as frames of their own, in the order that the message name
 positions; never pickle. Anything else is a `ProtocolError` with a code, which the receiver answers with a
 `Reject`.
 
-Control (learner, ROUTER): Hello → Welcome; Heartbeat → Status; LeaseRequest → LeaseGrant; LeaseRenew → Status;
+Control (learner, ROUTER): Hello → Welcome; Heartbeat → Status; LeaseRequest → LeaseGrant;
+    LeaseRenew → Status;
     Submit + images → Ack | Reject; StatusRequest → Status.
 Broadcast (learner, PUB): Status, Shutdown.
 Weights (learner, ROUTER): ChunkRequest → Chunk + bytes | Reject.
@@ -50,7 +51,7 @@ class RejectCode(str, Enum):
 
 
 class WeightInfo(Record):
-    """A published set of weights. `kind` is "full" or "adapter"; `digest` is the SHA-256 of its bytes (hex)."""
+    """Published weights. `kind` is "full" or "adapter"; `digest` is the SHA-256 of their bytes (hex)."""
 
     version: Count
     digest: Name
@@ -60,7 +61,7 @@ class WeightInfo(Record):
 
 
 class Lease(Record):
-    """The right and duty to run one episode of `task` before it expires, `ttl_s` after the grant or renewal."""
+    """The right and duty to run one episode of `task`; it expires `ttl_s` after the grant or renewal."""
 
     id: Name
     task: Task

@@ -190,7 +190,7 @@ class Task(Record):
 
 
 class Purpose(str, Enum):
-    """What an episode is for: `train` feeds replay, `eval` is greedy and only measured, `demo` is the expert."""
+    """What an episode is for: `train` feeds replay, `eval` is only measured, `demo` is the expert's."""
 
     TRAIN = "train"
     EVAL = "eval"
@@ -233,9 +233,7 @@ class Trajectory(Record):
     @property
     def oldest_version(self) -> int:
         """The oldest weight version that sampled a token of this episode; -1 when no policy acted."""
-        versions = [
-            v for step in self.steps for chat in step.chats for v in chat.completion.weight_versions
-        ]
+        versions = [v for step in self.steps for chat in step.chats for v in chat.completion.weight_versions]
         return min(versions, default=-1)
 
     @property

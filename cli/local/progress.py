@@ -29,6 +29,7 @@ class Progress:
     def __init__(self, config: Config, console: Console) -> None:
         self._episodes = config.learner.episodes
         self._demonstrations = config.learner.demonstrations.episodes
+        self._cloning = config.learner.demonstrations.updates
         self._rates = {
             "train success": "train/success",
             "validation": f"eval/{config.tasks.validation}/success",
@@ -79,12 +80,14 @@ class Progress:
             metrics = status.metrics
             if metrics.get("episodes"):
                 fields.append(("episodes", f"{metrics['episodes']:.0f}/{self._episodes}"))
+            elif metrics.get("cloning_updates"):
+                fields.append(("cloning", f"{metrics['cloning_updates']:.0f}/{self._cloning}"))
             elif "demonstrations" in metrics:
                 fields.append(("demonstrations", f"{metrics['demonstrations']:.0f}/{self._demonstrations}"))
             fields += [
                 (label, f"{metrics[name]:.0%}") for label, name in self._rates.items() if name in metrics
             ]
-            if "updates" in metrics:
+            if metrics.get("updates"):
                 fields.append(("updates", f"{metrics['updates']:.0f}"))
             if status.weights is not None:
                 fields.append(("version", str(status.weights.version)))

@@ -29,7 +29,7 @@ MAX_STEPS = 10
 COUNTS: dict[str, dict[str, int]] = {
     "open_app": {"train": 72, "val": 8, "test": 16, "unseen_layout": 8},
     "toggle": {"train": 60, "val": 10, "test": 20, "unseen_layout": 8},
-    "alarm": {"train": 120, "val": 12, "test": 24, "unseen_layout": 12},
+    "alarm": {"train": 90, "val": 6, "test": 18, "unseen_layout": 8},
     "contact": {"train": 36, "val": 6, "test": 12, "unseen_layout": 7},
     "star": {"train": 36, "val": 6, "test": 12, "unseen_layout": 7},
     "shop_search": {"train": 104, "val": 8, "test": 16, "unseen_layout": 8},
@@ -62,7 +62,7 @@ NOUNS = (
     *("shoes", "lamp", "chair", "watch", "backpack", "camera", "umbrella", "bike"),
     *("headphones", "laptop", "keyboard", "book", "ball", "mug", "plant", "shirt"),
 )
-HOURS = tuple(range(1, 13))
+HOURS = (6, 7, 8, 9, 10, 11)
 MINUTES = (0, 15, 30, 45)
 
 Params = dict[str, Any]
@@ -144,15 +144,17 @@ def _alarm(rng: random.Random) -> Pools:
     rng.shuffle(train)
     return {
         "train": train,
-        "val": _twice(val),
-        "test": _twice(test),
+        "val": _spread_times(val, 2),
+        "test": _spread_times(test, 3),
         "unseen_layout": [_time(UNSEEN_LAYOUT, time) for time in test],
     }
 
 
-def _twice(times: list[tuple[int, int]]) -> list[Params]:
-    """Each time on two layouts."""
-    return [_time(LAYOUTS[(place + turn) % 4], time) for turn in (0, 1) for place, time in enumerate(times)]
+def _spread_times(times: list[tuple[int, int]], turns: int) -> list[Params]:
+    """Each time on `turns` layouts."""
+    return [
+        _time(LAYOUTS[(place + turn) % 4], time) for turn in range(turns) for place, time in enumerate(times)
+    ]
 
 
 def _time(layout: int, time: tuple[int, int]) -> Params:

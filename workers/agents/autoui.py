@@ -86,7 +86,7 @@ class AutoUIAgent:
         """What the prompt says of an earlier action: of an invalid one that, of a text its start."""
         action = Action(**step.action.model_dump())
         if action.kind is ActionKind.INVALID:
-            return action.kind.value
+            return ActionKind.INVALID.value
         return self.format(action.model_copy(update={"text": action.text[:REMEMBERED_CHARS]}))
 
     def parse(self, text: str) -> Action:

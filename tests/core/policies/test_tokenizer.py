@@ -95,7 +95,9 @@ def test_action_texts_in_prompts_become_action_tokens() -> None:
 
 
 @given(
-    x=st.floats(0, 1), y=st.floats(0, 1), typed=st.text(st.characters(exclude_characters='"\\'), min_size=1)
+    x=st.floats(0, 1),
+    y=st.floats(0, 1),
+    typed=st.text(st.characters(exclude_characters='"\\'), min_size=1, max_size=24),
 )
 def test_the_agents_memory_of_its_actions_reaches_the_policy(x: float, y: float, typed: str) -> None:
     """An agent that must go on from what it did sees where it tapped and what it typed."""

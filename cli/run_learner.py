@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import typer
@@ -38,6 +39,9 @@ def run_learner(
 def learn(config: Config, resume: bool, stop: threading.Event) -> bool:
     """Runs a learner until the run is complete (True) or `stop` is set (False).
 
+    If a new run cannot start (an address in use, keys, the policy), its directory is taken away again, so
+    that the next start finds the name free.
+
     Raises:
         DistrlError: Anything that a user can mend.
     """
@@ -54,6 +58,13 @@ def learn(config: Config, resume: bool, stop: threading.Event) -> bool:
         words=vocabulary(suite),
     )
     run = RunDir.create_or_open(config, resume)
-    with run.lock("learner"), open_learner(config, run, tasks, stop) as learner:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(run.lock("learner"))
+        try:
+            learner = stack.enter_context(open_learner(config, run, tasks, stop))
+        except BaseException:
+            if not resume:
+                run.discard()
+            raise
         learner.run()
     return not stop.is_set()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -59,22 +60,37 @@ class RunDir:
         run = cls.of(config)
         try:
             run.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise run._not_made(error) from error
+        try:
             run.path.mkdir()
-            run.logs.mkdir()
-            run.checkpoints.mkdir()
-            run.weights.mkdir()
-            run.config.write_text(config.to_yaml(), encoding="utf-8")
         except FileExistsError as error:
             raise RunDirectoryError(
                 f"The run directory {run.path} exists already.",
                 "Go on with --resume, or start another with --set name=NAME.",
             ) from error
         except OSError as error:
-            raise RunDirectoryError(
-                f"The run directory {run.path} cannot be made: {error.strerror or error}.",
-                "Choose another place with --set runs_dir=DIR.",
-            ) from error
+            raise run._not_made(error) from error
+        try:
+            run.logs.mkdir()
+            run.checkpoints.mkdir()
+            run.weights.mkdir()
+            run.config.write_text(config.to_yaml(), encoding="utf-8")
+        except OSError as error:
+            run.discard()
+            raise run._not_made(error) from error
         return run
+
+    def _not_made(self, error: OSError) -> RunDirectoryError:
+        return RunDirectoryError(
+            f"The run directory {self.path} cannot be made: {error.strerror or error}.",
+            "Choose another place with --set runs_dir=DIR.",
+        )
+
+    def discard(self) -> None:
+        """Deletes the directory of a run that this process has made and that has not begun."""
+        # What cannot be deleted stays: the error that led here is the one to tell.
+        shutil.rmtree(self.path, ignore_errors=True)
 
     @classmethod
     def open(cls, path: Path | str) -> RunDir:

@@ -71,6 +71,15 @@ def test_a_learner_refuses_a_port_in_use(tmp_path: Path) -> None:
         address = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
         result = run(tmp_path, "run-learner", "quickstart", "--set", f"network.control={address}")
     check(result, 5, f"The address {address} is in use")
+    assert list((tmp_path / "runs").iterdir()) == [], "nothing may block the next start"
+
+
+def test_a_resumed_run_that_cannot_start_stays(tmp_path: Path) -> None:
+    existing = RunDir.create(Config(name="here", runs_dir=str(tmp_path / "runs")))
+    keys = ["--set", f"network.keys_dir={tmp_path / 'none'}"]
+    result = run(tmp_path, "run-learner", "quickstart", "--set", "name=here", "--resume", *keys)
+    check(result, 5, "does not exist")
+    assert existing.config.is_file()
 
 
 @pytest.mark.parametrize("role", ["train", "run-learner", "evaluate"])

@@ -52,6 +52,20 @@ def test_a_place_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(RunDirectoryError, match="cannot be made"):
         RunDir.create(Config(runs_dir=str(tmp_path / "file" / "runs")))
+    with pytest.raises(RunDirectoryError, match="cannot be made"):
+        RunDir.create(Config(runs_dir=str(tmp_path / "file")))
+
+
+def test_a_directory_that_is_half_made_is_taken_away(config: Config) -> None:
+    class Unwritable:
+        name, runs_dir = config.name, config.runs_dir
+
+        def to_yaml(self) -> str:
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(RunDirectoryError, match="cannot be made: No space left"):
+        RunDir.create(Unwritable())
+    assert RunDir.create(config).config.is_file()
 
 
 def test_a_new_config_keeps_the_old_one(config: Config) -> None:

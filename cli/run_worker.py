@@ -127,7 +127,7 @@ def work(config: Config, name: str | None, spool_dir: Path, stop: threading.Even
 
 
 def wait_for_learner(link: LearnerLink, address: str, timeout_s: float, stop: threading.Event) -> bool:
-    """Waits for the learner's first answer. Returns False if `stop` was set meanwhile.
+    """Waits for the learner's first answer. Returns False if `stop` was set meanwhile, or the run is over.
 
     Raises:
         LearnerUnreachable: There was none within `timeout_s`.
@@ -137,7 +137,7 @@ def wait_for_learner(link: LearnerLink, address: str, timeout_s: float, stop: th
     log = logging.getLogger(__name__)
     deadline = time.monotonic() + timeout_s
     log.info("looking for the learner at %s (for up to %g s)", address, timeout_s)
-    while not stop.is_set():
+    while not stop.is_set() and not link.shutdown.is_set():
         try:
             link.wait_connected(POLL_S)
         except LearnerUnreachable:

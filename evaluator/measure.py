@@ -153,6 +153,10 @@ def _wait_for_learner(
     progress.say(f"looking for the learner at {address}, for up to {timeout_s:g} s")
     deadline = time.monotonic() + timeout_s
     while not stop.is_set():
+        if link.shutdown.is_set():
+            raise LearnerUnreachable(
+                f"The run at {address} is over.", "Measure its result: --checkpoint RUN."
+            )
         try:
             link.wait_connected(POLL_S)
             return

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from counting_phone import counting_config, write_suite
+from small_learner import SmallLearner
 
 from distrl.configs.schema import Config, NetworkConfig
 from distrl.core.checkpoints import MANIFEST, point, write_checkpoint
@@ -114,6 +115,17 @@ def test_an_unreachable_learner_is_an_error_and_leaves_nothing(tmp_path: Path) -
     with pytest.raises(LearnerUnreachable, match="No learner answered"):
         measure(config, Who(learner=endpoint), tmp_path / "out", progress=Said())
     assert not (tmp_path / "out").exists()
+
+
+def test_a_run_that_is_over_has_nothing_served(tmp_path: Path) -> None:
+    config = counting_config(write_suite(tmp_path, [{"taps": 1}]))
+    with SmallLearner([], tmp_path) as learner:
+        learner.server.shutdown("all done")
+        address = learner.endpoints.control
+        network = NetworkConfig(control=address, broadcast="tcp://127.0.0.1:1")
+        config = config.model_copy(update={"network": network})
+        with pytest.raises(LearnerUnreachable, match="is over"):
+            measure(config, Who(learner=address), tmp_path / "out", progress=Said())
 
 
 class Said(LineProgress):

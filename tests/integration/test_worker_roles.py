@@ -89,6 +89,15 @@ def test_a_learner_that_never_comes(tmp_path: Path) -> None:
         work(config, "w", tmp_path / "spool", threading.Event())
 
 
+def test_a_worker_that_comes_when_the_run_is_over_leaves(tmp_path: Path) -> None:
+    with SmallLearner(leases(1), tmp_path) as learner:
+        learner.server.shutdown("all done")
+        config = learner.config()
+        config.network.broadcast = "tcp://127.0.0.1:1"  # all that it hears is the answer to its Hello
+        work(config, "w", tmp_path / "spool", threading.Event())
+        assert learner.scheduler.finished == []
+
+
 def test_a_worker_process_runs_where_torch_cannot_be_imported_and_stops_on_sigint(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text('raise ImportError("torch must not be imported here")\n')
     with SmallLearner(leases(8), tmp_path) as learner, CountingServer(learner.endpoints):

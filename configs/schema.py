@@ -164,9 +164,11 @@ class ArideConfig(Section):
     """A-RIDE (DistRL §5); names as in docs/algorithms.md.
 
     `policy_clip` ε is our addition: steps whose ratio has left [1 − ε, 1 + ε] in the direction of the
-    advantage give no gradient, as in PPO. Null is the paper's objective.
+    advantage give no gradient, as in PPO. Null is the paper's objective. `returns` other than "retrace" are
+    for comparison.
     """
 
+    returns: Literal["retrace", "vtrace", "gae", "mc"] = "retrace"
     gamma: Fraction = 0.95
     lam: Fraction = 0.95
     entropy: NonNegative = 0.01

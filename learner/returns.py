@@ -6,6 +6,7 @@ Everything is a pure function of tensors, without gradients of its own: pass det
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -107,16 +108,17 @@ def vtrace(
     """V-trace (Espeholt et al. 2018, eq. 1 and §4.2).
 
         v_t − V(s_t) = E_t = min(ρ̄, ρ_t) δ_t + γ c_t E_{t+1},   c_t = λ min(c̄, ρ_t)
-        A_t = min(ρ̄, ρ_t) (r_t + γ v_{t+1} − V(s_t))
+        A_t = r_t + γ v_{t+1} − V(s_t) = δ_t + γ E_{t+1}
 
-    Unlike Retrace's, the advantage already carries its ratio, and its bootstrap v_{t+1} has no λ.
+    The ratio that the paper's policy gradient puts before A_t is the policy term's own, so that it is counted
+    once. Unlike Retrace's, the advantage's bootstrap v_{t+1} has no λ.
     """
     delta = td_errors(rollout, gamma)
     rho = ratios.clamp(max=rho_bar)
     c = lam * ratios.clamp(max=c_bar)
     error = discounted_sum(rho * delta, gamma * c, rollout.mask)
     targets = torch.where(rollout.mask, rollout.values + error, 0.0)
-    advantages = torch.where(rollout.mask, rho * (delta + gamma * _shift(error)), 0.0)
+    advantages = torch.where(rollout.mask, delta + gamma * _shift(error), 0.0)
     return Returns(advantages, targets, delta)
 
 
@@ -134,3 +136,20 @@ def monte_carlo(rollout: Rollout, gamma: float) -> Returns:
     A truncated episode's return ends with γ times `bootstrap`.
     """
     return gae(rollout, gamma, 1.0)
+
+
+def _gae(rollout: Rollout, ratios: Tensor, gamma: float, lam: float) -> Returns:
+    return gae(rollout, gamma, lam)
+
+
+def _monte_carlo(rollout: Rollout, ratios: Tensor, gamma: float, lam: float) -> Returns:
+    return monte_carlo(rollout, gamma)
+
+
+RETURNS: Mapping[str, Callable[[Rollout, Tensor, float, float], Returns]] = {
+    "retrace": retrace,
+    "vtrace": vtrace,
+    "gae": _gae,
+    "mc": _monte_carlo,
+}
+"""By name, as functions of (rollout, ratios, γ, λ); the last two take no account of ratios."""

@@ -8,7 +8,7 @@ shaping) enter the advantage only. Retrace is linear in rewards and values, ther
 
 is exactly Retrace(λ) of the total reward with a critic whose penalty part is constantly 0: future
 penalties are counted, discounted and cut off-policy like everything else, but without a baseline of their
-own.
+own. The same holds for the other returns that `aride.returns` names.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from distrl.core.policies.base import Critic, Policy, TokenScores
 from distrl.learner import losses
 from distrl.learner.algorithms.base import Evaluation
 from distrl.learner.batching import TrajectoryBatch
-from distrl.learner.returns import Returns, Rollout, retrace
+from distrl.learner.returns import RETURNS, Returns, Rollout
 
 
 @dataclass(frozen=True)
@@ -101,15 +101,16 @@ class Aride:
         )
 
     def _advantages(self, batch: TrajectoryBatch, values: _Values, rho: Tensor) -> tuple[Returns, Tensor]:
-        """Retrace of the outcome, and [B, T] A_t of outcome and penalties together."""
+        """The outcome's returns, and [B, T] A_t of outcome and penalties together."""
         c = self.config
+        compute = RETURNS[c.returns]
         v = batch.grid(values.steps.detach().sigmoid())
         ratios = batch.grid(rho)
         outcome = Rollout(batch.outcome, v, values.bootstrap, batch.terminated, batch.mask)
         zero = torch.zeros_like(v)
         penalty = Rollout(batch.penalty, zero, zero[:, 0], batch.terminated, batch.mask)
-        returns = retrace(outcome, ratios, c.gamma, c.lam)
-        return returns, returns.advantages + retrace(penalty, ratios, c.gamma, c.lam).advantages
+        returns = compute(outcome, ratios, c.gamma, c.lam)
+        return returns, returns.advantages + compute(penalty, ratios, c.gamma, c.lam).advantages
 
     def _critic_terms(self, batch: TrajectoryBatch, values: _Values, returns: Returns) -> dict[str, Tensor]:
         weights = batch.weights

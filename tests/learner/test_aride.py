@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,7 @@ from distrl.learner.algorithms.aride import Aride
 from distrl.learner.algorithms.bc import cloning_loss
 from distrl.learner.batching import Batcher, ImageCache
 from distrl.learner.episodes import compile_episode
+from distrl.learner.returns import RETURNS
 
 
 @pytest.fixture
@@ -135,6 +138,13 @@ def test_token_level_and_clip_are_switches(policy, critic, batch) -> None:
         for options in ({}, {"ratio_level": "token"}, {"policy_clip": 0.05})
     ]
     assert len({round(value, 9) for value in results}) == 3
+
+
+def test_the_kind_of_returns_is_a_switch(policy, critic, batch) -> None:
+    policy, critic = warm(policy, critic)
+    results = [Aride(ArideConfig(returns=name)).evaluate(policy, critic, batch) for name in RETURNS]
+    assert len({round(float(result.policy_loss.detach()), 9) for result in results}) == len(RETURNS)
+    assert len(RETURNS) == len(get_args(ArideConfig.model_fields["returns"].annotation))
 
 
 def test_importance_weights_scale_their_trajectory(policy, critic, batch) -> None:

@@ -114,16 +114,35 @@ def test_limits_of_lambda_and_ratio(case) -> None:
         assert not result.targets[~rollout.mask].any()
 
 
-def test_vtrace_advantage_is_retrace_at_lambda_one_up_to_its_own_ratio() -> None:
+def test_vtrace_advantage_is_retrace_at_lambda_one_only() -> None:
     rollout, ratios = make_rollout(3, [5, 2, 4], [True, False, False])
-    rho = ratios.clamp(max=1.0)
     r = returns.retrace(rollout, ratios, 0.9, 1.0)
     v = returns.vtrace(rollout, ratios, 0.9, 1.0)
-    np.testing.assert_allclose(v.advantages, rho * r.advantages, atol=1e-12)
-    assert not torch.allclose(v.advantages, r.advantages)
+    np.testing.assert_allclose(v.advantages, r.advantages, atol=1e-12)
     r, v = returns.retrace(rollout, ratios, 0.9, 0.7), returns.vtrace(rollout, ratios, 0.9, 0.7)
     np.testing.assert_allclose(v.targets, r.targets, atol=1e-12)
-    assert not torch.allclose(v.advantages, rho * r.advantages)
+    assert not torch.allclose(v.advantages, r.advantages)
+
+
+def test_vtrace_advantage_bootstraps_from_its_own_targets() -> None:
+    rollout, ratios = make_rollout(4, [3], [True])
+    v = returns.vtrace(rollout, ratios, 0.9, 0.7)
+    for t in range(3):
+        after = float(v.targets[0, t + 1]) if t < 2 else 0.0
+        expected = float(rollout.rewards[0, t]) + 0.9 * after - float(rollout.values[0, t])
+        assert float(v.advantages[0, t]) == pytest.approx(expected)
+
+
+def test_every_named_return_is_the_monte_carlo_return_on_policy_at_lambda_one() -> None:
+    rollout, ratios = make_rollout(6, [4, 2, 3], [True, False, True])
+    expected = returns.monte_carlo(rollout, 0.9)
+    off_policy = set()
+    for compute in returns.RETURNS.values():
+        result = compute(rollout, torch.ones_like(ratios), 0.9, 1.0)
+        np.testing.assert_allclose(result.advantages, expected.advantages, atol=1e-12)
+        np.testing.assert_allclose(result.targets, expected.targets, atol=1e-12)
+        off_policy.add(round(float(compute(rollout, ratios, 0.9, 0.7).advantages.sum()), 9))
+    assert len(off_policy) == len(returns.RETURNS)
 
 
 @pytest.mark.parametrize("terminated", [True, False])

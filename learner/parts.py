@@ -66,7 +66,7 @@ class Progress:
 
 @dataclass
 class Parts:
-    """Everything that the learner is made of. `last_eval` is the newest validation success."""
+    """Everything that the learner is made of."""
 
     config: Config
     server: Server
@@ -82,8 +82,8 @@ class Parts:
     rng: np.random.Generator
     progress: Progress = field(default_factory=Progress)
     clock: Callable[[], float] = time.monotonic
-    last_eval: float | None = None
     started: float = field(init=False)
+    _newest: dict[str, float] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.started = self.clock()
@@ -93,12 +93,11 @@ class Parts:
         return self.progress.elapsed_s + self.clock() - self.started
 
     def write_metrics(self, metrics: dict[str, float]) -> None:
-        """Writes metrics and lets the next broadcast carry them."""
+        """Writes metrics; the next broadcasts carry the newest value of each."""
         self.metrics.write(self.progress.updates, metrics)
-        finite = {name: value for name, value in metrics.items() if np.isfinite(value)}
-        if self.last_eval is not None:
-            finite["eval/success"] = self.last_eval
-        self.server.set_metrics({**finite, "updates": float(self.progress.updates)})
+        self._newest |= {name: value for name, value in metrics.items() if np.isfinite(value)}
+        self._newest["updates"] = float(self.progress.updates)
+        self.server.set_metrics(self._newest)
 
     def state_dict(self) -> dict[str, Any]:
         """The JSON part of a checkpoint."""

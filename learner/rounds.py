@@ -45,7 +45,6 @@ class Rounds:
         parts = self.parts
         for done in parts.scheduler.take_evals():
             split = parts.config.tasks.validation
-            parts.last_eval = done.success
             parts.write_metrics(
                 {
                     f"eval/{split}/success": done.success,

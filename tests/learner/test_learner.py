@@ -166,6 +166,8 @@ def test_it_learns_from_a_weak_start(toy, tmp_path) -> None:
     assert max(row.get("off_policy/staleness_max", 0) for row in rows) <= OPTIONS["episodes"]
     names = set().union(*rows)
     assert {"loss/policy", "replay/size", "train/success", "reward/total", "time/wait_for_batch"} <= names
+    # Whoever follows the broadcasts sees the newest of all, whatever was written last.
+    assert {"episodes", "updates", "train/success", "eval/val/success", "loss/policy"} <= set(world.status)
 
 
 def test_with_updates_off_nothing_is_learnt(toy, tmp_path) -> None:

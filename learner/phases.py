@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from threading import Event
 
-from distrl.core.errors import PolicyError
+from distrl.core.errors import ConfigError, PolicyError
 from distrl.core.types import Purpose
 from distrl.learner.batching import StepBatch
 from distrl.learner.episodes import StepData
@@ -28,13 +28,23 @@ def announce(parts: Parts, phase: str) -> None:
 
 
 def demonstrate(parts: Parts, stop: Event) -> None:
-    """Waits until the expert's episodes are in."""
+    """Waits until the expert's episodes are in.
+
+    Raises:
+        ConfigError: The run's time is over before they are.
+    """
     wanted = parts.config.learner.demonstrations.episodes
     if parts.scheduler.accounted(Purpose.DEMO) >= wanted:
         return
     announce(parts, DEMONSTRATIONS)
-    while not stop.is_set() and parts.scheduler.accounted(Purpose.DEMO) < wanted:
+    minutes = parts.config.learner.max_minutes
+    while not stop.is_set() and (count := parts.scheduler.accounted(Purpose.DEMO)) < wanted:
         parts.server.check()
+        if parts.elapsed_s() >= 60.0 * minutes:
+            raise ConfigError(
+                f"Only {count} of {wanted} demonstrations came in within learner.max_minutes={minutes:g}.",
+                "If workers run, their logs say what fails; else start some, or raise learner.max_minutes.",
+            )
         if parts.ingest.drain(POLL_S):
             parts.server.set_metrics({"demonstrations": float(parts.scheduler.accounted(Purpose.DEMO))})
 

@@ -63,7 +63,10 @@ class Rounds:
         return float(checkpoints.note_of(self.parts.checkpointer.directory, "best") or -1.0)
 
     def last(self, stop: Event) -> None:
-        """Measures the final weights; waits for that no longer than a lease may take."""
+        """Measures the final weights; waits for that no longer than a lease may take.
+
+        If `stop` is set meanwhile, nothing is named "final": --resume measures again.
+        """
         parts = self.parts
         name = self.save()
         if checkpoints.pointed(parts.checkpointer.directory, "final") == name:
@@ -75,6 +78,8 @@ class Rounds:
             parts.server.check()
             parts.ingest.drain(POLL_S)
         self.finish()
+        if stop.is_set():
+            return
         directory = parts.checkpointer.directory
         best = checkpoints.pointed(directory, "best") if self._config.keep_best else None
         checkpoints.point(directory, "final", best or name)

@@ -12,6 +12,7 @@ import torch
 
 from distrl.configs.schema import Config
 from distrl.core import checkpoints
+from distrl.core.errors import ConfigError
 from distrl.core.metrics import MetricsWriter, read_metrics
 from distrl.core.policies import weights_io
 from distrl.core.store import TrajectoryStore
@@ -235,6 +236,26 @@ def test_a_run_stopped_in_its_warm_start_takes_its_demonstrations_again(toy, tmp
     assert again.parts.scheduler.accounted(Purpose.DEMO) == 8
     again.run()
     assert again.parts.scheduler.accounted(Purpose.DEMO) == 12
+
+
+def test_demonstrations_that_never_come_end_the_run(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path, max_minutes=1)
+    world.check = lambda: None  # no worker
+    learner.parts.started -= 60.0
+    with pytest.raises(
+        ConfigError, match=r"Only 0 of 12 demonstrations came in within learner\.max_minutes=1"
+    ):
+        learner.run()
+
+
+def test_a_run_stopped_in_its_last_measurement_names_no_result(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path)
+    world.stop.set()
+    learner.rounds.last(world.stop)
+    learner.updates.close()
+    directory = learner.parts.checkpointer.directory
+    assert checkpoints.pointed(directory, "latest") == "step_0"
+    assert checkpoints.pointed(directory, "final") is None
 
 
 def test_a_broken_episode_is_left_out_and_counted(toy, tmp_path) -> None:

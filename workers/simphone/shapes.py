@@ -53,12 +53,6 @@ def shadow(width: int, height: int, radius: int, blur: int) -> Image.Image:
 
 
 @lru_cache(maxsize=256)
-def faded(mask_width: int, mask_height: int, radius: int, alpha: int) -> Image.Image:
-    """A rounded box at `alpha` (0-255)."""
-    return rounded(mask_width, mask_height, radius).point(lambda v: v * alpha // 255)
-
-
-@lru_cache(maxsize=256)
 def hand(size: int, angle: float, length: float, stroke: float) -> Image.Image:
     """A line from the centre of a `size` square: `angle` in degrees clockwise from 12, lengths in pixels."""
     return polyline(

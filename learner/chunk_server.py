@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 
 from distrl.core.errors import ProtocolError
@@ -11,6 +12,7 @@ from distrl.core.sockets import Channel, Poller, Received, Waker
 from distrl.core.weights import WeightStore
 
 POLL_S = 1.0
+_log = logging.getLogger(__name__)
 
 
 class ChunkServer:
@@ -27,11 +29,17 @@ class ChunkServer:
         self._service = Service(channel, self._handle)
         self._waker = Waker()
         self._stopping = threading.Event()
+        self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="weights", daemon=True)
 
     def start(self) -> None:
         """Starts serving."""
         self._thread.start()
+
+    def check(self) -> None:
+        """Raises what ended the thread, if anything did."""
+        if self._error is not None:
+            raise self._error
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Stops serving and closes the channel."""
@@ -44,9 +52,13 @@ class ChunkServer:
 
     def _run(self) -> None:
         poller = Poller([self._channel], self._waker)
-        while not self._stopping.is_set():
-            if poller.wait(POLL_S):
-                self._service.pump()
+        try:
+            while not self._stopping.is_set():
+                if poller.wait(POLL_S):
+                    self._service.pump()
+        except BaseException as error:  # noqa: BLE001 - raised again by `check`
+            self._error = error
+            _log.exception("the weights thread ended")
 
     def _handle(self, received: Received) -> None:
         message = received.message

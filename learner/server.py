@@ -161,9 +161,10 @@ class LearnerServer:
             return self._status
 
     def check(self) -> None:
-        """Raises what ended the network thread, if anything did."""
+        """Raises what ended the network thread or the chunk thread, if anything did."""
         if self._error is not None:
             raise self._error
+        self._chunks.check()
 
     def publish_weights(self, info: WeightInfo, data: Buffer) -> None:
         """Offers new weights and announces them. `data` must not change afterwards. Any thread."""

@@ -23,10 +23,12 @@ from distrl.core.messages import (
     Welcome,
 )
 from distrl.core.security import create_keys, load_security
+from distrl.core.service import Service
 from distrl.core.sockets import Wire, new_keypair
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import ActionRecord, Observation, Task, TimeStep, Trajectory, image_digest
-from distrl.core.weights import WeightFetcher, describe
+from distrl.core.weights import WeightFetcher, WeightStore, describe
+from distrl.learner.chunk_server import ChunkServer
 from distrl.learner.server import Endpoints, LearnerServer
 
 WAIT_S = 20.0
@@ -149,6 +151,21 @@ def test_leases_are_granted_and_renewed(server, peer, scheduler):
     assert len(grant.leases) == 3
     assert isinstance(peer.ask(LeaseRenew(worker="w", lease_ids=("a", "unknown"))), Status)
     assert scheduler.renewed == [("w", ("a", "unknown"))]
+
+
+def test_a_chunk_server_whose_thread_ends_is_noticed(wire, monkeypatch):
+    def broken(service):
+        raise OSError("broken")
+
+    monkeypatch.setattr(Service, "pump", broken)
+    channel = wire.bind_router("tcp://127.0.0.1:0")
+    chunks = ChunkServer(channel, WeightStore())
+    chunks.start()
+    chunks.check()
+    wire.connect_dealer(channel.endpoint).send(StatusRequest())
+    with pytest.raises(OSError, match="broken"):
+        wait_for(chunks.check)
+    chunks.close()
 
 
 def test_a_paused_learner_grants_nothing(server, peer):

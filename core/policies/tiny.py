@@ -58,9 +58,13 @@ class TinyPolicy(Policy):
             d = config.d_model
             self.stem = ConvStem(config.image_size, (d // 3, 2 * d // 3, d), STEM_STRIDES)
             self.t5: Any = _build_t5(config, len(self.tokenizer.vocabulary))
+            self.copy_query = nn.Linear(d, d, bias=False)
+            self.copy_key = nn.Linear(d, d, bias=False)
+            nn.init.zeros_(self.copy_query.weight)
             self._adapter: AdapterHandle | None = None
             if config.lora is not None:
-                self.stem.requires_grad_(False)
+                for module in (self.stem, self.copy_query, self.copy_key):
+                    module.requires_grad_(False)
                 self._adapter = attach_adapter(self.t5, config.lora)
         vocabulary = self.tokenizer.vocabulary
         allowed = vocabulary.grammar()
@@ -156,7 +160,7 @@ class TinyPolicy(Policy):
                 use_cache=True,
             )
             cache = out.past_key_values
-            logits = self._logits(out.last_hidden_state[:, -1])
+            logits = self._logits(out.last_hidden_state, states, batch)[:, -1]
             log_probs = token_log_probs(logits, self._allowed_after(last), temperature)
             last, chosen = choose(log_probs, sampling, generator)
             for row, token, log_prob in zip(
@@ -170,11 +174,19 @@ class TinyPolicy(Policy):
                         running.remove(row)
         return results
 
-    def _logits(self, states: Tensor) -> Tensor:
-        """[…, V]. The output layer is the input embedding, so that copying a word of the goal is easy to
-        learn; it is scaled as in T5, which keeps a new policy's distribution wide."""
+    def _logits(self, states: Tensor, encoded: Tensor, batch: PromptBatch) -> Tensor:
+        """[B, L, V] from decoder states [B, L, d] and encoder states [B, I + P, d].
+
+        The output layer is the input embedding, scaled as in T5. Added to it is what a pointer over the
+        prompt gives to the tokens it points at (See et al. 2017, in logits): to type a word of the goal that
+        was never typed before needs no weight of its own.
+        """
         logits: Tensor = self.t5.lm_head(states * self.config.d_model**-0.5)
-        return logits
+        words = encoded[:, -batch.input_ids.shape[1] :]
+        points = self.copy_query(states) @ self.copy_key(words).transpose(1, 2) * self.config.d_model**-0.5
+        points = points * batch.attention_mask[:, None, :]
+        targets = batch.input_ids[:, None, :].expand(-1, states.shape[1], -1)
+        return logits.scatter_add(2, targets, points)
 
     def _allowed_after(self, previous: Tensor) -> Tensor:
         allowed: Tensor = self._allowed[previous]  # type: ignore[index]
@@ -192,7 +204,7 @@ class TinyPolicy(Policy):
             encoder_attention_mask=encoder_mask,
             use_cache=False,
         )
-        logits = self._logits(out.last_hidden_state)
+        logits = self._logits(out.last_hidden_state, states, batch)
         effective = torch.where(temperature > 0, temperature, torch.ones_like(temperature))
         log_probs = token_log_probs(logits, self._allowed_after(previous), effective)
         chosen = log_probs.gather(2, completions[..., None]).squeeze(2)

@@ -28,11 +28,11 @@ UNSEEN_LAYOUT = 4
 MAX_STEPS = 10
 COUNTS: dict[str, dict[str, int]] = {
     "open_app": {"train": 64, "val": 8, "test": 16, "unseen_layout": 8},
-    "toggle": {"train": 48, "val": 10, "test": 20, "unseen_layout": 8},
-    "alarm": {"train": 180, "val": 6, "test": 18, "unseen_layout": 8},
-    "contact": {"train": 24, "val": 6, "test": 12, "unseen_layout": 7},
-    "star": {"train": 24, "val": 6, "test": 12, "unseen_layout": 7},
-    "shop_search": {"train": 104, "val": 8, "test": 16, "unseen_layout": 8},
+    "toggle": {"train": 64, "val": 10, "test": 20, "unseen_layout": 8},
+    "alarm": {"train": 150, "val": 6, "test": 18, "unseen_layout": 8},
+    "contact": {"train": 36, "val": 6, "test": 12, "unseen_layout": 7},
+    "star": {"train": 36, "val": 6, "test": 12, "unseen_layout": 7},
+    "shop_search": {"train": 52, "val": 8, "test": 16, "unseen_layout": 8},
 }
 """Instances by template and split; the knob of the suite's size. Combinations repeat with other seeds."""
 

@@ -43,7 +43,6 @@ class RejectCode(str, Enum):
     TOO_LARGE = "too-large"
     UNEXPECTED = "unexpected"
     DIGEST = "digest"
-    UNKNOWN_LEASE = "unknown-lease"
     NOT_FOUND = "not-found"
     NOT_READY = "not-ready"
     BUSY = "busy"

@@ -176,17 +176,8 @@ class Poller:
         if waker is not None:
             self._poller.register(waker.reader.fileno(), zmq.POLLIN)
         for channel in channels:
-            self.register(channel)
-
-    def register(self, channel: Channel) -> None:
-        """Also waits for `channel` from now on."""
-        self._poller.register(channel.raw, zmq.POLLIN)
-        self._channels[channel.raw] = channel
-
-    def unregister(self, channel: Channel) -> None:
-        """Waits for `channel` no longer."""
-        self._poller.unregister(channel.raw)
-        del self._channels[channel.raw]
+            self._poller.register(channel.raw, zmq.POLLIN)
+            self._channels[channel.raw] = channel
 
     def wait(self, timeout_s: float) -> list[Channel]:
         """The channels that have something to receive; empty at the deadline or after a wake-up."""

@@ -55,12 +55,6 @@ class WeightStore:
         self._lock = threading.Lock()
         self._published: deque[tuple[WeightInfo, memoryview]] = deque(maxlen=keep)
 
-    @property
-    def newest(self) -> WeightInfo | None:
-        """The version published last, None before the first."""
-        with self._lock:
-            return self._published[-1][0] if self._published else None
-
     def publish(self, info: WeightInfo, data: Buffer) -> None:
         """Offers `data`, which must not change any more, under `info` (see `describe`)."""
         view = memoryview(data).cast("B").toreadonly()
@@ -68,11 +62,6 @@ class WeightStore:
             raise ValueError(f"{len(view)} bytes do not fit info.size_bytes = {info.size_bytes}")
         with self._lock:
             self._published.append((info, view))
-
-    def info(self, version: int) -> WeightInfo | None:
-        """The description of a version that is still kept."""
-        with self._lock:
-            return next((info for info, _ in self._published if info.version == version), None)
 
     def chunk(self, digest: str, offset: int, length: int) -> memoryview:
         """Bytes [offset, offset + length) of a kept version, fewer at its end; not copied.

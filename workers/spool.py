@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,11 +82,6 @@ class Spool:
         if row is None:
             raise StoreError(f"No trajectory {trajectory_id} in {self._path}.")
         return Spooled(unpack_trajectory(row[0]), msgpack.unpackb(row[1], raw=False))
-
-    def pending(self) -> Iterator[Spooled]:
-        """The trajectories that wait for their ack, oldest first, read one at a time."""
-        for trajectory_id in self.ids():
-            yield self.get(trajectory_id)
 
     def delete(self, *trajectory_ids: str) -> None:
         """Forgets trajectories, all in one commit: the learner has them."""

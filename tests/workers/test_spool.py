@@ -33,7 +33,8 @@ def spool(path):
 def test_what_is_put_is_pending_oldest_first(spool):
     for name in "bac":
         spool.put(episode(name), IMAGES)
-    assert [(item.trajectory, item.images) for item in spool.pending()] == [
+    assert spool.ids() == ["b", "a", "c"]
+    assert [(spool.get(n).trajectory, spool.get(n).images) for n in "bac"] == [
         (episode(n), IMAGES) for n in "bac"
     ]
     assert len(spool) == 3

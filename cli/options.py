@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from distrl.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from distrl.configs.schema import Config
@@ -50,3 +53,16 @@ def load(config: str, overrides: list[str] | None = None, dry_run: bool = False)
         typer.echo(dump_config(loaded), nl=False)
         raise typer.Exit
     return loaded
+
+
+def check_name(name: str) -> str:
+    """`name` if it can name a process.
+
+    Raises:
+        ConfigError: It cannot.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
+        raise ConfigError(
+            f"--name {name!r} is no name.", "Use letters, digits, dots, dashes and underscores."
+        )
+    return name

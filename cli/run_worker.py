@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from distrl.cli.options import ConfigArgument, DryRunOption, NameOption, SetOption, load
+from distrl.cli.options import ConfigArgument, DryRunOption, NameOption, SetOption, check_name, load
 
 if TYPE_CHECKING:
     import threading
@@ -76,7 +76,6 @@ def work(config: Config, name: str | None, spool_dir: Path, stop: threading.Even
         LearnerUnreachable: No learner answered within `network.connect_timeout_s`.
         DistrlError: Anything else that a user can mend.
     """
-    from distrl.core.errors import ConfigError
     from distrl.core.security import load_security
     from distrl.core.sockets import Wire
     from distrl.workers.act_client import ActClient
@@ -84,18 +83,16 @@ def work(config: Config, name: str | None, spool_dir: Path, stop: threading.Even
     from distrl.workers.spool import Spool
     from distrl.workers.worker import Worker
 
-    network, keys_dir = config.network, config.network.keys_dir
+    network = config.network
     with contextlib.ExitStack() as stack:
         if name is None:
             name, claim = claim_name(spool_dir)
             stack.enter_context(claim)
-        elif not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
-            raise ConfigError(
-                f"--name {name!r} is no name.", "Use letters, digits, dots, dashes and underscores."
-            )
+        else:
+            check_name(name)
         spool = Spool(spool_dir / f"{name}.sqlite3")
         stack.callback(spool.close)
-        wire = Wire(load_security(Path(keys_dir).expanduser() if keys_dir else None, network.key_name))
+        wire = Wire(load_security(network.keys_path, network.key_name))
         link = LearnerLink(
             wire,
             network.control,

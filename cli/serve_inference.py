@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from distrl.cli.options import ConfigArgument, DryRunOption, NameOption, SetOption, load
+from distrl.cli.options import ConfigArgument, DryRunOption, NameOption, SetOption, check_name, load
 
 if TYPE_CHECKING:
     import threading
@@ -60,24 +60,18 @@ def serve(config: Config, name: str | None, checkpoint: Path | None, stop: threa
         DistrlError: Anything else that a user can mend.
     """
     from distrl.cli.run_worker import wait_for_learner
-    from distrl.core.errors import ConfigError
     from distrl.core.security import SERVER, load_security
     from distrl.core.sockets import Wire
     from distrl.evaluator.serving import find_checkpoint
     from distrl.evaluator.suites import vocabulary
     from distrl.workers.inference.serve import run_until_stopped, serve_beside_learner, serve_checkpoint
 
-    if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
-        raise ConfigError(
-            f"--name {name!r} is no name.", "Use letters, digits, dots, dashes and underscores."
-        )
-    name = name or default_name()
+    name = check_name(name) if name is not None else default_name()
     network = config.network
     policy_dir = find_checkpoint(checkpoint.expanduser()) / "policy" if checkpoint is not None else None
-    keys_dir = Path(network.keys_dir).expanduser() if network.keys_dir else None
     words = vocabulary(config.tasks.suite)
     key_name = SERVER if policy_dir is not None else network.key_name
-    with Wire(load_security(keys_dir, key_name)) as wire:
+    with Wire(load_security(network.keys_path, key_name)) as wire:
         if policy_dir is not None:
             with serve_checkpoint(config, words, policy_dir, wire, network.act) as server:
                 typer.echo(f"Serving {policy_dir.parent} at {server.endpoint}", err=True)

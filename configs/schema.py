@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
@@ -100,6 +101,11 @@ class NetworkConfig(Section):
     keys_dir: str | None = None
     key_name: str = "client"
     connect_timeout_s: Positive = 60.0
+
+    @property
+    def keys_path(self) -> Path | None:
+        """Where the keys are, if there are any."""
+        return Path(self.keys_dir).expanduser() if self.keys_dir else None
 
 
 class RewardConfig(Section):

@@ -29,8 +29,7 @@ def make_wire(network: NetworkConfig) -> Wire:
     Raises:
         SecurityError: If the keys cannot be used.
     """
-    keys = Path(network.keys_dir).expanduser() if network.keys_dir else None
-    return Wire(load_security(keys, network.key_name))
+    return Wire(load_security(network.keys_path, network.key_name))
 
 
 def find_checkpoint(path: Path) -> Path:

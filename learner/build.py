@@ -9,7 +9,6 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Event
 
 import numpy as np
@@ -19,7 +18,7 @@ from distrl.configs.schema import Config
 from distrl.core.metrics import MetricsWriter
 from distrl.core.policies import build_critic, build_policy, resolve_device
 from distrl.core.rundir import RunDir
-from distrl.core.security import load_security
+from distrl.core.security import SERVER, load_security
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Task, Trajectory
 from distrl.learner.algorithms import ALGORITHMS
@@ -68,10 +67,10 @@ def open_learner(config: Config, run: RunDir, tasks: TaskSets, stop: Event) -> I
             config.learner, tasks.train, tasks.validation, config.seed, incarnation=uuid.uuid4().hex[:12]
         )
         ingested: queue.Queue[Trajectory] = queue.Queue(MAX_INGESTED)
-        network, keys_dir = config.network, config.network.keys_dir
+        network = config.network
         server = LearnerServer(
             Endpoints(network.control, network.broadcast, network.weights),
-            load_security(Path(keys_dir).expanduser() if keys_dir else None, "server"),
+            load_security(network.keys_path, SERVER),
             store,
             scheduler,
             ingested,

@@ -46,14 +46,9 @@ def check_addresses(network: NetworkConfig) -> None:
         NetworkError: An address is in use or not of this machine.
         SecurityError: A public address without keys.
     """
-    with Wire(load_security(keys_dir(network), network.key_name)) as wire:
+    with Wire(load_security(network.keys_path, network.key_name)) as wire:
         for name in _ADDRESSES:
             wire.bind_router(getattr(network, name)).close()
-
-
-def keys_dir(network: NetworkConfig) -> Path | None:
-    """Where the keys are, if there are any."""
-    return Path(network.keys_dir).expanduser() if network.keys_dir else None
 
 
 def distrl(*arguments: str) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from types import TracebackType
 
-from distrl.cli.local.programs import keys_dir
 from distrl.configs.schema import NetworkConfig
 from distrl.core.errors import ProtocolError
 from distrl.core.messages import Shutdown, Status
@@ -24,7 +23,7 @@ class LearnerWatch:
     def __init__(self, network: NetworkConfig) -> None:
         self.status: Status | None = None
         self.is_over = False
-        self._wire = Wire(load_security(keys_dir(network), network.key_name))
+        self._wire = Wire(load_security(network.keys_path, network.key_name))
         self._channel = self._wire.connect_sub(network.broadcast)
 
     def poll(self, timeout_s: float) -> None:

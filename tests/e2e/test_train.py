@@ -136,6 +136,7 @@ def test_killed_processes_are_replaced_and_the_run_ends_with_a_report(start: Cal
     assert train.finish() == 0, train.output + train.logs()
     assert "worker-0 died (signal 9), replaced in" in train.output
     assert "inference-1 died (signal 9), replaced in" in train.output
+    assert "exit code 0" not in train.output, "who leaves because the run is over has not died"
     assert re.search(r"test .*%.*n = 2", train.output)
     assert str(Path("runs/small/report.html")) in train.output
     report = json.loads((train.run / "report.json").read_text())

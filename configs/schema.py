@@ -61,7 +61,7 @@ class PolicyConfig(Section):
     `kind: tiny` is the embedded vision-language model, trained from scratch; `kind: hub` loads `model` (a hub
     id or a local directory) with transformers.
 
-    `grid` is the embedded policy's tap grid, (columns, rows). `grammar`: it can sample no ill-formed action.
+    `grid` is the embedded policy's tap grid, (columns, rows). `grammar`: it can sample no ill-formed action but an empty text.
     """
 
     kind: str = "tiny"
@@ -191,8 +191,8 @@ class ArideConfig(Section):
 class OptimConfig(Section):
     """AdamW for the policy and for the critic.
 
-    The policy's rate falls linearly from `lr` to `lr` times `final_lr_fraction` as the run's episodes come
-    in; the first `warmup_updates` raise it from 0.
+    The policy's rate falls linearly from `lr` to `lr` times `final_lr_fraction` over the run (its episodes or
+    its time, whichever is further on); the first `warmup_updates` raise it from 0.
     """
 
     lr: Positive = 1e-4

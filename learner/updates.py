@@ -63,8 +63,9 @@ class Updates:
         self._write(result.metrics, batch.oldest_version, start, self._prefetcher.waited_s - waited)
 
     def _progress(self) -> float:
-        """The share of the run's episodes that are in."""
-        return min(1.0, self.parts.scheduler.accounted(Purpose.TRAIN) / self._config.episodes)
+        """The share of the run that is over: of its episodes or of its time, whichever is more."""
+        episodes = self.parts.scheduler.accounted(Purpose.TRAIN) / self._config.episodes
+        return min(1.0, max(episodes, self.parts.elapsed_s() / (60.0 * self._config.max_minutes)))
 
     def uniform_batch(self) -> TrajectoryBatch:
         """A batch of trajectories drawn uniformly, without touching priorities."""

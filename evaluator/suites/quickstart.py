@@ -181,8 +181,8 @@ def _shop_search(rng: random.Random) -> Pools:
     while True:
         rng.shuffle(queries)
         val, test, train = queries[:8], queries[8:24], queries[24:]
-        used = [word for query in train for word in query.split()]
-        if all(used.count(word) >= 3 for word in (*COLORS, *NOUNS)):
+        used = {word for query in train[: COUNTS["shop_search"]["train"]] for word in query.split()}
+        if used.issuperset((*COLORS, *NOUNS)):
             break
     splits = {"train": train, "val": val, "test": test}
     pools = {split: _spread(chosen) for split, chosen in splits.items()}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from distrl.configs.schema import Config
+from distrl.configs.schema import Config, StoreConfig
 from distrl.core import checkpoints
 from distrl.core.errors import ConfigError
 from distrl.core.metrics import MetricsWriter, read_metrics
@@ -258,6 +258,18 @@ def test_a_run_stopped_in_its_last_measurement_names_no_result(toy, tmp_path) ->
     directory = learner.parts.checkpointer.directory
     assert checkpoints.pointed(directory, "latest") == "step_0"
     assert checkpoints.pointed(directory, "final") is None
+
+
+def test_the_store_forgets_what_neither_replay_nor_a_restart_needs(toy, tmp_path) -> None:
+    learner, _ = build(toy, tmp_path, episodes=80, replay={"capacity": 16})
+    parts = learner.parts
+    parts.config = parts.config.model_copy(update={"store": StoreConfig(max_bytes=1)})
+    learner.run()
+    assert len(parts.replay.ids) == 16
+    assert set(parts.store.ids()) == {*parts.replay.ids, parts.ingest.last_id}
+    again, _ = build(toy, tmp_path, "i2", replay={"capacity": 16})
+    again.parts.load_state_dict(again.parts.checkpointer.load())
+    assert again.parts.replay.ids == parts.replay.ids
 
 
 def test_a_broken_episode_is_left_out_and_counted(toy, tmp_path) -> None:

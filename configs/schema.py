@@ -61,8 +61,8 @@ class PolicyConfig(Section):
     `kind: tiny` is the embedded vision-language model, trained from scratch; `kind: hub` loads `model` (a hub
     id or a local directory) with transformers.
 
-    `grid` is the embedded policy's tap grid, (columns, rows). `grammar`: it can sample no ill-formed action but
-    an empty text.
+    `grid` is the embedded policy's tap grid, (columns, rows). `grammar`: it can sample no ill-formed action
+    but an empty text.
     """
 
     kind: str = "tiny"

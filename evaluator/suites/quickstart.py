@@ -27,7 +27,7 @@ LAYOUTS = (0, 1, 2, 3)
 UNSEEN_LAYOUT = 4
 MAX_STEPS = 10
 COUNTS: dict[str, dict[str, int]] = {
-    "open_app": {"train": 64, "val": 8, "test": 16, "unseen_layout": 8},
+    "open_app": {"train": 64, "val": 6, "test": 14, "unseen_layout": 8},
     "toggle": {"train": 64, "val": 10, "test": 20, "unseen_layout": 8},
     "alarm": {"train": 150, "val": 6, "test": 18, "unseen_layout": 8},
     "contact": {"train": 36, "val": 6, "test": 12, "unseen_layout": 7},
@@ -42,9 +42,6 @@ APPS = {
     "contacts": "Contacts",
     "browser": "Browser",
     "messages": "Messages",
-    "calculator": "Calculator",
-    "notes": "Notes",
-    "weather": "Weather",
 }
 STARTS = ("launcher", "settings", "browser")
 """What is in front when an app is to be opened."""
@@ -113,7 +110,7 @@ def _open_app(rng: random.Random) -> Pools:
     rng.shuffle(combos)
     unseen = [combo for combo in combos if combo["layout"] == UNSEEN_LAYOUT]
     combos = [combo for combo in combos if combo["layout"] != UNSEEN_LAYOUT]
-    return _split(combos, _one_each(combos, ("layout", "app"))[:24], 8) | {"unseen_layout": unseen}
+    return _split(combos, _one_each(combos, ("layout", "app"))[:20], 6) | {"unseen_layout": unseen}
 
 
 def _toggle(rng: random.Random) -> Pools:

@@ -222,20 +222,37 @@ class InferenceServer:
         _log.info("weights %d are in use (pause %.1f ms)", fresh.version, 1000 * pause_s)
 
     def _run(self, batch: list[Queued[Pending]]) -> None:
-        started, started_clock = time.perf_counter(), time.monotonic()
-        pending = [queued.item for queued in batch]
+        """Answers a batch. If it fails each request is tried alone, so that only the guilty are refused."""
         try:
-            completions = self._engine.act([one.prepared for one in pending])
-        except Exception:  # noqa: BLE001 - one batch that fails must not end the service for everybody
-            _log.exception("a batch of %d requests failed", len(batch))
-            self.stats.failed(len(batch))
-            for one in pending:
-                reject = Reject(code=RejectCode.INTERNAL, reason="the batch failed", ref=one.request_id)
-                self._outbox.append((one.peer, reject))
-        else:
-            for one, completion in zip(pending, completions, strict=True):
-                self._outbox.append((one.peer, ActReply(id=one.request_id, completion=completion)))
-            waits_s = [started_clock - queued.arrived_at for queued in batch]
-            num_tokens = sum(len(completion.token_ids) for completion in completions)
-            self.stats.batch(waits_s, time.perf_counter() - started, num_tokens)
+            self._answer(batch)
+        except Exception as error:  # noqa: BLE001 - what fails must not end the service for everybody
+            if len(batch) == 1:
+                self._refuse(batch[0].item, error)
+            else:
+                _log.warning("a batch of %d failed (%s), each is tried alone", len(batch), error)
+                for queued in batch:
+                    self._run([queued])
         self._waker.wake()
+
+    def _answer(self, batch: list[Queued[Pending]]) -> None:
+        started, started_clock = time.perf_counter(), time.monotonic()
+        completions = self._engine.act([queued.item.prepared for queued in batch])
+        for queued, completion in zip(batch, completions, strict=True):
+            self._outbox.append(
+                (queued.item.peer, ActReply(id=queued.item.request_id, completion=completion))
+            )
+        waits_s = [started_clock - queued.arrived_at for queued in batch]
+        num_tokens = sum(len(completion.token_ids) for completion in completions)
+        self.stats.batch(waits_s, time.perf_counter() - started, num_tokens)
+
+    def _refuse(self, one: Pending, error: Exception) -> None:
+        """Rejects one request: as malformed if the policy refused it, so that no other server is asked."""
+        is_refused = isinstance(error, PolicyError)
+        if is_refused:
+            self.stats.rejected()
+            code, reason = RejectCode.MALFORMED, str(error)[:500]
+        else:
+            self.stats.failed(1)
+            code, reason = RejectCode.INTERNAL, "the policy failed at it, see the server's log"
+        _log.error("request %s failed: %s", one.request_id, error, exc_info=None if is_refused else error)
+        self._outbox.append((one.peer, Reject(code=code, reason=reason, ref=one.request_id)))

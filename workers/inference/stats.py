@@ -44,7 +44,7 @@ class ServerStats:
             self._counts["rejected"] += 1
 
     def failed(self, num_requests: int) -> None:
-        """The engine failed on a batch."""
+        """The engine failed on requests."""
         with self._lock:
             self._counts["failed"] += num_requests
 

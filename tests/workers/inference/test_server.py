@@ -10,7 +10,7 @@ import pytest
 from policy_fakes import chat, png
 
 from distrl.configs.schema import Config, InferenceConfig
-from distrl.core.errors import CheckpointError, ConfigError, ProtocolError
+from distrl.core.errors import CheckpointError, ConfigError, PolicyError, ProtocolError
 from distrl.core.messages import ActReply, ActRequest, Info, InfoRequest, LeaseRequest, Reject
 from distrl.core.policies import build_policy
 from distrl.core.sockets import Channel, Wire
@@ -130,11 +130,17 @@ def test_without_weights_it_is_not_ready(wire: Wire, make_server: MakeServer) ->
 
 
 class Gate:
-    """Holds an engine's batches up until the test opens it; then fails those that it is told to."""
+    """Holds an engine's batches up until the test opens it; fails each batch with a guilty request.
+
+    Attributes:
+        guilty: What a request raises, by its `max_new_tokens`.
+        sizes: Of the batches.
+    """
 
     def __init__(self) -> None:
         self.entered, self.opened = threading.Event(), threading.Event()
-        self.failures = 0
+        self.guilty: dict[int, Exception] = {}
+        self.sizes: list[int] = []
 
     def wrap(self, engine: HFEngine) -> HFEngine:
         act = engine.act
@@ -142,9 +148,10 @@ class Gate:
         def gated(requests: list[Prepared]) -> list[Completion]:
             self.entered.set()
             assert self.opened.wait(WAIT_S)
-            if self.failures:
-                self.failures -= 1
-                raise RuntimeError("the accelerator is gone")
+            self.sizes.append(len(requests))
+            for one in requests:
+                if one.sampling.max_new_tokens in self.guilty:
+                    raise self.guilty[one.sampling.max_new_tokens]
             return act(requests)
 
         engine.act = gated  # type: ignore[assignment, method-assign]
@@ -169,18 +176,41 @@ def test_a_full_queue_is_busy(wire: Wire, make_server: MakeServer) -> None:
     assert [reply.id for reply in replies if isinstance(reply, ActReply)] == ["running", "r0", "r1"]
 
 
-def test_a_failing_batch_is_rejected_and_the_next_one_runs(
+def answers(channel: Channel, count: int) -> dict[str, Record]:
+    """The next replies and rejects, by the request that they answer."""
+    found: dict[str, Record] = {}
+    for _ in range(count):
+        received = channel.recv(WAIT_S)
+        assert received is not None
+        assert isinstance(received.message, (ActReply, Reject))
+        is_reply = isinstance(received.message, ActReply)
+        found[received.message.id if is_reply else received.message.ref] = received.message
+    return found
+
+
+def test_only_the_guilty_request_of_a_batch_is_rejected(
     wire: Wire, make_server: MakeServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate = Gate()
+    server = make_server(wrap=gate.wrap, max_batch=4, max_wait_ms=60_000.0)
+    gate.guilty = {7: PolicyError("Not for this policy."), 8: RuntimeError("the accelerator is gone")}
     gate.opened.set()
-    gate.failures = 1
-    channel = wire.connect_dealer(make_server(wrap=gate.wrap).endpoint)
-    reject = ask(channel, request("one"), [PICTURE])
-    assert isinstance(reject, Reject)
-    assert (reject.code.value, reject.ref) == ("internal", "one")
+    channel = wire.connect_dealer(server.endpoint)
+    for name, length in (("a", 32), ("refused", 7), ("poison", 8), ("b", 32)):
+        message = request(name).model_copy(update={"sampling": Sampling(max_new_tokens=length)})
+        channel.send(message, [PICTURE], timeout_s=WAIT_S)
+    found = answers(channel, 4)
+    assert gate.sizes == [4, 1, 1, 1, 1]
+    assert isinstance(found["a"], ActReply)
+    assert isinstance(found["b"], ActReply)
+    refused, failed = found["refused"], found["poison"]
+    assert isinstance(refused, Reject)
+    assert (refused.code.value, refused.reason) == ("malformed", "Not for this policy.")
+    assert isinstance(failed, Reject)
+    assert failed.code.value == "internal"
     assert "the accelerator is gone" in caplog.text
-    assert isinstance(ask(channel, request("two"), [PICTURE]), ActReply)
+    stats = server.snapshot()
+    assert (stats["requests"], stats["rejected"], stats["failed"]) == (2, 1, 1)
 
 
 def test_clients_go_on_at_another_server(wire: Wire, make_server: MakeServer) -> None:

@@ -145,10 +145,6 @@ class Child:
             time.sleep(0.01)
         return self.poll()
 
-    def terminate(self, deadline_s: float) -> int:
-        """SIGTERM, then SIGKILL to the whole group after `deadline_s`. Returns the exit code."""
-        return stop_all([self], deadline_s)[0]
-
     def request_stop(self) -> None:
         """Sends SIGTERM to the process (not its group: it stops its own children in order)."""
         if self.poll() is None:
@@ -172,16 +168,16 @@ class Child:
             os.killpg(self._process.pid, number)
 
 
-def stop_all(children: Iterable[Child], deadline_s: float) -> list[int]:
-    """Stops all children at the same time: SIGTERM, then SIGKILL to those still there after `deadline_s`.
+def stop_all(children: Iterable[tuple[Child, float]]) -> None:
+    """Stops all children at the same time: SIGTERM to everyone, SIGKILL to each whose patience is over.
 
-    Returns:
-        Their exit codes.
+    Args:
+        children: Each with its patience, the seconds that it has after SIGTERM.
     """
-    children = list(children)
-    for child in children:
+    by_patience = sorted(children, key=lambda pair: pair[1])
+    for child, _ in by_patience:
         child.request_stop()
-    deadline = time.monotonic() + deadline_s
-    for child in children:
-        child.wait(max(0.0, deadline - time.monotonic()))
-    return [child.kill() for child in children]
+    asked_at = time.monotonic()
+    for child, patience_s in by_patience:
+        child.wait(max(0.0, asked_at + patience_s - time.monotonic()))
+        child.kill()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from distrl.core.errors import DistrlError
-from distrl.core.process import Child
+from distrl.core.process import Child, stop_all
 
 # Exit codes of errors that a restart cannot mend: configuration, run directory, checkpoint, tasks, missing
 # packages, policy (see distrl.core.errors).
@@ -129,14 +129,9 @@ class Supervisor:
 
     def stop(self) -> None:
         """Stops all: SIGTERM to everyone, and SIGKILL to each whose patience is over. None comes back."""
-        running = [(kept.program.patience_s, kept.child) for kept in self._kept.values() if kept.child]
+        running = [(kept.child, kept.program.patience_s) for kept in self._kept.values() if kept.child]
         self._kept.clear()
-        for _, child in running:
-            child.request_stop()
-        asked_at = time.monotonic()
-        for patience_s, child in sorted(running, key=lambda pair: pair[0]):
-            child.wait(max(0.0, asked_at + patience_s - time.monotonic()))
-            child.kill()
+        stop_all(running)
 
     def _runs(self, kept: _Kept) -> bool:
         return kept.child is not None and kept.child.poll() is None

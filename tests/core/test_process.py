@@ -85,7 +85,8 @@ def test_termination_ends_with_a_kill(tmp_path):
     deaf, polite = start(tmp_path, code, "deaf"), start(tmp_path, CHILD.format(grace=None, then=""), "polite")
     wait_for_line(deaf, "ready")
     wait_for_line(polite, "ready")
-    assert stop_all([deaf, polite], deadline_s=1.0) == [-signal.SIGKILL, 0]
+    stop_all([(polite, WAIT_S), (deaf, 1.0)])
+    assert (deaf.poll(), polite.poll()) == (-signal.SIGKILL, 0)
 
 
 def test_grandchildren_do_not_stay(tmp_path):

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from distrl.core.process import Child
+from distrl.core.process import Child, stop_all
 from distrl.core.store import TrajectoryStore
 from distrl.workers.spool import Spool
 
@@ -151,7 +151,8 @@ def test_every_trajectory_is_stored_exactly_once_whoever_is_killed(tmp_path):
                 assert worker.kill() == -signal.SIGKILL
                 worker = start_worker()
         assert worker.wait(WAIT_S) == 0, worker.log_file.read_text()
-        assert learner.terminate(WAIT_S) == 0, learner.log_file.read_text()
+        stop_all([(learner, WAIT_S)])
+        assert learner.poll() == 0, learner.log_file.read_text()
     finally:
         worker.kill()
         learner.kill()

@@ -97,7 +97,7 @@ def test_a_killed_learner_goes_on_with_everything(tmp_path: Path) -> None:
         assert worker.wait(DEADLINE_S) == 0
         assert server.wait(DEADLINE_S) == 0
     finally:
-        stop_all(children, 5.0)
+        stop_all((child, 5.0) for child in children)
 
     assert int(re.search(r"resumed after (\d+) updates", again.log_file.read_text())[1]) >= 6
     assert store.ids()[: len(acked)] == acked

@@ -46,7 +46,6 @@ class TrajectoryBatch:
         steps: The N steps, trajectory by trajectory.
         row, col: [N] int64, the place of each step in the [B, T] layout; `col` is also the step index t.
         last: [B] int64, the position among the N steps of each trajectory's last step.
-        last_prompts: The B last states.
         mask: [B, T] bool.
         outcome, penalty: [B, T] the two parts of the reward.
         invalid: [N] float, 1 where the action was refused as invalid.
@@ -63,7 +62,6 @@ class TrajectoryBatch:
     row: Tensor
     col: Tensor
     last: Tensor
-    last_prompts: PromptBatch
     mask: Tensor
     outcome: Tensor
     penalty: Tensor
@@ -201,7 +199,6 @@ class Batcher:
             row=row,
             col=col,
             last=first + lengths - 1,
-            last_prompts=self._prompts([(e.steps[-1].prompt, e.steps[-1].images) for e in episodes]),
             mask=mask,
             outcome=grid([step.outcome for step in flat]),
             penalty=grid([step.penalty for step in flat]),

@@ -100,7 +100,7 @@ def _parts(
     learner = config.learner
     policy = build_policy(config.policy, tasks.words, config.seed)
     policy.to(resolve_device(learner.device))
-    critic = build_critic(config.policy, policy, config.seed)
+    critic = build_critic(policy, config.seed)
     engine = Engine(policy, critic, ALGORITHMS[learner.algorithm](learner), learner)
     replay = Replay(learner.replay, config.seed)
     images = ImageCache(policy.image, store.images)

@@ -45,7 +45,7 @@ class Engine:
     def fit_critic(self, batch: TrajectoryBatch) -> float:
         """One update of the critic alone, on episodes of the present policy."""
         to_device(batch, self.policy.device)
-        loss = self.algorithm.critic_loss(self.critic, batch)
+        loss = self.algorithm.critic_loss(self.policy, self.critic, batch)
         self._step(self._value, loss, self.critic)
         return float(loss.detach())
 

@@ -55,11 +55,11 @@ def checkpoint_words(directory: Path) -> list[str] | None:
     return ActionTokenizer.words_in(directory)
 
 
-def build_critic(config: PolicyOptions, policy: Policy, seed: int) -> Critic:
-    """The critic for `policy`, a network of its own, on the policy's device."""
-    from distrl.core.policies.critic import ConvCritic
+def build_critic(policy: Policy, seed: int) -> Critic:
+    """The critic that reads `policy`'s hidden states, on the policy's device."""
+    from distrl.core.policies.critic import AttentionCritic
 
-    return ConvCritic(config, policy, seed).to(policy.device)
+    return AttentionCritic(policy, seed).to(policy.device)
 
 
 def resolve_device(name: str) -> str:

@@ -48,16 +48,35 @@ class Generated:
 
 
 @dataclass
+class States:
+    """What the policy makes of B prompts, for the critic to read; no gradient leads back to the policy.
+
+    Attributes:
+        hidden: [B, S, d] last hidden states at the S prompt positions, padded; the action is not in them.
+        mask: [B, S] 1 where a position is real.
+    """
+
+    hidden: Tensor
+    mask: Tensor
+
+    def __getitem__(self, rows: Tensor) -> States:
+        """The states of some of the prompts."""
+        return States(self.hidden[rows], self.mask[rows])
+
+
+@dataclass
 class TokenScores:
     """Teacher-forced statistics of B completions of up to L tokens, at the sampling temperature.
 
     Attributes:
         logprobs: [B, L] log π of the given token.
         entropy: [B, L] exact entropy (nats) of the token distribution.
+        states: The prompts' hidden states, from the same pass.
     """
 
     logprobs: Tensor
     entropy: Tensor
+    states: States
 
 
 class Policy(nn.Module, ABC):
@@ -109,6 +128,15 @@ class Policy(nn.Module, ABC):
             temperature: [B] sampling temperatures; 0 (greedy) counts as 1.
         """
 
+    @property
+    @abstractmethod
+    def state_size(self) -> int:
+        """Size d of the hidden states."""
+
+    @abstractmethod
+    def states(self, batch: PromptBatch) -> States:
+        """The prompts' hidden states, as `score` gives them, without an action to score."""
+
     @abstractmethod
     def published_kind(self) -> str:
         """ "full" or "adapter": what `published_state` holds."""
@@ -131,14 +159,12 @@ class Policy(nn.Module, ABC):
 
 
 class Critic(nn.Module, ABC):
-    """State values of the policy's prompts; apart from the policy, so that its errors cannot harm it."""
+    """State values from the policy's hidden states; its gradients end there and cannot harm the policy."""
 
     @abstractmethod
-    def values(self, batch: PromptBatch, steps: Tensor) -> Tensor:
+    def values(self, states: States, steps: Tensor) -> Tensor:
         """Logits of the expected discounted outcome V(s_t), [B]. `steps`: [B] int64 step index t."""
 
     @abstractmethod
-    def trajectory_values(
-        self, batch: PromptBatch, steps: Tensor, completions: Tensor, mask: Tensor
-    ) -> Tensor:
+    def trajectory_values(self, states: States, steps: Tensor, completions: Tensor, mask: Tensor) -> Tensor:
         """Logits of success given the last state and action, V_traj(s_{H-1}, a_{H-1}), [B]."""

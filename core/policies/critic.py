@@ -1,7 +1,8 @@
-"""The critic: how likely success is from a screen and a goal. It shares nothing with the policy.
+"""The critic: how likely success is, read off the policy's hidden states.
 
-A critic on the policy's own trunk ruins the policy while the values are still wrong; a small network of its
-own learns from the same batches without that risk.
+AcceRL's value head (§5): attention over the detached hidden states and a step embedding. The policy already
+knows which screen it looks at and what is asked; a critic that reads this learns from few episodes and costs
+little. No gradient goes back: on a trunk of their own, wrong values would ruin the policy.
 """
 
 from __future__ import annotations
@@ -10,68 +11,60 @@ import torch
 from torch import Tensor, nn
 
 from distrl.core.errors import PolicyError
-from distrl.core.policies.base import Critic, Policy, PromptBatch
-from distrl.core.policies.options import PolicyOptions
-from distrl.core.policies.vision import ConvStem
+from distrl.core.policies.base import Critic, Policy, States
 
 MAX_STEPS = 64
-WIDTH = 96
-TEXT_WIDTH = 64
+MAX_ACTION_TOKENS = 64
+HEADS = 4
+WIDTH = 64
 
 
-class ConvCritic(Critic):
-    """Convolutions over the screen, modulated by the goal's words (FiLM), pooled, with a step embedding.
+class AttentionCritic(Critic):
+    """V(s_t) and V_traj(s, a): attention pooling of hidden states, a step embedding, a small MLP.
+
+        e_i = W·h_i,  α = softmax(e),  V = MLP([Σ_i α_i U·h_i; emb(t)])       (for each head)
 
     Args:
-        config: Image size and prompt length.
-        policy: Whose tokens it reads.
+        policy: Whose hidden states and tokens it reads.
         seed: Seed of the initial weights.
     """
 
-    def __init__(self, config: PolicyOptions, policy: Policy, seed: int) -> None:
+    def __init__(self, policy: Policy, seed: int) -> None:
         super().__init__()
         num_tokens = getattr(policy, "num_tokens", None)
         if num_tokens is None:
             raise PolicyError(
-                f"The convolutional critic needs the vocabulary size of policy {policy.name!r}.",
+                f"The critic needs the vocabulary size of policy {policy.name!r}.",
                 "Give that class a `num_tokens` attribute.",
             )
-        self._placeholders = sorted(getattr(policy, "placeholder_ids", ()))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.stem = ConvStem(config.image_size, (48, 64, WIDTH), (4, 2, 2))
-            self.words = TokenSummary(num_tokens, config.max_prompt_tokens)
-            self.film = nn.Linear(TEXT_WIDTH, 2 * WIDTH)
-            self.look = nn.Conv2d(WIDTH, WIDTH, 3, padding=1)
-            self.steps = nn.Embedding(MAX_STEPS, TEXT_WIDTH)
-            features = 2 * WIDTH + 2 * TEXT_WIDTH
+            d = policy.state_size
+            self.norm = nn.LayerNorm(d)
+            self.weigh = nn.Linear(d, HEADS)
+            self.read = nn.Linear(d, WIDTH)
+            self.steps = nn.Embedding(MAX_STEPS, WIDTH)
+            features = HEADS * WIDTH + WIDTH
             self.value = _head(features)
-            self.actions = TokenSummary(num_tokens, MAX_STEPS)
-            self.outcome = _head(features + TEXT_WIDTH)
+            self.actions = TokenSummary(num_tokens, MAX_ACTION_TOKENS)
+            self.outcome = _head(features + WIDTH)
 
-    def values(self, batch: PromptBatch, steps: Tensor) -> Tensor:
+    def values(self, states: States, steps: Tensor) -> Tensor:
         """Logits of V(s_t), [B]."""
-        logits: Tensor = self.value(self._features(batch, steps)).squeeze(-1)
+        logits: Tensor = self.value(self._features(states, steps)).squeeze(-1)
         return logits
 
-    def trajectory_values(
-        self, batch: PromptBatch, steps: Tensor, completions: Tensor, mask: Tensor
-    ) -> Tensor:
+    def trajectory_values(self, states: States, steps: Tensor, completions: Tensor, mask: Tensor) -> Tensor:
         """Logits of V_traj(s, a), [B]; the action is read as its tokens."""
-        features = torch.cat([self._features(batch, steps), self.actions(completions, mask)], dim=-1)
+        features = torch.cat([self._features(states, steps), self.actions(completions, mask)], dim=-1)
         logits: Tensor = self.outcome(features).squeeze(-1)
         return logits
 
-    def _features(self, batch: PromptBatch, steps: Tensor) -> Tensor:
-        is_word = batch.attention_mask.bool()
-        for placeholder in self._placeholders:
-            is_word = is_word & (batch.input_ids != placeholder)
-        goal = self.words(batch.input_ids, is_word)
-        scale, shift = self.film(goal).chunk(2, dim=-1)
-        seen = self.stem(batch.images) * (1.0 + scale[..., None, None]) + shift[..., None, None]
-        seen = torch.relu(self.look(torch.relu(seen))).flatten(2)
-        step = self.steps(steps.clamp(0, MAX_STEPS - 1))
-        return torch.cat([seen.amax(-1), seen.mean(-1), goal, step], dim=-1)
+    def _features(self, states: States, steps: Tensor) -> Tensor:
+        hidden = self.norm(states.hidden.detach().to(self.read.weight.dtype))
+        scores = self.weigh(hidden).masked_fill(states.mask[..., None] == 0, float("-inf"))
+        pooled = (scores.softmax(dim=1).transpose(1, 2) @ self.read(hidden)).flatten(1)
+        return torch.cat([pooled, self.steps(steps.clamp(0, MAX_STEPS - 1))], dim=-1)
 
 
 class TokenSummary(nn.Module):
@@ -84,16 +77,14 @@ class TokenSummary(nn.Module):
 
     def __init__(self, vocabulary_size: int, max_length: int) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(vocabulary_size, TEXT_WIDTH)
-        self.positions = nn.Embedding(max_length, TEXT_WIDTH)
-        self.mix = nn.Sequential(
-            nn.Conv1d(TEXT_WIDTH, TEXT_WIDTH, 3, padding=1), nn.ReLU(), nn.Conv1d(TEXT_WIDTH, TEXT_WIDTH, 1)
-        )
+        self.tokens = nn.Embedding(vocabulary_size, WIDTH)
+        self.positions = nn.Embedding(max_length, WIDTH)
+        self.mix = nn.Sequential(nn.Conv1d(WIDTH, WIDTH, 3, padding=1), nn.ReLU(), nn.Conv1d(WIDTH, WIDTH, 1))
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """[B, L] int64 ids and bool mask → [B, TEXT_WIDTH]."""
+        """[B, L] int64 ids and bool mask → [B, WIDTH]."""
         places = torch.arange(ids.shape[1], device=ids.device).clamp(max=self.positions.num_embeddings - 1)
-        keep = mask[..., None].float()
+        keep = mask[..., None].to(self.tokens.weight.dtype)
         embedded = (self.tokens(ids) + self.positions(places)) * keep
         mixed = self.mix(embedded.transpose(1, 2)).transpose(1, 2) * keep
         summary: Tensor = mixed.sum(1) / keep.sum(1).clamp(min=1.0)

@@ -19,7 +19,7 @@ from torch import Tensor
 from distrl.core.errors import CheckpointError, PolicyError
 from distrl.core.policies import weights_io
 from distrl.core.policies.adapters import ADAPTER_FILE, AdapterHandle, attach_adapter
-from distrl.core.policies.base import Generated, Policy, PromptBatch, TokenScores
+from distrl.core.policies.base import Generated, Policy, PromptBatch, States, TokenScores
 from distrl.core.policies.hub_loading import LoadedModel, load_model
 from distrl.core.policies.images import decode_image
 from distrl.core.policies.options import PolicyOptions
@@ -166,18 +166,35 @@ class HubPolicy(Policy):
         positions = {}
         if not self._loaded.takes_token_types:  # models with 3-D positions derive them from the token types
             positions = {"position_ids": (attention.cumsum(1) - 1).clamp(min=0)}
-        logits = self.model(
+        out = self.model(
             input_ids=torch.cat([batch.input_ids, filled], dim=1),
             attention_mask=attention,
             **self._vision(batch, prompt + length),
             **positions,
-        ).logits[:, prompt - 1 : prompt - 1 + length]
+            output_hidden_states=True,
+        )
+        logits = out.logits[:, prompt - 1 : prompt - 1 + length]
         effective = torch.where(temperature > 0, temperature, torch.ones_like(temperature))
         log_probs = token_log_probs(logits, self._allowed, effective)  # type: ignore[arg-type]
         chosen = log_probs.gather(2, completions[..., None]).squeeze(2)
         entropy = -(log_probs.exp() * log_probs).sum(-1)
         zero = torch.zeros_like(chosen)
-        return TokenScores(torch.where(mask, chosen, zero), torch.where(mask, entropy, zero))
+        return TokenScores(
+            torch.where(mask, chosen, zero),
+            torch.where(mask, entropy, zero),
+            States(out.hidden_states[-1][:, :prompt].detach(), batch.attention_mask),
+        )
+
+    @property
+    def state_size(self) -> int:
+        """Width of the language model."""
+        return int(self.model.config.get_text_config().hidden_size)
+
+    @torch.no_grad()
+    def states(self, batch: PromptBatch) -> States:
+        """The last layer's states; causal, so they are those that `score` sees."""
+        none = batch.input_ids[:, :0]
+        return self.score(batch, none, none.bool(), torch.ones(len(batch), device=self.device)).states
 
     def published_kind(self) -> str:
         """ "adapter" with LoRA, else "full"."""

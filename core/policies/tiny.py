@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from distrl.core.errors import PolicyError
 from distrl.core.policies import weights_io
 from distrl.core.policies.adapters import AdapterHandle, attach_adapter
-from distrl.core.policies.base import Generated, Policy, PromptBatch, TokenScores
+from distrl.core.policies.base import Generated, Policy, PromptBatch, States, TokenScores
 from distrl.core.policies.images import decode_image
 from distrl.core.policies.options import PolicyOptions
 from distrl.core.policies.sampling import choose, sampling_temperature, token_log_probs
@@ -210,7 +210,21 @@ class TinyPolicy(Policy):
         chosen = log_probs.gather(2, completions[..., None]).squeeze(2)
         entropy = -(log_probs.exp() * log_probs).sum(-1)
         zero = torch.zeros_like(chosen)
-        return TokenScores(torch.where(mask, chosen, zero), torch.where(mask, entropy, zero))
+        return TokenScores(
+            torch.where(mask, chosen, zero),
+            torch.where(mask, entropy, zero),
+            States(states.detach(), encoder_mask),
+        )
+
+    @property
+    def state_size(self) -> int:
+        """Width of the encoder."""
+        return self.config.d_model
+
+    @torch.no_grad()
+    def states(self, batch: PromptBatch) -> States:
+        """The encoder's states: of the image cells, then of the prompt tokens."""
+        return States(*self._encode(batch))
 
     def published_kind(self) -> str:
         """ "adapter" with LoRA, else "full"."""

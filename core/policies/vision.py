@@ -1,4 +1,4 @@
-"""Convolutional eyes: small images to a grid of features. Used by the embedded policy and by the critic."""
+"""Convolutional eyes of the embedded policy: small images to a grid of features."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from distrl.configs.schema import ArideConfig
-from distrl.core.policies.base import Critic, Policy, TokenScores
+from distrl.core.policies.base import Critic, Policy, States, TokenScores
 from distrl.learner import losses
 from distrl.learner.algorithms.base import Evaluation
 from distrl.learner.batching import TrajectoryBatch
@@ -45,7 +45,7 @@ class Aride:
         """See `Algorithm.evaluate`."""
         c, steps = self.config, batch.steps
         scores = policy.score(steps.prompts, steps.completions, steps.token_mask, steps.temperature)
-        values = self._values(critic, batch)
+        values = self._values(policy, critic, batch, scores.states)
         ratios = losses.importance_ratios(
             scores.logprobs, steps.behaviour_logprobs, steps.token_mask, c.log_ratio_clamp
         )
@@ -75,24 +75,24 @@ class Aride:
             },
         )
 
-    def critic_loss(self, critic: Critic, batch: TrajectoryBatch) -> Tensor:
+    def critic_loss(self, policy: Policy, critic: Critic, batch: TrajectoryBatch) -> Tensor:
         """See `Algorithm.critic_loss`."""
-        values = self._values(critic, batch)
+        values = self._values(policy, critic, batch, policy.states(batch.steps.prompts))
         returns, _ = self._advantages(batch, values, torch.ones_like(values.steps))
         terms = self._critic_terms(batch, values, returns)
         return terms["value"] + self.config.trajectory_loss * terms["trajectory"]
 
-    def _values(self, critic: Critic, batch: TrajectoryBatch) -> _Values:
+    def _values(self, policy: Policy, critic: Critic, batch: TrajectoryBatch, states: States) -> _Values:
         steps = batch.steps
         bootstrap = torch.zeros_like(batch.success)
         if batch.final_prompts is not None:
             with torch.no_grad():
-                logits = critic.values(batch.final_prompts, batch.final_step)
+                logits = critic.values(policy.states(batch.final_prompts), batch.final_step)
             bootstrap[batch.final_row] = logits.sigmoid().to(bootstrap.dtype)
         return _Values(
-            steps=critic.values(steps.prompts, batch.col),
+            steps=critic.values(states, batch.col),
             trajectory=critic.trajectory_values(
-                batch.last_prompts,
+                states[batch.last],
                 batch.col[batch.last],
                 steps.completions[batch.last],
                 steps.token_mask[batch.last],

@@ -35,6 +35,6 @@ class Algorithm(Protocol):
         """The losses of `batch` (differentiable unless called under no_grad) and its statistics."""
         ...
 
-    def critic_loss(self, critic: Critic, batch: TrajectoryBatch) -> Tensor:
+    def critic_loss(self, policy: Policy, critic: Critic, batch: TrajectoryBatch) -> Tensor:
         """Only the critic's loss, for its warm-up: before the first policy update π = μ, so every ρ is 1."""
         ...

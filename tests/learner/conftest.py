@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from distrl.core.errors import PolicyError
-from distrl.core.policies.base import Critic, Generated, Policy, PromptBatch, TokenScores
+from distrl.core.policies.base import Critic, Generated, Policy, PromptBatch, States, TokenScores
 from distrl.core.types import (
     ActionRecord,
     Chat,
@@ -98,7 +98,14 @@ class LinearPolicy(Policy):
     ) -> TokenScores:
         log_p = self._logits(batch, temperature).log_softmax(-1)[:, None].expand(-1, mask.shape[1], -1)
         entropy = -(log_p.exp() * log_p).sum(-1)
-        return TokenScores(log_p.gather(-1, completions[..., None])[..., 0], entropy)
+        return TokenScores(log_p.gather(-1, completions[..., None])[..., 0], entropy, self.states(batch))
+
+    @property
+    def state_size(self) -> int:
+        return 8
+
+    def states(self, batch: PromptBatch) -> States:
+        return States(features(batch)[:, None], torch.ones(len(batch), 1))
 
     def published_kind(self) -> str:
         return "full"
@@ -125,18 +132,18 @@ class LinearCritic(Critic):
         self.value = nn.Linear(9, 1)
         self.trajectory = nn.Linear(9 + VOCABULARY, 1)
 
-    def _state(self, batch: PromptBatch, steps: Tensor) -> Tensor:
-        return torch.cat([features(batch), steps[:, None].float() / 10], dim=1).to(self.value.weight.dtype)
+    def _state(self, states: States, steps: Tensor) -> Tensor:
+        return torch.cat([states.hidden[:, 0], steps[:, None].float() / 10], dim=1).to(
+            self.value.weight.dtype
+        )
 
-    def values(self, batch: PromptBatch, steps: Tensor) -> Tensor:
-        out: Tensor = self.value(self._state(batch, steps))[:, 0]
+    def values(self, states: States, steps: Tensor) -> Tensor:
+        out: Tensor = self.value(self._state(states, steps))[:, 0]
         return out
 
-    def trajectory_values(
-        self, batch: PromptBatch, steps: Tensor, completions: Tensor, mask: Tensor
-    ) -> Tensor:
+    def trajectory_values(self, states: States, steps: Tensor, completions: Tensor, mask: Tensor) -> Tensor:
         action = nn.functional.one_hot(completions[:, 0], VOCABULARY).to(self.value.weight.dtype)
-        out: Tensor = self.trajectory(torch.cat([self._state(batch, steps), action], dim=1))[:, 0]
+        out: Tensor = self.trajectory(torch.cat([self._state(states, steps), action], dim=1))[:, 0]
         return out
 
 

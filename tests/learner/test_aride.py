@@ -64,7 +64,7 @@ def test_policy_gradient_matches_finite_differences_of_the_surrogate(policy, cri
     with torch.no_grad():
         scores = policy.score(steps.prompts, steps.completions, steps.token_mask, steps.temperature)
         ratios = losses.importance_ratios(scores.logprobs, steps.behaviour_logprobs, steps.token_mask, 20.0)
-        values = algorithm._values(critic, batch)
+        values = algorithm._values(policy, critic, batch, scores.states)
         _, raw = algorithm._advantages(batch, values, ratios.action)
         advantages = batch.flat(losses.normalise(raw, batch.mask, c.advantage_std_floor))
         rho = ratios.action.clamp(max=1.1)
@@ -98,10 +98,10 @@ def test_advantage_is_retrace_of_outcome_with_v_plus_retrace_of_penalties_withou
         rho = losses.importance_ratios(
             scores.logprobs, steps.behaviour_logprobs, steps.token_mask, 20.0
         ).action
-        values = algorithm._values(critic, batch)
+        values = algorithm._values(policy, critic, batch, scores.states)
         returns, raw = algorithm._advantages(batch, values, rho)
         v = values.steps.sigmoid()
-        v_final = critic.values(batch.final_prompts, torch.tensor([2])).sigmoid()
+        v_final = critic.values(policy.states(batch.final_prompts), torch.tensor([2])).sigmoid()
     c = 0.8 * rho.clamp(max=1.0)
     delta_1 = 1.0 - v[1]
     delta_0 = 0.9 * v[1] - v[0]
@@ -128,7 +128,7 @@ def test_the_critic_alone_learns_the_same_loss_when_the_policy_is_the_behaviour(
     steps.behaviour_logprobs = torch.where(steps.token_mask, scores.logprobs.detach(), 0.0)
     algorithm = Aride(ArideConfig())
     together = algorithm.evaluate(policy, critic, batch).critic_loss
-    torch.testing.assert_close(algorithm.critic_loss(critic, batch), together)
+    torch.testing.assert_close(algorithm.critic_loss(policy, critic, batch), together)
 
 
 def test_token_level_and_clip_are_switches(policy, critic, batch) -> None:

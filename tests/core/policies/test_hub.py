@@ -204,8 +204,8 @@ def test_texts_and_prompts(make_policy: MakePolicy) -> None:
     assert prompt.count(3) >= 4  # one placeholder for each image feature
     with pytest.raises(PolicyError, match="max_prompt_tokens"):
         policy.prompt_ids(chat("red " * 100))
-    critic = build_critic(policy.config, policy, 0)  # type: ignore[arg-type]
-    assert critic.values(batch_of(policy), torch.zeros(3, dtype=torch.int64)).shape == (3,)
+    critic = build_critic(policy, 0)
+    assert critic.values(policy.states(batch_of(policy)), torch.zeros(3, dtype=torch.int64)).shape == (3,)
 
 
 @pytest.mark.parametrize("files", [[], ["config.json"]])

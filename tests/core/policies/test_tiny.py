@@ -192,7 +192,7 @@ def test_the_critic_tells_goals_screens_and_actions_apart(
     make_policy: MakePolicy, make_batch: MakeBatch
 ) -> None:
     policy = make_policy()
-    critic = build_critic(policy.config, policy, 0)  # type: ignore[arg-type]
+    critic = build_critic(policy, 0)
     batch = make_batch(policy, ["open settings", "red shoes"] * 4)
     batch.images = torch.zeros_like(batch.images)
     batch.images[[2, 3, 6, 7], 0] = 200  # two red screens, else black
@@ -200,16 +200,19 @@ def test_the_critic_tells_goals_screens_and_actions_apart(
     actions = torch.tensor([policy.completion_ids(AutoUIAgent().format(Action.tap(0.5, 0.5)))] * 8)
     actions[::2, 0] += 1
     mask = torch.ones_like(actions, dtype=torch.bool)
-    assert torch.equal(critic.values(batch, steps), torch.zeros(8))
-    optimiser = torch.optim.Adam(critic.parameters(), 1e-3)
+    states = policy.score(batch, actions, mask, torch.ones(8)).states
+    torch.testing.assert_close(policy.states(batch).hidden, states.hidden)
+    assert not states.hidden.requires_grad
+    assert torch.equal(critic.values(states, steps), torch.zeros(8))
+    optimiser = torch.optim.Adam(critic.parameters(), 3e-3)
     value_target, outcome_target = torch.tensor([1.0, 0, 0, 1] * 2), torch.tensor([0.0, 1] * 4)
     loss_of = torch.nn.functional.binary_cross_entropy_with_logits
-    for _ in range(60):
-        outcome = critic.trajectory_values(batch, steps, actions, mask)
-        loss = loss_of(critic.values(batch, steps), value_target) + loss_of(outcome, outcome_target)
+    for _ in range(200):
+        outcome = critic.trajectory_values(states, steps, actions, mask)
+        loss = loss_of(critic.values(states, steps), value_target) + loss_of(outcome, outcome_target)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-    assert torch.equal(critic.values(batch, steps) > 0, value_target > 0.5)
-    assert torch.equal(critic.trajectory_values(batch, steps, actions, mask) > 0, outcome_target > 0.5)
+    assert torch.equal(critic.values(states, steps) > 0, value_target > 0.5)
+    assert torch.equal(critic.trajectory_values(states, steps, actions, mask) > 0, outcome_target > 0.5)
     assert not {p.data_ptr() for p in critic.parameters()} & {p.data_ptr() for p in policy.parameters()}

@@ -210,6 +210,8 @@ class LearnerConfig(Section):
     It stops after `episodes` training episodes or `max_minutes`, whichever comes first. `updates_per_episode`
     bounds the replay ratio; `max_staleness` (in versions) bounds, at lease time, how old a trajectory can
     become. With `keep_best` the result is the checkpoint with the best validation success, else the last.
+
+    `task_sampling` "weighted" tries failing tasks more often, with probability ∝ 1 − success + floor.
     """
 
     algorithm: Literal["aride"] = "aride"
@@ -217,6 +219,8 @@ class LearnerConfig(Section):
     optim: OptimConfig = OptimConfig()
     demonstrations: DemonstrationConfig = DemonstrationConfig()
     replay: ReplayConfig = ReplayConfig()
+    task_sampling: Literal["uniform", "weighted"] = "uniform"
+    task_sampling_floor: NonNegative = 0.15
     episodes: Count = 2000
     max_minutes: Positive = 60.0
     batch_trajectories: Count = 16

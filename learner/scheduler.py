@@ -20,9 +20,9 @@ from distrl.configs.schema import LearnerConfig
 from distrl.core.messages import Lease
 from distrl.core.types import Fault, Purpose, Sampling, Task, Trajectory
 from distrl.learner.leases import LeaseTable
+from distrl.learner.task_sampling import TaskSampler
 
 DEMONSTRATIONS, WARM_UP, TRAINING, DONE = "demonstrations", "warm-up", "training", "done"
-RECENT = 20
 
 
 @dataclass
@@ -75,21 +75,20 @@ class TaskScheduler:
         incarnation: str,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        assert train, "no training tasks"
-        self.config, self._train, self._incarnation, self._clock = config, list(train), incarnation, clock
-        self._rng = random.Random(seed)
+        self.config, self._incarnation, self._clock = config, incarnation, clock
+        self._sampler = TaskSampler(
+            train, config.task_sampling, config.task_sampling_floor, random.Random(seed)
+        )
         self._eval_tasks = list(validation)
         random.Random(seed).shuffle(self._eval_tasks)
         self._lock = Lock()
         self._table = LeaseTable()
         self._phase = DEMONSTRATIONS
-        self._bag: list[int] = []
         self._num_leases = 0
         self._updates = 0
         # Episodes without a fault: as committed (network thread), and as taken by training (what is saved).
         self._finished = dict.fromkeys(Purpose, 0)
         self._accounted = dict.fromkeys(Purpose, 0)
-        self._recent: dict[str, list[float]] = {}
         self._round: EvalRound | None = None
         self._rounds: list[EvalRound] = []
 
@@ -154,9 +153,7 @@ class TaskScheduler:
             if replayed:
                 self._finished[trajectory.purpose] += 1
             if trajectory.purpose is Purpose.TRAIN:
-                recent = self._recent.setdefault(trajectory.task.id, [])
-                recent.append(trajectory.success)
-                del recent[:-RECENT]
+                self._sampler.record(trajectory.task.id, trajectory.success)
             current = self._round
             if current is not None and trajectory.lease_id in current.leases:
                 current.leases.discard(trajectory.lease_id)
@@ -192,7 +189,7 @@ class TaskScheduler:
     def task_success(self) -> dict[str, tuple[float, int]]:
         """Mean success and number of the recent training episodes of each task tried."""
         with self._lock:
-            return {task: (sum(scores) / len(scores), len(scores)) for task, scores in self._recent.items()}
+            return self._sampler.success()
 
     def metrics(self) -> dict[str, float]:
         """Counters of leases and episodes."""
@@ -203,19 +200,16 @@ class TaskScheduler:
                 "scheduler/expired": float(self._table.num_expired),
                 "scheduler/faulted": float(self._table.num_faulted),
                 "scheduler/abandoned": float(self._table.num_abandoned),
-                "scheduler/tasks_tried": float(len(self._recent)),
+                "scheduler/tasks_tried": float(self._sampler.num_tried),
             }
 
     def state_dict(self) -> dict[str, Any]:
         """What a restart needs, JSON-able. What training has not taken yet is left out: it comes again."""
         with self._lock:
-            version, internal, gauss = self._rng.getstate()
             return {
                 "phase": self._phase,
                 "accounted": {purpose.value: n for purpose, n in self._accounted.items()},
-                "recent": {task: list(scores) for task, scores in self._recent.items()},
-                "bag": list(self._bag),
-                "rng": [version, list(internal), gauss],
+                "sampler": self._sampler.state_dict(),
             }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -224,10 +218,7 @@ class TaskScheduler:
             self._phase = state["phase"]
             self._accounted = {purpose: int(state["accounted"][purpose.value]) for purpose in Purpose}
             self._finished = dict(self._accounted)
-            self._recent = {task: list(scores) for task, scores in state["recent"].items()}
-            self._bag = [index for index in state["bag"] if index < len(self._train)]
-            version, internal, gauss = state["rng"]
-            self._rng.setstate((version, tuple(internal), gauss))
+            self._sampler.load_state_dict(state["sampler"])
 
     # ---- under the lock ----
 
@@ -262,7 +253,7 @@ class TaskScheduler:
             return self._lease(retry.lease.task, purpose, worker, retry.attempt + 1)
         if self._finished[purpose] + self._table.count(purpose) >= wanted:
             return None
-        return self._lease(self._draw_task(), purpose, worker, 1)
+        return self._lease(self._sampler.draw(), purpose, worker, 1)
 
     def _stays_fresh(self) -> bool:
         """Whether an episode leased now is trained on within `max_staleness` versions.
@@ -277,13 +268,6 @@ class TaskScheduler:
             return True
         updates_ahead = (finished + out + 1) * c.updates_per_episode - self._updates
         return updates_ahead <= max(c.max_staleness * c.publish_every, c.updates_per_episode)
-
-    def _draw_task(self) -> Task:
-        """Uniform without replacement until all tasks have been drawn, then again."""
-        if not self._bag:
-            self._bag = list(range(len(self._train)))
-            self._rng.shuffle(self._bag)
-        return self._train[self._bag.pop()]
 
     def _lease(self, task: Task, purpose: Purpose, worker: str, attempt: int) -> Lease:
         self._num_leases += 1

@@ -1,0 +1,67 @@
+"""Task sampling: uniform without replacement, or by 1 − success with shrinkage; its state survives."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+
+import pytest
+
+from distrl.core.types import Task
+from distrl.learner.task_sampling import PRIOR, TaskSampler
+
+TASKS = [
+    Task(id=f"{template}/{i}", suite="s", template=template, split="train", goal="g", max_steps=3)
+    for template in ("easy", "hard")
+    for i in range(3)
+]
+
+
+def sampler(kind: str = "weighted", floor: float = 0.1) -> TaskSampler:
+    return TaskSampler(TASKS, kind, floor, random.Random(0))  # type: ignore[arg-type]
+
+
+def test_uniform_draws_each_task_once_before_any_twice() -> None:
+    uniform = sampler("uniform")
+    for _ in range(2):
+        assert {uniform.draw().id for _ in TASKS} == {task.id for task in TASKS}
+
+
+def test_weights_are_one_minus_shrunk_success_plus_floor() -> None:
+    weighted = sampler()
+    assert weighted.weights() == pytest.approx([1.1] * 6), "nothing tried counts as failing"
+    for success in (1.0, 1.0, 1.0):
+        weighted.record("easy/0", success)
+    weighted.record("easy/1", 0.0)
+    prior = 3 / 4
+    assert weighted.weights()[:3] == pytest.approx(
+        [1.1 - (3 + PRIOR * prior) / (3 + PRIOR), 1.1 - PRIOR * prior / (1 + PRIOR), 1.1 - prior]
+    )
+    assert weighted.weights()[3:] == pytest.approx([1.1] * 3)
+
+
+def test_failing_templates_are_drawn_in_proportion() -> None:
+    weighted = sampler(floor=0.1)
+    for task in TASKS:
+        for _ in range(20):
+            weighted.record(task.id, float(task.template == "easy"))
+    drawn = Counter(weighted.draw().template for _ in range(4000))
+    assert drawn["hard"] / 4000 == pytest.approx(1.1 / 1.2, abs=0.02)
+    assert drawn["easy"] > 0
+
+
+def test_only_recent_episodes_count() -> None:
+    weighted = sampler(floor=0.0)
+    for success in [0.0] * 20 + [1.0] * 20:
+        weighted.record("easy/0", success)
+    assert weighted.success()["easy/0"] == (1.0, 20)
+
+
+@pytest.mark.parametrize("kind", ["uniform", "weighted"])
+def test_a_restored_sampler_draws_what_the_saved_one_would_have(kind: str) -> None:
+    saved, restored = sampler(kind), sampler(kind)
+    for i in range(21):
+        saved.record(saved.draw().id, float(i % 2))
+    restored.load_state_dict(json.loads(json.dumps(saved.state_dict())))
+    assert [saved.draw().id for _ in range(40)] == [restored.draw().id for _ in range(40)]

@@ -105,7 +105,7 @@ class Status(Record):
         phase: "demonstrations", "warm-up", "training", "done".
         weights: The newest published weights, None before the first.
         act_endpoints: The inference servers that are alive.
-        paused: Workers ask for no leases while this is set.
+        paused: More came in than the learner can take now; workers ask for no leases while this is set.
         metrics: The newest metrics, by name.
     """
 

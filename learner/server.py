@@ -4,12 +4,12 @@
                                 ├─ network thread ── store commit ──┤
     all ◄──── broadcast PUB ────┘        ▲                          └─► ack
                                          │ waker
-    training thread: publish_weights, set_phase, set_metrics, set_paused, shutdown
+    training thread: publish_weights, set_phase, set_metrics, shutdown
 
     inference servers ──► weights ROUTER ── chunk thread ◄── WeightStore (the newest buffers)
 
 A trajectory is acked after it is committed, never before. All that waits is committed together. When the
-training thread's queue is full, ids wait here, no leases are granted, and the trajectories stay on disk.
+training thread's queue is full, ids wait here, the trajectories stay on disk, and workers are told to pause.
 """
 
 from __future__ import annotations
@@ -175,10 +175,6 @@ class LearnerServer:
         """Announces a phase (see `Status.phase`). Any thread."""
         self._change(phase=phase)
 
-    def set_paused(self, paused: bool) -> None:
-        """Stops or resumes the granting of leases. Any thread."""
-        self._change(paused=paused)
-
     def set_metrics(self, metrics: Mapping[str, float]) -> None:
         """Sets the metrics that the next broadcast carries. Any thread."""
         with self._lock:
@@ -221,6 +217,7 @@ class LearnerServer:
                 self._service.pump()
                 self._commit()
                 self._hand_over()
+                self._change(paused=bool(self._backlog))
                 self._scheduler.tick()
                 self._expire_peers()
                 self._announce()
@@ -252,7 +249,7 @@ class LearnerServer:
             )
 
     def _grant(self, request: LeaseRequest) -> LeaseGrant:
-        if self.status.paused or self._backlog:
+        if self._backlog:
             return LeaseGrant()
         return LeaseGrant(leases=tuple(self._scheduler.grant(request.worker, request.count)))
 

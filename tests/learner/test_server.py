@@ -168,13 +168,6 @@ def test_a_chunk_server_whose_thread_ends_is_noticed(wire, monkeypatch):
     chunks.close()
 
 
-def test_a_paused_learner_grants_nothing(server, peer):
-    server.set_paused(True)
-    assert peer.ask(LeaseRequest(worker="w")) == LeaseGrant()
-    server.set_paused(False)
-    assert peer.ask(LeaseRequest(worker="w")).leases
-
-
 def test_an_ack_means_stored_finished_and_handed_over(server, peer, store, scheduler, ingested):
     message = submit("t", PIXELS)
     assert peer.ask(message, [PIXELS]) == Ack(trajectory_id="t")
@@ -230,13 +223,16 @@ def test_one_that_cannot_be_stored_is_refused_alone(server, peer, store, monkeyp
     assert (answers[Reject].code.value, answers[Reject].ref) == ("internal", "poison")
 
 
-def test_a_full_queue_stops_leases_and_loses_nothing(server, peer, ingested):
+def test_a_full_queue_stops_leases_and_loses_nothing(server, wire, peer, ingested):
+    sub = wire.connect_sub(server.endpoints.broadcast)
     names = [f"t{number}" for number in range(6)]
     for name in names:
         peer.ask(submit(name))
-    assert peer.ask(LeaseRequest(worker="w")).leases == ()
+    assert peer.ask(LeaseRequest(worker="w")) == LeaseGrant()
+    wait_for(lambda: sub.recv(WAIT_S).message.paused)
     assert [ingested.get(timeout=WAIT_S).id for _ in names] == names
-    wait_for(lambda: peer.ask(LeaseRequest(worker="w")).leases)
+    wait_for(lambda: not sub.recv(WAIT_S).message.paused)
+    assert peer.ask(LeaseRequest(worker="w")).leases
 
 
 def test_what_is_no_request_is_refused(server, peer):

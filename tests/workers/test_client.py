@@ -39,7 +39,7 @@ def episode(name: str, lease_id: str = "") -> Trajectory:
 
 @dataclass
 class FakeLearner:
-    """Answers from a thread and records what came; `ack` and `leases` are its knobs."""
+    """Answers from a thread and records what came; `ack`, `leases` and `paused` are its knobs."""
 
     wire: Wire
     endpoint: str = "tcp://127.0.0.1:0"
@@ -47,6 +47,7 @@ class FakeLearner:
     ack: bool = True
     reject: RejectCode | None = None
     leases: int = 0
+    paused: bool = False
     seen: list[Record] = field(default_factory=list)
 
     def __post_init__(self):
@@ -71,7 +72,7 @@ class FakeLearner:
 
     @property
     def status(self) -> Status:
-        return Status(run_id=self.run_id, phase="training")
+        return Status(run_id=self.run_id, phase="training", paused=self.paused)
 
     def run(self):
         poller = Poller([self.control])
@@ -213,6 +214,16 @@ def test_too_many_unacked_stop_the_leases(link, learner):
     assert link.num_unacked == 2
     assert link.lease(0.3) is None
     assert not [message for message in learner.seen if isinstance(message, LeaseRequest)]
+
+
+def test_a_paused_learner_is_asked_for_no_leases_until_it_goes_on(link, learner):
+    learner.leases, learner.paused = 1, True
+    link.start()
+    link.wait_connected(WAIT_S)
+    assert link.lease(0.1) is None
+    assert not [message for message in learner.seen if isinstance(message, LeaseRequest)]
+    learner.paused = False
+    assert link.lease(WAIT_S) is not None
 
 
 def test_a_missing_ack_means_a_resend(link, learner, monkeypatch):

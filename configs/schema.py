@@ -131,13 +131,17 @@ class WorkerConfig(Section):
 
 
 class InferenceConfig(Section):
-    """An inference server. A batch runs when `max_batch` requests wait or the oldest waited `max_wait_ms`."""
+    """An inference server. A batch runs when `max_batch` requests wait or the oldest waited `max_wait_ms`.
+
+    `share_weights`: the servers of one user on one host fetch and check each version of the weights once.
+    """
 
     engine: Literal["hf"] = "hf"
     max_batch: Count = 16
     max_wait_ms: NonNegative = 4.0
     max_queue: Count = 1024
     threads: Count = 1
+    share_weights: bool = True
 
 
 class DemonstrationConfig(Section):

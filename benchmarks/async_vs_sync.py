@@ -137,6 +137,9 @@ class ListScheduler:
     def renew(self, worker: str, lease_ids: Sequence[str]) -> None:
         pass
 
+    def release(self, worker: str, lease_ids: Sequence[str]) -> None:
+        pass
+
     def finish(self, lease_id: str, trajectory: Trajectory) -> None:
         pass
 

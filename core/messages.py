@@ -6,7 +6,7 @@ positions; never pickle. Anything else is a `ProtocolError` with a code, which t
 `Reject`.
 
 Control (learner, ROUTER): Hello → Welcome; Heartbeat → Status; LeaseRequest → LeaseGrant;
-    LeaseRenew → Status;
+    LeaseRenew → Status; LeaseRelease → Status;
     Submit + images → Ack | Reject; StatusRequest → Status.
 Broadcast (learner, PUB): Status, Shutdown.
 Weights (learner, ROUTER): ChunkRequest → Chunk + bytes | Reject.
@@ -150,6 +150,14 @@ class LeaseRenew(Record):
     lease_ids: tuple[str, ...]
 
 
+class LeaseRelease(Record):
+    """A worker will not finish these leases: their episodes may be run by another at once."""
+
+    type: Literal["lease-release"] = "lease-release"
+    worker: Name
+    lease_ids: tuple[str, ...]
+
+
 class Submit(Record):
     """A finished trajectory. Frame i + 1 holds the bytes of `images[i]`."""
 
@@ -236,8 +244,8 @@ class Info(Record):
 
 Message = Annotated[
     Union[
-        Hello, Heartbeat, StatusRequest, Status, Welcome, LeaseRequest, LeaseGrant, LeaseRenew, Submit, Ack,
-        Reject, Shutdown, ChunkRequest, Chunk, ActRequest, ActReply, InfoRequest, Info,
+        Hello, Heartbeat, StatusRequest, Status, Welcome, LeaseRequest, LeaseGrant, LeaseRenew, LeaseRelease,
+        Submit, Ack, Reject, Shutdown, ChunkRequest, Chunk, ActRequest, ActReply, InfoRequest, Info,
     ],
     Field(discriminator="type"),
 ]  # fmt: skip
@@ -245,8 +253,8 @@ _ADAPTER: TypeAdapter[Any] = TypeAdapter(Message)
 MESSAGE_TYPES: dict[str, type[Record]] = {
     cls.model_fields["type"].default: cls
     for cls in (
-        Hello, Heartbeat, StatusRequest, Status, Welcome, LeaseRequest, LeaseGrant, LeaseRenew, Submit, Ack,
-        Reject, Shutdown, ChunkRequest, Chunk, ActRequest, ActReply, InfoRequest, Info,
+        Hello, Heartbeat, StatusRequest, Status, Welcome, LeaseRequest, LeaseGrant, LeaseRenew, LeaseRelease,
+        Submit, Ack, Reject, Shutdown, ChunkRequest, Chunk, ActRequest, ActReply, InfoRequest, Info,
     )
 }  # fmt: skip
 

@@ -28,7 +28,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Retry:
-    """An episode that came to nothing. For a while it is kept from `worker`, where it failed."""
+    """An episode that came to nothing. For a while it is kept from `worker`, where it failed, if it did."""
 
     lease: Lease
     worker: str
@@ -81,6 +81,13 @@ class LeaseTable:
         self.num_faulted += 1
         held = self._held.pop(lease_id, None)
         return self._again(held, now) if held else None
+
+    def release(self, worker: str, lease_id: str, now: float) -> None:
+        """Takes back a lease that `worker` holds and has not failed at: the next who asks may have it."""
+        held = self._held.get(lease_id)
+        if held is not None and held.worker == worker:
+            del self._held[lease_id]
+            self._retries[lease_id] = Retry(held.lease, "", held.attempt - 1, now)
 
     def expire(self, now: float) -> list[Lease]:
         """Takes back what is overdue. Returns the leases that will not be tried again."""

@@ -1,6 +1,6 @@
 """The task scheduler: which episodes are run, by phase, and no more of them than can still be fresh.
 
-    network thread:  grant, renew, finish, tick
+    network thread:  grant, renew, release, finish, tick
     training thread: set_phase, set_updates, start_eval, account, take_evals, state_dict
 
 One lock guards everything; no call blocks. Leases out at a crash are simply granted anew.
@@ -111,6 +111,12 @@ class TaskScheduler:
             now = self._clock()
             for lease_id in lease_ids:
                 self._table.renew(worker, lease_id, now)
+
+    def release(self, worker: str, lease_ids: Sequence[str]) -> None:
+        """Takes back leases that `worker` holds; others are ignored."""
+        with self._lock:
+            for lease_id in lease_ids:
+                self._table.release(worker, lease_id, self._clock())
 
     def finish(self, lease_id: str, trajectory: Trajectory) -> None:
         """Ends a lease. A faulted episode goes back to be run again, by another worker if there is one.

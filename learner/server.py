@@ -31,6 +31,7 @@ from distrl.core.messages import (
     Hello,
     Lease,
     LeaseGrant,
+    LeaseRelease,
     LeaseRenew,
     LeaseRequest,
     RejectCode,
@@ -65,6 +66,10 @@ class Scheduler(Protocol):
 
     def renew(self, worker: str, lease_ids: Sequence[str]) -> None:
         """Prolongs leases; ids that are unknown (e.g. from before a restart) are ignored."""
+        ...
+
+    def release(self, worker: str, lease_ids: Sequence[str]) -> None:
+        """Takes leases back that `worker` will not finish; ids that are unknown are ignored."""
         ...
 
     def finish(self, lease_id: str, trajectory: Trajectory) -> None:
@@ -234,6 +239,9 @@ class LearnerServer:
             self._service.reply(peer, self.status)
         elif isinstance(message, LeaseRenew):
             self._scheduler.renew(message.worker, message.lease_ids)
+            self._service.reply(peer, self.status)
+        elif isinstance(message, LeaseRelease):
+            self._scheduler.release(message.worker, message.lease_ids)
             self._service.reply(peer, self.status)
         elif isinstance(message, (Hello, Heartbeat)):
             self._see(message)

@@ -24,6 +24,7 @@ from distrl.core.messages import (
     Hello,
     Lease,
     LeaseGrant,
+    LeaseRelease,
     LeaseRenew,
     LeaseRequest,
     Reject,
@@ -99,7 +100,7 @@ class LearnerLink:
         self._thread.start()
 
     def close(self, timeout_s: float = 2.0) -> None:
-        """Ends the link; what is not acked stays in the spool."""
+        """Ends the link; what is not acked stays in the spool, and all leases are given back."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._waker.wake()
@@ -153,9 +154,11 @@ class LearnerLink:
                 self._book.num_waiting -= 1
 
     def release(self, lease_id: str) -> None:
-        """Gives up a lease without a trajectory: it is renewed no longer and expires."""
+        """Gives up a lease without a trajectory: the learner is told, and may grant it to another."""
         with self._condition:
-            self._book.close(lease_id)
+            self._book.give_back(lease_id)
+        if not self._stopping.is_set():
+            self._waker.wake()
 
     def submit(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> None:
         """Spools a finished trajectory; it is safe on return, and delivered in the background.
@@ -202,6 +205,11 @@ class LearnerLink:
                     self._beat(control)
                     self._ask_for_leases(control)
                     self._deliver(control)
+                    self._give_back(control)
+            with self._condition:
+                self._book.give_all_back()
+            if self._is_connected:
+                self._give_back(control)
         except BaseException as error:
             self._error = error
             _log.exception("the link to the learner ended")
@@ -320,6 +328,12 @@ class LearnerLink:
         if count:
             self._send(control, LeaseRequest(worker=self._hello.name, count=count))
 
+    def _give_back(self, control: Channel) -> None:
+        with self._condition:
+            lease_ids = self._book.take_given_back()
+        if lease_ids:
+            self._send(control, LeaseRelease(worker=self._hello.name, lease_ids=tuple(lease_ids)))
+
     def _deliver(self, control: Channel) -> None:
         if self._delivery is None:
             return
@@ -339,6 +353,7 @@ class LearnerLink:
                 return  # no room now; it is sent again after its ack time is over
 
     def _send(self, control: Channel, message: Record) -> None:
-        # Without a connection there is nothing to send to; every message is repeated in time.
+        # Without a connection there is nothing to send to. Every message is repeated in time, but for
+        # LeaseRelease: those leases expire.
         with contextlib.suppress(NetworkError):
             control.send(message, timeout_s=0.0)

@@ -1,4 +1,4 @@
-"""The leases of one worker: asked for, granted and not yet taken, at work and renewed."""
+"""The leases of one worker: asked for, granted and not yet taken, at work and renewed, given back."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ class LeaseBook:
         self.num_waiting = 0
         self._granted: deque[_Held] = deque()
         self._at_work: dict[str, _Held] = {}
+        self._given_back: list[_Held] = []
         self._ask_at = 0.0
 
     def num_to_ask(self) -> int:
@@ -49,10 +50,10 @@ class LeaseBook:
         self._ask_at = now if grant.leases else now + grant.retry_after_s
 
     def has_granted(self) -> bool:
-        """Whether a slot can take one. Those that lay here too long have expired and are dropped."""
+        """Whether a slot can take one. Those that lay here too long, soon to expire, are given back."""
         now = time.monotonic()
         while self._granted and now - self._granted[0].granted_at > self._granted[0].lease.ttl_s / 2:
-            self._granted.popleft()
+            self._given_back.append(self._granted.popleft())
         return bool(self._granted)
 
     def take(self) -> Lease | None:
@@ -64,8 +65,25 @@ class LeaseBook:
         return held.lease
 
     def close(self, lease_id: str) -> None:
-        """The slot has finished or given up."""
+        """The slot has finished."""
         self._at_work.pop(lease_id, None)
+
+    def give_back(self, lease_id: str) -> None:
+        """The slot has given up."""
+        held = self._at_work.pop(lease_id, None)
+        if held is not None:
+            self._given_back.append(held)
+
+    def give_all_back(self) -> None:
+        """The worker leaves."""
+        self._given_back += [*self._granted, *self._at_work.values()]
+        self._granted.clear()
+        self._at_work.clear()
+
+    def take_given_back(self) -> list[str]:
+        """What the learner has to be told, once."""
+        given_back, self._given_back = self._given_back, []
+        return [held.lease.id for held in given_back]
 
     def run_of(self, lease_id: str) -> str:
         """The run that granted a lease at work, "" if unknown."""
@@ -85,4 +103,5 @@ class LeaseBook:
     def reconnected(self, run_id: str) -> None:
         """The learner is there again: leases that another run granted and nobody took are void."""
         self._granted = deque(held for held in self._granted if held.run_id == run_id)
+        self._given_back = [held for held in self._given_back if held.run_id == run_id]
         self._ask_at = 0.0

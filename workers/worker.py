@@ -55,7 +55,7 @@ class Link(Protocol):
         ...
 
     def release(self, lease_id: str) -> None:
-        """Gives a lease back without a trajectory."""
+        """Gives a lease back without a trajectory; the learner may grant it to another."""
         ...
 
     def submit(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> None:

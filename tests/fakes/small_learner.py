@@ -24,7 +24,7 @@ ANY = Endpoints("tcp://127.0.0.1:*", "tcp://127.0.0.1:*", "tcp://127.0.0.1:*")
 
 
 class ListScheduler:
-    """Grants a list of leases in order; a lease that ended by a fault is granted again."""
+    """Grants a list of leases in order; one that ended by a fault or was given back is granted again."""
 
     def __init__(self, leases: Sequence[Lease]) -> None:
         self._open = list(leases)
@@ -37,6 +37,9 @@ class ListScheduler:
 
     def renew(self, worker: str, lease_ids: Sequence[str]) -> None:
         pass
+
+    def release(self, worker: str, lease_ids: Sequence[str]) -> None:
+        self._open += [self._all[lease_id] for lease_id in lease_ids]
 
     def finish(self, lease_id: str, trajectory: Trajectory) -> None:
         self.finished.append(trajectory)

@@ -33,6 +33,7 @@ class Scheduler:
         num_granted += count
         return [Lease(id=f"lease{num_granted - i}", task=task) for i in range(count)]
     def renew(self, worker, lease_ids): pass
+    def release(self, worker, lease_ids): pass
     def finish(self, lease_id, trajectory): pass
     def tick(self): pass
 

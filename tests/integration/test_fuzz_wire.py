@@ -18,6 +18,7 @@ from distrl.core.messages import (
     Hello,
     Info,
     InfoRequest,
+    LeaseRelease,
     LeaseRequest,
     Reject,
     Status,
@@ -70,6 +71,7 @@ def samples() -> list[list[bytes]]:
         [encode(Submit(trajectory=trajectory, images=(image_digest(pixels),))), pixels],
         [encode(Status(run_id="r", phase="training"))],
         [encode(InfoRequest())],
+        [encode(LeaseRelease(worker="w", lease_ids=("l",)))],
         *[[encode(ActRequest(id="r", messages=(chat,), images=(picture,))), pixels] for chat in chats],
     ]
     marked = msgpack.unpackb(good[5][0])
@@ -163,6 +165,9 @@ class Scheduler:
         return []
 
     def renew(self, worker, lease_ids):
+        pass
+
+    def release(self, worker, lease_ids):
         pass
 
     def finish(self, lease_id, trajectory):

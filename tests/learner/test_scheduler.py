@@ -116,6 +116,29 @@ def test_before_the_first_update_nothing_goes_stale(toy) -> None:
     assert len(rig.take(50)) == 30
 
 
+@pytest.mark.parametrize(
+    ("purpose", "phase"),
+    [(Purpose.DEMO, DEMONSTRATIONS), (Purpose.TRAIN, TRAINING), (Purpose.EVAL, TRAINING)],
+)
+def test_a_lease_that_is_given_back_is_granted_at_once_and_counts_as_no_attempt(toy, purpose, phase) -> None:
+    rig = Rig(toy, phase=phase)
+    if purpose is Purpose.EVAL:
+        rig.scheduler.start_eval()
+    lease = rig.take(6)[0]
+    assert lease.purpose is purpose
+    rig.scheduler.release("a stranger", [lease.id])
+    assert rig.scheduler.metrics()["scheduler/leases_out"] == 6
+    for _ in range(MAX_ATTEMPTS + 1):
+        rig.scheduler.release("w", [lease.id, "unknown"])
+        (again,) = rig.take()
+        assert (again.task, again.purpose) == (lease.task, purpose)
+        assert again.id != lease.id
+        lease = again
+    rig.now += 61.0
+    rig.scheduler.tick()
+    assert rig.scheduler.metrics()["scheduler/abandoned"] == 0
+
+
 def test_an_expired_lease_is_run_again_elsewhere_first(toy) -> None:
     rig = Rig(toy)
     (lease,) = rig.take(worker="slow")

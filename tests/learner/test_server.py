@@ -13,6 +13,7 @@ from distrl.core.messages import (
     Info,
     Lease,
     LeaseGrant,
+    LeaseRelease,
     LeaseRenew,
     LeaseRequest,
     Reject,
@@ -40,7 +41,7 @@ class FakeScheduler:
     """Grants without end and records what it is told."""
 
     def __init__(self):
-        self.granted, self.renewed, self.finished, self.num_ticks = [], [], [], 0
+        self.granted, self.renewed, self.released, self.finished, self.num_ticks = [], [], [], [], 0
 
     def grant(self, worker, count):
         leases = [Lease(id=f"{worker}-{len(self.granted)}", task=TASK) for _ in range(count)]
@@ -49,6 +50,9 @@ class FakeScheduler:
 
     def renew(self, worker, lease_ids):
         self.renewed.append((worker, tuple(lease_ids)))
+
+    def release(self, worker, lease_ids):
+        self.released.append((worker, tuple(lease_ids)))
 
     def finish(self, lease_id, trajectory):
         self.finished.append((lease_id, trajectory.id))
@@ -145,12 +149,14 @@ def test_status_on_request_and_on_heartbeat(server, peer):
     assert isinstance(peer.ask(Heartbeat(role="worker", name="w")), Status)
 
 
-def test_leases_are_granted_and_renewed(server, peer, scheduler):
+def test_leases_are_granted_renewed_and_given_back(server, peer, scheduler):
     grant = peer.ask(LeaseRequest(worker="w", count=3))
     assert grant.leases == tuple(scheduler.granted)
     assert len(grant.leases) == 3
     assert isinstance(peer.ask(LeaseRenew(worker="w", lease_ids=("a", "unknown"))), Status)
     assert scheduler.renewed == [("w", ("a", "unknown"))]
+    assert isinstance(peer.ask(LeaseRelease(worker="w", lease_ids=("a",))), Status)
+    assert scheduler.released == [("w", ("a",))]
 
 
 def test_a_chunk_server_whose_thread_ends_is_noticed(wire, monkeypatch):

@@ -13,6 +13,7 @@ from distrl.core.messages import (
     Hello,
     Lease,
     LeaseGrant,
+    LeaseRelease,
     LeaseRequest,
     Reject,
     RejectCode,
@@ -174,6 +175,19 @@ def test_slots_get_leases(link, learner):
     leases = [link.lease(WAIT_S) for _ in range(2)]
     assert all(lease.task == TASK for lease in leases)
     assert link.lease(0.1) is None
+
+
+def test_leases_that_are_given_up_are_given_back(link, learner):
+    learner.leases = 3
+    link.start()
+    first, second = link.lease(WAIT_S), link.lease(WAIT_S)
+    link.release(first.id)
+    assert learner.wait_for(LeaseRelease)[0] == LeaseRelease(worker="w", lease_ids=(first.id,))
+    third = link.lease(WAIT_S)
+    link.submit(episode("t", second.id), IMAGES)
+    assert link.flush(WAIT_S)
+    link.close()
+    assert learner.wait_for(LeaseRelease, 2)[1].lease_ids == (third.id,)
 
 
 def test_a_trajectory_is_spooled_sent_and_deleted_on_ack(link, learner, spool):

@@ -81,12 +81,34 @@ def test_a_lease_that_lay_too_long_is_not_taken(book, clock):
     book.granted(grant("a"), "run")
     clock.now += 16.0
     assert book.take() is None
+    assert book.take_given_back() == ["a"]
+
+
+def test_what_a_slot_gives_up_is_told_once(book):
+    book.granted(grant("a", "b"), "run")
+    book.take()
+    book.give_back("a")
+    book.give_back("unknown")
+    assert book.take_given_back() == ["a"]
+    assert book.take_given_back() == []
+    assert book.due_for_renewal() == []
+
+
+def test_who_leaves_gives_all_back_but_what_is_finished(book):
+    book.granted(grant("finished", "at-work", "lying"), "run")
+    book.take(), book.take()
+    book.close("finished")
+    book.give_all_back()
+    assert book.take_given_back() == ["lying", "at-work"]
+    assert not book.has_granted()
 
 
 def test_another_run_voids_what_nobody_took(book):
-    book.granted(grant("a", "b"), "old")
-    book.take()
+    book.granted(grant("a", "c", "b"), "old")
+    book.take(), book.take()
+    book.give_back("c")
     book.reconnected("new")
+    assert book.take_given_back() == []
     assert not book.has_granted()
     assert book.run_of("a") == "old"
     assert book.run_of("b") == ""

@@ -37,6 +37,9 @@ class NoTasks:
     def renew(self, worker: str, lease_ids: Sequence[str]) -> None:
         pass
 
+    def release(self, worker: str, lease_ids: Sequence[str]) -> None:
+        pass
+
     def finish(self, lease_id: str, trajectory: Trajectory) -> None:
         pass
 

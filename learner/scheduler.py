@@ -269,7 +269,8 @@ class TaskScheduler:
         holds `min_replay` episodes no update is made and nothing goes stale.
         """
         c = self.config
-        out, finished = self._table.count(Purpose.TRAIN), self._finished[Purpose.TRAIN]
+        # Those that wait to be run again are not out: they would keep themselves from being leased.
+        out, finished = self._table.held(Purpose.TRAIN), self._finished[Purpose.TRAIN]
         if finished + out < c.min_replay:
             return True
         updates_ahead = (finished + out + 1) * c.updates_per_episode - self._updates

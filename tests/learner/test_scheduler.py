@@ -139,6 +139,18 @@ def test_a_lease_that_is_given_back_is_granted_at_once_and_counts_as_no_attempt(
     assert rig.scheduler.metrics()["scheduler/abandoned"] == 0
 
 
+@pytest.mark.parametrize("how", ["given back", "expired"])
+def test_leases_that_come_back_do_not_keep_themselves_from_being_granted_again(toy, how) -> None:
+    rig = Rig(toy)
+    out = [lease.id for lease in rig.take(50, "gone")]
+    if how == "expired":
+        rig.now += 61.0
+        rig.scheduler.tick()
+    else:
+        rig.scheduler.release("gone", out)
+    assert len(rig.take(50, "new")) == len(out) == 16
+
+
 def test_an_expired_lease_is_run_again_elsewhere_first(toy) -> None:
     rig = Rig(toy)
     (lease,) = rig.take(worker="slow")

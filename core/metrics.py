@@ -1,7 +1,8 @@
 """Metrics: numbers by name, one JSON object a line in metrics.jsonl, and to further sinks (TensorBoard).
 
 Names: reward/*, train/success, eval/{split}/success, off_policy/*, loss/*, value/*, replay/*, scheduler/*,
-time/*, episodes, versions. `step` is the number of policy updates, `time` is Unix time.
+workers/*, inference/*, time/*, episodes, versions. `step` is the number of policy updates, `time` is Unix
+time.
 """
 
 from __future__ import annotations

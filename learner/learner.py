@@ -65,7 +65,7 @@ class Learner:
         if self.progress.updates == 0:
             self.rounds.start()
         while not self.stop.is_set() and not self.is_over():
-            parts.server.check()
+            parts.tend()
             parts.ingest.drain(0.0 if self.updates.owed() >= 1 else POLL_S)
             self.rounds.finish()
             if self.updates.owed() < 1:

@@ -22,6 +22,8 @@ from distrl.learner.publish import Publisher
 from distrl.learner.replay import Replay
 from distrl.learner.scheduler import TaskScheduler
 
+PEERS_S = 10.0  # how often the metrics of workers and inference servers are written
+
 
 class Server(Protocol):
     """What the training thread needs of `LearnerServer`."""
@@ -36,6 +38,10 @@ class Server(Protocol):
 
     def set_phase(self, phase: str) -> None:
         """Announces a phase."""
+        ...
+
+    def peer_metrics(self) -> dict[str, float]:
+        """Numbers of the workers and inference servers."""
         ...
 
     def set_metrics(self, metrics: dict[str, float]) -> None:
@@ -83,18 +89,31 @@ class Parts:
     progress: Progress = field(default_factory=Progress)
     clock: Callable[[], float] = time.monotonic
     started: float = field(init=False)
+    _peers_due: float = field(init=False)
     _newest: dict[str, float] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.started = self.clock()
+        self._peers_due = self.started + PEERS_S
 
     def elapsed_s(self) -> float:
         """Seconds spent on the run, restarts included."""
         return self.progress.elapsed_s + self.clock() - self.started
 
+    def tend(self) -> None:
+        """For every loop: raises what ended the server, and writes its peers' metrics when it is time."""
+        self.server.check()
+        if self.clock() >= self._peers_due:
+            self._peers_due = self.clock() + PEERS_S
+            self.write_metrics(self.server.peer_metrics())
+
     def write_metrics(self, metrics: dict[str, float]) -> None:
         """Writes metrics; the next broadcasts carry the newest value of each."""
         self.metrics.write(self.progress.updates, metrics)
+        self.tell(metrics)
+
+    def tell(self, metrics: dict[str, float]) -> None:
+        """Lets the next broadcasts carry these values besides the newest of all others."""
         self._newest |= {name: value for name, value in metrics.items() if np.isfinite(value)}
         self._newest["updates"] = float(self.progress.updates)
         self.server.set_metrics(self._newest)

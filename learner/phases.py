@@ -39,14 +39,14 @@ def demonstrate(parts: Parts, stop: Event) -> None:
     announce(parts, DEMONSTRATIONS)
     minutes = parts.config.learner.max_minutes
     while not stop.is_set() and (count := parts.scheduler.accounted(Purpose.DEMO)) < wanted:
-        parts.server.check()
+        parts.tend()
         if parts.elapsed_s() >= 60.0 * minutes:
             raise ConfigError(
                 f"Only {count} of {wanted} demonstrations came in within learner.max_minutes={minutes:g}.",
                 "If workers run, their logs say what fails; else start some, or raise learner.max_minutes.",
             )
         if parts.ingest.drain(POLL_S):
-            parts.server.set_metrics({"demonstrations": float(parts.scheduler.accounted(Purpose.DEMO))})
+            parts.tell({"demonstrations": float(parts.scheduler.accounted(Purpose.DEMO))})
 
 
 def warm_up(parts: Parts, stop: Event) -> None:

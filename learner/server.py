@@ -49,10 +49,10 @@ from distrl.core.store import TrajectoryStore
 from distrl.core.types import Record, Trajectory, image_digest
 from distrl.core.weights import Buffer, WeightStore
 from distrl.learner.chunk_server import ChunkServer
+from distrl.learner.peers import Peers
 
 POLL_S = 0.2
 BROADCAST_S = 1.0
-MAX_PEERS = 4096
 IO_THREADS = 4  # connections spread over them: many receivers of weights, and CURVE, need more than one core
 _log = logging.getLogger(__name__)
 
@@ -90,13 +90,6 @@ class Endpoints:
     weights: str
 
 
-@dataclass
-class _Peer:
-    role: str
-    act_endpoint: str
-    last_seen: float
-
-
 class LearnerServer:
     """Owns the learner's sockets and ingests what workers send.
 
@@ -128,6 +121,7 @@ class LearnerServer:
     ) -> None:
         self._store, self._scheduler, self._ingested = store, scheduler, ingested
         self._heartbeat_s = heartbeat_s
+        self._peers = Peers(3.0 * heartbeat_s)
         self._wire = Wire(security, IO_THREADS)
         try:
             self._control = self._wire.bind_router(endpoints.control)
@@ -148,7 +142,6 @@ class LearnerServer:
         self._stopping = threading.Event()
         self._error: BaseException | None = None
         # Network thread only:
-        self._peers: dict[tuple[str, str], _Peer] = {}
         self._submits: list[tuple[bytes, Trajectory, dict[str, bytes]]] = []
         self._backlog: deque[str] = deque()
         self._next_broadcast = 0.0
@@ -184,6 +177,10 @@ class LearnerServer:
         """Sets the metrics that the next broadcast carries. Any thread."""
         with self._lock:
             self._status = self._status.model_copy(update={"metrics": dict(metrics)})
+
+    def peer_metrics(self) -> dict[str, float]:
+        """What workers and inference servers say of themselves, together. For one thread."""
+        return self._peers.metrics()
 
     def shutdown(self, reason: str) -> None:
         """Tells everybody to stop, again and again until `close`. Submits are still taken. Any thread."""
@@ -224,7 +221,8 @@ class LearnerServer:
                 self._hand_over()
                 self._change(paused=bool(self._backlog))
                 self._scheduler.tick()
-                self._expire_peers()
+                if self._peers.expire():
+                    self._list_act_endpoints()
                 self._announce()
         except BaseException as error:
             self._error = error
@@ -244,7 +242,8 @@ class LearnerServer:
             self._scheduler.release(message.worker, message.lease_ids)
             self._service.reply(peer, self.status)
         elif isinstance(message, (Hello, Heartbeat)):
-            self._see(message)
+            if self._peers.see(message):
+                self._list_act_endpoints()
             answer: Record = self.status
             if isinstance(message, Hello):
                 answer = Welcome(status=self.status, heartbeat_s=self._heartbeat_s)
@@ -324,30 +323,8 @@ class LearnerServer:
                 _log.error("not handed to training: %s", error)
             self._backlog.popleft()
 
-    def _see(self, message: Hello | Heartbeat) -> None:
-        key = (message.role, message.name)
-        peer = self._peers.get(key)
-        if peer is None or peer.act_endpoint != message.act_endpoint:
-            if len(self._peers) >= MAX_PEERS and peer is None:
-                raise ProtocolError(RejectCode.BUSY.value, f"{MAX_PEERS} peers are connected already")
-            _log.info("%s %s is here", message.role, message.name)
-            self._peers[key] = _Peer(message.role, message.act_endpoint, time.monotonic())
-            self._list_act_endpoints()
-        else:
-            peer.last_seen = time.monotonic()
-
-    def _expire_peers(self) -> None:
-        limit = time.monotonic() - 3.0 * self._heartbeat_s
-        gone = [key for key, peer in self._peers.items() if peer.last_seen < limit]
-        for key in gone:
-            _log.warning("%s %s is gone", *key)
-            del self._peers[key]
-        if gone:
-            self._list_act_endpoints()
-
     def _list_act_endpoints(self) -> None:
-        servers = {peer.act_endpoint for peer in self._peers.values() if peer.role == "inference"}
-        self._change(act_endpoints=tuple(sorted(servers - {""})))
+        self._change(act_endpoints=self._peers.act_endpoints())
 
     def _announce(self) -> None:
         now = time.monotonic()

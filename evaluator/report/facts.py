@@ -12,6 +12,7 @@ from distrl.evaluator.report.page import duration
 from distrl.evaluator.results import LoadedEvaluation
 
 WEIGHT_VERSION = "versions"
+ACTIONS, BATCH_SIZE = "workers/actions_per_s", "inference/batch_size"
 STALENESS, WORST_STALENESS = "off_policy/staleness_mean", "off_policy/staleness_max"
 
 
@@ -51,6 +52,11 @@ def _training_facts(metrics: RunMetrics) -> list[Fact]:
     if episodes is not None:
         speed = f"{60 * episodes / elapsed:.0f} per minute" if elapsed else ""
         facts.append(Fact("episodes", episodes, "Training episodes", f"{episodes:,.0f}", speed))
+    actions = _mean(metrics, ACTIONS)
+    if actions is not None:
+        size = _mean(metrics, BATCH_SIZE)
+        note = f"per second, in batches of {size:.1f}" if size else "per second"
+        facts.append(Fact("actions_per_s", actions, "Actions", f"{actions:,.1f}", note))
     if updates is not None:
         facts.append(Fact("updates", updates, "Learner updates", f"{updates:,.0f}"))
     version = metrics.last(WEIGHT_VERSION)
@@ -62,6 +68,11 @@ def _training_facts(metrics: RunMetrics) -> list[Fact]:
         note = f"versions on average, {short_number(worst)} at most"
         facts.append(Fact("staleness", mean, "Staleness", f"{mean:.1f}", note))
     return facts
+
+
+def _mean(metrics: RunMetrics, name: str) -> float | None:
+    values = [value for _, value in metrics.series(name, UPDATES)]
+    return math.fsum(values) / len(values) if values else None
 
 
 def _version_fact(versions: tuple[int, int]) -> Fact:

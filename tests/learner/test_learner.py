@@ -102,6 +102,9 @@ class World:
     def set_phase(self, phase) -> None:
         self.phases.append(phase)
 
+    def peer_metrics(self) -> dict[str, float]:
+        return {"workers/alive": 1.0}
+
     def set_metrics(self, metrics) -> None:
         self.status = metrics
 
@@ -171,6 +174,17 @@ def test_it_learns_from_a_weak_start(toy, tmp_path) -> None:
     assert {"loss/policy", "replay/size", "train/success", "reward/total", "time/wait_for_batch"} <= names
     # Whoever follows the broadcasts sees the newest of all, whatever was written last.
     assert {"episodes", "updates", "train/success", "eval/val/success", "loss/policy"} <= set(world.status)
+
+
+def test_the_numbers_of_workers_and_servers_are_written_now_and_then(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path, episodes=16)
+    parts = learner.parts
+    ticks = iter(range(10**6))
+    parts.clock = lambda: parts.started + next(ticks)  # a second for every look at the clock
+    learner.run()
+    rows = [row for row in read_metrics(tmp_path / "metrics.jsonl") if "workers/alive" in row]
+    assert len(rows) > 1
+    assert world.status["workers/alive"] == 1.0
 
 
 def test_with_updates_off_nothing_is_learnt(toy, tmp_path) -> None:

@@ -255,6 +255,14 @@ def test_inference_servers_come_and_go(server, peer):
     wait_for(lambda: peer.ask(StatusRequest()).act_endpoints == ())
 
 
+def test_numbers_of_heartbeats_become_metrics(server, peer):
+    for steps in (0, 7):
+        peer.ask(Heartbeat(role="worker", name="w", stats={"steps": steps, "faults": steps}))
+    metrics = server.peer_metrics()
+    assert (metrics["workers/alive"], metrics["workers/faults"]) == (1, 7)
+    assert metrics["workers/actions_per_s"] > 0
+
+
 def test_changes_are_broadcast(server, wire):
     sub = wire.connect_sub(server.endpoints.broadcast)
     assert sub.recv(WAIT_S).message.phase == "starting"  # repeated for those who come late

@@ -1,0 +1,136 @@
+"""Who is connected to the learner, and the numbers that heartbeats bring, as metrics over all peers.
+
+Stats are named by those who send them (`distrl.workers.tally`, `distrl.workers.inference.stats`). Counts
+become totals over the life of this process, or rates since the last call; a peer that starts anew counts from 0
+again. Of waits and durations the worst server's is taken.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from distrl.core.errors import ProtocolError
+from distrl.core.messages import Heartbeat, Hello, RejectCode
+
+MAX_PEERS = 4096
+_log = logging.getLogger(__name__)
+
+Key = tuple[str, str]
+"""Role and name."""
+
+RATES: Mapping[Key, str] = {
+    ("worker", "episodes"): "workers/episodes_per_s",
+    ("worker", "steps"): "workers/actions_per_s",
+    ("inference", "requests"): "inference/requests_per_s",
+    ("inference", "batches"): "inference/batches_per_s",
+    ("inference", "tokens"): "inference/tokens_per_s",
+}
+TOTALS: Mapping[Key, str] = {
+    ("worker", "successes"): "workers/successes",
+    ("worker", "faults"): "workers/faults",
+    ("inference", "rejected"): "inference/rejected",
+    ("inference", "failed"): "inference/failed",
+    ("inference", "weight_swaps"): "inference/weight_swaps",
+}
+GAUGES: Mapping[Key, tuple[str, Callable[[Sequence[float]], float]]] = {
+    ("inference", "batch_size"): ("inference/batch_size", lambda values: sum(values) / len(values)),
+    ("inference", "queue"): ("inference/queue", sum),
+    ("inference", "queue_wait_p50_ms"): ("inference/queue_wait_p50_ms", max),
+    ("inference", "queue_wait_p99_ms"): ("inference/queue_wait_p99_ms", max),
+    ("inference", "batch_p50_ms"): ("inference/batch_p50_ms", max),
+    ("inference", "batch_p99_ms"): ("inference/batch_p99_ms", max),
+    ("inference", "swap_pause_ms"): ("inference/swap_pause_ms", max),
+    ("inference", "weight_version"): ("inference/weight_version_min", min),
+}
+ALIVE: Mapping[str, str] = {"worker": "workers/alive", "inference": "inference/alive"}
+
+
+@dataclass
+class _Peer:
+    act_endpoint: str
+    last_seen: float
+    stats: Mapping[str, float] = field(default_factory=dict)
+
+
+class Peers:
+    """The peers that are alive. The network thread calls all but `metrics`, which any one thread may.
+
+    Args:
+        silence_s: A peer that says nothing for this long is gone.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, silence_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._silence_s, self._clock = silence_s, clock
+        self._lock = threading.Lock()
+        self._peers: dict[Key, _Peer] = {}
+        self._totals: dict[Key, float] = dict.fromkeys([*RATES, *TOTALS], 0.0)
+        self._rated: tuple[float, dict[Key, float]] = self._clock(), dict(self._totals)
+
+    def see(self, message: Hello | Heartbeat) -> bool:
+        """Notes that a peer lives, and its numbers. Returns whether it is new or has moved.
+
+        Raises:
+            ProtocolError: With code "busy": there are too many.
+        """
+        key, stats = (message.role, message.name), getattr(message, "stats", {})
+        with self._lock:
+            peer = self._peers.get(key)
+            is_news = peer is None or peer.act_endpoint != message.act_endpoint
+            if peer is None:
+                if len(self._peers) >= MAX_PEERS:
+                    raise ProtocolError(RejectCode.BUSY.value, f"{MAX_PEERS} peers are connected already")
+                _log.info("%s %s is here", *key)
+                peer = self._peers[key] = _Peer(message.act_endpoint, self._clock())
+            peer.act_endpoint, peer.last_seen = message.act_endpoint, self._clock()
+            if stats:
+                self._count(message.role, peer.stats, stats)
+                peer.stats = stats
+        return is_news
+
+    def expire(self) -> bool:
+        """Forgets those that said nothing for too long; their counts stay. Returns whether there were any."""
+        limit = self._clock() - self._silence_s
+        with self._lock:
+            gone = [key for key, peer in self._peers.items() if peer.last_seen < limit]
+            for key in gone:
+                _log.warning("%s %s is gone", *key)
+                del self._peers[key]
+        return bool(gone)
+
+    def act_endpoints(self) -> tuple[str, ...]:
+        """Where the inference servers that are alive answer, sorted."""
+        with self._lock:
+            known = {peer.act_endpoint for (role, _), peer in self._peers.items() if role == "inference"}
+        return tuple(sorted(known - {""}))
+
+    def metrics(self) -> dict[str, float]:
+        """The numbers of all peers together; rates are means since the last call."""
+        now = self._clock()
+        with self._lock:
+            metrics = {name: float(len(self._of(role))) for role, name in ALIVE.items()}
+            metrics |= {name: self._totals[key] for key, name in TOTALS.items()}
+            since, before = self._rated
+            if now > since:
+                for key, name in RATES.items():
+                    metrics[name] = (self._totals[key] - before[key]) / (now - since)
+                self._rated = now, dict(self._totals)
+            for (role, stat), (name, combine) in GAUGES.items():
+                values = [peer.stats[stat] for peer in self._of(role) if stat in peer.stats]
+                if values:
+                    metrics[name] = combine(values)
+        return metrics
+
+    def _of(self, role: str) -> list[_Peer]:
+        return [peer for (its_role, _), peer in self._peers.items() if its_role == role]
+
+    def _count(self, role: str, before: Mapping[str, float], stats: Mapping[str, float]) -> None:
+        """Adds what a peer has counted since its last heartbeat; the first one only says where it starts."""
+        for key in self._totals:
+            if key[0] == role and key[1] in stats and key[1] in before:
+                start = before[key[1]] if stats[key[1]] >= before[key[1]] else 0.0
+                self._totals[key] += stats[key[1]] - start

@@ -1,0 +1,118 @@
+"""Who is alive, and the numbers of heartbeats as metrics; a clock by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from distrl.core.errors import ProtocolError
+from distrl.core.messages import Heartbeat, Hello
+from distrl.learner import peers as module
+from distrl.learner.peers import Peers
+from distrl.workers.inference.stats import ServerStats
+from distrl.workers.tally import Tally
+
+
+class Rig:
+    """Peers that fall silent after 6 s."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.peers = Peers(6.0, lambda: self.now)
+
+    def beat(self, role, name, endpoint="", **stats):
+        return self.peers.see(Heartbeat(role=role, name=name, act_endpoint=endpoint, stats=stats))
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def test_counts_of_workers_become_rates_over_all_and_totals(rig) -> None:
+    rig.beat("worker", "a", episodes=1000, steps=9000, faults=7)  # from before this learner
+    rig.beat("worker", "b", episodes=0, steps=0, faults=0)
+    rig.peers.metrics()
+    rig.now += 2.0
+    rig.beat("worker", "a", episodes=1006, steps=9040, faults=8)
+    rig.beat("worker", "b", episodes=2, steps=20, faults=0)
+    metrics = rig.peers.metrics()
+    assert metrics["workers/alive"] == 2
+    assert metrics["workers/episodes_per_s"] == 4.0
+    assert metrics["workers/actions_per_s"] == 30.0
+    assert metrics["workers/faults"] == 1
+    rig.now += 2.0
+    metrics = rig.peers.metrics()
+    assert (metrics["workers/actions_per_s"], metrics["workers/faults"]) == (0.0, 1)
+
+
+def test_a_restarted_worker_counts_from_zero(rig) -> None:
+    for episodes in (0, 50, 3):
+        rig.beat("worker", "a", episodes=episodes)
+    rig.now += 1.0
+    assert rig.peers.metrics()["workers/episodes_per_s"] == 53.0
+
+
+def test_numbers_of_servers_are_put_together(rig) -> None:
+    one = {
+        "batch_size": 2.0,
+        "queue": 3.0,
+        "queue_wait_p99_ms": 10.0,
+        "swap_pause_ms": 5.0,
+        "weight_version": 8,
+    }
+    two = {
+        "batch_size": 4.0,
+        "queue": 1.0,
+        "queue_wait_p99_ms": 30.0,
+        "swap_pause_ms": 1.0,
+        "weight_version": 7,
+    }
+    rig.beat("inference", "i", "tcp://127.0.0.1:1", **one)
+    rig.beat("inference", "j", "tcp://127.0.0.1:2", **two)
+    rig.beat("inference", "fresh")
+    rig.beat("monitor", "m", batch_size=100.0, nonsense=1.0)
+    metrics = rig.peers.metrics()
+    assert {name: metrics[f"inference/{name}"] for name in ("alive", "batch_size", "queue")} == {
+        "alive": 3,
+        "batch_size": 3.0,
+        "queue": 4.0,
+    }
+    assert metrics["inference/queue_wait_p99_ms"] == 30.0
+    assert metrics["inference/swap_pause_ms"] == 5.0
+    assert metrics["inference/weight_version_min"] == 7
+    assert not any("nonsense" in name for name in metrics)
+
+
+def test_who_is_gone_is_left_out_but_for_what_it_had_counted(rig) -> None:
+    rig.beat("inference", "i", "tcp://127.0.0.1:1", batch_size=2.0, requests=0, rejected=0)
+    rig.beat("inference", "i", "tcp://127.0.0.1:1", batch_size=2.0, requests=12, rejected=1)
+    rig.now += 6.1
+    assert rig.peers.expire()
+    assert not rig.peers.expire()
+    assert rig.peers.act_endpoints() == ()
+    metrics = rig.peers.metrics()
+    assert metrics["inference/alive"] == 0
+    assert metrics["inference/rejected"] == 1
+    assert metrics["inference/requests_per_s"] == pytest.approx(12 / 6.1)
+    assert "inference/batch_size" not in metrics
+
+
+def test_news_are_arrivals_and_moves(rig) -> None:
+    assert rig.peers.see(Hello(role="inference", name="i", act_endpoint="tcp://127.0.0.1:1"))
+    assert not rig.beat("inference", "i", "tcp://127.0.0.1:1", queue=0.0)
+    assert rig.beat("inference", "i", "tcp://127.0.0.1:2", queue=0.0)
+    assert rig.peers.act_endpoints() == ("tcp://127.0.0.1:2",)
+
+
+def test_there_is_a_limit(rig, monkeypatch) -> None:
+    monkeypatch.setattr(module, "MAX_PEERS", 1)
+    rig.beat("worker", "a")
+    with pytest.raises(ProtocolError, match="connected already"):
+        rig.beat("worker", "b")
+    rig.beat("worker", "a")
+
+
+def test_the_names_are_those_that_workers_and_servers_send() -> None:
+    sent = {("worker", name) for name in Tally().stats()}
+    sent |= {("inference", name) for name in [*ServerStats().snapshot(), "queue", "weight_version"]}
+    assert {*module.RATES, *module.TOTALS, *module.GAUGES} == sent

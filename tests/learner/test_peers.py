@@ -53,22 +53,9 @@ def test_a_restarted_worker_counts_from_zero(rig) -> None:
 
 
 def test_numbers_of_servers_are_put_together(rig) -> None:
-    one = {
-        "batch_size": 2.0,
-        "queue": 3.0,
-        "queue_wait_p99_ms": 10.0,
-        "swap_pause_ms": 5.0,
-        "weight_version": 8,
-    }
-    two = {
-        "batch_size": 4.0,
-        "queue": 1.0,
-        "queue_wait_p99_ms": 30.0,
-        "swap_pause_ms": 1.0,
-        "weight_version": 7,
-    }
-    rig.beat("inference", "i", "tcp://127.0.0.1:1", **one)
-    rig.beat("inference", "j", "tcp://127.0.0.1:2", **two)
+    names = ("batch_size", "queue", "queue_wait_p99_ms", "swap_pause_ms", "weight_version")
+    rig.beat("inference", "i", **dict(zip(names, (2.0, 3.0, 10.0, 5.0, 8), strict=True)))
+    rig.beat("inference", "j", **dict(zip(names, (4.0, 1.0, 30.0, 1.0, 7), strict=True)))
     rig.beat("inference", "fresh")
     rig.beat("monitor", "m", batch_size=100.0, nonsense=1.0)
     metrics = rig.peers.metrics()

@@ -66,7 +66,7 @@ class Learner:
             self.rounds.start()
         while not self.stop.is_set() and not self.is_over():
             parts.tend()
-            parts.ingest.drain(0.0 if self.updates.owed() >= 1 else POLL_S)
+            parts.drain(0.0 if self.updates.owed() >= 1 else POLL_S)
             self.rounds.finish()
             if self.updates.owed() < 1:
                 continue
@@ -84,4 +84,4 @@ class Learner:
         """Whether every episode has had its updates, or the time is over."""
         config = self.parts.config.learner
         learnt = self.parts.scheduler.accounted(Purpose.TRAIN) >= config.episodes and self.updates.owed() < 1
-        return learnt or self.parts.elapsed_s() >= 60.0 * config.max_minutes
+        return learnt or self.parts.is_out_of_time()

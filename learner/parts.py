@@ -72,7 +72,11 @@ class Progress:
 
 @dataclass
 class Parts:
-    """Everything that the learner is made of."""
+    """Everything that the learner is made of.
+
+    Attributes:
+        started: When this process began, by `clock`. The run's time begins later, see `start_clock`.
+    """
 
     config: Config
     server: Server
@@ -89,6 +93,7 @@ class Parts:
     progress: Progress = field(default_factory=Progress)
     clock: Callable[[], float] = time.monotonic
     started: float = field(init=False)
+    _at_work_since: float | None = field(init=False, default=None)
     _peers_due: float = field(init=False)
     _newest: dict[str, float] = field(init=False, default_factory=dict)
 
@@ -96,14 +101,32 @@ class Parts:
         self.started = self.clock()
         self._peers_due = self.started + PEERS_S
 
+    def start_clock(self) -> None:
+        """The run's time begins, or goes on after a restart. Again is harmless."""
+        if self._at_work_since is None:
+            self._at_work_since = self.clock()
+
     def elapsed_s(self) -> float:
-        """Seconds spent on the run, restarts included."""
-        return self.progress.elapsed_s + self.clock() - self.started
+        """Seconds spent on the run, restarts included; without the wait for the first trajectory of each."""
+        at_work_s = self.clock() - self._at_work_since if self._at_work_since is not None else 0.0
+        return self.progress.elapsed_s + at_work_s
+
+    def is_out_of_time(self) -> bool:
+        """Whether `learner.max_minutes` are over. Waiting for the first trajectory may take as long again."""
+        waited_s = self.clock() - self.started if self._at_work_since is None else 0.0
+        return max(self.elapsed_s(), waited_s) >= 60.0 * self.config.learner.max_minutes
+
+    def drain(self, timeout_s: float) -> int:
+        """Takes all that has come in, as `Ingest.drain`; the first trajectory starts the clock."""
+        count = self.ingest.drain(timeout_s)
+        if count:
+            self.start_clock()
+        return count
 
     def tend(self) -> None:
         """For every loop: raises what ended the server, and writes its peers' metrics when it is time."""
         self.server.check()
-        if self.clock() >= self._peers_due:
+        if self._at_work_since is not None and self.clock() >= self._peers_due:
             self._peers_due = self.clock() + PEERS_S
             self.write_metrics(self.server.peer_metrics())
 

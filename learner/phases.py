@@ -40,12 +40,12 @@ def demonstrate(parts: Parts, stop: Event) -> None:
     minutes = parts.config.learner.max_minutes
     while not stop.is_set() and (count := parts.scheduler.accounted(Purpose.DEMO)) < wanted:
         parts.tend()
-        if parts.elapsed_s() >= 60.0 * minutes:
+        if parts.is_out_of_time():
             raise ConfigError(
                 f"Only {count} of {wanted} demonstrations came in within learner.max_minutes={minutes:g}.",
                 "If workers run, their logs say what fails; else start some, or raise learner.max_minutes.",
             )
-        if parts.ingest.drain(POLL_S):
+        if parts.drain(POLL_S):
             parts.tell({"demonstrations": float(parts.scheduler.accounted(Purpose.DEMO))})
 
 
@@ -76,6 +76,7 @@ def warm_up(parts: Parts, stop: Event) -> None:
 def _clone(parts: Parts, steps: Sequence[StepData], stop: Event) -> bool:
     """Makes the cloning updates. False if stopped before the end."""
     config = parts.config.learner.demonstrations
+    parts.start_clock()
     prefetcher: Prefetcher[list[StepData], StepBatch] = Prefetcher(parts.batcher.steps)
 
     def draw() -> list[StepData]:
@@ -113,7 +114,7 @@ def critic_warm_up(parts: Parts, updates: Updates, stop: Event) -> None:
         for _ in range(config.demonstrations.critic_updates):
             if stop.is_set():
                 return
-            parts.ingest.drain(0.0)
+            parts.drain(0.0)
             losses.append(parts.engine.fit_critic(updates.uniform_batch()))
     parts.progress.critic_is_warm = True
     if losses:

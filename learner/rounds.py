@@ -76,7 +76,7 @@ class Rounds:
         deadline = parts.clock() + self._config.lease_ttl_s
         while parts.scheduler.is_evaluating and parts.clock() < deadline and not stop.is_set():
             parts.tend()
-            parts.ingest.drain(POLL_S)
+            parts.drain(POLL_S)
         self.finish()
         if stop.is_set():
             return

@@ -47,6 +47,7 @@ class Updates:
     def make(self) -> None:
         """One update and what belongs to it. With `updates_enabled` off, all but the learning."""
         parts, config = self.parts, self._config
+        parts.start_clock()
         start, waited = parts.clock(), self._prefetcher.waited_s
         batch = self._next_batch()
         if config.updates_enabled:

@@ -264,6 +264,34 @@ def test_demonstrations_that_never_come_end_the_run(toy, tmp_path) -> None:
         learner.run()
 
 
+def test_waiting_for_the_first_worker_costs_no_time(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path, episodes=16, max_minutes=1)
+    now, waits, play = [0.0], iter(range(5)), world.check
+
+    def check() -> None:
+        is_waiting = next(waits, None) is not None
+        now[0] += 10.0 if is_waiting else 1.0
+        if not is_waiting:
+            play()
+
+    world.check = check
+    learner.parts.started, learner.parts.clock = 0.0, lambda: now[0]
+    learner.run()
+    assert learner.progress.updates == 8
+    elapsed_s = learner.parts.elapsed_s()
+    assert elapsed_s == now[0] - 51.0 > 0.0
+
+    again, _ = build(toy, tmp_path, "i2", episodes=16)
+    again.parts.load_state_dict(again.parts.checkpointer.load())
+    now[0] += 1000.0
+    again.parts.clock = lambda: now[0]
+    assert 0.0 < again.parts.elapsed_s() <= elapsed_s
+    again.parts.start_clock()
+    kept_s = again.parts.elapsed_s()
+    now[0] += 7.0
+    assert again.parts.elapsed_s() == kept_s + 7.0
+
+
 def test_a_run_stopped_in_its_last_measurement_names_no_result(toy, tmp_path) -> None:
     learner, world = build(toy, tmp_path)
     world.stop.set()

@@ -92,7 +92,7 @@ class VirtualDevice:
 
     def _wait(self) -> Frame:
         time.sleep(self._share_s)
-        return Frame(self._screens[self._left % NUM_SCREENS])
+        return Frame.of(self._screens[self._left % NUM_SCREENS])
 
 
 _drawing = threading.Lock()

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import io
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass
+from threading import Lock
 
 from PIL import Image
 
@@ -11,19 +15,67 @@ from distrl.core.types import Observation, image_digest
 from distrl.workers.envs.base import Frame
 
 
-def observe(frame: Frame, config: WorkerConfig) -> tuple[Observation, bytes]:
+@dataclass(frozen=True)
+class Screenshot:
+    """An encoded picture, its digest and its size in pixels."""
+
+    data: bytes
+    digest: str
+    size: tuple[int, int]
+
+
+class ScreenshotCache:
+    """Encoded screenshots of screens that are known by a key; the least recently used leave first.
+
+    Args:
+        capacity: Most screenshots kept. One of the simulated phone takes about 0.1 MB with its key.
+    """
+
+    def __init__(self, capacity: int = 1024) -> None:
+        self._capacity = capacity
+        self._lock = Lock()
+        self._kept: OrderedDict[Hashable, Screenshot] = OrderedDict()
+
+    def get(self, key: Hashable) -> Screenshot | None:
+        """What was kept under `key`."""
+        with self._lock:
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+            return found
+
+    def put(self, key: Hashable, screenshot: Screenshot) -> None:
+        """Keeps `screenshot`."""
+        with self._lock:
+            self._kept[key] = screenshot
+            if len(self._kept) > self._capacity:
+                self._kept.popitem(last=False)
+
+
+_SEEN = ScreenshotCache()
+
+
+def observe(frame: Frame, config: WorkerConfig, cache: ScreenshotCache = _SEEN) -> tuple[Observation, bytes]:
     """Encodes what a frame shows. Identical pixels give identical bytes, hence identical digests.
 
     Args:
         frame: The screen.
         config: `screenshot_format` and, for JPEG, `screenshot_quality`.
+        cache: Where screens that have a key are looked up, by default shared by the whole process.
 
     Returns:
         The observation, and the encoded bytes that its digest names.
     """
-    data = encode(frame.image, config.screenshot_format, config.screenshot_quality)
-    width, height = frame.image.size
-    return Observation(image=image_digest(data), width=width, height=height, app=frame.app), data
+    key = (frame.screen.key, config.screenshot_format, config.screenshot_quality)
+    shot = None if frame.screen.key is None else cache.get(key)
+    if shot is None:
+        image = frame.image
+        data = encode(image, config.screenshot_format, config.screenshot_quality)
+        shot = Screenshot(data, image_digest(data), image.size)
+        if frame.screen.key is not None:
+            cache.put(key, shot)
+    width, height = shot.size
+    return Observation(image=shot.digest, width=width, height=height, app=frame.app), shot.data
 
 
 def encode(image: Image.Image, image_format: str, quality: int) -> bytes:

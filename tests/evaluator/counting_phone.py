@@ -56,7 +56,7 @@ class CountingEnv:
         pass
 
     def _frame(self) -> Frame:
-        return Frame(Image.new("RGB", (36, 80), (10 * self.taps % 256, 80, 160)), app="counter")
+        return Frame.of(Image.new("RGB", (36, 80), (10 * self.taps % 256, 80, 160)), app="counter")
 
 
 class TappingPolicy:

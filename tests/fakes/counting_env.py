@@ -60,4 +60,4 @@ class CountingEnv:
         pass
 
     def _frame(self) -> Frame:
-        return Frame(Image.new("RGB", (8, 16), (self.count * 10,) * 3), app="counter")
+        return Frame.of(Image.new("RGB", (8, 16), (self.count * 10,) * 3), app="counter")

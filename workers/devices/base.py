@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
@@ -16,6 +18,25 @@ class Key(str, Enum):
     ENTER = "enter"
 
 
+@dataclass(frozen=True)
+class Screen:
+    """What a device shows at one moment.
+
+    Attributes:
+        picture: Gives its RGB picture.
+        key: Equal for equal pictures, where that is known without one (a simulated screen), else None. A
+            screen that was seen before need not be drawn again.
+    """
+
+    picture: Callable[[], Image.Image]
+    key: Hashable | None = None
+
+    @classmethod
+    def of(cls, image: Image.Image) -> Screen:
+        """A screen whose picture has been taken."""
+        return cls(lambda: image)
+
+
 class Device(Protocol):
     """One phone. Used by one thread at a time. Failures raise `EnvError` with fault "device"."""
 
@@ -26,6 +47,10 @@ class Device(Protocol):
 
     def screenshot(self) -> Image.Image:
         """The screen as an RGB picture; the caller owns it."""
+        ...
+
+    def screen(self) -> Screen:
+        """The present screen, which may be drawn later; a real device takes its screenshot now."""
         ...
 
     def tap(self, x: int, y: int) -> None:

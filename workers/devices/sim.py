@@ -5,7 +5,7 @@ from __future__ import annotations
 from PIL import Image
 
 from distrl.core.errors import EnvError
-from distrl.workers.devices.base import Key
+from distrl.workers.devices.base import Key, Screen
 from distrl.workers.simphone import hierarchy, render
 from distrl.workers.simphone.nodes import WIDTH
 from distrl.workers.simphone.phone import Phone, new_state
@@ -63,7 +63,12 @@ class SimDevice:
 
     def screenshot(self) -> Image.Image:
         """The screen as an RGB picture; the caller owns it."""
-        return self._cache.picture(self.phone.tree(), *self._size)
+        return self.screen().picture()
+
+    def screen(self) -> Screen:
+        """The present screen; its key is the tree that it is drawn from."""
+        tree, (width, height) = self.phone.tree(), self._size
+        return Screen(lambda: self._cache.picture(tree, width, height), (tree, width, height))
 
     def _dp(self, x: int, y: int) -> tuple[float, float]:
         scale = WIDTH / self._size[0]

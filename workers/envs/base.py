@@ -13,6 +13,7 @@ from PIL import Image
 
 from distrl.core.actions import Action
 from distrl.core.types import Task
+from distrl.workers.devices.base import Screen
 
 
 @dataclass(frozen=True)
@@ -20,12 +21,22 @@ class Frame:
     """What the screen shows now.
 
     Attributes:
-        image: RGB screenshot at the device's own resolution.
+        screen: The screen at the device's own resolution.
         app: The app or page in front, "" if unknown.
     """
 
-    image: Image.Image
+    screen: Screen
     app: str = ""
+
+    @classmethod
+    def of(cls, image: Image.Image, app: str = "") -> Frame:
+        """The frame of a screenshot."""
+        return cls(Screen.of(image), app)
+
+    @property
+    def image(self) -> Image.Image:
+        """RGB screenshot."""
+        return self.screen.picture()
 
 
 @dataclass(frozen=True)

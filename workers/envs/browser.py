@@ -120,7 +120,7 @@ class BrowserEnv:
 
     @staticmethod
     def _look(browser: Chromium, task: Task) -> Frame:
-        return Frame(browser.screenshot(), app=f"{task.suite}/{task.template}")
+        return Frame.of(browser.screenshot(), app=f"{task.suite}/{task.template}")
 
 
 def load_site(name: str) -> Site:

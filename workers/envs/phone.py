@@ -128,7 +128,7 @@ class PhoneEnv:
         return min(width - 1, int(point[0] * width)), min(height - 1, int(point[1] * height))
 
     def _frame(self) -> Frame:
-        return Frame(self._device.screenshot(), self._device.foreground())
+        return Frame(self._device.screen(), self._device.foreground())
 
     def evaluate(self) -> float:
         """The task's ground-truth score by the phone's state."""

@@ -215,6 +215,7 @@ class LearnerConfig(Section):
     bounds the replay ratio; `max_staleness` (in versions) bounds, at lease time, how old a trajectory can
     become. With `keep_best` the result is the checkpoint with the best validation success, else the last.
 
+    `temperature` is that of training episodes; ratios and gradients are taken at the same one.
     `task_sampling` "weighted" tries failing tasks more often, with probability ∝ 1 − success + floor.
     """
 
@@ -223,6 +224,7 @@ class LearnerConfig(Section):
     optim: OptimConfig = OptimConfig()
     demonstrations: DemonstrationConfig = DemonstrationConfig()
     replay: ReplayConfig = ReplayConfig()
+    temperature: Positive = 1.0
     task_sampling: Literal["uniform", "weighted"] = "uniform"
     task_sampling_floor: NonNegative = 0.15
     episodes: Count = 2000

@@ -282,7 +282,7 @@ class TaskScheduler:
             id=f"{self._incarnation}-{self._num_leases}",
             task=task,
             purpose=purpose,
-            sampling=Sampling(temperature=0.0 if purpose is Purpose.EVAL else 1.0),
+            sampling=Sampling(temperature=0.0 if purpose is Purpose.EVAL else self.config.temperature),
             noise=self.config.demonstrations.noise if purpose is Purpose.DEMO else 0.0,
             ttl_s=self.config.lease_ttl_s,
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from distrl.cli.options import ConfigArgument, DryRunOption, ResumeOption, SetOption, load
-from distrl.core.errors import MissingDependency
+from distrl.core.errors import DistrlError, MissingDependency
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +32,8 @@ def train(
 ) -> None:
     """Train on this machine: learner, inference servers and workers, then an evaluation before and after.
 
-    Processes that die are replaced. Ctrl-C stops all of them; --resume goes on where the run was.
+    Processes that die are replaced. Ctrl-C stops all of them; --resume goes on where the run was. A new run
+    that an error ends before anything was stored leaves no directory behind.
     """
     loaded = load(config, overrides, dry_run)
     check_packages()
@@ -40,6 +41,7 @@ def train(
 
     from distrl.cli.local.programs import check_addresses, free_addresses
     from distrl.cli.local.run import LocalRun
+    from distrl.cli.local.unmake import unmake
     from distrl.core.process import install_signals
     from distrl.core.rundir import RunDir
 
@@ -51,8 +53,13 @@ def train(
     with run.lock("train"):
         run.write_config(loaded)
         console.print(f"Run directory: {run.path}", soft_wrap=True)
-        local = LocalRun(loaded, network, run, install_signals(), console)
-        results = local.evaluate() if local.train() else None
+        try:
+            local = LocalRun(loaded, network, run, install_signals(), console)
+            results = local.evaluate() if local.train() else None
+        except DistrlError as error:
+            if not resume:
+                unmake(run, error)
+            raise
         if results is None:
             console.print(f"Stopped. Go on with: distrl train {run.config} --resume", soft_wrap=True)
             raise typer.Exit(STOPPED)

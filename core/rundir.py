@@ -1,7 +1,7 @@
 """The run directory: where a run keeps everything it makes, and the lock that gives it one owner.
 
     runs/<name>/config.yaml  logs/  metrics.jsonl  tensorboard/  store.sqlite3  checkpoints/step_N/  weights/
-                evaluations/  report.html  report.json
+                spool/  evaluations/  report.html  report.json
 
 It is made once and never overwritten: going on is `--resume`, starting again takes another name.
 """
@@ -41,6 +41,7 @@ class RunDir:
         self.store = path / "store.sqlite3"
         self.checkpoints = path / "checkpoints"
         self.weights = path / "weights"
+        self.spool = path / "spool"
         self.evaluations = path / "evaluations"
         self.report = path / "report.html"
         self.report_json = path / "report.json"

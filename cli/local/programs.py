@@ -76,7 +76,7 @@ def servers_and_workers(config: Config, run: RunDir, network: NetworkConfig) -> 
         )
 
     servers = [program("serve-inference", f"inference-{i}") for i in range(config.local.inference_servers)]
-    spool = ("--spool", str(run.path / "spool"))
+    spool = ("--spool", str(run.spool))
     workers = [program("run-worker", f"worker-{i}", *spool) for i in range(config.local.workers)]
     return servers + workers
 

@@ -82,6 +82,14 @@ def test_a_resumed_run_that_cannot_start_stays(tmp_path: Path) -> None:
     assert existing.config.is_file()
 
 
+def test_a_run_whose_worker_cannot_start_leaves_nothing_behind(tmp_path: Path) -> None:
+    options = ("local.inference_servers=1", "local.workers=1", "env.options={nonsense: 1}")
+    result = run(tmp_path, "train", "quickstart", *(f"--set={option}" for option in options))
+    check(result, 2, "worker-0 stopped: ")
+    assert "runs/quickstart is removed again" in result.stderr
+    assert list((tmp_path / "runs").iterdir()) == [], "nothing may block the next start"
+
+
 @pytest.mark.parametrize("role", ["train", "run-learner", "evaluate"])
 def test_a_broken_task_file(tmp_path: Path, role: str) -> None:
     (tmp_path / "tasks.yaml").write_text("- {id: [}\n")

@@ -83,7 +83,24 @@ def test_a_user_error_fails_at_once(kept: Supervisor) -> None:
     with pytest.raises(ProgramFailed, match="typo stopped: unknown key") as caught:
         until(lambda: False, kept.check)
     assert caught.value.exit_code == 2
+    assert caught.value.is_explained
     assert kept.restarts() == 0
+
+
+@pytest.mark.parametrize(("code", "is_explained"), [(5, True), (1, False)])
+def test_whether_the_message_tells_all(kept: Supervisor, code: int, is_explained: bool) -> None:
+    kept.start(python("dies", f"import sys; print('error: in use'); sys.exit({code})"))
+    with pytest.raises(ProgramFailed, match="in use") as caught:
+        until(lambda: False, kept.check)
+    assert caught.value.is_explained == is_explained
+
+
+def test_an_end_after_a_while_has_more_to_tell_than_its_message(kept: Supervisor, monkeypatch) -> None:
+    monkeypatch.setattr(module, "QUICK_S", 0.0)
+    kept.start(python("typo", "import sys; print('error: unknown key'); sys.exit(2)"))
+    with pytest.raises(ProgramFailed) as caught:
+        until(lambda: False, kept.check)
+    assert not caught.value.is_explained
 
 
 def test_a_child_gets_the_environment_and_a_log(kept: Supervisor, tmp_path: Path) -> None:

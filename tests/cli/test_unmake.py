@@ -1,0 +1,87 @@
+"""Which directories of new runs are removed again after an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from distrl.cli.local.unmake import unmake
+from distrl.configs.schema import Config
+from distrl.core.errors import DistrlError, NetworkError
+from distrl.core.rundir import RunDir
+from distrl.core.store import TrajectoryStore
+from distrl.core.supervisor import ProgramFailed
+from distrl.core.types import Task, Trajectory
+from distrl.workers.spool import Spool
+
+EPISODE = Trajectory(id="t", task=Task(id="q/t/1", suite="q", template="t", split="train", goal="Do it"))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    """As children leave it that came to nothing: logs, an empty store, an empty spool."""
+    run = RunDir.create(Config(name="new", runs_dir=str(tmp_path)))
+    (run.logs / "learner.log").write_text("error: no\n")
+    TrajectoryStore(run.store).close()
+    run.spool.mkdir()
+    Spool(run.spool / "worker-0.sqlite3").close()
+    return run
+
+
+def failed(is_explained: bool) -> ProgramFailed:
+    error = ProgramFailed("learner stopped: no", "See learner.log.")
+    error.is_explained = is_explained
+    return error
+
+
+@pytest.mark.parametrize("error", [NetworkError("Is in use."), failed(is_explained=True)])
+def test_a_run_that_came_to_nothing_is_removed(run: RunDir, error: DistrlError) -> None:
+    unmake(run, error)
+    assert not run.path.exists()
+    assert str(run.path) in str(error)
+    assert "learner.log" not in str(error)
+
+
+def test_logs_of_a_crash_stay(run: RunDir) -> None:
+    error = failed(is_explained=False)
+    unmake(run, error)
+    assert (run.logs / "learner.log").is_file()
+    assert error.remedy == "See learner.log."
+
+
+def store(run: RunDir) -> None:
+    opened = TrajectoryStore(run.store)
+    opened.add(EPISODE, {})
+    opened.close()
+
+
+def spool(run: RunDir) -> None:
+    opened = Spool(run.spool / "worker-0.sqlite3")
+    opened.put(EPISODE, {})
+    opened.close()
+
+
+def refused(run: RunDir) -> None:
+    spool(run)
+    opened = Spool(run.spool / "worker-0.sqlite3")
+    opened.refuse("t", "no")
+    opened.close()
+
+
+def checkpoint(run: RunDir) -> None:
+    (run.checkpoints / "step_0").mkdir()
+
+
+def damage(run: RunDir) -> None:
+    run.store.write_bytes(b"not a database" * 100)
+
+
+@pytest.mark.parametrize("begin", [store, spool, refused, checkpoint, damage])
+def test_what_holds_anything_stays(run: RunDir, begin: Callable[[RunDir], None]) -> None:
+    begin(run)
+    error = failed(is_explained=True)
+    unmake(run, error)
+    assert run.config.is_file()
+    assert error.remedy == "See learner.log."

@@ -1,4 +1,4 @@
-"""Removes a new run's directory when nothing came of it, so that the corrected command finds the name free."""
+"""Removes the directory of a run of which nothing came, so that the corrected command finds its name free."""
 
 from __future__ import annotations
 

@@ -23,6 +23,7 @@ from distrl.core.messages import Chunk, ChunkRequest, Reject, RejectCode, Weight
 from distrl.core.sockets import Channel, Received, Wire
 
 Buffer = bytes | bytearray | memoryview
+Write = Callable[[int, memoryview], None]
 CHUNK_BYTES = 4 * 2**20
 WINDOW = 4
 RESEND_S = 5.0
@@ -78,12 +79,15 @@ class WeightStore:
         return view[offset : offset + length]
 
 
+class _Gone(NetworkError):
+    """The learner has only other weights by now."""
+
+
 class _Partial:
     """What has arrived of one set of weights; hashed in order by a thread of its own while more arrives."""
 
-    def __init__(self, info: WeightInfo, memory: mmap.mmap) -> None:
-        self.info = info
-        self.view = memoryview(memory)[: info.size_bytes]
+    def __init__(self, info: WeightInfo, view: memoryview, write: Write) -> None:
+        self.info, self.view, self._write = info, view, write
         self.missing = dict.fromkeys(range(0, info.size_bytes, info.chunk_bytes))
         self._arrived: set[int] = set()
         self._next_to_hash = 0
@@ -92,7 +96,7 @@ class _Partial:
     def put(self, offset: int, data: memoryview) -> None:
         """Takes a chunk; duplicates and foreign sizes are ignored."""
         if offset in self.missing and len(data) == self.length(offset):
-            self.view[offset : offset + len(data)] = data
+            self._write(offset, data)
             del self.missing[offset]
             self._arrived.add(offset)
 
@@ -141,7 +145,7 @@ class WeightFetcher:
 
         Args:
             info: What to fetch, from the learner's Status.
-            timeout_s: Longest time for all of it.
+            timeout_s: Longest time without a new chunk.
             is_stopping: Polled; ends the fetch early.
 
         Raises:
@@ -150,19 +154,40 @@ class WeightFetcher:
         """
         if self._partial is None or self._partial.info.digest != info.digest:
             self._partial = None
-            self._partial = _Partial(info, self._take_memory(max(1, info.size_bytes)))
+            view = memoryview(self._take_memory(max(1, info.size_bytes)))[: info.size_bytes]
+
+            def write(offset: int, data: memoryview) -> None:
+                view[offset : offset + len(data)] = data
+
+            self._partial = _Partial(info, view, write)
         partial = self._partial
-        hasher = _Hasher(partial)
         try:
-            self._receive(partial, hasher, time.monotonic() + timeout_s, is_stopping)
-        finally:
-            hasher.join()
+            self._complete(partial, timeout_s, is_stopping)
+        except _Gone:
+            self._partial = None
+            raise
         self._partial = None
-        if partial.hexdigest() != info.digest:
-            raise ProtocolError(
-                RejectCode.DIGEST.value, f"weights {info.version} arrived with another SHA-256 than announced"
-            )
+        _check(partial)
         return partial.view
+
+    def fetch_into(
+        self,
+        view: memoryview,
+        write: Write,
+        info: WeightInfo,
+        timeout_s: float,
+        is_stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """As `fetch`, to somewhere else; a fetch that ends early is not continued.
+
+        Args:
+            view: Shows what was written, `info.size_bytes` bytes.
+            write: Writes bytes at an offset; what it raises ends the fetch.
+            info: As in `fetch`, and so are the others.
+        """
+        partial = _Partial(info, view, write)
+        self._complete(partial, timeout_s, is_stopping)
+        _check(partial)
 
     def close(self) -> None:
         """Closes the connection."""
@@ -182,21 +207,31 @@ class WeightFetcher:
         self._memory = mmap.mmap(-1, num_bytes)
         return self._memory
 
+    def _complete(self, partial: _Partial, timeout_s: float, is_stopping: Callable[[], bool]) -> None:
+        hasher = _Hasher(partial)
+        try:
+            self._receive(partial, hasher, timeout_s, is_stopping)
+        finally:
+            hasher.join()
+
     def _receive(
-        self, partial: _Partial, hasher: _Hasher, deadline: float, is_stopping: Callable[[], bool]
+        self, partial: _Partial, hasher: _Hasher, timeout_s: float, is_stopping: Callable[[], bool]
     ) -> None:
         to_ask = deque(partial.missing)
-        num_in_flight = 0
+        num_in_flight, num_missing = 0, len(partial.missing)
         last_arrival = time.monotonic()
+        deadline = last_arrival + timeout_s
         while partial.missing:
             now = time.monotonic()
+            if len(partial.missing) < num_missing:
+                num_missing, deadline = len(partial.missing), now + timeout_s
             if now >= deadline or is_stopping():
                 raise NetworkError(
                     f"Weights {partial.info.version}: {len(partial.missing)} chunks did not arrive in time."
                 )
             if now - last_arrival > RESEND_S:
                 to_ask, num_in_flight, last_arrival = deque(partial.missing), 0, now
-            while to_ask and num_in_flight < self._window:
+            while to_ask and num_in_flight < self._window and self._channel.is_connected:
                 offset = to_ask.popleft()
                 self._ask(partial, offset, deadline)
                 num_in_flight += 1
@@ -214,13 +249,20 @@ class WeightFetcher:
         message = received.message
         if isinstance(message, Reject) and message.code is RejectCode.NOT_FOUND:
             if partial.info.digest[:16] in message.reason:
-                self._partial = None
-                raise NetworkError(f"The learner no longer keeps the weights {partial.info.version}.")
+                raise _Gone(f"The learner no longer keeps the weights {partial.info.version}.")
             return False
         if not isinstance(message, Chunk) or message.digest != partial.info.digest or not received.blobs:
             return False
         partial.put(message.offset, received.blobs[0])
         return True
+
+
+def _check(partial: _Partial) -> None:
+    if partial.hexdigest() != partial.info.digest:
+        raise ProtocolError(
+            RejectCode.DIGEST.value,
+            f"weights {partial.info.version} arrived with another SHA-256 than announced",
+        )
 
 
 def _keep_freed_chunks() -> None:

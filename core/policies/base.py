@@ -147,7 +147,11 @@ class Policy(nn.Module, ABC):
 
     @abstractmethod
     def load_published(self, state: dict[str, Tensor]) -> None:
-        """Loads what `published_state` gave. Raises PolicyError naming the first tensor that does not fit."""
+        """Copies what `published_state` gave; the tensors of `state` may lie in memory that is read-only.
+
+        Raises:
+            PolicyError: Naming the first tensor that does not fit.
+        """
 
     @abstractmethod
     def save(self, directory: Path) -> None:

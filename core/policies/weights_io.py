@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -25,6 +26,8 @@ _DTYPES = {
     "BOOL": torch.bool,
 }
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+# Tensors cannot be read-only, which torch warns of. Whoever gets these copies from them.
+warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
 _MAX_HEADER_BYTES = 100 * 2**20
 
 
@@ -111,7 +114,7 @@ def _view(view: memoryview, dtype: torch.dtype, count: int, offset: int) -> Tens
     if count == 0:
         return torch.empty(0, dtype=dtype)
     item = torch.empty((), dtype=dtype).element_size()
-    if view.readonly or offset % item:
+    if offset % item:
         chunk = bytearray(view[offset : offset + count * item])
         return torch.frombuffer(chunk, dtype=dtype)
     return torch.frombuffer(view, dtype=dtype, count=count, offset=offset)

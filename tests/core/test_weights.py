@@ -2,60 +2,16 @@
 
 import random
 import threading
-from dataclasses import dataclass, field
 
 import pytest
+from weights_fake import FakeLearner
 
 from distrl.core import weights
 from distrl.core.errors import NetworkError, ProtocolError
-from distrl.core.messages import Chunk, ChunkRequest
-from distrl.core.service import Service
-from distrl.core.sockets import Poller, Received, Wire
+from distrl.core.sockets import Wire
 from distrl.core.weights import WeightFetcher, WeightStore, describe
 
 DATA = random.Random(0).randbytes(1_000_003)
-
-
-@dataclass
-class FakeLearner:
-    """Serves chunks from a thread; drops, doubles or spoils some of them on demand."""
-
-    wire: Wire
-    store: WeightStore = field(default_factory=WeightStore)
-    asked: list[int] = field(default_factory=list)
-    drop_after: int = 10**9
-    doubled: bool = False
-    spoil: bool = False
-
-    def __post_init__(self):
-        self.channel = self.wire.bind_router("tcp://127.0.0.1:0")
-        self.service = Service(self.channel, self.handle)
-        self.stopping = threading.Event()
-        self.thread = threading.Thread(target=self.run)
-        self.thread.start()
-
-    def run(self):
-        poller = Poller([self.channel])
-        while not self.stopping.is_set():
-            if poller.wait(0.02):
-                self.service.pump()
-
-    def handle(self, received: Received):
-        request = received.message
-        assert isinstance(request, ChunkRequest)
-        self.asked.append(request.offset)
-        data = bytes(self.store.chunk(request.digest, request.offset, request.length))
-        if len(self.asked) > self.drop_after:
-            return
-        if self.spoil:
-            data = bytes(len(data))
-        for _ in range(2 if self.doubled else 1):
-            self.service.reply(received.peer, Chunk(digest=request.digest, offset=request.offset), [data])
-
-    def stop(self):
-        self.stopping.set()
-        self.thread.join()
-        self.channel.close()
 
 
 @pytest.fixture
@@ -71,32 +27,26 @@ def fetcher(learner):
     return WeightFetcher(learner.wire, learner.channel.endpoint)
 
 
-def publish(learner, data=DATA, version=1, chunk_bytes=100_000):
-    info = describe(version, data, chunk_bytes=chunk_bytes)
-    learner.store.publish(info, data)
-    return info
-
-
 @pytest.mark.parametrize("size", [0, 1, 99_999, 100_000, 100_001, len(DATA)])
 def test_all_sizes_arrive(learner, fetcher, size):
-    info = publish(learner, DATA[:size])
+    info = learner.publish(DATA[:size])
     assert fetcher.fetch(info, 10.0) == DATA[:size]
 
 
 def test_versions_follow_each_other(learner, fetcher):
     for version in range(4):
         data = DATA[version:]
-        assert fetcher.fetch(publish(learner, data, version), 10.0) == data
+        assert fetcher.fetch(learner.publish(data, version), 10.0) == data
 
 
 def test_doubled_chunks_do_no_harm(learner, fetcher):
     learner.doubled = True
     for version in range(2):
-        assert fetcher.fetch(publish(learner, DATA[version:], version), 10.0) == DATA[version:]
+        assert fetcher.fetch(learner.publish(DATA[version:], version), 10.0) == DATA[version:]
 
 
 def test_a_fetch_that_ended_early_goes_on_where_it_was(learner, fetcher):
-    info = publish(learner)
+    info = learner.publish(DATA)
     learner.drop_after = 5
     with pytest.raises(NetworkError, match="did not arrive"):
         fetcher.fetch(info, 0.5)
@@ -107,14 +57,14 @@ def test_a_fetch_that_ended_early_goes_on_where_it_was(learner, fetcher):
 
 def test_lost_chunks_are_asked_for_again(learner, fetcher, monkeypatch):
     monkeypatch.setattr(weights, "RESEND_S", 0.1)
-    info = publish(learner)
+    info = learner.publish(DATA)
     learner.drop_after = 5
     threading.Timer(0.3, setattr, (learner, "drop_after", 10**9)).start()
     assert fetcher.fetch(info, 20.0) == DATA
 
 
 def test_spoiled_bytes_are_never_returned(learner, fetcher):
-    info = publish(learner)
+    info = learner.publish(DATA)
     learner.spoil = True
     with pytest.raises(ProtocolError) as caught:
         fetcher.fetch(info, 10.0)
@@ -131,7 +81,7 @@ def test_a_version_that_is_gone_fails_at_once(learner, fetcher):
 def test_a_stop_ends_a_fetch(learner, fetcher):
     learner.drop_after = 0
     with pytest.raises(NetworkError):
-        fetcher.fetch(publish(learner), 60.0, is_stopping=lambda: bool(learner.asked))
+        fetcher.fetch(learner.publish(DATA), 60.0, is_stopping=lambda: bool(learner.asked))
 
 
 def test_without_a_learner_a_fetch_ends_at_its_deadline():

@@ -86,7 +86,13 @@ def serve_beside_learner(
         link = LearnerLink(
             wire, network.control, network.broadcast, "inference", name, act_endpoint=advertised
         )
-        feed = WeightFeed(wire, network.weights, server.published_kind, server.weights_ready)
+        feed = WeightFeed(
+            wire,
+            network.weights,
+            server.published_kind,
+            server.weights_ready,
+            share=config.inference.share_weights,
+        )
         server.follow(feed)
         link.add_listener(feed.heard)
         server.start()

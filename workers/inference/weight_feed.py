@@ -2,7 +2,8 @@
 
     learner's Status (link thread) ──► wanted ──► fetch, parse ──► ready ──► engine thread, between batches
 
-Only the newest announcement counts: versions that pass by while one is being fetched are skipped.
+Only the newest announcement counts: versions that pass by while one is being fetched are skipped. Fetching
+may mean to wait for another server of this host that fetches the same weights (see `core.shared_fetch`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 from torch import Tensor
@@ -17,10 +19,11 @@ from torch import Tensor
 from distrl.core.errors import DistrlError, NetworkError, PolicyError
 from distrl.core.messages import Status, WeightInfo
 from distrl.core.policies import weights_io
+from distrl.core.shared_fetch import SharedFetcher
 from distrl.core.sockets import Wire
 from distrl.core.weights import WeightFetcher
 
-FETCH_S = 120.0
+FETCH_S = 60.0  # without a new chunk
 RETRY_S = 0.5  # after a failed fetch; the learner may be restarting
 _log = logging.getLogger(__name__)
 
@@ -40,10 +43,21 @@ class WeightFeed:
         endpoint: The learner's weights socket.
         kind: What the policy publishes, "full" or "adapter".
         on_ready: Called in the feed's thread when new weights can be taken, or when the feed has failed.
+        share: Fetch and check each version once for all servers of this user on this host.
+        share_root: Where they share; None: `weight_share.default_root`.
     """
 
-    def __init__(self, wire: Wire, endpoint: str, kind: str, on_ready: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        wire: Wire,
+        endpoint: str,
+        kind: str,
+        on_ready: Callable[[], None],
+        share: bool = False,
+        share_root: Path | None = None,
+    ) -> None:
         self._wire, self._endpoint, self._kind, self._on_ready = wire, endpoint, kind, on_ready
+        self._share, self._share_root = share, share_root
         self._condition = threading.Condition()
         self._wanted: WeightInfo | None = None
         self._have: tuple[int, str] | None = None
@@ -81,7 +95,9 @@ class WeightFeed:
     def _run(self) -> None:
         fetcher = None
         try:
-            fetcher = WeightFetcher(self._wire, self._endpoint)
+            fetcher = SharedFetcher(
+                WeightFetcher(self._wire, self._endpoint), self._endpoint, self._share_root, self._share
+            )
             while (info := self._next()) is not None:
                 self._fetch(fetcher, info)
         except BaseException as error:  # noqa: BLE001 - raised again by `InferenceServer.check`
@@ -103,19 +119,21 @@ class WeightFeed:
                 self._condition.wait()
             return None
 
-    def _fetch(self, fetcher: WeightFetcher, info: WeightInfo) -> None:
+    def _fetch(self, fetcher: SharedFetcher, info: WeightInfo) -> None:
         if info.kind != self._kind:
             raise PolicyError(
                 f"The learner publishes {info.kind} weights, this server's policy takes {self._kind} ones.",
                 "Use the same policy.lora everywhere.",
             )
         try:
-            data = fetcher.fetch(info, FETCH_S, lambda: self._stopping)
+            data = fetcher.fetch(info, FETCH_S, lambda: self._stopping, lambda: self._wanted != info)
         except NetworkError as error:
             with self._condition:
                 if not self._stopping:
                     _log.warning("weights %d: %s Trying again.", info.version, error)
                     self._condition.wait_for(lambda: self._stopping, RETRY_S)
+            return
+        if data is None:
             return
         fresh = FreshWeights(info.version, weights_io.from_bytes(data))
         with self._condition:

@@ -1,0 +1,156 @@
+"""Fetches weights once for all inference servers of one user on one host.
+
+    own folder of the learner (`WeightShare`): is the version there? ──► map it
+                                               else take the lock    ──► fetch, check SHA-256, publish, map it
+                                               else, while another fetches, look again
+
+Where the folder cannot be used, each server fetches on its own, and says so once.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from distrl.core.errors import NetworkError
+from distrl.core.messages import WeightInfo
+from distrl.core.weight_share import WeightShare
+from distrl.core.weights import WeightFetcher
+
+HOLDER_S = 20.0  # a server that fetches for others and shows no life for so long is not waited for
+MIN_PAUSE_S, MAX_PAUSE_S = 0.001, 0.05
+_SHA256 = re.compile(r"[0-9a-f]{64}")  # it becomes a file name
+_log = logging.getLogger(__name__)
+
+
+def _never() -> bool:
+    return False
+
+
+class SharedFetcher:
+    """A `WeightFetcher` that shares what arrives. Used by one thread.
+
+    Args:
+        fetcher: Fetches; this owns it from now on.
+        endpoint: The learner's weights socket.
+        root: The private folder of this user; None: `weight_share.default_root`.
+        share: False: each fetches on its own.
+    """
+
+    def __init__(
+        self, fetcher: WeightFetcher, endpoint: str, root: Path | None = None, share: bool = True
+    ) -> None:
+        self._fetcher = fetcher
+        self._share: WeightShare | None = None
+        self._last_beat: tuple[int, float] | None = None  # of another server; ours is the second clock
+        try:
+            self._share = WeightShare(endpoint, root) if share else None
+        except OSError as error:
+            self._end_sharing(error)
+
+    @property
+    def is_sharing(self) -> bool:
+        """Whether there is a folder to share weights in."""
+        return self._share is not None
+
+    def fetch(
+        self,
+        info: WeightInfo,
+        timeout_s: float,
+        is_stopping: Callable[[], bool] = _never,
+        is_superseded: Callable[[], bool] = _never,
+    ) -> memoryview | None:
+        """The bytes of `info`, verified by their SHA-256, here or by the server that fetched them.
+
+        Args:
+            info: What to fetch, from the learner's Status.
+            timeout_s: Longest time without anything new from the learner.
+            is_stopping: Polled; ends the fetch early.
+            is_superseded: Polled while waiting; whether there is something newer to fetch.
+
+        Returns:
+            The bytes, or None: `info` is superseded, and nobody is fetching it.
+
+        Raises:
+            NetworkError: As `WeightFetcher.fetch`.
+            ProtocolError: As `WeightFetcher.fetch`.
+        """
+        if self._share is not None and _SHA256.fullmatch(info.digest):
+            try:
+                return self._fetch_shared(self._share, info, timeout_s, is_stopping, is_superseded)
+            except OSError as error:
+                self._end_sharing(error)
+        return self._fetcher.fetch(info, timeout_s, is_stopping)
+
+    def close(self) -> None:
+        """Closes the connection and leaves the folder."""
+        self._fetcher.close()
+        if self._share is not None:
+            self._share.close()
+            self._share = None
+
+    def _fetch_shared(
+        self,
+        share: WeightShare,
+        info: WeightInfo,
+        timeout_s: float,
+        is_stopping: Callable[[], bool],
+        is_superseded: Callable[[], bool],
+    ) -> memoryview | None:
+        started_at = time.monotonic()
+        while (view := share.open(info.digest, info.size_bytes)) is None:
+            if is_stopping():
+                raise NetworkError(f"Weights {info.version}: stopped while another server fetched them.")
+            if share.try_lock():
+                try:
+                    self._last_beat = None
+                    return self._fetch_for_all(share, info, timeout_s, is_stopping, is_superseded)
+                finally:
+                    share.unlock()
+            if is_superseded() and not share.is_fetching(info.digest):
+                return None
+            if self._is_holder_stuck(share):
+                _log.warning("weights %d: the server that fetches them does not go on", info.version)
+                return self._fetcher.fetch(info, timeout_s, is_stopping)
+            waited_s = time.monotonic() - started_at
+            time.sleep(min(MAX_PAUSE_S, max(MIN_PAUSE_S, waited_s / 20)))
+        self._last_beat = None
+        return view
+
+    def _fetch_for_all(
+        self,
+        share: WeightShare,
+        info: WeightInfo,
+        timeout_s: float,
+        is_stopping: Callable[[], bool],
+        is_superseded: Callable[[], bool],
+    ) -> memoryview | None:
+        view = share.open(info.digest, info.size_bytes)  # it may have come just before the lock was ours
+        if view is not None or is_superseded():
+            return view
+
+        def is_ending() -> bool:
+            share.beat()
+            return is_stopping()
+
+        with share.reserve(info.digest, info.size_bytes) as slot:
+            self._fetcher.fetch_into(slot.view, slot.write, info, timeout_s, is_ending)
+        view = share.open(info.digest, info.size_bytes)
+        if view is None:
+            raise FileNotFoundError(f"the weights {info.digest:.16}… were removed by somebody")
+        return view
+
+    def _is_holder_stuck(self, share: WeightShare) -> bool:
+        beat, now = share.last_beat(), time.monotonic()
+        if self._last_beat is None or self._last_beat[0] != beat:
+            self._last_beat = (beat, now)
+        return now - self._last_beat[1] > HOLDER_S
+
+    def _end_sharing(self, error: OSError) -> None:
+        _log.warning("weights are not shared with other servers of this host: %s", error)
+        if self._share is not None:
+            self._share.close()
+            self._share = None

@@ -1,0 +1,116 @@
+"""Feeds of one host take each version from the learner once, and always end at the newest."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+
+from distrl.core import weights
+from distrl.core.messages import Status
+from distrl.core.policies import weights_io
+from distrl.core.sockets import Wire
+from distrl.core.weight_share import WeightShare
+from distrl.core.weights import WeightStore, describe
+from distrl.learner.chunk_server import ChunkServer
+from distrl.workers.inference.weight_feed import FreshWeights, WeightFeed
+
+WAIT_S = 30.0
+
+
+class CountingStore(WeightStore):
+    """Counts the bytes that leave."""
+
+    num_bytes = 0
+
+    def chunk(self, digest: str, offset: int, length: int) -> memoryview:
+        data = super().chunk(digest, offset, length)
+        self.num_bytes += len(data)
+        return data
+
+
+class Learner:
+    """Publishes tensors full of their version."""
+
+    def __init__(self, wire: Wire) -> None:
+        channel = wire.bind_router("tcp://127.0.0.1:0")
+        self.endpoint, self.store = channel.endpoint, CountingStore()
+        self.server = ChunkServer(channel, self.store)
+        self.server.start()
+        self.size = 0
+
+    def publish(self, version: int) -> Status:
+        data = weights_io.to_bytes({"w": torch.full((50_000,), float(version))})
+        info = describe(version, data, chunk_bytes=2**16)
+        self.store.publish(info, data)
+        self.size = len(data)
+        return Status(run_id="run-1", phase="train", weights=info)
+
+
+class Follower:
+    """A feed whose weights can be waited for."""
+
+    def __init__(self, feed: Callable[..., WeightFeed]) -> None:
+        self.ready = threading.Semaphore(0)
+        self.feed = feed(on_ready=self.ready.release)
+        self.feed.start()
+
+    def next(self) -> FreshWeights:
+        assert self.ready.acquire(timeout=WAIT_S)
+        assert self.feed.error is None
+        fresh = self.feed.take()
+        assert fresh is not None
+        assert torch.equal(fresh.state["w"], torch.full((50_000,), float(fresh.version)))
+        return fresh
+
+
+@pytest.fixture
+def learner(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> Iterator[Learner]:
+    monkeypatch.setattr(weights, "RESEND_S", 600.0)  # a slow machine must not be served twice
+    made = Learner(wire)
+    yield made
+    made.server.close()
+
+
+@contextmanager
+def followers(wire: Wire, learner: Learner, root: Path, share: bool) -> Iterator[list[Follower]]:
+    def build(on_ready: Callable[[], None]) -> WeightFeed:
+        return WeightFeed(wire, learner.endpoint, "full", on_ready, share=share, share_root=root)
+
+    made = [Follower(build) for _ in range(2)]
+    try:
+        yield made
+    finally:
+        for follower in made:
+            follower.feed.close()
+
+
+@pytest.mark.parametrize(("share", "num_copies"), [(True, 1), (False, 2)])
+def test_two_feeds_share_one_fetch(
+    wire: Wire, learner: Learner, tmp_path: Path, share: bool, num_copies: int
+) -> None:
+    with followers(wire, learner, tmp_path / "shared", share) as feeds:
+        for version in range(1, 5):
+            learner.store.num_bytes = 0
+            status = learner.publish(version)
+            for follower in feeds:
+                follower.feed.heard(status)
+            assert [follower.next().version for follower in feeds] == [version, version]
+            assert learner.store.num_bytes == num_copies * learner.size
+    assert not list(tmp_path.glob("shared/*"))
+
+
+def test_what_is_superseded_while_waiting_is_left_out(wire: Wire, learner: Learner, tmp_path: Path) -> None:
+    busy = WeightShare(learner.endpoint, tmp_path / "shared")
+    assert busy.try_lock()
+    with followers(wire, learner, tmp_path / "shared", share=True) as feeds:
+        for version in (1, 2):
+            status = learner.publish(version)
+            for follower in feeds:
+                follower.feed.heard(status)
+        busy.unlock()
+        assert [follower.next().version for follower in feeds] == [2, 2]
+        assert learner.store.num_bytes == learner.size
+    busy.close()

@@ -3,15 +3,19 @@
 Rounds alternate between the ways, each round moves fresh bytes to all receivers at once, and medians are
 compared:
 
-    distrl      WeightStore → ChunkServer → WeightFetcher: requests, chunks, SHA-256 checked
     raw         sendall → recv_into a buffer that exists already, nothing checked
     raw+sha     the same, and the receiver takes the SHA-256 of the buffer afterwards
+    shared      as inference servers of one user on one host do: one of them requests the chunks, checks their
+                SHA-256 and publishes them in the host's memory, the others map them; every receiver ends with
+                the bytes in its own address space and looks at each page of them
+    alone       as servers on different hosts do (`inference.share_weights: false`): each requests all chunks
+                and checks their SHA-256 itself
     scp         files through an ssh server of our own, where scp and sshd are installed (few rounds)
 
 The learner's own SHA-256, taken once per version before it is announced, is printed apart. The kernel copies
-about 10 GB/s over loopback and a core hashes about 2 GB/s, so where all receivers share few cores the check
-alone takes longer than the raw copy, and only raw+sha compares like with like; between machines the network
-is slower than the hash, which runs while bytes arrive.
+about 10 GB/s over loopback and a core hashes about 2 GB/s, so where all receivers share few cores and check
+alone, the checks take longer than the raw copy, and only raw+sha compares like with like; between machines
+the network is slower than the hash, which runs while bytes arrive.
 
     python benchmarks/weights.py [--megabytes 100] [--receivers 4] [--rounds 9]
 """
@@ -20,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import mmap
 import os
 import socket
 import statistics
@@ -27,11 +32,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 
 from loopback_ssh import LoopbackSsh
 
 from distrl.core.messages import WeightInfo
+from distrl.core.shared_fetch import SharedFetcher
 from distrl.core.sockets import Wire
 from distrl.core.weights import CHUNK_BYTES, WeightFetcher, WeightStore, describe
 from distrl.learner.chunk_server import ChunkServer
@@ -39,6 +44,7 @@ from distrl.learner.server import IO_THREADS
 
 WAIT_S = 120.0
 SCP_ROUNDS = 3
+OURS = ("shared", "alone")
 
 
 def receive(endpoint: str, port: int, num_bytes: int) -> None:
@@ -46,12 +52,20 @@ def receive(endpoint: str, port: int, num_bytes: int) -> None:
     raw = socket.create_connection(("127.0.0.1", port))
     buffer = memoryview(bytearray(num_bytes))
     with Wire() as wire:
-        fetcher = WeightFetcher(wire, endpoint)
+        alone = WeightFetcher(wire, endpoint)
+        shared = SharedFetcher(WeightFetcher(wire, endpoint), endpoint)
+        if not shared.is_sharing:
+            raise RuntimeError("this host has no folder to share weights in")
         print("ready", flush=True)
         for line in sys.stdin:
             way, _, argument = line.strip().partition(" ")
-            if way == "distrl":
-                fetcher.fetch(WeightInfo.model_validate_json(argument), WAIT_S)
+            if way == "alone":
+                alone.fetch(WeightInfo.model_validate_json(argument), WAIT_S)
+            elif way == "shared":
+                view = shared.fetch(WeightInfo.model_validate_json(argument), WAIT_S)
+                if view is None or len(view[:: mmap.PAGESIZE].tobytes()) * mmap.PAGESIZE < num_bytes:
+                    raise ValueError("the shared weights are not whole")
+                del view  # as a server does when it has loaded them
             else:
                 position = 0
                 while position < num_bytes:
@@ -59,7 +73,8 @@ def receive(endpoint: str, port: int, num_bytes: int) -> None:
                 if way == "raw+sha" and hashlib.sha256(buffer).hexdigest() != argument:
                     raise ValueError("the raw copy arrived damaged")
             print("done", flush=True)
-        fetcher.close()
+        alone.close()
+        shared.close()
 
 
 class Receivers:
@@ -146,37 +161,35 @@ def measure(
     receivers: Receivers, store: WeightStore, num_bytes: int, num_rounds: int, chunk_bytes: int
 ) -> dict[str, list[float]]:
     """Seconds of each way and round; the first round only warms up."""
-    times: dict[str, list[float]] = {"distrl": [], "raw": [], "raw+sha": [], "hash at the learner": []}
+    ways = ("raw", "shared", "raw+sha", "alone")
+    times: dict[str, list[float]] = {way: [] for way in (*ways, "hash at the learner")}
     for number in range(num_rounds + 1):
         data = memoryview(os.urandom(num_bytes))
         started_at = time.perf_counter()
         info = describe(number, data, chunk_bytes=chunk_bytes)
         hash_s = time.perf_counter() - started_at
 
-        def ours(info: WeightInfo = info, data: memoryview = data) -> None:
-            store.publish(info, data)
-            receivers.tell(f"distrl {info.model_dump_json()}")
-
-        def copy(way: str, info: WeightInfo = info, data: memoryview = data) -> None:
-            receivers.tell(f"{way} {info.digest}")
-            senders = [threading.Thread(target=raw.sendall, args=(data,)) for raw in receivers.sockets]
-            for sender in senders:
-                sender.start()
-            for sender in senders:
-                sender.join()
-
-        ways: list[tuple[str, Callable[[], None]]] = [
-            ("distrl", ours),
-            ("raw", lambda copy=copy: copy("raw")),
-            ("raw+sha", lambda copy=copy: copy("raw+sha")),
-        ]
-        for way, start in ways if number % 2 else reversed(ways):
+        store.publish(info, data)
+        for way in ways if number % 2 else reversed(ways):
             started_at = time.perf_counter()
-            start()
+            if way in OURS:
+                receivers.tell(f"{way} {info.model_dump_json()}")
+            else:
+                receivers.tell(f"{way} {info.digest}")
+                send_raw(receivers, data)
             receivers.wait()
             times[way].append(time.perf_counter() - started_at)
         times["hash at the learner"].append(hash_s)
     return {way: seconds[1:] for way, seconds in times.items()}
+
+
+def send_raw(receivers: Receivers, data: memoryview) -> None:
+    """Sends `data` to all at once."""
+    senders = [threading.Thread(target=raw.sendall, args=(data,)) for raw in receivers.sockets]
+    for sender in senders:
+        sender.start()
+    for sender in senders:
+        sender.join()
 
 
 def report(times: dict[str, list[float]], megabytes: int, num_receivers: int) -> None:
@@ -185,12 +198,13 @@ def report(times: dict[str, list[float]], megabytes: int, num_receivers: int) ->
     print(f"{megabytes} MB to {num_receivers} processes, medians of {len(times['raw'])} alternating rounds")
     for way, seconds in medians.items():
         print(f"  {way:<20} {seconds * 1000:7.0f} ms")
-    for way in ("raw", "raw+sha"):
-        pairs = zip(times[way], times["distrl"], strict=True)
-        ratio = statistics.median(theirs / ours for theirs, ours in pairs)
-        print(f"speed of distrl / {way}: {ratio:.2f}")
-    if "scp" in medians:
-        print(f"speed of distrl / scp: {medians['scp'] / medians['distrl']:.2f}")
+    for ours in OURS:
+        for way in ("raw", "raw+sha"):
+            pairs = zip(times[way], times[ours], strict=True)
+            print(f"speed of {ours} / {way}: {statistics.median(theirs / own for theirs, own in pairs):.2f}")
+        if "scp" in medians:
+            print(f"speed of {ours} / scp: {medians['scp'] / medians[ours]:.2f}")
+    print("shared applies to inference servers of one user on one host; raw is checked by nobody.")
 
 
 if __name__ == "__main__":

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import re
 import socket
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,11 +17,9 @@ if TYPE_CHECKING:
 
     from distrl.configs.schema import Config
     from distrl.core.rundir import RunLock
-    from distrl.workers.client import LearnerLink
 
 GRACE_S = 5.0  # from the first signal to the end of the process
 FLUSH_S = 1.0  # for the last acks; what comes later stays in the spool
-POLL_S = 0.25
 MAX_UNNAMED = 256  # workers without --name that share a spool directory
 
 SlotsOption = Annotated[
@@ -80,6 +76,7 @@ def work(config: Config, name: str | None, spool_dir: Path, stop: threading.Even
     from distrl.core.sockets import Wire
     from distrl.workers.act_client import ActClient
     from distrl.workers.client import LearnerLink
+    from distrl.workers.joining import wait_for_learner
     from distrl.workers.spool import Spool
     from distrl.workers.worker import Worker
 
@@ -118,34 +115,9 @@ def work(config: Config, name: str | None, spool_dir: Path, stop: threading.Even
         stack.callback(lambda: wire.close() if worker.is_clear else None)
         link.start()
         stack.callback(link.close)
-        if wait_for_learner(link, network.control, network.connect_timeout_s, stop):
+        if wait_for_learner(link, network.control, "network.control", network.connect_timeout_s, stop):
             worker.run()
             link.flush(FLUSH_S)
-
-
-def wait_for_learner(link: LearnerLink, address: str, timeout_s: float, stop: threading.Event) -> bool:
-    """Waits for the learner's first answer. Returns False if `stop` was set meanwhile, or the run is over.
-
-    Raises:
-        LearnerUnreachable: There was none within `timeout_s`.
-    """
-    from distrl.core.errors import LearnerUnreachable
-
-    log = logging.getLogger(__name__)
-    deadline = time.monotonic() + timeout_s
-    log.info("looking for the learner at %s (for up to %g s)", address, timeout_s)
-    while not stop.is_set() and not link.shutdown.is_set():
-        try:
-            link.wait_connected(POLL_S)
-        except LearnerUnreachable:
-            if time.monotonic() >= deadline:
-                raise LearnerUnreachable(
-                    f"No learner answered at {address} within {timeout_s:g} s.",
-                    "Start `distrl run-learner`, or correct network.control; keys must fit too.",
-                ) from None
-        else:
-            return True
-    return False
 
 
 def claim_name(spool_dir: Path) -> tuple[str, RunLock]:

@@ -59,12 +59,12 @@ def serve(config: Config, name: str | None, checkpoint: Path | None, stop: threa
         LearnerUnreachable: No learner answered within `network.connect_timeout_s`.
         DistrlError: Anything else that a user can mend.
     """
-    from distrl.cli.run_worker import wait_for_learner
     from distrl.core.security import SERVER, load_security
     from distrl.core.sockets import Wire
     from distrl.evaluator.serving import find_checkpoint
     from distrl.evaluator.suites import vocabulary
     from distrl.workers.inference.serve import run_until_stopped, serve_beside_learner, serve_checkpoint
+    from distrl.workers.joining import wait_for_learner
 
     name = check_name(name) if name is not None else default_name()
     network = config.network
@@ -78,7 +78,7 @@ def serve(config: Config, name: str | None, checkpoint: Path | None, stop: threa
                 run_until_stopped(server, None, stop)
             return
         with serve_beside_learner(config, words, name, wire) as (server, link):
-            if wait_for_learner(link, network.control, network.connect_timeout_s, stop):
+            if wait_for_learner(link, network.control, "network.control", network.connect_timeout_s, stop):
                 run_until_stopped(server, link, stop)
 
 

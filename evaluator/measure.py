@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +18,12 @@ from distrl.evaluator.results import Evaluation, Subject
 from distrl.evaluator.serving import Endpoints, find_checkpoint, make_wire, serve_here, wait_for_policy
 from distrl.workers.act_client import ActClient
 from distrl.workers.client import LearnerLink
+from distrl.workers.joining import wait_for_learner
 from distrl.workers.worker import SlotPolicy
 
 WEIGHTS_S = 600.0
 """How long a served policy may be without weights."""
 
-POLL_S = 0.25
 PolicyOfSlot = Callable[[int], SlotPolicy]
 
 
@@ -135,35 +134,23 @@ def _servers(
         link = LearnerLink(wire, who.learner, network.broadcast, "evaluate", f"evaluate-{os.getpid()}")
         link.start()
         try:
-            _wait_for_learner(link, who.learner, network.connect_timeout_s, stop, progress)
+            _join(link, who.learner, network.connect_timeout_s, stop, progress)
             yield wire, lambda: link.status.act_endpoints if link.status else ()
         finally:
             link.close()
 
 
-def _wait_for_learner(
+def _join(
     link: LearnerLink, address: str, timeout_s: float, stop: threading.Event, progress: EvaluationProgress
 ) -> None:
-    """Waits for the learner's first answer.
+    """Waits for the learner.
 
     Raises:
-        LearnerUnreachable: There was none within `timeout_s`.
+        LearnerUnreachable: There was none within `timeout_s`, or its run is over.
         EvaluationStopped: `stop` was set.
     """
-    progress.say(f"looking for the learner at {address}, for up to {timeout_s:g} s")
-    deadline = time.monotonic() + timeout_s
-    while not stop.is_set():
-        if link.shutdown.is_set():
-            raise LearnerUnreachable(
-                f"The run at {address} is over.", "Measure its result: --checkpoint RUN."
-            )
-        try:
-            link.wait_connected(POLL_S)
-            return
-        except LearnerUnreachable:
-            if time.monotonic() >= deadline:
-                raise LearnerUnreachable(
-                    f"No learner answered at {address} within {timeout_s:g} s.",
-                    "Start `distrl run-learner`, or correct --learner; keys must fit too.",
-                ) from None
-    raise EvaluationStopped("Interrupted before anything was measured.")
+    is_there = wait_for_learner(link, address, "--learner", timeout_s, stop, progress.say)
+    if link.shutdown.is_set():
+        raise LearnerUnreachable(f"The run at {address} is over.", "Measure its result: --checkpoint RUN.")
+    if not is_there:
+        raise EvaluationStopped("Interrupted before anything was measured.")

@@ -4,10 +4,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from distrl.core.process import Child, StopEvent, stop_all
 
@@ -27,15 +27,8 @@ def start(tmp_path: Path, code: str, name: str = "child") -> Child:
     return Child(name, [sys.executable, "-c", code], tmp_path / f"{name}.log")
 
 
-def wait_for(condition) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
-
-
 def wait_for_line(child: Child, line: str) -> None:
-    wait_for(lambda: line in child.log_file.read_text().split())
+    until(lambda: line in child.log_file.read_text().split(), line)
 
 
 def is_running(pid: int) -> bool:
@@ -97,7 +90,7 @@ def test_grandchildren_do_not_stay(tmp_path):
     child = start(tmp_path, code)
     assert child.wait(WAIT_S) == 0
     grandchild = int(child.log_file.read_text())
-    wait_for(lambda: not is_running(grandchild))
+    until(lambda: not is_running(grandchild))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs PR_SET_PDEATHSIG")
@@ -115,11 +108,11 @@ time.sleep(1000)
     assert parent.stdout is not None
     pid = int(parent.stdout.readline())
     log = tmp_path / "c.log"
-    wait_for(lambda: log.exists() and "ready" in log.read_text())
+    until(lambda: log.exists() and "ready" in log.read_text())
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    wait_for(lambda: not is_running(pid))
+    until(lambda: not is_running(pid))
     assert "stopping" in log.read_text()
 
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from distrl.core import supervisor as module
 from distrl.core.supervisor import Program, ProgramFailed, Supervisor, last_error
-
-DEADLINE_S = 60.0
 
 
 @pytest.fixture
@@ -28,15 +26,6 @@ def python(name: str, code: str, ends: bool = False) -> Program:
     return Program(name, (sys.executable, "-c", code), ends)
 
 
-def until(condition: Callable[[], bool], step: Callable[[], object] = lambda: None) -> None:
-    """Steps until the condition holds, which it must within the deadline."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never held"
-        step()
-        time.sleep(0.01)
-
-
 SLEEP = "import time; time.sleep(600)"
 
 
@@ -45,7 +34,7 @@ def test_a_killed_child_is_replaced(kept: Supervisor) -> None:
     first = kept.pids()["sleeper"]
     os.kill(first, signal.SIGKILL)
     deaths = []
-    until(lambda: kept.restarts() == 1, lambda: deaths.extend(kept.check()))
+    until(lambda: kept.restarts() == 1, meanwhile=lambda: deaths.extend(kept.check()))
     assert [(death.name, death.exit_code) for death in deaths] == [("sleeper", -signal.SIGKILL)]
     assert kept.pids()["sleeper"] != first
 
@@ -53,7 +42,7 @@ def test_a_killed_child_is_replaced(kept: Supervisor) -> None:
 def test_a_clean_exit_is_replaced_unless_the_program_ends(kept: Supervisor) -> None:
     kept.start(python("again", "pass"))
     kept.start(python("once", "pass", ends=True))
-    until(lambda: kept.is_done("once") and kept.restarts() >= 2, kept.check)
+    until(lambda: kept.is_done("once") and kept.restarts() >= 2, meanwhile=kept.check)
 
 
 def test_while_closing_only_programs_that_end_are_replaced(kept: Supervisor, tmp_path: Path) -> None:
@@ -64,7 +53,7 @@ def test_while_closing_only_programs_that_end_are_replaced(kept: Supervisor, tmp
     )
     kept.start(python("leaves", "pass"))
     kept.start(python("ends", fail_once, ends=True))
-    until(lambda: kept.is_done("ends") and "leaves" not in kept.pids(), kept.check)
+    until(lambda: kept.is_done("ends") and "leaves" not in kept.pids(), meanwhile=kept.check)
     assert kept.restarts() == 1
 
 
@@ -73,7 +62,7 @@ def test_a_child_that_keeps_dying_fails_with_its_last_error(kept: Supervisor) ->
     with pytest.raises(
         ProgramFailed, match=r"broken died 6 times in a row .* exit code 1: no luck"
     ) as caught:
-        until(lambda: False, kept.check)
+        until(lambda: False, meanwhile=kept.check)
     assert "broken.log" in str(caught.value)
     assert kept.restarts() == module.MAX_QUICK_DEATHS
 
@@ -81,7 +70,7 @@ def test_a_child_that_keeps_dying_fails_with_its_last_error(kept: Supervisor) ->
 def test_a_user_error_fails_at_once(kept: Supervisor) -> None:
     kept.start(python("typo", "import sys; print('error: unknown key'); sys.exit(2)"))
     with pytest.raises(ProgramFailed, match="typo stopped: unknown key") as caught:
-        until(lambda: False, kept.check)
+        until(lambda: False, meanwhile=kept.check)
     assert caught.value.exit_code == 2
     assert caught.value.is_explained
     assert kept.restarts() == 0
@@ -91,7 +80,7 @@ def test_a_user_error_fails_at_once(kept: Supervisor) -> None:
 def test_whether_the_message_tells_all(kept: Supervisor, code: int, is_explained: bool) -> None:
     kept.start(python("dies", f"import sys; print('error: in use'); sys.exit({code})"))
     with pytest.raises(ProgramFailed, match="in use") as caught:
-        until(lambda: False, kept.check)
+        until(lambda: False, meanwhile=kept.check)
     assert caught.value.is_explained == is_explained
 
 
@@ -99,7 +88,7 @@ def test_an_end_after_a_while_has_more_to_tell_than_its_message(kept: Supervisor
     monkeypatch.setattr(module, "QUICK_S", 0.0)
     kept.start(python("typo", "import sys; print('error: unknown key'); sys.exit(2)"))
     with pytest.raises(ProgramFailed) as caught:
-        until(lambda: False, kept.check)
+        until(lambda: False, meanwhile=kept.check)
     assert not caught.value.is_explained
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from distrl.core.checkpoints import resolve
 
@@ -87,11 +88,13 @@ class Train:
         return next((pid for pid, known in self.children().items() if known == role), None)
 
     def until(self, condition: Callable[[], object], what: str) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while not condition():
-            assert time.monotonic() < deadline, f"{what} never came\n{self.output}\n{self.logs()}"
-            assert self.process.poll() is None, f"ended before {what}\n{self.output}\n{self.logs()}"
-            time.sleep(0.05)
+        def details() -> str:
+            return f"{self.output}\n{self.logs()}"
+
+        def check_alive() -> None:
+            assert self.process.poll() is None, f"ended before {what}\n{details()}"
+
+        until(condition, what, DEADLINE_S, check_alive, details)
 
     def finish(self) -> int:
         code = self.process.wait(DEADLINE_S)

@@ -4,8 +4,9 @@ import signal
 import socket
 import sqlite3
 import sys
-import time
 from pathlib import Path
+
+from waiting import until
 
 from distrl.core.process import Child, stop_all
 from distrl.core.store import TrajectoryStore
@@ -115,12 +116,11 @@ def num_stored(path: Path) -> int:
 
 
 def wait_for_stored(path: Path, count: int, *children: Child) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while num_stored(path) < count:
-        assert time.monotonic() < deadline, f"only {num_stored(path)} of {count} arrived"
+    def check_alive() -> None:
         for child in children:
             assert child.poll() is None, f"{child.name} ended: {child.log_file.read_text()}"
-        time.sleep(0.02)
+
+    until(lambda: num_stored(path) >= count, f"trajectory {count}", WAIT_S, meanwhile=check_alive)
 
 
 def test_every_trajectory_is_stored_exactly_once_whoever_is_killed(tmp_path):

@@ -7,9 +7,9 @@ import re
 import signal
 import socket
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
+
+from waiting import until
 
 from distrl.core import checkpoints
 from distrl.core.metrics import read_metrics
@@ -58,13 +58,9 @@ def start(folder: Path, name: str, *arguments: str) -> Child:
     return Child(name, command, folder / f"{name}.log")
 
 
-def wait_for(condition: Callable[[], bool], *children: Child) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, [child.log_file.read_text()[-2000:] for child in children]
-        for child in children:
-            assert child.poll() is None, f"{child.name} ended: {child.log_file.read_text()[-2000:]}"
-        time.sleep(0.05)
+def check_alive(children: list[Child]) -> None:
+    for child in children:
+        assert child.poll() is None, f"{child.name} ended: {child.log_file.read_text()[-2000:]}"
 
 
 def step_of_latest(directory: Path) -> int:
@@ -86,7 +82,13 @@ def test_a_killed_learner_goes_on_with_everything(tmp_path: Path) -> None:
     worker = start(tmp_path, "worker", "run-worker", str(config), "--name", "w", "--spool", str(spool))
     children = [first, server, worker]
     try:
-        wait_for(lambda: step_of_latest(saved) >= 6, *children)
+        until(
+            lambda: step_of_latest(saved) >= 6,
+            "the checkpoint",
+            DEADLINE_S,
+            meanwhile=lambda: check_alive(children),
+            details=lambda: "\n".join(child.log_file.read_text()[-2000:] for child in children),
+        )
         assert first.kill() == -signal.SIGKILL
         version = int((run / "weights" / "version").read_text())
         store = TrajectoryStore(run / "store.sqlite3")

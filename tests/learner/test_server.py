@@ -4,6 +4,7 @@ import queue
 import time
 
 import pytest
+from waiting import until
 
 from distrl.core.errors import NetworkError, SecurityError, StoreError
 from distrl.core.messages import (
@@ -41,7 +42,8 @@ class FakeScheduler:
     """Grants without end and records what it is told."""
 
     def __init__(self):
-        self.granted, self.renewed, self.released, self.finished, self.num_ticks = [], [], [], [], 0
+        self.granted, self.renewed, self.released, self.finished = [], [], [], []
+        self.ticks = queue.Queue()
 
     def grant(self, worker, count):
         leases = [Lease(id=f"{worker}-{len(self.granted)}", task=TASK) for _ in range(count)]
@@ -58,7 +60,7 @@ class FakeScheduler:
         self.finished.append((lease_id, trajectory.id))
 
     def tick(self):
-        self.num_ticks += 1
+        self.ticks.put(None)
 
 
 class Peer:
@@ -130,11 +132,15 @@ def peer(server, wire):
     return Peer(wire, server.endpoints.control)
 
 
-def wait_for(condition):
+def hear(sub, wanted):
+    """Waits for a broadcast that is wanted."""
     deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
+    while time.monotonic() < deadline:
+        received = sub.recv(WAIT_S)
+        assert received is not None, "nothing is broadcast"
+        if wanted(received.message):
+            return
+    raise AssertionError("waited in vain")
 
 
 def test_hello_is_welcomed(server, peer):
@@ -170,7 +176,7 @@ def test_a_chunk_server_whose_thread_ends_is_noticed(wire, monkeypatch):
     chunks.check()
     wire.connect_dealer(channel.endpoint).send(StatusRequest())
     with pytest.raises(OSError, match="broken"):
-        wait_for(chunks.check)
+        until(chunks.check)
     chunks.close()
 
 
@@ -235,9 +241,9 @@ def test_a_full_queue_stops_leases_and_loses_nothing(server, wire, peer, ingeste
     for name in names:
         peer.ask(submit(name))
     assert peer.ask(LeaseRequest(worker="w")) == LeaseGrant()
-    wait_for(lambda: sub.recv(WAIT_S).message.paused)
+    hear(sub, lambda status: status.paused)
     assert [ingested.get(timeout=WAIT_S).id for _ in names] == names
-    wait_for(lambda: not sub.recv(WAIT_S).message.paused)
+    hear(sub, lambda status: not status.paused)
     assert peer.ask(LeaseRequest(worker="w")).leases
 
 
@@ -246,13 +252,13 @@ def test_what_is_no_request_is_refused(server, peer):
     assert reject.code.value == "unexpected"
 
 
-def test_inference_servers_come_and_go(server, peer):
+def test_inference_servers_come_and_go(server, wire, peer):
     peer.ask(Hello(role="inference", name="i", act_endpoint="tcp://127.0.0.1:9"))
     assert peer.ask(StatusRequest()).act_endpoints == ("tcp://127.0.0.1:9",)
     assert peer.ask(Heartbeat(role="inference", name="i", act_endpoint="ipc:///tmp/moved")).act_endpoints == (
         "ipc:///tmp/moved",
     )
-    wait_for(lambda: peer.ask(StatusRequest()).act_endpoints == ())
+    hear(wire.connect_sub(server.endpoints.broadcast), lambda status: status.act_endpoints == ())
 
 
 def test_numbers_of_heartbeats_become_metrics(server, peer):
@@ -267,7 +273,7 @@ def test_changes_are_broadcast(server, wire):
     sub = wire.connect_sub(server.endpoints.broadcast)
     assert sub.recv(WAIT_S).message.phase == "starting"  # repeated for those who come late
     server.set_phase("training")
-    wait_for(lambda: sub.recv(WAIT_S).message.phase == "training")
+    hear(sub, lambda status: status.phase == "training")
 
 
 def test_weights_are_announced_and_served(server, wire, peer):
@@ -286,7 +292,7 @@ def test_shutdown_reaches_everybody_and_submits_are_still_taken(server, wire, pe
     assert sub.recv(WAIT_S)
     server.shutdown("all done")
     goodbye = Shutdown(run_id="run", reason="all done")
-    wait_for(lambda: sub.recv(WAIT_S).message == goodbye)
+    hear(sub, lambda message: message == goodbye)
     assert peer.ask(Hello(role="worker", name="late")) == goodbye
     assert peer.ask(LeaseRequest(worker="late")) == goodbye
     assert peer.ask(StatusRequest()).phase == "done"
@@ -295,7 +301,8 @@ def test_shutdown_reaches_everybody_and_submits_are_still_taken(server, wire, pe
 
 
 def test_leases_expire_by_ticks(server, scheduler):
-    wait_for(lambda: scheduler.num_ticks > 1)
+    for _ in range(2):
+        scheduler.ticks.get(timeout=WAIT_S)
 
 
 def test_an_address_in_use_is_named_and_leaves_nothing_behind(server, store, scheduler, ingested):

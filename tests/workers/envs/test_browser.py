@@ -9,11 +9,11 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import ConfigError, EnvError, MissingDependency, TaskError
@@ -270,7 +270,7 @@ def test_a_hanging_browser_is_a_fault_within_the_deadline(fragile_env: BrowserEn
     os.kill(_browser_process(fragile_env), signal.SIGSTOP)
     with pytest.raises(EnvError, match="in time"):
         fragile_env.step(Action.tap(0.5, 0.5))
-    wait_until(lambda: not _processes(group))
+    until(lambda: not _processes(group))
     fragile_env.reset(task_of("click-test", 1))
     assert solve(fragile_env) == 1.0
 
@@ -285,7 +285,7 @@ def test_close_leaves_no_process_and_no_file() -> None:
     assert len(_processes(group)) > 2
     env.close()
     env.close()
-    wait_until(lambda: not _processes(group))
+    until(lambda: not _processes(group))
     assert not home.exists()
     with pytest.raises(EnvError, match="reset"):
         env.step(Action.tap(0.5, 0.5))
@@ -312,7 +312,7 @@ def test_the_browser_ends_with_a_killed_owner() -> None:
     finally:
         owner.kill()
         owner.communicate(timeout=30)
-    wait_until(lambda: not _processes(int(group)))
+    until(lambda: not _processes(int(group)))
     assert not Path(home).exists()
 
 
@@ -380,10 +380,3 @@ def _browser_process(env: BrowserEnv) -> int:
         ):
             return process
     raise AssertionError("the browser has no main process")
-
-
-def wait_until(holds: Callable[[], bool], deadline_s: float = 30.0) -> None:
-    give_up_at = time.monotonic() + deadline_s
-    while not holds():
-        assert time.monotonic() < give_up_at, "it did not become true in time"
-        time.sleep(0.02)

@@ -27,14 +27,15 @@ LAYOUTS = (0, 1, 2, 3)
 UNSEEN_LAYOUT = 4
 MAX_STEPS = 10
 COUNTS: dict[str, dict[str, int]] = {
-    "open_app": {"train": 64, "val": 6, "test": 14, "unseen_layout": 8},
-    "toggle": {"train": 64, "val": 10, "test": 20, "unseen_layout": 8},
-    "alarm": {"train": 150, "val": 6, "test": 18, "unseen_layout": 8},
-    "contact": {"train": 36, "val": 6, "test": 12, "unseen_layout": 7},
-    "star": {"train": 36, "val": 6, "test": 12, "unseen_layout": 7},
-    "shop_search": {"train": 52, "val": 8, "test": 16, "unseen_layout": 8},
+    "open_app": {"train": 64, "val": 4, "test": 8, "unseen_layout": 8},
+    "toggle": {"train": 64, "val": 6, "test": 12, "unseen_layout": 8},
+    "alarm": {"train": 152, "val": 8, "test": 12, "unseen_layout": 8},
+    "contact": {"train": 44, "val": 4, "test": 6, "unseen_layout": 8},
+    "star": {"train": 44, "val": 4, "test": 6, "unseen_layout": 8},
+    "shop_search": {"train": 56, "val": 8, "test": 12, "unseen_layout": 8},
 }
-"""Instances by template and split; the knob of the suite's size. Combinations repeat with other seeds."""
+"""Instances by template and split; the knob of the suite's size. In training, combinations repeat with other
+seeds; in `test` only those of `toggle` do, twice, with the other settings on or off at random."""
 
 APPS = {
     "settings": "Settings",
@@ -52,7 +53,7 @@ TOGGLES = {
     "night_light": "night light",
     "rotate": "auto-rotate",
 }
-BOOK = ("Anna", "Ben", "Carla", "David", "Emma", "Grace", "Maria")
+BOOK = ("Anna", "Ben", "Carla", "David", "Emma", "Grace", "Maria", "Paul")
 """The address book."""
 COLORS = ("red", "blue", "green", "black", "yellow", "pink", "brown", "purple")
 NOUNS = (
@@ -110,7 +111,7 @@ def _open_app(rng: random.Random) -> Pools:
     rng.shuffle(combos)
     unseen = [combo for combo in combos if combo["layout"] == UNSEEN_LAYOUT]
     combos = [combo for combo in combos if combo["layout"] != UNSEEN_LAYOUT]
-    return _split(combos, _one_each(combos, ("layout", "app"))[:20], 6) | {"unseen_layout": unseen}
+    return _split(combos, _one_each(combos, ("layout", "app"))[:12], 4) | {"unseen_layout": unseen}
 
 
 def _toggle(rng: random.Random) -> Pools:
@@ -120,7 +121,7 @@ def _toggle(rng: random.Random) -> Pools:
         for layout in LAYOUTS
         for on in (True, False)
     ]
-    pairs = rng.sample(list(itertools.product(TOGGLES, LAYOUTS)), 10)
+    pairs = rng.sample(list(itertools.product(TOGGLES, LAYOUTS)), 9)
     held: list[Params] = [
         {"layout": layout, "setting": setting, "on": place % 2 == 0}
         for place, (setting, layout) in enumerate(pairs)
@@ -128,30 +129,27 @@ def _toggle(rng: random.Random) -> Pools:
     unseen: list[Params] = [
         {"layout": UNSEEN_LAYOUT, "setting": setting, "on": on} for on in (True, False) for setting in TOGGLES
     ]
-    return _split(combos, held, 4) | {"unseen_layout": unseen}
+    return _split(combos, held, 3) | {"unseen_layout": unseen}
 
 
 def _alarm(rng: random.Random) -> Pools:
-    """One time of each hour for test, and of every second hour another one for val."""
-    chosen = {hour: rng.sample(MINUTES, 2) for hour in HOURS}
-    test = [(hour, chosen[hour][0]) for hour in HOURS]
-    val = [(hour, chosen[hour][1]) for hour in HOURS[::2]]
+    """Three times for test and two for val, of five hours; each on every layout."""
+    chosen = [(hour, rng.choice(MINUTES)) for hour in rng.sample(HOURS, 5)]
+    test, val = chosen[:3], chosen[3:]
     times = [time for time in itertools.product(HOURS, MINUTES) if time not in test + val]
     train = [_time(layout, time) for layout in LAYOUTS for time in times]
     rng.shuffle(train)
     return {
         "train": train,
-        "val": _spread_times(val, 2),
-        "test": _spread_times(test, 3),
+        "val": _spread_times(val),
+        "test": _spread_times(test),
         "unseen_layout": [_time(UNSEEN_LAYOUT, time) for time in test],
     }
 
 
-def _spread_times(times: list[tuple[int, int]], turns: int) -> list[Params]:
-    """Each time on `turns` layouts."""
-    return [
-        _time(LAYOUTS[(place + turn) % 4], time) for turn in range(turns) for place, time in enumerate(times)
-    ]
+def _spread_times(times: list[tuple[int, int]]) -> list[Params]:
+    """Each time on each layout."""
+    return [_time(layout, time) for layout in LAYOUTS for time in times]
 
 
 def _time(layout: int, time: tuple[int, int]) -> Params:
@@ -160,7 +158,7 @@ def _time(layout: int, time: tuple[int, int]) -> Params:
 
 def _contact(rng: random.Random, turn: int = 0) -> Pools:
     """Contacts to open; with `turn` 1, to star. What one holds out, the other trains on."""
-    shared = random.Random(f"{SUITE}/contacts")
+    shared = random.Random(f"{SUITE}/2/contacts")
     layouts = {name: shared.sample(LAYOUTS, len(LAYOUTS)) for name in BOOK}
     pairs = [(layouts[name][place], name) for place in range(len(LAYOUTS)) for name in BOOK]
     combos = [{"layout": layout, "name": name, "book": list(BOOK)} for layout, name in pairs]
@@ -177,7 +175,7 @@ def _shop_search(rng: random.Random) -> Pools:
     queries = [f"{color} {noun}" for color in COLORS for noun in NOUNS]
     while True:
         rng.shuffle(queries)
-        val, test, train = queries[:8], queries[8:24], queries[24:]
+        val, test, train = queries[:8], queries[8:20], queries[20:]
         used = {word for query in train[: COUNTS["shop_search"]["train"]] for word in query.split()}
         if used.issuperset((*COLORS, *NOUNS)):
             break
@@ -209,7 +207,7 @@ def tasks() -> list[Task]:
     """Every instance of every split, the same on every machine."""
     made: list[Task] = []
     for template, counts in COUNTS.items():
-        pools = _POOLS[template](random.Random(f"{SUITE}/{template}"))
+        pools = _POOLS[template](random.Random(f"{SUITE}/2/{template}"))
         for split in SPLITS:
             pool = pools[split]
             for index in range(counts[split]):
@@ -222,7 +220,7 @@ def tasks() -> list[Task]:
                         split=split,
                         goal=goal(template, params),
                         params=params,
-                        seed=random.Random(f"{SUITE}/{template}/{split}/{index}").getrandbits(31),
+                        seed=random.Random(f"{SUITE}/2/{template}/{split}/{index}").getrandbits(31),
                         max_steps=MAX_STEPS,
                     )
                 )

@@ -144,6 +144,7 @@ def shown(*states: Status | None, terminal: bool) -> str:
 
 def test_a_log_gets_a_line_per_phase() -> None:
     episodes = {"episodes": 40.0, "train/success": 0.525, "eval/val/success": 0.75, "updates": 12.0}
+    episodes["workers/actions_per_s"] = 31.55
     text = shown(
         None,
         status("demonstrations", demonstrations=3),
@@ -155,7 +156,7 @@ def test_a_log_gets_a_line_per_phase() -> None:
     assert [line.partition("]")[0] for line in lines[:-1]] == ["[starting", "[demonstrations", "[training"]
     assert "demonstrations 3/200" in lines[1]
     assert "episodes 40/2000" in lines[2]
-    assert "train success 52% · validation 75% · updates 12 · version 4" in lines[2]
+    assert "train success 52% · validation 75% · updates 12 · actions/s 31.6 · version 4" in lines[2]
     assert "processes 4 · restarts 1" in lines[2]
     assert lines[-1] == "worker-1 died"
 

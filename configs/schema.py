@@ -145,10 +145,14 @@ class InferenceConfig(Section):
 
 
 class DemonstrationConfig(Section):
-    """The warm start: expert episodes, a share `noise` of actions random, cloned for `updates` updates."""
+    """The warm start: expert episodes, a share `noise` of actions random, cloned for `updates` updates.
+
+    `weights` by task template, 1 for those not named: how often its tasks are demonstrated.
+    """
 
     episodes: Annotated[int, Field(ge=0)] = 200
     noise: Fraction = 0.1
+    weights: dict[str, NonNegative] = {}
     updates: Annotated[int, Field(ge=0)] = 300
     batch_size: Count = 64
     lr: Positive = 1e-3

@@ -20,7 +20,7 @@ from distrl.configs.schema import LearnerConfig
 from distrl.core.messages import Lease
 from distrl.core.types import Fault, Purpose, Sampling, Task, Trajectory
 from distrl.learner.leases import LeaseTable
-from distrl.learner.task_sampling import TaskSampler
+from distrl.learner.task_sampling import TaskSampler, TemplateSampler
 
 DEMONSTRATIONS, WARM_UP, TRAINING, DONE = "demonstrations", "warm-up", "training", "done"
 
@@ -79,6 +79,7 @@ class TaskScheduler:
         self._sampler = TaskSampler(
             train, config.task_sampling, config.task_sampling_floor, random.Random(seed)
         )
+        self._demonstrated = TemplateSampler(train, config.demonstrations.weights, random.Random(seed))
         self._eval_tasks = list(validation)
         random.Random(seed).shuffle(self._eval_tasks)
         self._lock = Lock()
@@ -216,6 +217,7 @@ class TaskScheduler:
                 "phase": self._phase,
                 "accounted": {purpose.value: n for purpose, n in self._accounted.items()},
                 "sampler": self._sampler.state_dict(),
+                "demonstrated": self._demonstrated.state_dict(),
             }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -225,6 +227,7 @@ class TaskScheduler:
             self._accounted = {purpose: int(state["accounted"][purpose.value]) for purpose in Purpose}
             self._finished = dict(self._accounted)
             self._sampler.load_state_dict(state["sampler"])
+            self._demonstrated.load_state_dict(state["demonstrated"])
 
     # ---- under the lock ----
 
@@ -259,7 +262,9 @@ class TaskScheduler:
             return self._lease(retry.lease.task, purpose, worker, retry.attempt + 1)
         if self._finished[purpose] + self._table.count(purpose) >= wanted:
             return None
-        return self._lease(self._sampler.draw(), purpose, worker, 1)
+        weighted = purpose is Purpose.DEMO and self.config.demonstrations.weights
+        sampler = self._demonstrated if weighted else self._sampler
+        return self._lease(sampler.draw(), purpose, worker, 1)
 
     def _stays_fresh(self) -> bool:
         """Whether an episode leased now is trained on within `max_staleness` versions.

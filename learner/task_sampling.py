@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from distrl.core.errors import ConfigError
 from distrl.core.types import Task
 
 Kind = Literal["uniform", "weighted"]
@@ -101,3 +102,45 @@ class TaskSampler:
         self._rng.setstate((version, tuple(internal), gauss))
         self._weights = [float(weight) for weight in state["weights"]]
         self._draws = int(state["draws"]) if len(self._weights) == len(self._tasks) else 0
+
+
+class TemplateSampler:
+    """Draws tasks with P_i ∝ the weight of the task's template.
+
+    Args:
+        tasks: The tasks.
+        weights: By template; 1 for those not named.
+        rng: Its state belongs to the sampler's.
+
+    Raises:
+        ConfigError: A weight is for a template that no task has, or no task can be drawn.
+    """
+
+    def __init__(self, tasks: Sequence[Task], weights: Mapping[str, float], rng: random.Random) -> None:
+        templates = {task.template for task in tasks}
+        unknown = sorted(set(weights) - templates)
+        if unknown:
+            raise ConfigError(
+                f"No training task has the template {unknown[0]!r} of learner.demonstrations.weights.",
+                f"Templates: {', '.join(sorted(templates))}.",
+            )
+        self._tasks, self._rng = list(tasks), rng
+        self._weights = [weights.get(task.template, 1.0) for task in tasks]
+        if not any(self._weights):
+            raise ConfigError(
+                "learner.demonstrations.weights leaves no task to demonstrate.", "Give one a weight above 0."
+            )
+
+    def draw(self) -> Task:
+        """The next task."""
+        return self._rng.choices(self._tasks, self._weights)[0]
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a restart needs, JSON-able."""
+        version, internal, gauss = self._rng.getstate()
+        return {"rng": [version, list(internal), gauss]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restores `state_dict`."""
+        version, internal, gauss = state["rng"]
+        self._rng.setstate((version, tuple(internal), gauss))

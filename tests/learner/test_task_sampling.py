@@ -8,8 +8,9 @@ from collections import Counter
 
 import pytest
 
+from distrl.core.errors import ConfigError
 from distrl.core.types import Task
-from distrl.learner.task_sampling import PRIOR, TaskSampler
+from distrl.learner.task_sampling import PRIOR, TaskSampler, TemplateSampler
 
 TASKS = [
     Task(id=f"{template}/{i}", suite="s", template=template, split="train", goal="g", max_steps=3)
@@ -65,3 +66,20 @@ def test_a_restored_sampler_draws_what_the_saved_one_would_have(kind: str) -> No
         saved.record(saved.draw().id, float(i % 2))
     restored.load_state_dict(json.loads(json.dumps(saved.state_dict())))
     assert [saved.draw().id for _ in range(40)] == [restored.draw().id for _ in range(40)]
+
+
+def test_templates_are_demonstrated_by_their_weights() -> None:
+    demonstrated = TemplateSampler(TASKS, {"easy": 0.25}, random.Random(0))
+    drawn = Counter(demonstrated.draw().template for _ in range(4000))
+    assert drawn["easy"] / 4000 == pytest.approx(0.2, abs=0.02)
+    again = TemplateSampler(TASKS, {"easy": 0.25}, random.Random(1))
+    again.load_state_dict(json.loads(json.dumps(demonstrated.state_dict())))
+    assert [again.draw().id for _ in range(20)] == [demonstrated.draw().id for _ in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("weights", "rule"), [({"esay": 1.0}, "esay"), ({"easy": 0.0, "hard": 0.0}, "leaves no")]
+)
+def test_weights_that_fit_no_task_are_refused(weights: dict[str, float], rule: str) -> None:
+    with pytest.raises(ConfigError, match=rule):
+        TemplateSampler(TASKS, weights, random.Random(0))

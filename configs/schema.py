@@ -215,9 +215,10 @@ class OptimConfig(Section):
 class LearnerConfig(Section):
     """The learner.
 
-    It stops after `episodes` training episodes or `max_minutes`, whichever comes first. `updates_per_episode`
-    bounds the replay ratio; `max_staleness` (in versions) bounds, at lease time, how old a trajectory can
-    become. With `keep_best` the result is the checkpoint with the best validation success, else the last.
+    It stops after `episodes` training episodes or `max_minutes`, whichever comes first; the clock starts with
+    the first episode that comes in. `updates_per_episode` bounds the replay ratio; `max_staleness` (in
+    versions) bounds, at lease time, how old a trajectory can become. With `keep_best` the result is the
+    checkpoint with the best validation success, else the last.
 
     `temperature` is that of training episodes; ratios and gradients are taken at the same one.
     `task_sampling` "weighted" tries failing tasks more often, with probability ∝ 1 − success + floor.

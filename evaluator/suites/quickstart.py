@@ -158,7 +158,7 @@ def _time(layout: int, time: tuple[int, int]) -> Params:
 
 def _contact(rng: random.Random, turn: int = 0) -> Pools:
     """Contacts to open; with `turn` 1, to star. What one holds out, the other trains on."""
-    shared = random.Random(f"{SUITE}/2/contacts")
+    shared = random.Random(f"{SUITE}/3/contacts")
     layouts = {name: shared.sample(LAYOUTS, len(LAYOUTS)) for name in BOOK}
     pairs = [(layouts[name][place], name) for place in range(len(LAYOUTS)) for name in BOOK]
     combos = [{"layout": layout, "name": name, "book": list(BOOK)} for layout, name in pairs]
@@ -207,7 +207,7 @@ def tasks() -> list[Task]:
     """Every instance of every split, the same on every machine."""
     made: list[Task] = []
     for template, counts in COUNTS.items():
-        pools = _POOLS[template](random.Random(f"{SUITE}/2/{template}"))
+        pools = _POOLS[template](random.Random(f"{SUITE}/3/{template}"))
         for split in SPLITS:
             pool = pools[split]
             for index in range(counts[split]):
@@ -220,7 +220,7 @@ def tasks() -> list[Task]:
                         split=split,
                         goal=goal(template, params),
                         params=params,
-                        seed=random.Random(f"{SUITE}/2/{template}/{split}/{index}").getrandbits(31),
+                        seed=random.Random(f"{SUITE}/3/{template}/{split}/{index}").getrandbits(31),
                         max_steps=MAX_STEPS,
                     )
                 )

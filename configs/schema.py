@@ -231,7 +231,7 @@ class LearnerConfig(Section):
     replay: ReplayConfig = ReplayConfig()
     temperature: Positive = 1.0
     task_sampling: Literal["uniform", "weighted"] = "uniform"
-    task_sampling_floor: NonNegative = 0.15
+    task_sampling_floor: Positive = 0.15
     episodes: Count = 2000
     max_minutes: Positive = 60.0
     batch_trajectories: Count = 16

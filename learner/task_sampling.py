@@ -28,7 +28,7 @@ class TaskSampler:
     Args:
         tasks: The training tasks.
         kind: As above.
-        floor: ε, so that a mastered task keeps being tried.
+        floor: ε > 0, so that a mastered task keeps being tried.
         rng: Its state belongs to the sampler's.
     """
 
@@ -71,7 +71,7 @@ class TaskSampler:
             scores = self._recent.get(task.id, [])
             prior = sums[task.template] / max(1, counts[task.template])
             mean = (sum(scores) + PRIOR * prior) / (len(scores) + PRIOR)
-            weights.append(1.0 - mean + self._floor)
+            weights.append(max(0.0, 1.0 - mean) + self._floor)  # no score may stop the draws
         return weights
 
     @property

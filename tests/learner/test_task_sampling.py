@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from distrl.configs.schema import LearnerConfig
 from distrl.core.errors import ConfigError
 from distrl.core.types import Task
 from distrl.learner.task_sampling import PRIOR, TaskSampler, TemplateSampler
@@ -50,6 +51,16 @@ def test_failing_templates_are_drawn_in_proportion() -> None:
     drawn = Counter(weighted.draw().template for _ in range(4000))
     assert drawn["hard"] / 4000 == pytest.approx(1.1 / 1.2, abs=0.02)
     assert drawn["easy"] > 0
+
+
+@pytest.mark.parametrize("score", [1.0, 100.0])
+def test_a_mastered_suite_goes_on_being_drawn(score: float) -> None:
+    weighted = sampler(floor=1e-9)
+    for task in TASKS:
+        weighted.record(task.id, score)
+    assert {weighted.draw().id for _ in range(200)} == {task.id for task in TASKS}
+    with pytest.raises(ValueError, match="task_sampling_floor"):
+        LearnerConfig(task_sampling_floor=0.0)
 
 
 def test_only_recent_episodes_count() -> None:

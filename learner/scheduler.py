@@ -245,6 +245,8 @@ class TaskScheduler:
         if current is None:
             return None
         retry = self._table.take_retry(Purpose.EVAL, worker, self._clock())
+        while retry is not None and retry.lease.id not in current.leases:  # of a round that ended before
+            retry = self._table.take_retry(Purpose.EVAL, worker, self._clock())
         if retry is not None:
             current.leases.discard(retry.lease.id)
             task, attempt = retry.lease.task, retry.attempt + 1

@@ -254,6 +254,26 @@ def test_a_new_round_ends_an_unfinished_one_with_what_it_has(toy) -> None:
     assert [lease.purpose for lease in rig.take(3)] == [Purpose.EVAL] * 3
 
 
+@pytest.mark.parametrize("how", ["given back", "faulted"])
+def test_what_comes_back_of_an_older_round_does_not_enter_the_new_one(toy, how) -> None:
+    rig = Rig(toy)
+    rig.scheduler.start_eval()
+    old = rig.take(3)
+    rig.scheduler.start_eval()
+    if how == "given back":
+        rig.scheduler.release("w", [lease.id for lease in old])
+    else:
+        for lease in old:
+            rig.finish(lease, fault=Fault.ENV)
+    new = rig.take(3, "other")
+    assert [lease.purpose for lease in new] == [Purpose.EVAL] * 3
+    assert [lease.purpose for lease in rig.take(3, "other")] == [Purpose.TRAIN] * 3
+    for lease in new:
+        rig.finish(lease)
+    (done,) = rig.scheduler.take_evals()
+    assert len(done.scores) == 3
+
+
 def test_state_survives_a_restart_and_what_was_out_is_granted_anew(toy) -> None:
     rig = Rig(toy, max_staleness=100)
     leases = rig.take(30)

@@ -154,7 +154,8 @@ class WeightShare:
         try:
             os.ftruncate(descriptor, max(1, num_bytes))
             yield Slot(descriptor, memoryview(self._map(descriptor, num_bytes))[:num_bytes])
-            os.utime(descriptor)  # the newest, for `_recycle`
+            now = time.time_ns()  # file systems' own times may be the same for versions some ms apart
+            os.utime(descriptor, ns=(now, now))  # the newest, for `_recycle`
             os.rename(part, digest, src_dir_fd=self._folder, dst_dir_fd=self._folder)
         except BaseException:
             with contextlib.suppress(OSError):  # the next who fetches removes it

@@ -103,6 +103,19 @@ def test_two_versions_stay_and_memory_is_used_again(share, other, tmp_path):
     assert len(inodes) == 2
 
 
+def test_the_newest_stays_where_file_times_are_coarse(share, tmp_path, monkeypatch):
+    utime = os.utime
+
+    def coarse(descriptor, times=None, *, ns=None):
+        utime(descriptor, ns=ns or (10**18, 10**18))
+
+    monkeypatch.setattr(os, "utime", coarse)
+    for seed in range(6):
+        put(share, weights(seed))
+        if seed:
+            assert versions(tmp_path / "shared") == {name_of(weights(seed - 1)), name_of(weights(seed))}
+
+
 def test_what_somebody_looks_at_does_not_change(share, other, tmp_path):
     put(share, weights(0))
     old = other.open(name_of(weights(0)), SIZE)[5:]

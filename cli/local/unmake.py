@@ -17,14 +17,15 @@ def unmake(run: RunDir, error: DistrlError) -> None:
 
     Args:
         run: Made by this process, which holds its lock; none of its children runs any more.
-        error: What ended it; its remedy is replaced if the directory is removed.
+        error: What ended it. If the directory is removed its remedy says so, instead of naming a log there.
     """
     is_explained = not isinstance(error, ProgramFailed) or error.is_explained
     if not is_explained or has_begun(run):
         return
     run.discard()
     if not run.path.exists():
-        error.remedy = f"Nothing had begun, so {run.path} is removed again: correct it and start anew."
+        removed = f"Nothing had begun, so {run.path} is removed again: correct it and start anew."
+        error.remedy = removed if isinstance(error, ProgramFailed) else f"{error.remedy} {removed}".strip()
 
 
 def has_begun(run: RunDir) -> bool:

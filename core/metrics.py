@@ -1,8 +1,6 @@
 """Metrics: numbers by name, one JSON object a line in metrics.jsonl, and to further sinks (TensorBoard).
 
-Names: reward/*, train/success, eval/{split}/success, off_policy/*, loss/*, value/*, replay/*, scheduler/*,
-workers/*, inference/*, time/*, episodes, versions. `step` is the number of policy updates, `time` is Unix
-time.
+`step` is the number of policy updates, `time` is Unix time; docs/operations.md lists the names.
 """
 
 from __future__ import annotations

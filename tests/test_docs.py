@@ -1,0 +1,41 @@
+"""The documentation names everything that goes over the wire and into metrics.jsonl."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from distrl.core.messages import MESSAGE_TYPES, RejectCode
+from distrl.learner import peers
+
+ROOT = Path(__file__).parents[1]
+METRIC = re.compile(r'f?"(?!step_)([a-z_]+)/[a-z_0-9{}/]+":')
+
+
+def text(name: str) -> str:
+    return (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", sorted(MESSAGE_TYPES))
+def test_every_message_has_a_row(name: str) -> None:
+    assert re.search(rf"^\| `{name}`", text("protocol.md"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("code", list(RejectCode))
+def test_every_reject_code_is_explained(code: RejectCode) -> None:
+    assert re.search(rf"^\| .*`{code.value}`", text("protocol.md"), re.MULTILINE)
+
+
+def test_every_metric_of_peers_is_listed() -> None:
+    names = [*peers.RATES.values(), *peers.TOTALS.values(), *peers.ALIVE.values()]
+    names += [name for name, _ in peers.GAUGES.values()]
+    assert [name for name in names if f"`{name}`" not in text("operations.md")] == []
+
+
+def test_every_family_of_the_learner_s_metrics_is_listed() -> None:
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "learner").rglob("*.py")]
+    families = {match for source in sources for match in METRIC.findall(source)}
+    assert {"loss", "advantage", "off_policy", "eval", "time"} <= families
+    assert [name for name in sorted(families) if f"`{name}/" not in text("operations.md")] == []

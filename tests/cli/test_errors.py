@@ -56,6 +56,7 @@ def test_every_role_refuses_a_bad_configuration(tmp_path: Path, arguments: list[
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broken.yaml", "unknown.yaml"]
 
 
+@pytest.mark.needs("torch")
 def test_a_learner_refuses_an_existing_run_directory(tmp_path: Path) -> None:
     existing = RunDir.create(Config(name="here", runs_dir=str(tmp_path / "runs")))
     before = {path: path.stat().st_mtime_ns for path in existing.path.rglob("*")}
@@ -64,6 +65,7 @@ def test_a_learner_refuses_an_existing_run_directory(tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in existing.path.rglob("*")} == before
 
 
+@pytest.mark.needs("torch")
 def test_a_learner_refuses_a_port_in_use(tmp_path: Path) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -74,6 +76,7 @@ def test_a_learner_refuses_a_port_in_use(tmp_path: Path) -> None:
     assert list((tmp_path / "runs").iterdir()) == [], "nothing may block the next start"
 
 
+@pytest.mark.needs("torch")
 def test_a_resumed_run_that_cannot_start_stays(tmp_path: Path) -> None:
     existing = RunDir.create(Config(name="here", runs_dir=str(tmp_path / "runs")))
     keys = ["--set", f"network.keys_dir={tmp_path / 'none'}"]
@@ -82,6 +85,7 @@ def test_a_resumed_run_that_cannot_start_stays(tmp_path: Path) -> None:
     assert existing.config.is_file()
 
 
+@pytest.mark.needs("torch", "transformers", "jinja2")
 def test_a_run_whose_worker_cannot_start_leaves_nothing_behind(tmp_path: Path) -> None:
     options = ("local.inference_servers=1", "local.workers=1", "env.options={nonsense: 1}")
     result = run(tmp_path, "train", "quickstart", *(f"--set={option}" for option in options))
@@ -90,7 +94,14 @@ def test_a_run_whose_worker_cannot_start_leaves_nothing_behind(tmp_path: Path) -
     assert list((tmp_path / "runs").iterdir()) == [], "nothing may block the next start"
 
 
-@pytest.mark.parametrize("role", ["train", "run-learner", "evaluate"])
+@pytest.mark.parametrize(
+    "role",
+    [
+        pytest.param("train", marks=pytest.mark.needs("torch", "transformers", "jinja2")),
+        pytest.param("run-learner", marks=pytest.mark.needs("torch")),
+        "evaluate",
+    ],
+)
 def test_a_broken_task_file(tmp_path: Path, role: str) -> None:
     (tmp_path / "tasks.yaml").write_text("- {id: [}\n")
     extra = ["--agent", "expert"] if role == "evaluate" else []
@@ -123,6 +134,7 @@ def test_a_truncated_checkpoint_is_not_evaluated(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.needs("torch")
 def test_a_truncated_checkpoint_is_not_resumed_from(tmp_path: Path) -> None:
     existing = damaged_run(tmp_path)
     options = [f"--set=network.{name}=tcp://127.0.0.1:0" for name in ("control", "broadcast", "weights")]
@@ -131,7 +143,9 @@ def test_a_truncated_checkpoint_is_not_resumed_from(tmp_path: Path) -> None:
     assert (existing.checkpoints / "step_4" / "state.json").read_bytes() == b"012345678"
 
 
-@pytest.mark.parametrize("role", ["run-worker", "serve-inference"])
+@pytest.mark.parametrize(
+    "role", ["run-worker", pytest.param("serve-inference", marks=pytest.mark.needs("torch"))]
+)
 def test_an_unreachable_learner(tmp_path: Path, role: str) -> None:
     options = ["--set", "network.control=tcp://127.0.0.1:1", "--set", "network.connect_timeout_s=0.3"]
     result = run(tmp_path, role, "quickstart", *options)

@@ -28,6 +28,7 @@ def run(*arguments: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
+@pytest.mark.needs("jinja2")
 def test_the_expert_solves_tasks_of_the_quickstart(tmp_path: Path) -> None:
     output = tmp_path / "expert"
     code, stdout, _ = run(

@@ -53,6 +53,7 @@ def test_the_list_is_filtered_and_newest_first(run_dir: Path) -> None:
     assert listed("--outcome", "success") == ["00000002ffff", "00000000ffff"]
 
 
+@pytest.mark.needs("jinja2")
 def test_one_trajectory_becomes_a_page_that_is_not_overwritten(run_dir: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     command = ["inspect", str(run_dir), "--trajectory", "00000001", "--output", str(page)]

@@ -28,6 +28,7 @@ def run(tmp_path: Path) -> RunDir:
     return RunDir.create(Config(name="demo", runs_dir=str(tmp_path)))
 
 
+@pytest.mark.needs("jinja2")
 def test_evaluations_are_compared_in_the_order_of_their_checkpoints(run: RunDir) -> None:
     for name in ("step_100", "step_0", "step_20", "step_7"):
         spec = EvaluationSpec(suite="s", splits=("test",), subject=Subject(kind="checkpoint", name=name))

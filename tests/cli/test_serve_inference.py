@@ -10,6 +10,9 @@ import threading
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("torch")
+
 from policy_fakes import WORDS, chat, png
 
 from distrl.cli.serve_inference import serve

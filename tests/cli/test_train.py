@@ -31,6 +31,7 @@ def test_dry_run_prints_the_resolved_config_and_makes_nothing(tmp_path: Path) ->
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.needs("torch", "transformers", "jinja2")
 def test_an_existing_run_is_refused_and_left_alone(tmp_path: Path) -> None:
     run = RunDir.create(Config(name="here", runs_dir=str(tmp_path)))
     before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*")}
@@ -54,6 +55,7 @@ def test_an_existing_run_is_refused_and_left_alone(tmp_path: Path) -> None:
         (["--set", "network.control=tcp://0.0.0.0:0"], 5, "needs keys"),
     ],
 )
+@pytest.mark.needs("torch", "transformers", "jinja2")
 def test_bad_input_is_one_line_and_makes_nothing(
     tmp_path: Path, monkeypatch, options: list[str], exit_code: int, message: str
 ) -> None:
@@ -74,8 +76,8 @@ def test_a_missing_config_is_one_line(tmp_path: Path) -> None:
 
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch, tmp_path: Path) -> None:
-    real = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else real(name))
+    found = importlib.util.find_spec("pytest")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else found)
     result = runner.invoke(app, ["train", "quickstart", "--set", f"runs_dir={tmp_path}"])
     assert result.exit_code == 7
     assert "needs torch" in result.stderr

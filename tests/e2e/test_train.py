@@ -120,6 +120,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Train]]:
         train.process.wait()
 
 
+@pytest.mark.needs("torch", "transformers", "jinja2")
 def test_killed_processes_are_replaced_and_the_run_ends_with_a_report(start: Callable[..., Train]) -> None:
     train = start()
     train.until(lambda: "[training]" in train.output, "training")
@@ -147,6 +148,7 @@ def test_killed_processes_are_replaced_and_the_run_ends_with_a_report(start: Cal
     assert train.children() == {}
 
 
+@pytest.mark.needs("torch", "transformers", "jinja2")
 def test_ctrl_c_stops_all_in_time_keeps_a_checkpoint_and_resume_goes_on(start: Callable[..., Train]) -> None:
     train = start()
     train.until(lambda: "[training]" in train.output, "training")

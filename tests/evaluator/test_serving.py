@@ -143,6 +143,7 @@ class _Nowhere:
         pass
 
 
+@pytest.mark.needs("torch")
 def test_a_checkpoint_is_served_and_measured(tmp_path: Path) -> None:
     from distrl.core.policies import build_policy
 

@@ -63,6 +63,7 @@ def test_token_names_of_a_hub_tokenizer(tmp_path: Path) -> None:
     assert [names(token) for token in (1, 2, 9, 7)] == ["tap", "Ġup", "<eos>", "7"]
 
 
+@pytest.mark.needs("torch")
 def test_token_names_of_the_embedded_policy(tmp_path: Path) -> None:
     from distrl.core.policies.tokenizer import ActionTokenizer
     from distrl.core.policies.vocabulary import build_vocabulary

@@ -6,6 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("torch")
+
 from small_learner import SmallLearner
 from typer.testing import CliRunner, Result
 

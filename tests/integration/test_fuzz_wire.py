@@ -217,8 +217,8 @@ def test_the_learner_survives_noise_at_its_weights(learner):
     assert ask(learner.endpoints.weights, request).code.value == "not-found"
 
 
+@pytest.mark.needs("torch")
 def test_an_inference_server_survives_noise():
-    pytest.importorskip("torch")
     from distrl.configs.schema import Config
     from distrl.workers.inference.serve import build_engine
     from distrl.workers.inference.server import InferenceServer

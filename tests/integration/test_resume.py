@@ -9,6 +9,7 @@ import socket
 import sys
 from pathlib import Path
 
+import pytest
 from waiting import until
 
 from distrl.core import checkpoints
@@ -67,6 +68,7 @@ def step_of_latest(directory: Path) -> int:
     return checkpoints.step_of(checkpoints.pointed(directory, "latest") or "") or 0
 
 
+@pytest.mark.needs("torch")
 def test_a_killed_learner_goes_on_with_everything(tmp_path: Path) -> None:
     control, broadcast, weights = free_endpoints(3)
     config = tmp_path / "config.yaml"

@@ -6,6 +6,9 @@ from typing import get_args
 
 import numpy as np
 import pytest
+
+pytest.importorskip("torch")
+
 import torch
 
 from distrl.configs.schema import ArideConfig

@@ -5,6 +5,9 @@ from __future__ import annotations
 import pickle
 
 import pytest
+
+pytest.importorskip("torch")
+
 import torch
 
 from distrl.configs.schema import LearnerConfig

@@ -8,6 +8,9 @@ from threading import Event
 
 import numpy as np
 import pytest
+
+pytest.importorskip("torch")
+
 import torch
 
 from distrl.configs.schema import Config, StoreConfig

@@ -1,13 +1,18 @@
 """Small policies and batches for the policy tests."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import pytest
 from policy_fakes import WORDS, chat, png
 
 from distrl.configs.schema import PolicyConfig
 from distrl.core.policies import build_policy
-from distrl.core.policies.base import Policy, PromptBatch
+
+if TYPE_CHECKING:
+    from distrl.core.policies.base import Policy, PromptBatch
 
 
 @pytest.fixture

@@ -5,6 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
 import torch
 from policy_fakes import chat, padded, png
 from transformers import (
@@ -57,7 +61,12 @@ def save_tokenizer(directory: Path, template: str) -> None:
 def save_llava(directory: Path) -> None:
     torch.manual_seed(0)
     text = LlamaConfig(
-        vocab_size=120, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2
+        vocab_size=120,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        eos_token_id=SPECIAL.index("<end>"),  # Llama's own would be <turn>
     )
     vision = CLIPVisionConfig(
         hidden_size=16,

@@ -2,6 +2,9 @@
 
 import numpy as np
 import pytest
+
+pytest.importorskip("torch")
+
 import torch
 
 from distrl.core.policies.sampling import MASKED, choose, token_log_probs, truncate

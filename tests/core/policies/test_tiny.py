@@ -4,6 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("torch")
+
 import torch
 from policy_fakes import chat, padded, png
 

@@ -3,6 +3,9 @@
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("torch")
+
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -3,6 +3,9 @@
 import json
 
 import pytest
+
+pytest.importorskip("torch")
+
 import safetensors.torch
 import torch
 from hypothesis import given

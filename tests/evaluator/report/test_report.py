@@ -76,6 +76,7 @@ def evaluate(tmp_path: Path) -> Callable[..., Path]:
     return make
 
 
+@pytest.mark.needs("jinja2")
 def test_a_run_report_shows_before_and_after(tmp_path: Path, evaluate: Callable[..., Path]) -> None:
     run = RunDir.create(Config(name="demo", runs_dir=str(tmp_path / "runs")))
     rows = [{"step": i, "time": 10.0 * i, "episodes": 8 * i, "train/success": 0.1 * i} for i in range(9)]
@@ -106,6 +107,7 @@ def test_a_run_report_shows_before_and_after(tmp_path: Path, evaluate: Callable[
     assert (run.path / "report.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.needs("jinja2")
 def test_the_page_is_complete_in_itself_and_escapes_everything(
     tmp_path: Path, evaluate: Callable[..., Path]
 ) -> None:
@@ -123,12 +125,14 @@ def test_the_page_is_complete_in_itself_and_escapes_everything(
     assert "&gt;" not in style[1]
 
 
+@pytest.mark.needs("jinja2")
 def test_a_single_evaluation_has_a_report_too(tmp_path: Path, evaluate: Callable[..., Path]) -> None:
     text = words(Page(write_report(tmp_path, "alone", {"step_5": evaluate("step_5", 8)}).read_text()))
     assert "100% of held-out tasks solved" in text
     assert "Learning curve" not in text
 
 
+@pytest.mark.needs("jinja2")
 def test_splits_may_differ_between_evaluations(tmp_path: Path, evaluate: Callable[..., Path]) -> None:
     results = {"a": evaluate("a", 2, split="val"), "b": evaluate("b", 8, split="unseen_layout")}
     text = words(Page(write_report(tmp_path, "mixed", results).read_text()))
@@ -136,6 +140,7 @@ def test_splits_may_differ_between_evaluations(tmp_path: Path, evaluate: Callabl
     assert "A screen layout that training never showed." in text
 
 
+@pytest.mark.needs("jinja2")
 def test_repeated_steps_share_a_card(tmp_path: Path, evaluate: Callable[..., Path]) -> None:
     html = write_report(tmp_path, "folded", {"only": evaluate("only", 0)}).read_text()
     assert "×3" in html
@@ -165,6 +170,7 @@ def test_without_jinja2_the_error_names_the_extra(
         write_report(tmp_path, "x", {"only": result})
 
 
+@pytest.mark.needs("jinja2")
 def test_a_trajectory_page_shows_tokens_and_escapes(tmp_path: Path) -> None:
     trajectory, images = make_episode(make_task(goal=EVIL), success=True, text=EVIL, version=12)
     verdict = GroundTruthJudge().judge(trajectory, images)
@@ -178,6 +184,7 @@ def test_a_trajectory_page_shows_tokens_and_escapes(tmp_path: Path) -> None:
         assert expected in text
 
 
+@pytest.mark.needs("jinja2")
 def test_a_trajectory_without_its_screenshots_still_shows(tmp_path: Path) -> None:
     trajectory, _ = make_episode(fault=Fault.INFERENCE)
     verdict = GroundTruthJudge().judge(trajectory, {})

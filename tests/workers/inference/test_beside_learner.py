@@ -7,6 +7,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("torch")
+
 from policy_fakes import chat, png
 
 from distrl.configs.schema import Config

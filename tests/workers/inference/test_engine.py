@@ -3,6 +3,9 @@
 from collections.abc import Callable
 
 import pytest
+
+pytest.importorskip("torch")
+
 import torch
 from policy_fakes import chat, png
 

@@ -221,7 +221,8 @@ class LearnerConfig(Section):
     checkpoint with the best validation success, else the last.
 
     `temperature` is that of training episodes; ratios and gradients are taken at the same one.
-    `task_sampling` "weighted" tries failing tasks more often, with probability ∝ 1 − success + floor.
+    `task_sampling` "weighted" tries failing tasks more often, P ∝ 1 − success + floor; "learnable" those that
+    sometimes fail, P ∝ 4 success (1 − success) + floor.
     """
 
     algorithm: Literal["aride"] = "aride"
@@ -230,7 +231,7 @@ class LearnerConfig(Section):
     demonstrations: DemonstrationConfig = DemonstrationConfig()
     replay: ReplayConfig = ReplayConfig()
     temperature: Positive = 1.0
-    task_sampling: Literal["uniform", "weighted"] = "uniform"
+    task_sampling: Literal["uniform", "weighted", "learnable"] = "uniform"
     task_sampling_floor: Positive = 0.15
     episodes: Count = 2000
     max_minutes: Positive = 60.0

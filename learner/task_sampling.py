@@ -1,4 +1,4 @@
-"""Which task is tried next: all alike, or those more often that still fail."""
+"""Which task is tried next: all alike, or those more often that still fail, or that sometimes fail."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, Literal
 from distrl.core.errors import ConfigError
 from distrl.core.types import Task
 
-Kind = Literal["uniform", "weighted"]
-RECENT = 20
-PRIOR = 4.0
+Kind = Literal["uniform", "weighted", "learnable"]
+RECENT = 8
+PRIOR = 2.0
 """So many episodes at its template's mean success are added to a task's own."""
 REDRAW_EVERY = 16
 
@@ -21,9 +21,13 @@ class TaskSampler:
     """Draws training tasks.
 
     "uniform": without replacement until all have been drawn, then again.
-    "weighted": P_i ∝ 1 − s_i + ε, AcceRL's dynamic weighted resampling. s_i is the mean success of the
-    task's last `RECENT` episodes, shrunk towards that of all recent episodes of its template, since with
-    hundreds of tasks most have been tried once or twice. What was never tried counts as failing.
+    "weighted": P_i ∝ 1 − s_i + ε, AcceRL's dynamic weighted resampling.
+    "learnable": P_i ∝ 4 s_i (1 − s_i) + ε. Where all episodes succeed, or all fail, their advantages are about
+    0 and teach nothing; the variance of the outcome is largest in between (Rutherford et al. 2024).
+
+    s_i is the mean success of the task's last `RECENT` episodes, shrunk towards that of all recent episodes
+    of its template, since with hundreds of tasks most have been tried once or twice. Before anything was
+    tried, all are alike.
 
     Args:
         tasks: The training tasks.
@@ -42,7 +46,7 @@ class TaskSampler:
 
     def draw(self) -> Task:
         """The next task."""
-        if self._kind == "weighted":
+        if self._kind != "uniform":
             if self._draws % REDRAW_EVERY == 0:
                 self._weights = self.weights()
             self._draws += 1
@@ -59,7 +63,7 @@ class TaskSampler:
         del recent[:-RECENT]
 
     def weights(self) -> list[float]:
-        """1 − s_i + ε of each task, in order."""
+        """1 − s_i + ε, or 4 s_i (1 − s_i) + ε, of each task in order."""
         sums: dict[str, float] = defaultdict(float)
         counts: dict[str, int] = defaultdict(int)
         for task in self._tasks:
@@ -71,7 +75,8 @@ class TaskSampler:
             scores = self._recent.get(task.id, [])
             prior = sums[task.template] / max(1, counts[task.template])
             mean = (sum(scores) + PRIOR * prior) / (len(scores) + PRIOR)
-            weights.append(max(0.0, 1.0 - mean) + self._floor)  # no score may stop the draws
+            worth = 4.0 * mean * (1.0 - mean) if self._kind == "learnable" else 1.0 - mean
+            weights.append(max(0.0, worth) + self._floor)  # no score may stop the draws
         return weights
 
     @property

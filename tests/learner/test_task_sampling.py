@@ -11,7 +11,7 @@ import pytest
 from distrl.configs.schema import LearnerConfig
 from distrl.core.errors import ConfigError
 from distrl.core.types import Task
-from distrl.learner.task_sampling import PRIOR, TaskSampler, TemplateSampler
+from distrl.learner.task_sampling import PRIOR, RECENT, TaskSampler, TemplateSampler
 
 TASKS = [
     Task(id=f"{template}/{i}", suite="s", template=template, split="train", goal="g", max_steps=3)
@@ -63,14 +63,28 @@ def test_a_mastered_suite_goes_on_being_drawn(score: float) -> None:
         LearnerConfig(task_sampling_floor=0.0)
 
 
+def test_learnable_prefers_tasks_that_sometimes_fail() -> None:
+    learnable = sampler("learnable")
+    assert learnable.weights() == pytest.approx([0.1] * 6), "before anything was tried all are alike"
+    for _ in range(8):
+        learnable.record("easy/0", 1.0)
+        learnable.record("easy/2", 0.0)
+    for success in (0.0, 1.0) * 4:
+        learnable.record("easy/1", success)
+    mastered, mixed, dead = learnable.weights()[:3]
+    assert mixed == pytest.approx(1.1)
+    assert mastered == pytest.approx(dead)
+    assert mastered < 0.5
+
+
 def test_only_recent_episodes_count() -> None:
     weighted = sampler(floor=0.0)
-    for success in [0.0] * 20 + [1.0] * 20:
+    for success in [0.0] * RECENT + [1.0] * RECENT:
         weighted.record("easy/0", success)
-    assert weighted.success()["easy/0"] == (1.0, 20)
+    assert weighted.success()["easy/0"] == (1.0, RECENT)
 
 
-@pytest.mark.parametrize("kind", ["uniform", "weighted"])
+@pytest.mark.parametrize("kind", ["uniform", "weighted", "learnable"])
 def test_a_restored_sampler_draws_what_the_saved_one_would_have(kind: str) -> None:
     saved, restored = sampler(kind), sampler(kind)
     for i in range(21):

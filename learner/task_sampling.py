@@ -22,8 +22,8 @@ class TaskSampler:
 
     "uniform": without replacement until all have been drawn, then again.
     "weighted": P_i ∝ 1 − s_i + ε, AcceRL's dynamic weighted resampling.
-    "learnable": P_i ∝ 4 s_i (1 − s_i) + ε. Where all episodes succeed, or all fail, their advantages are about
-    0 and teach nothing; the variance of the outcome is largest in between (Rutherford et al. 2024).
+    "learnable": P_i ∝ 4 s_i (1 − s_i) + ε. Where all episodes succeed, or all fail, advantages are about 0
+    and teach nothing; the variance of the outcome is largest in between (Rutherford et al. 2024).
 
     s_i is the mean success of the task's last `RECENT` episodes, shrunk towards that of all recent episodes
     of its template, since with hundreds of tasks most have been tried once or twice. Before anything was

@@ -68,9 +68,8 @@ class Learner:
             parts.tend()
             parts.drain(0.0 if self.updates.owed() >= 1 else POLL_S)
             self.rounds.finish()
-            if self.updates.owed() < 1:
+            if self.updates.owed() < 1 or not critic_warm_up(parts, self.updates, self.stop):
                 continue
-            critic_warm_up(parts, self.updates, self.stop)
             self.updates.make()
             self.rounds.after_update()
         if not self.stop.is_set():

@@ -50,7 +50,7 @@ def demonstrate(parts: Parts, stop: Event) -> None:
 
 
 def warm_up(parts: Parts, stop: Event) -> None:
-    """Clones the demonstrations and writes the checkpoint `step_0`.
+    """Clones the demonstrations and writes the checkpoint `step_0`; if the time is over, as far as it got.
 
     Raises:
         PolicyError: Updates are asked for but no demonstration succeeded.
@@ -74,7 +74,7 @@ def warm_up(parts: Parts, stop: Event) -> None:
 
 
 def _clone(parts: Parts, steps: Sequence[StepData], stop: Event) -> bool:
-    """Makes the cloning updates. False if stopped before the end."""
+    """Makes the cloning updates that there is time for. False if stopped before the end."""
     config = parts.config.learner.demonstrations
     parts.start_clock()
     prefetcher: Prefetcher[list[StepData], StepBatch] = Prefetcher(parts.batcher.steps)
@@ -87,36 +87,59 @@ def _clone(parts: Parts, steps: Sequence[StepData], stop: Event) -> bool:
         for update in range(config.updates):
             if stop.is_set():
                 return False
+            parts.tend()
+            is_over = parts.is_out_of_time()
+            if losses and (is_over or update % LOG_EVERY == 0):
+                _write_cloning(parts, losses, update)
+                losses.clear()
+            if is_over:
+                _log_time_is_over(parts, f"{update} of {config.updates} cloning updates")
+                return True
             while prefetcher.num_pending < 2:
                 prefetcher.submit(draw())
             losses.append(parts.engine.clone(prefetcher.get()))
-            if (update + 1) % LOG_EVERY == 0 or update + 1 == config.updates:
-                parts.write_metrics(
-                    {"loss/cloning": sum(losses) / len(losses), "cloning_updates": update + 1.0}
-                )
-                losses.clear()
     finally:
         prefetcher.close()
+    if losses:
+        _write_cloning(parts, losses, config.updates)
     return True
 
 
-def critic_warm_up(parts: Parts, updates: Updates, stop: Event) -> None:
+def _write_cloning(parts: Parts, losses: Sequence[float], num_updates: int) -> None:
+    mean = sum(losses) / len(losses)
+    parts.write_metrics({"loss/cloning": mean, "cloning_updates": float(num_updates)})
+
+
+def _log_time_is_over(parts: Parts, what: str) -> None:
+    _log.warning("learner.max_minutes=%g are over after %s", parts.config.learner.max_minutes, what)
+
+
+def critic_warm_up(parts: Parts, updates: Updates, stop: Event) -> bool:
     """Fits the critic to the first `min_replay` online episodes before the policy learns from it.
 
     Online, not demonstrations: those nearly all succeed, so a critic fitted to them would call every state
     of the weak policy good. Episodes are drawn uniformly and stay "unseen" for replay.
+
+    Returns:
+        Whether the critic is ready; False if stopped, or out of time, before the end.
     """
     config = parts.config.learner
     if parts.progress.critic_is_warm:
-        return
+        return True
     losses: list[float] = []
     if config.updates_enabled:
-        for _ in range(config.demonstrations.critic_updates):
+        wanted = config.demonstrations.critic_updates
+        for update in range(wanted):
             if stop.is_set():
-                return
+                return False
+            parts.tend()
+            if parts.is_out_of_time():
+                _log_time_is_over(parts, f"{update} of {wanted} updates of the critic's warm-up")
+                return False
             parts.drain(0.0)
             losses.append(parts.engine.fit_critic(updates.uniform_batch()))
     parts.progress.critic_is_warm = True
     if losses:
         tail = losses[-LOG_EVERY:]
         parts.write_metrics({"loss/critic_warm_up": sum(tail) / len(tail)})
+    return True

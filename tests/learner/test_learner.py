@@ -15,7 +15,7 @@ import torch
 
 from distrl.configs.schema import Config, StoreConfig
 from distrl.core import checkpoints
-from distrl.core.errors import ConfigError
+from distrl.core.errors import ConfigError, NetworkError
 from distrl.core.metrics import MetricsWriter, read_metrics
 from distrl.core.policies import weights_io
 from distrl.core.store import TrajectoryStore
@@ -265,6 +265,64 @@ def test_demonstrations_that_never_come_end_the_run(toy, tmp_path) -> None:
         ConfigError, match=r"Only 0 of 12 demonstrations came in within learner\.max_minutes=1"
     ):
         learner.run()
+
+
+def hand_clock(learner, world) -> None:
+    """The learner's clock goes on by a second with each look at the server."""
+    now, play = [0.0], world.check
+
+    def check() -> None:
+        now[0] += 1.0
+        play()
+
+    world.check = check
+    learner.parts.started, learner.parts.clock = 0.0, lambda: now[0]
+
+
+def test_time_that_ends_in_cloning_leaves_a_measured_warm_start(toy, tmp_path, caplog) -> None:
+    demonstrations = {**OPTIONS["demonstrations"], "updates": 500}
+    learner, world = build(toy, tmp_path, demonstrations=demonstrations, max_minutes=1)
+    hand_clock(learner, world)
+    learner.run()
+    cloned = [
+        row["cloning_updates"] for row in read_metrics(tmp_path / "metrics.jsonl") if "loss/cloning" in row
+    ]
+    assert cloned[:2] == [20.0, 40.0]
+    assert 40 < cloned[-1] <= 60
+    assert f"learner.max_minutes=1 are over after {cloned[-1]:.0f} of 500 cloning updates" in caplog.text
+    assert learner.progress.updates == 0
+    assert evals(tmp_path)
+    assert checkpoints.pointed(tmp_path / "checkpoints", "final") == "step_0"
+    assert world.over
+
+
+def test_time_that_ends_in_the_critics_warm_up_ends_the_run(toy, tmp_path, caplog) -> None:
+    demonstrations = {**OPTIONS["demonstrations"], "critic_updates": 500}
+    learner, world = build(toy, tmp_path, demonstrations=demonstrations, max_minutes=1)
+    hand_clock(learner, world)
+    learner.run()
+    assert "of 500 updates of the critic's warm-up" in caplog.text
+    assert learner.progress.updates == 0, "the policy must not learn from a critic that is not ready"
+    assert world.over
+
+
+@pytest.mark.parametrize("method", ["clone", "fit_critic"])
+def test_a_dead_network_thread_is_noticed_in_the_warm_ups(toy, tmp_path, method) -> None:
+    learner, world = build(toy, tmp_path)
+    work, calls = getattr(learner.parts.engine, method), []
+
+    def dies() -> None:
+        raise NetworkError("The network thread is dead.")
+
+    def first(batch):
+        world.check = dies
+        calls.append(batch)
+        return work(batch)
+
+    setattr(learner.parts.engine, method, first)
+    with pytest.raises(NetworkError, match="dead"):
+        learner.run()
+    assert len(calls) == 1
 
 
 def test_waiting_for_the_first_worker_costs_no_time(toy, tmp_path) -> None:

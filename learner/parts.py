@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -41,7 +42,7 @@ class Server(Protocol):
         ...
 
     def peer_metrics(self) -> dict[str, float]:
-        """Numbers of the workers and inference servers."""
+        """Numbers of the workers and inference servers; rates are means since the last call."""
         ...
 
     def set_metrics(self, metrics: dict[str, float]) -> None:
@@ -94,17 +95,18 @@ class Parts:
     clock: Callable[[], float] = time.monotonic
     started: float = field(init=False)
     _at_work_since: float | None = field(init=False, default=None)
-    _peers_due: float = field(init=False)
+    _peers_due: float = field(init=False, default=math.inf)
     _newest: dict[str, float] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.started = self.clock()
-        self._peers_due = self.started + PEERS_S
 
     def start_clock(self) -> None:
         """The run's time begins, or goes on after a restart. Again is harmless."""
         if self._at_work_since is None:
             self._at_work_since = self.clock()
+            self._peers_due = self._at_work_since + PEERS_S
+            self.server.peer_metrics()  # rates count from here, not from the start of the process
 
     def elapsed_s(self) -> float:
         """Seconds spent on the run, restarts included; without the wait for the first trajectory of each."""
@@ -126,7 +128,7 @@ class Parts:
     def tend(self) -> None:
         """For every loop: raises what ended the server, and writes its peers' metrics when it is time."""
         self.server.check()
-        if self._at_work_since is not None and self.clock() >= self._peers_due:
+        if self.clock() >= self._peers_due:
             self._peers_due = self.clock() + PEERS_S
             self.write_metrics(self.server.peer_metrics())
 

@@ -52,9 +52,9 @@ def _training_facts(metrics: RunMetrics) -> list[Fact]:
     if episodes is not None:
         speed = f"{60 * episodes / elapsed:.0f} per minute" if elapsed else ""
         facts.append(Fact("episodes", episodes, "Training episodes", f"{episodes:,.0f}", speed))
-    actions = _mean(metrics, ACTIONS)
+    actions = _training_mean(metrics, ACTIONS)
     if actions is not None:
-        size = _mean(metrics, BATCH_SIZE)
+        size = _training_mean(metrics, BATCH_SIZE)
         note = f"per second, in batches of {size:.1f}" if size else "per second"
         facts.append(Fact("actions_per_s", actions, "Actions", f"{actions:,.1f}", note))
     if updates is not None:
@@ -70,9 +70,20 @@ def _training_facts(metrics: RunMetrics) -> list[Fact]:
     return facts
 
 
-def _mean(metrics: RunMetrics, name: str) -> float | None:
-    values = [value for _, value in metrics.series(name, UPDATES)]
-    return math.fsum(values) / len(values) if values else None
+def _training_mean(metrics: RunMetrics, name: str) -> float | None:
+    """The mean of what is measured now and then, over the time in which the policy was trained.
+
+    A row speaks for the time since the one before that has this number. Those without an update are left out:
+    the workers waited, or demonstrated.
+    """
+    total, duration_s, before = 0.0, 0.0, 0.0
+    for row in metrics.rows:
+        if name in row:
+            span_s, before = row[ELAPSED] - before, row[ELAPSED]
+            if row.get(UPDATES, 0.0) > 0.0:
+                total += span_s * row[name]
+                duration_s += span_s
+    return total / duration_s if duration_s > 0.0 else None
 
 
 def _version_fact(versions: tuple[int, int]) -> Fact:

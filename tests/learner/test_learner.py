@@ -26,7 +26,7 @@ from distrl.learner.checkpoint import Checkpointer
 from distrl.learner.engine import Engine
 from distrl.learner.ingest import Ingest
 from distrl.learner.learner import Learner
-from distrl.learner.parts import Parts
+from distrl.learner.parts import PEERS_S, Parts
 from distrl.learner.publish import Publisher
 from distrl.learner.replay import Replay
 from distrl.learner.scheduler import TaskScheduler
@@ -188,6 +188,25 @@ def test_the_numbers_of_workers_and_servers_are_written_now_and_then(toy, tmp_pa
     rows = [row for row in read_metrics(tmp_path / "metrics.jsonl") if "workers/alive" in row]
     assert len(rows) > 1
     assert world.status["workers/alive"] == 1.0
+
+
+def test_rates_of_workers_count_from_where_the_runs_time_begins(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path)
+    parts, asked = learner.parts, []
+    now = [parts.started + 1000.0]
+    parts.clock = lambda: now[0]
+    world.check = lambda: None
+    world.peer_metrics = lambda: asked.append(now[0]) or {"workers/alive": 1.0}
+    parts.tend()
+    assert asked == [], "no trajectory has come yet"
+    parts.start_clock()
+    parts.start_clock()
+    for _ in range(3):
+        now[0] += PEERS_S / 2
+        parts.tend()
+    start = parts.started + 1000.0
+    assert asked == [start, start + PEERS_S]
+    assert len(list(read_metrics(tmp_path / "metrics.jsonl"))) == 1
 
 
 def test_with_updates_off_nothing_is_learnt(toy, tmp_path) -> None:

@@ -79,7 +79,7 @@ class TaskScheduler:
         self._sampler = TaskSampler(
             train, config.task_sampling, config.task_sampling_floor, random.Random(seed)
         )
-        self._demonstrated = TemplateSampler(train, config.demonstrations.weights, random.Random(seed))
+        self._demonstrated = _demonstrated(config, train, seed)
         self._eval_tasks = list(validation)
         random.Random(seed).shuffle(self._eval_tasks)
         self._lock = Lock()
@@ -211,13 +211,15 @@ class TaskScheduler:
             }
 
     def state_dict(self) -> dict[str, Any]:
-        """What a restart needs, JSON-able. What training has not taken yet is left out: it comes again."""
+        """What a restart needs, JSON-able. What training has not taken yet is left out: it comes again.
+
+        So are the draws of demonstrations, which are over when the first checkpoint is written.
+        """
         with self._lock:
             return {
                 "phase": self._phase,
                 "accounted": {purpose.value: n for purpose, n in self._accounted.items()},
                 "sampler": self._sampler.state_dict(),
-                "demonstrated": self._demonstrated.state_dict(),
             }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -227,7 +229,6 @@ class TaskScheduler:
             self._accounted = {purpose: int(state["accounted"][purpose.value]) for purpose in Purpose}
             self._finished = dict(self._accounted)
             self._sampler.load_state_dict(state["sampler"])
-            self._demonstrated.load_state_dict(state["demonstrated"])
 
     # ---- under the lock ----
 
@@ -264,8 +265,7 @@ class TaskScheduler:
             return self._lease(retry.lease.task, purpose, worker, retry.attempt + 1)
         if self._finished[purpose] + self._table.count(purpose) >= wanted:
             return None
-        weighted = purpose is Purpose.DEMO and self.config.demonstrations.weights
-        sampler = self._demonstrated if weighted else self._sampler
+        sampler = self._demonstrated if purpose is Purpose.DEMO else self._sampler
         return self._lease(sampler.draw(), purpose, worker, 1)
 
     def _stays_fresh(self) -> bool:
@@ -307,3 +307,12 @@ class TaskScheduler:
         if self._round is not None and self._round.is_complete:
             self._rounds.append(self._round)
             self._round = None
+
+
+def _demonstrated(config: LearnerConfig, tasks: Sequence[Task], seed: int) -> TaskSampler | TemplateSampler:
+    """What draws tasks to demonstrate: spread over all, whatever `task_sampling` is; or by template."""
+    weights = config.demonstrations.weights
+    if weights:
+        return TemplateSampler(tasks, weights, random.Random(seed))
+    # Of another seed than training, which would else begin with the same tasks.
+    return TaskSampler(tasks, "uniform", config.task_sampling_floor, random.Random(seed + 1))

@@ -115,7 +115,7 @@ class TemplateSampler:
     Args:
         tasks: The tasks.
         weights: By template; 1 for those not named.
-        rng: Its state belongs to the sampler's.
+        rng: Of the draws.
 
     Raises:
         ConfigError: A weight is for a template that no task has, or no task can be drawn.
@@ -139,13 +139,3 @@ class TemplateSampler:
     def draw(self) -> Task:
         """The next task."""
         return self._rng.choices(self._tasks, self._weights)[0]
-
-    def state_dict(self) -> dict[str, Any]:
-        """What a restart needs, JSON-able."""
-        version, internal, gauss = self._rng.getstate()
-        return {"rng": [version, list(internal), gauss]}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores `state_dict`."""
-        version, internal, gauss = state["rng"]
-        self._rng.setstate((version, tuple(internal), gauss))

@@ -58,8 +58,9 @@ class Rig:
         return trajectory
 
 
-def test_demonstrations_spread_over_all_tasks_and_stop_at_their_number(toy) -> None:
-    rig = Rig(toy, phase=DEMONSTRATIONS)
+@pytest.mark.parametrize("task_sampling", ["uniform", "weighted"])
+def test_demonstrations_spread_over_all_tasks_and_stop_at_their_number(toy, task_sampling) -> None:
+    rig = Rig(toy, phase=DEMONSTRATIONS, task_sampling=task_sampling)
     leases = rig.take(50)
     assert len(leases) == 6
     assert {lease.purpose for lease in leases} == {Purpose.DEMO}

@@ -97,9 +97,6 @@ def test_templates_are_demonstrated_by_their_weights() -> None:
     demonstrated = TemplateSampler(TASKS, {"easy": 0.25}, random.Random(0))
     drawn = Counter(demonstrated.draw().template for _ in range(4000))
     assert drawn["easy"] / 4000 == pytest.approx(0.2, abs=0.02)
-    again = TemplateSampler(TASKS, {"easy": 0.25}, random.Random(1))
-    again.load_state_dict(json.loads(json.dumps(demonstrated.state_dict())))
-    assert [again.draw().id for _ in range(20)] == [demonstrated.draw().id for _ in range(20)]
 
 
 @pytest.mark.parametrize(

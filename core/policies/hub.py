@@ -160,30 +160,34 @@ class HubPolicy(Policy):
         self, batch: PromptBatch, completions: Tensor, mask: Tensor, temperature: Tensor
     ) -> TokenScores:
         """One pass over prompts and completions together; the same tokens are masked as in sampling."""
+        length = completions.shape[1]
+        logits, states = self._forward(batch, completions, mask)
+        effective = torch.where(temperature > 0, temperature, torch.ones_like(temperature))
+        log_probs = token_log_probs(logits[:, -length - 1 : -1], self._allowed, effective)  # type: ignore[arg-type]
+        chosen = log_probs.gather(2, completions[..., None]).squeeze(2)
+        entropy = -(log_probs.exp() * log_probs).sum(-1)
+        zero = torch.zeros_like(chosen)
+        return TokenScores(torch.where(mask, chosen, zero), torch.where(mask, entropy, zero), states)
+
+    def _forward(self, batch: PromptBatch, completions: Tensor, mask: Tensor) -> tuple[Tensor, States]:
+        """Logits, [B, ≥ L+1, V] from the prompt's last position on at least, and the prompts' states.
+
+        A vocabulary is large and prompts are long: their logits would take most of the memory.
+        """
         prompt, length = batch.input_ids.shape[1], completions.shape[1]
         filled = torch.where(mask, completions, torch.full_like(completions, self._loaded.pad_id))
         attention = torch.cat([batch.attention_mask, mask.to(batch.attention_mask.dtype)], dim=1)
-        positions = {}
+        options: dict[str, object] = {"logits_to_keep": length + 1} if self._loaded.keeps_logits else {}
         if not self._loaded.takes_token_types:  # models with 3-D positions derive them from the token types
-            positions = {"position_ids": (attention.cumsum(1) - 1).clamp(min=0)}
+            options["position_ids"] = (attention.cumsum(1) - 1).clamp(min=0)
         out = self.model(
             input_ids=torch.cat([batch.input_ids, filled], dim=1),
             attention_mask=attention,
             **self._vision(batch, prompt + length),
-            **positions,
+            **options,
             output_hidden_states=True,
         )
-        logits = out.logits[:, prompt - 1 : prompt - 1 + length]
-        effective = torch.where(temperature > 0, temperature, torch.ones_like(temperature))
-        log_probs = token_log_probs(logits, self._allowed, effective)  # type: ignore[arg-type]
-        chosen = log_probs.gather(2, completions[..., None]).squeeze(2)
-        entropy = -(log_probs.exp() * log_probs).sum(-1)
-        zero = torch.zeros_like(chosen)
-        return TokenScores(
-            torch.where(mask, chosen, zero),
-            torch.where(mask, entropy, zero),
-            States(out.hidden_states[-1][:, :prompt].detach(), batch.attention_mask),
-        )
+        return out.logits, States(out.hidden_states[-1][:, :prompt].detach(), batch.attention_mask)
 
     @property
     def state_size(self) -> int:
@@ -194,7 +198,7 @@ class HubPolicy(Policy):
     def states(self, batch: PromptBatch) -> States:
         """The last layer's states; causal, so they are those that `score` sees."""
         none = batch.input_ids[:, :0]
-        return self.score(batch, none, none.bool(), torch.ones(len(batch), device=self.device)).states
+        return self._forward(batch, none, none.bool())[1]
 
     def published_kind(self) -> str:
         """ "adapter" with LoRA, else "full"."""

@@ -40,6 +40,11 @@ class LoadedModel:
         """Whether positions are three-dimensional and derived from the kinds of tokens (Qwen-VL)."""
         return "mm_token_type_ids" in inspect.signature(type(self.model).forward).parameters
 
+    @property
+    def keeps_logits(self) -> bool:
+        """Whether the model can be told at how many last positions logits are wanted."""
+        return "logits_to_keep" in inspect.signature(type(self.model).forward).parameters
+
     def chat_ids(self, messages: Sequence[dict[str, object]]) -> list[int]:
         """The chat's tokens with one placeholder per image, up to where the answer starts."""
         text = self.templating.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)

@@ -163,6 +163,25 @@ def test_sampled_and_scored_log_probabilities_agree_also_after_a_swap(
     check_agreement(policy)
 
 
+@pytest.mark.parametrize("lora", [None, {"rank": 2, "targets": ["q_proj"]}])
+def test_the_prompts_logits_are_never_made_and_states_are_those_of_scoring(
+    make_policy: MakePolicy, lora: object
+) -> None:
+    policy = make_policy(lora=lora)
+    batch = batch_of(policy)
+    completion = torch.tensor([policy.completion_ids("tap")] * 3)
+    widths: list[int] = []
+    head = policy.get_submodule("model").get_output_embeddings()  # type: ignore[operator]
+    head.register_forward_hook(lambda module, inputs, logits: widths.append(logits.shape[1]))
+    scores = policy.score(batch, completion, torch.ones_like(completion, dtype=torch.bool), torch.ones(3))
+    states = policy.states(batch)
+    assert widths == [completion.shape[1] + 1, 1]
+    real = batch.attention_mask.bool()
+    torch.testing.assert_close(states.hidden[real], scores.states.hidden[real])
+    assert torch.equal(states.mask, scores.states.mask)
+    assert not states.hidden.requires_grad
+
+
 def test_adapters_are_trained_published_saved_and_loaded(make_policy: MakePolicy, tmp_path: Path) -> None:
     lora = {"rank": 2, "targets": ["q_proj", "v_proj"]}
     policy, other = make_policy(lora=lora), make_policy(seed=1, lora=lora)

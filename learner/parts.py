@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from distrl.configs.schema import Config
+from distrl.core.errors import CheckpointError
 from distrl.core.messages import WeightInfo
 from distrl.core.metrics import MetricsWriter
 from distrl.core.store import TrajectoryStore
@@ -155,10 +156,22 @@ class Parts:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores `state_dict`; then everything that came in after it is taken from the store."""
-        self.progress = Progress(**state["progress"])
-        self.replay.load_state_dict(state["replay"])
-        self.scheduler.load_state_dict(state["scheduler"])
+        """Restores `state_dict`; then everything that came in after it is taken from the store.
+
+        Raises:
+            CheckpointError: Something is missing or of another form; another version wrote it.
+        """
+        try:
+            self.progress = Progress(**state["progress"])
+            self.replay.load_state_dict(state["replay"])
+            self.scheduler.load_state_dict(state["scheduler"])
+            self.rng.bit_generator.state = state["rng"]
+            last_id, rolling = state["ingest"]["last_id"], state["ingest"]["rolling"]
+        except (KeyError, TypeError, ValueError) as error:
+            what = f"lacks {error}" if isinstance(error, KeyError) else f"does not fit: {error}"
+            raise CheckpointError(
+                f"The checkpoint's state.json {what}.",
+                "Resume with the version of distrl that wrote it, or start a new run.",
+            ) from error
         self.scheduler.set_updates(self.progress.updates)
-        self.rng.bit_generator.state = state["rng"]
-        self.ingest.restore(state["ingest"]["last_id"], state["ingest"]["rolling"])
+        self.ingest.restore(last_id, rolling)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import queue
 import random
 from threading import Event
@@ -15,7 +16,7 @@ import torch
 
 from distrl.configs.schema import Config, StoreConfig
 from distrl.core import checkpoints
-from distrl.core.errors import ConfigError, NetworkError
+from distrl.core.errors import CheckpointError, ConfigError, NetworkError
 from distrl.core.metrics import MetricsWriter, read_metrics
 from distrl.core.policies import weights_io
 from distrl.core.store import TrajectoryStore
@@ -243,6 +244,26 @@ def test_resume_goes_on_where_it_stopped(toy, tmp_path) -> None:
     assert world.phases == ["training", "done"]
     assert again.progress.updates == 150
     assert evals(tmp_path)[-1] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "message"),
+    [
+        ("scheduler", "sampler", "lacks 'sampler'"),
+        ("ingest", "rolling", "lacks 'rolling'"),
+        ("progress", None, "unexpected keyword"),
+    ],
+)
+def test_a_checkpoint_of_another_version_is_one_clear_error(toy, tmp_path, section, key, message) -> None:
+    learner, _ = build(toy, tmp_path)
+    state = json.loads(json.dumps(learner.parts.state_dict()))
+    if key is None:
+        state[section]["unknown"] = 1
+    else:
+        del state[section][key]
+    with pytest.raises(CheckpointError, match=message) as caught:
+        learner.parts.load_state_dict(state)
+    assert "\n" not in str(caught.value)
 
 
 def test_what_came_in_after_the_checkpoint_is_taken_once(toy, tmp_path) -> None:

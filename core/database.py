@@ -27,7 +27,7 @@ def open_database(path: Path, schema: str, version: int, exclusive: bool = False
     path.parent.mkdir(parents=True, exist_ok=True)
     with typed_errors(path):
         wait_s = 0.0 if exclusive else LOCK_WAIT_S
-        connection = sqlite3.connect(path, wait_s, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(path, timeout=wait_s, isolation_level=None, check_same_thread=False)
         try:
             if exclusive:
                 connection.execute("PRAGMA locking_mode=EXCLUSIVE")

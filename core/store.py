@@ -112,7 +112,7 @@ class TrajectoryStore:
     def ids(self, purpose: Purpose | None = None) -> list[str]:
         """Ids of the stored trajectories in ingest order."""
         query = (
-            "SELECT id FROM trajectories WHERE body IS NOT NULL AND (?1 IS NULL OR purpose = ?1) ORDER BY seq"
+            "SELECT id FROM trajectories WHERE body IS NOT NULL AND purpose = IFNULL(?, purpose) ORDER BY seq"
         )
         with typed_errors(self.path):
             rows = self._connection().execute(query, (purpose.value if purpose else None,))
@@ -125,7 +125,7 @@ class TrajectoryStore:
 
     def count(self, purpose: Purpose | None = None) -> int:
         """How many trajectories are stored."""
-        query = "SELECT COUNT(*) FROM trajectories WHERE body IS NOT NULL AND (?1 IS NULL OR purpose = ?1)"
+        query = "SELECT COUNT(*) FROM trajectories WHERE body IS NOT NULL AND purpose = IFNULL(?, purpose)"
         row = self._row(query, purpose.value if purpose else None)
         assert row is not None
         return int(row[0])
@@ -217,9 +217,9 @@ class TrajectoryStore:
                 seq, freed = row
                 connection.execute("UPDATE trajectories SET body = NULL WHERE seq = ?", (seq,))
                 orphans = connection.execute(
-                    "SELECT key, LENGTH(data) FROM images JOIN uses ON image = key WHERE uses.seq = ?1"
+                    "SELECT key, LENGTH(data) FROM images JOIN uses ON image = key WHERE uses.seq = ?"
                     " AND NOT EXISTS"
-                    " (SELECT 1 FROM uses AS other WHERE other.image = key AND other.seq != ?1)",
+                    " (SELECT 1 FROM uses AS other WHERE other.image = key AND other.seq != uses.seq)",
                     (seq,),
                 ).fetchall()
                 connection.executemany("DELETE FROM images WHERE key = ?", [(key,) for key, _ in orphans])

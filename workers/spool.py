@@ -65,7 +65,7 @@ class Spool:
 
     def ids(self, run_id: str | None = None) -> list[str]:
         """Ids of the trajectories (of one run, or all) that wait for their ack, oldest first."""
-        query = "SELECT id FROM spooled WHERE refused = '' AND (?1 IS NULL OR run_id = ?1) ORDER BY seq"
+        query = "SELECT id FROM spooled WHERE refused = '' AND run_id = IFNULL(?, run_id) ORDER BY seq"
         with self._lock, typed_errors(self._path):
             rows = self._connection.execute(query, (run_id,))
             return [row[0] for row in rows.fetchall()]

@@ -221,29 +221,39 @@ class InferenceServer:
         self.stats.swapped(pause_s)
         _log.info("weights %d are in use (pause %.1f ms)", fresh.version, 1000 * pause_s)
 
-    def _run(self, batch: list[Queued[Pending]]) -> None:
-        """Answers a batch. If it fails each request is tried alone, so that only the guilty are refused."""
+    def _run(self, batch: list[Queued[Pending]]) -> bool:
+        """Answers a batch. If it fails each request is tried alone, so that only the guilty are refused.
+
+        Returns:
+            Whether all were answered.
+        """
+        is_answered = True
         try:
             self._answer(batch)
         except Exception as error:  # noqa: BLE001 - what fails must not end the service for everybody
             if len(batch) == 1:
                 self._refuse(batch[0].item, error)
+                is_answered = False
             else:
                 _log.warning("a batch of %d failed (%s), each is tried alone", len(batch), error)
-                for queued in batch:
-                    self._run([queued])
+                alone = [self._run([queued]) for queued in batch]
+                is_answered = all(alone)
+                if is_answered:  # else the guilty have been logged
+                    _log.exception("a batch failed of which every request succeeds alone")
         self._waker.wake()
+        return is_answered
 
     def _answer(self, batch: list[Queued[Pending]]) -> None:
         started, started_clock = time.perf_counter(), time.monotonic()
         completions = self._engine.act([queued.item.prepared for queued in batch])
-        for queued, completion in zip(batch, completions, strict=True):
-            self._outbox.append(
-                (queued.item.peer, ActReply(id=queued.item.request_id, completion=completion))
-            )
+        replies = [
+            (queued.item.peer, ActReply(id=queued.item.request_id, completion=completion))
+            for queued, completion in zip(batch, completions, strict=True)
+        ]
         waits_s = [started_clock - queued.arrived_at for queued in batch]
         num_tokens = sum(len(completion.token_ids) for completion in completions)
         self.stats.batch(waits_s, time.perf_counter() - started, num_tokens)
+        self._outbox.extend(replies)  # last: whoever is answered must not be tried again
 
     def _refuse(self, one: Pending, error: Exception) -> None:
         """Rejects one request: as malformed if the policy refused it, so that no other server is asked."""

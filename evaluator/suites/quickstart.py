@@ -2,13 +2,14 @@
 
 What `val` and `test` hold out of `train`, and of each other:
 
-    alarm, shop_search   a time, a query: neither is trained on in any layout
+    shop_search          a query: it is not trained on in any layout
+    alarm                a time in a layout; in other layouts it is trained on
     toggle               a setting to turn on (or off) in a layout; turning it off (or on) there is trained on
     open_app             an app to open in a layout from a start; from another start there it is trained on
     contact, star        a name in a layout; there the other of the two templates is trained on it
 
 Every hour, minute, colour, noun, setting, direction, app and start on its own does occur in `train`, and
-every name in `contact` or `star`. `unseen_layout` is on a layout that no other split has, with times and
+every name in `contact` or `star`. `unseen_layout` is on a layout that no other split has, with
 queries of `test`.
 """
 
@@ -133,32 +134,21 @@ def _toggle(rng: random.Random) -> Pools:
 
 
 def _alarm(rng: random.Random) -> Pools:
-    """Three times for test and two for val, of five hours; each on every layout."""
-    chosen = [(hour, rng.choice(MINUTES)) for hour in rng.sample(HOURS, 5)]
-    test, val = chosen[:3], chosen[3:]
-    times = [time for time in itertools.product(HOURS, MINUTES) if time not in test + val]
-    train = [_time(layout, time) for layout in LAYOUTS for time in times]
-    rng.shuffle(train)
-    return {
-        "train": train,
-        "val": _spread_times(val),
-        "test": _spread_times(test),
-        "unseen_layout": [_time(UNSEEN_LAYOUT, time) for time in test],
-    }
-
-
-def _spread_times(times: list[tuple[int, int]]) -> list[Params]:
-    """Each time on each layout."""
-    return [_time(layout, time) for layout in LAYOUTS for time in times]
-
-
-def _time(layout: int, time: tuple[int, int]) -> Params:
-    return {"layout": layout, "hour": time[0], "minute": time[1]}
+    """Times, each of them held out on at most one layout."""
+    times = list(itertools.product(HOURS, MINUTES))
+    rng.shuffle(times)
+    combos: list[Params] = [
+        {"layout": layout, "hour": hour, "minute": minute} for layout in LAYOUTS for hour, minute in times
+    ]
+    held = [combos[len(times) * (place % len(LAYOUTS)) + place] for place in range(20)]
+    rng.shuffle(combos)
+    unseen = [{"layout": UNSEEN_LAYOUT, "hour": hour, "minute": minute} for hour, minute in times]
+    return _split(combos, held, 8) | {"unseen_layout": unseen}
 
 
 def _contact(rng: random.Random, turn: int = 0) -> Pools:
     """Contacts to open; with `turn` 1, to star. What one holds out, the other trains on."""
-    shared = random.Random(f"{SUITE}/3/contacts")
+    shared = random.Random(f"{SUITE}/4/contacts")
     layouts = {name: shared.sample(LAYOUTS, len(LAYOUTS)) for name in BOOK}
     pairs = [(layouts[name][place], name) for place in range(len(LAYOUTS)) for name in BOOK]
     combos = [{"layout": layout, "name": name, "book": list(BOOK)} for layout, name in pairs]
@@ -207,7 +197,7 @@ def tasks() -> list[Task]:
     """Every instance of every split, the same on every machine."""
     made: list[Task] = []
     for template, counts in COUNTS.items():
-        pools = _POOLS[template](random.Random(f"{SUITE}/3/{template}"))
+        pools = _POOLS[template](random.Random(f"{SUITE}/4/{template}"))
         for split in SPLITS:
             pool = pools[split]
             for index in range(counts[split]):
@@ -220,7 +210,7 @@ def tasks() -> list[Task]:
                         split=split,
                         goal=goal(template, params),
                         params=params,
-                        seed=random.Random(f"{SUITE}/3/{template}/{split}/{index}").getrandbits(31),
+                        seed=random.Random(f"{SUITE}/4/{template}/{split}/{index}").getrandbits(31),
                         max_steps=MAX_STEPS,
                     )
                 )

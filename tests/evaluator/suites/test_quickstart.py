@@ -58,15 +58,28 @@ def test_no_combination_is_in_two_splits() -> None:
         assert one.isdisjoint(two)
 
 
-def test_held_out_times_and_queries_occur_in_no_training_layout() -> None:
+def test_held_out_queries_occur_in_no_training_layout() -> None:
     def values(split: str) -> set[object]:
         tasks = [task for task in TASKS if task.split == split]
-        times = {(task.params["hour"], task.params["minute"]) for task in tasks if task.template == "alarm"}
-        return times | {task.params["query"] for task in tasks if task.template == "shop_search"}
+        return {task.params["query"] for task in tasks if task.template == "shop_search"}
 
     assert values("train").isdisjoint(values("val") | values("test"))
     assert values("val").isdisjoint(values("test"))
     assert values("unseen_layout") <= values("test")
+
+
+def test_a_held_out_time_is_trained_on_in_the_three_other_layouts() -> None:
+    def places(*splits: str) -> set[tuple[int, int, int]]:
+        return {
+            (task.params["layout"], task.params["hour"], task.params["minute"])
+            for task in TASKS
+            if task.template == "alarm" and task.split in splits
+        }
+
+    held, trained = places("val", "test"), places("train")
+    assert len({time[1:] for time in held}) == len(held) == 20
+    for layout, *time in held:
+        assert {(other, *time) for other in quickstart.LAYOUTS} - trained == {(layout, *time)}
 
 
 def test_held_out_combinations_come_one_part_away_from_training() -> None:

@@ -4,7 +4,8 @@
                                                else take the lock    ──► fetch, check SHA-256, publish, map it
                                                else, while another fetches, look again
 
-Where the folder cannot be used, each server fetches on its own, and says so once.
+Where the folder cannot be used, each server fetches on its own, and says so once. What may pass (another held
+the folder for too long, somebody removed it) is tried again with the next version, a few times.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from distrl.core.weight_share import WeightShare
 from distrl.core.weights import WeightFetcher
 
 HOLDER_S = 20.0  # a server that fetches for others and shows no life for so long is not waited for
+MAY_PASS = (TimeoutError, FileNotFoundError)
+MAX_FAILURES = 3  # of that kind in a row; each may cost `weight_share.JOIN_S`
 MIN_PAUSE_S, MAX_PAUSE_S = 0.001, 0.05
 _SHA256 = re.compile(r"[0-9a-f]{64}")  # it becomes a file name
 _log = logging.getLogger(__name__)
@@ -43,13 +46,11 @@ class SharedFetcher:
     def __init__(
         self, fetcher: WeightFetcher, endpoint: str, root: Path | None = None, share: bool = True
     ) -> None:
-        self._fetcher = fetcher
+        self._fetcher, self._endpoint, self._root = fetcher, endpoint, root
         self._share: WeightShare | None = None
+        self._may_share, self._failures = share, 0
         self._last_beat: tuple[int, float] | None = None  # of another server; ours is the second clock
-        try:
-            self._share = WeightShare(endpoint, root) if share else None
-        except OSError as error:
-            self._end_sharing(error)
+        self._join()
 
     @property
     def is_sharing(self) -> bool:
@@ -78,16 +79,39 @@ class SharedFetcher:
             NetworkError: As `WeightFetcher.fetch`.
             ProtocolError: As `WeightFetcher.fetch`.
         """
-        if self._share is not None and _SHA256.fullmatch(info.digest):
+        share = self._join() if _SHA256.fullmatch(info.digest) else None
+        if share is not None:
             try:
-                return self._fetch_shared(self._share, info, timeout_s, is_stopping, is_superseded)
+                view = self._fetch_shared(share, info, timeout_s, is_stopping, is_superseded)
             except OSError as error:
-                self._end_sharing(error)
+                self._leave(error)
+            else:
+                self._failures = 0
+                return view
         return self._fetcher.fetch(info, timeout_s, is_stopping)
 
     def close(self) -> None:
         """Closes the connection and leaves the folder."""
         self._fetcher.close()
+        self._may_share = False
+        if self._share is not None:
+            self._share.close()
+            self._share = None
+
+    def _join(self) -> WeightShare | None:
+        """The folder; also after a failure that may have passed."""
+        if self._share is None and self._may_share:
+            try:
+                self._share = WeightShare(self._endpoint, self._root)
+            except OSError as error:
+                self._leave(error)
+        return self._share
+
+    def _leave(self, error: OSError) -> None:
+        self._failures += 1
+        self._may_share = isinstance(error, MAY_PASS) and self._failures < MAX_FAILURES
+        until = " until the next version" if self._may_share else ""
+        _log.warning("weights are not shared with other servers of this host%s: %s", until, error)
         if self._share is not None:
             self._share.close()
             self._share = None
@@ -148,9 +172,3 @@ class SharedFetcher:
         if self._last_beat is None or self._last_beat[0] != beat:
             self._last_beat = (beat, now)
         return now - self._last_beat[1] > HOLDER_S
-
-    def _end_sharing(self, error: OSError) -> None:
-        _log.warning("weights are not shared with other servers of this host: %s", error)
-        if self._share is not None:
-            self._share.close()
-            self._share = None

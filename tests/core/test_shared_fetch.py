@@ -3,6 +3,7 @@
 import errno
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -181,6 +182,35 @@ def test_without_room_each_fetches_on_its_own(learner, make, monkeypatch, caplog
         assert fetcher.fetch(learner.publish(DATA[version:], version), WAIT_S) == DATA[version:]
     assert not fetcher.is_sharing
     assert len([message for message in caplog.messages if "No space left" in message]) == 1
+
+
+def test_a_folder_that_somebody_removed_is_made_again(learner, make, root, caplog):
+    first, second = make(), make()
+    shutil.rmtree(root)
+    for fetcher in (first, second):
+        assert fetcher.fetch(learner.publish(DATA), WAIT_S) == DATA
+        assert not fetcher.is_sharing
+    learner.num_bytes = 0
+    info = learner.publish(DATA[1:], 1)
+    assert [fetcher.fetch(info, WAIT_S) for fetcher in (first, second)] == [DATA[1:], DATA[1:]]
+    assert learner.num_bytes == len(DATA) - 1
+    assert first.is_sharing
+    assert len([message for message in caplog.messages if "until the next version" in message]) == 2
+
+
+def test_a_folder_that_is_held_for_long_is_given_up(learner, make, monkeypatch, caplog):
+    joins = []
+
+    def fail(endpoint, root):
+        joins.append(endpoint)
+        raise TimeoutError(errno.ETIMEDOUT, "somebody has held the folder")
+
+    monkeypatch.setattr(shared_fetch, "WeightShare", fail)
+    fetcher = make()
+    for version in range(5):
+        assert fetcher.fetch(learner.publish(DATA[version:], version), WAIT_S) == DATA[version:]
+    assert len(joins) == shared_fetch.MAX_FAILURES
+    assert "until" not in caplog.messages[-1]
 
 
 def test_a_digest_that_is_none_becomes_no_file_name(learner, make, tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from distrl.core.errors import DistrlError, StoreError
 from distrl.core.rundir import RunDir
 from distrl.core.store import TrajectoryStore
@@ -41,17 +43,13 @@ def has_begun(run: RunDir) -> bool:
 def _num_stored(run: RunDir) -> int:
     if not run.store.exists():
         return 0
-    store = TrajectoryStore(run.store)
-    try:
+    with contextlib.closing(TrajectoryStore(run.store)) as store:
         return store.count()
-    finally:
-        store.close()
 
 
 def _num_spooled(run: RunDir) -> int:
     count = 0
     for file in run.spool.glob("*.sqlite3"):
-        spool = Spool(file)
-        count += len(spool) + len(spool.refused())
-        spool.close()
+        with contextlib.closing(Spool(file)) as spool:
+            count += len(spool) + len(spool.refused())
     return count

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from distrl.cli.local.unmake import unmake
+from distrl.cli.local.unmake import has_begun, unmake
 from distrl.configs.schema import Config
-from distrl.core.errors import DistrlError, NetworkError
+from distrl.core.errors import DistrlError, NetworkError, StoreError
 from distrl.core.rundir import RunDir
 from distrl.core.store import TrajectoryStore
 from distrl.core.supervisor import ProgramFailed
@@ -82,6 +82,18 @@ def checkpoint(run: RunDir) -> None:
 
 def damage(run: RunDir) -> None:
     run.store.write_bytes(b"not a database" * 100)
+
+
+def test_a_spool_that_cannot_be_read_is_closed(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = []
+
+    def fail(spool: Spool) -> list[str]:
+        raise StoreError("Damaged.")
+
+    monkeypatch.setattr(Spool, "refused", fail)
+    monkeypatch.setattr(Spool, "close", closed.append)
+    assert has_begun(run)
+    assert len(closed) == 1
 
 
 @pytest.mark.parametrize("begin", [store, spool, refused, checkpoint, damage])

@@ -85,13 +85,13 @@ def damage(run: RunDir) -> None:
 
 
 def test_a_spool_that_cannot_be_read_is_closed(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    closed = []
+    closed: list[Spool] = []
 
     def fail(spool: Spool) -> list[str]:
         raise StoreError("Damaged.")
 
     monkeypatch.setattr(Spool, "refused", fail)
-    monkeypatch.setattr(Spool, "close", closed.append)
+    monkeypatch.setattr(Spool, "close", lambda spool: closed.append(spool))
     assert has_begun(run)
     assert len(closed) == 1
 

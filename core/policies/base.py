@@ -89,6 +89,11 @@ class Policy(nn.Module, ABC):
     def device(self) -> torch.device:
         """Where the parameters are."""
 
+    @property
+    @abstractmethod
+    def num_tokens(self) -> int:
+        """Size of the vocabulary: every token id is below it."""
+
     @abstractmethod
     def prompt_ids(self, messages: Sequence[ChatMessage]) -> list[int]:
         """Tokenises a chat up to where the completion starts. Raises PolicyError if it is too long."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from distrl.core.errors import PolicyError
 from distrl.core.policies.base import Critic, Policy, States
 
 MAX_STEPS = 64
@@ -31,12 +30,6 @@ class AttentionCritic(Critic):
 
     def __init__(self, policy: Policy, seed: int) -> None:
         super().__init__()
-        num_tokens = getattr(policy, "num_tokens", None)
-        if num_tokens is None:
-            raise PolicyError(
-                f"The critic needs the vocabulary size of policy {policy.name!r}.",
-                "Give that class a `num_tokens` attribute.",
-            )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             d = policy.state_size
@@ -46,7 +39,7 @@ class AttentionCritic(Critic):
             self.steps = nn.Embedding(MAX_STEPS, WIDTH)
             features = HEADS * WIDTH + WIDTH
             self.value = _head(features)
-            self.actions = TokenSummary(num_tokens, MAX_ACTION_TOKENS)
+            self.actions = TokenSummary(policy.num_tokens, MAX_ACTION_TOKENS)
             self.outcome = _head(features + WIDTH)
 
     def values(self, states: States, steps: Tensor) -> Tensor:

@@ -39,6 +39,10 @@ class LinearPolicy(Policy):
     def device(self) -> torch.device:
         return self.head.weight.device
 
+    @property
+    def num_tokens(self) -> int:
+        return VOCABULARY
+
     def prompt_ids(self, messages: Sequence[ChatMessage]) -> list[int]:
         return [int(p.text) for m in messages for p in m.parts if isinstance(p, TextPart)]
 

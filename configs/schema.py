@@ -147,7 +147,8 @@ class InferenceConfig(Section):
 class DemonstrationConfig(Section):
     """The warm start: expert episodes, a share `noise` of actions random, cloned for `updates` updates.
 
-    `weights` by task template, 1 for those not named: how often its tasks are demonstrated.
+    `weights` by task template, 1 for those not named: how often its tasks are demonstrated. With `until`,
+    cloning ends earlier when the success on validation tasks, measured every `check_every` updates, is there.
     """
 
     episodes: Annotated[int, Field(ge=0)] = 200
@@ -156,6 +157,8 @@ class DemonstrationConfig(Section):
     updates: Annotated[int, Field(ge=0)] = 300
     batch_size: Count = 64
     lr: Positive = 1e-3
+    until: Fraction | None = None
+    check_every: Count = 30
     critic_updates: Annotated[int, Field(ge=0)] = 100
 
 
@@ -220,7 +223,8 @@ class LearnerConfig(Section):
     versions) bounds, at lease time, how old a trajectory can become. With `keep_best` the result is the
     checkpoint with the best validation success, else the last.
 
-    `temperature` is that of training episodes; ratios and gradients are taken at the same one.
+    `temperature` is that of training episodes; ratios and gradients are taken at the same one. An action has
+    at most `max_new_tokens`; one that goes on repeating itself would weigh that many tokens in its gradient.
     `task_sampling` "weighted" tries failing tasks more often, P ∝ 1 − success + floor; "learnable" those that
     sometimes fail, P ∝ 4 success (1 − success) + floor.
     """
@@ -231,6 +235,7 @@ class LearnerConfig(Section):
     demonstrations: DemonstrationConfig = DemonstrationConfig()
     replay: ReplayConfig = ReplayConfig()
     temperature: Positive = 1.0
+    max_new_tokens: Count = 32
     task_sampling: Literal["uniform", "weighted", "learnable"] = "uniform"
     task_sampling_floor: Positive = 0.15
     episodes: Count = 2000

@@ -95,6 +95,10 @@ def _clone(parts: Parts, steps: Sequence[StepData], stop: Event) -> bool:
             if is_over:
                 _log_time_is_over(parts, f"{update} of {config.updates} cloning updates")
                 return True
+            due = config.until if update and update % config.check_every == 0 else None
+            if due is not None and _success(parts, stop) >= due:
+                _log.info("cloning ends after %d updates", update)
+                return True
             while prefetcher.num_pending < 2:
                 prefetcher.submit(draw())
             losses.append(parts.engine.clone(prefetcher.get()))
@@ -103,6 +107,20 @@ def _clone(parts: Parts, steps: Sequence[StepData], stop: Event) -> bool:
     if losses:
         _write_cloning(parts, losses, config.updates)
     return True
+
+
+def _success(parts: Parts, stop: Event) -> float:
+    """Publishes the present weights and measures their success on validation tasks; 0 if it cannot be had."""
+    parts.publisher.publish()
+    parts.scheduler.start_eval()
+    deadline = parts.clock() + parts.config.learner.lease_ttl_s
+    while parts.scheduler.is_evaluating and parts.clock() < deadline and not stop.is_set():
+        parts.tend()
+        parts.drain(POLL_S)
+    rounds = parts.scheduler.take_evals()
+    success = rounds[-1].success if rounds else 0.0
+    parts.write_metrics({"cloning_success": success})
+    return success
 
 
 def _write_cloning(parts: Parts, losses: Sequence[float], num_updates: int) -> None:

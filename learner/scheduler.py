@@ -235,6 +235,8 @@ class TaskScheduler:
     def _next(self, worker: str) -> Lease | None:
         if self._phase == DEMONSTRATIONS:
             return self._next_episode(worker, Purpose.DEMO, self.config.demonstrations.episodes)
+        if self._phase == WARM_UP:
+            return self._next_eval(worker)
         if self._phase != TRAINING:
             return None
         return self._next_eval(worker) or (
@@ -289,7 +291,10 @@ class TaskScheduler:
             id=f"{self._incarnation}-{self._num_leases}",
             task=task,
             purpose=purpose,
-            sampling=Sampling(temperature=0.0 if purpose is Purpose.EVAL else self.config.temperature),
+            sampling=Sampling(
+                temperature=0.0 if purpose is Purpose.EVAL else self.config.temperature,
+                max_new_tokens=self.config.max_new_tokens,
+            ),
             noise=self.config.demonstrations.noise if purpose is Purpose.DEMO else 0.0,
             ttl_s=self.config.lease_ttl_s,
         )

@@ -135,7 +135,7 @@ class SharedFetcher:
                 finally:
                     share.unlock()
             if is_superseded() and not share.is_fetching(info.digest):
-                return None
+                return share.open(info.digest, info.size_bytes)  # it may have come just now
             if self._is_holder_stuck(share):
                 _log.warning("weights %d: the server that fetches them does not go on", info.version)
                 return self._fetcher.fetch(info, timeout_s, is_stopping)

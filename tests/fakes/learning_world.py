@@ -1,0 +1,141 @@
+"""A learner in one thread: a fake server whose `check` plays the episodes that are leased."""
+
+from __future__ import annotations
+
+import queue
+import random
+from threading import Event
+
+import numpy as np
+import torch
+
+from distrl.configs.schema import Config
+from distrl.core.metrics import MetricsWriter
+from distrl.core.policies import weights_io
+from distrl.core.store import TrajectoryStore
+from distrl.core.types import Purpose, Sampling
+from distrl.learner.algorithms.aride import Aride
+from distrl.learner.batching import Batcher, ImageCache
+from distrl.learner.checkpoint import Checkpointer
+from distrl.learner.engine import Engine
+from distrl.learner.ingest import Ingest
+from distrl.learner.learner import Learner
+from distrl.learner.parts import Parts
+from distrl.learner.publish import Publisher
+from distrl.learner.replay import Replay
+from distrl.learner.scheduler import TaskScheduler
+
+OPTIONS = {
+    "episodes": 300,
+    "demonstrations": {"episodes": 12, "updates": 6, "lr": 0.05, "critic_updates": 20, "noise": 0.0},
+    "optim": {"lr": 0.05, "critic_lr": 0.03},
+    "aride": {"rho_max": 1.0, "entropy": 0.01},
+    "updates_per_episode": 0.5,
+    "min_replay": 16,
+    "batch_trajectories": 16,
+    "eval_every": 50,
+    "eval_episodes": 12,
+    "checkpoint_every": 25,
+    "publish_every": 1,
+    "replay": {"capacity": 48},
+}
+
+
+class World:
+    """Two steps, in each the right token is the task's number. Server, workers and inference in one."""
+
+    def __init__(self, toy, scheduler, store, ingested, stop_after=None) -> None:
+        self.toy, self.scheduler, self.store, self.queue = toy, scheduler, store, ingested
+        self.acting, self.info, self.status = toy.policy(), None, {}
+        self.generator = torch.Generator().manual_seed(0)
+        self.names = random.Random(0)
+        self.phases, self.over, self.played, self.stop_after = [], "", 0, stop_after
+        self.stop = Event()
+
+    def check(self) -> None:
+        played = [self.play(lease) for lease in self.scheduler.grant("w", 8)]
+        if played:
+            self.store.add_many([(trajectory, self.toy.pixels) for trajectory in played])
+        for trajectory in played:
+            self.scheduler.finish(trajectory.lease_id, trajectory)
+            self.queue.put_nowait(trajectory)
+            self.played += trajectory.purpose is Purpose.TRAIN
+        if self.stop_after is not None and self.played >= self.stop_after:
+            self.stop.set()
+
+    def play(self, lease):
+        number, steps = int(lease.task.id.rsplit("/", 1)[1]), []
+        for t in range(2):
+            right = number
+            digest = self.toy.digests[t]
+            if lease.purpose is Purpose.DEMO:
+                tokens, logprobs = (right,), (0.0,)
+            else:
+                image = self.acting.image(self.toy.pixels[digest])
+                batch = self.acting.collate([[number]], [[image]])
+                sampling = Sampling(temperature=lease.sampling.temperature)
+                (generated,) = self.acting.generate(batch, [sampling], self.generator)
+                tokens, logprobs = tuple(generated.token_ids), tuple(generated.logprobs)
+            is_right = tokens[0] == right
+            outcome = float(is_right and t == 1)
+            version = self.info.version if self.info else 0
+            steps.append(self.toy.step(number, tokens, logprobs, image=t, version=version, outcome=outcome))
+            if not is_right:
+                break
+        return self.toy.trajectory(
+            f"{self.names.getrandbits(64):016x}",
+            steps,
+            purpose=lease.purpose,
+            lease_id=lease.id,
+            task=lease.task,
+            success=sum(s.reward.outcome for s in steps),
+        )
+
+    def publish_weights(self, info, data) -> None:
+        assert self.info is None or info.version > self.info.version
+        self.info = info
+        self.acting.load_published(weights_io.from_bytes(bytes(data)))
+
+    def set_phase(self, phase) -> None:
+        self.phases.append(phase)
+
+    def peer_metrics(self) -> dict[str, float]:
+        return {"workers/alive": 1.0}
+
+    def set_metrics(self, metrics) -> None:
+        self.status = metrics
+
+    def shutdown(self, reason) -> None:
+        self.over = reason
+
+
+def build(toy, path, incarnation="i1", stop_after=None, phase=None, **changes):
+    config = Config.model_validate({"learner": {**OPTIONS, **changes}})
+    torch.manual_seed(0)
+    policy, critic = toy.policy(), toy.critic()
+    store = TrajectoryStore(path / "store.sqlite3")
+    tasks = [toy.task(i) for i in range(4)]
+    validation = [toy.task(i, "val") for i in range(4)]
+    scheduler = TaskScheduler(config.learner, tasks, validation, 0, incarnation)
+    images = ImageCache(policy.image, store.images)
+    replay, ingested = Replay(config.learner.replay, 0), queue.Queue(64)
+    if phase:
+        scheduler.set_phase(phase)
+    world = World(toy, scheduler, store, ingested, stop_after)
+    engine = Engine(policy, critic, Aride(config.learner.aride), config.learner)
+    publisher = Publisher(policy, world, path / "version")
+    parts = Parts(
+        config=config,
+        server=world,
+        store=store,
+        scheduler=scheduler,
+        replay=replay,
+        ingest=Ingest(ingested, store, policy, images, replay, scheduler, lambda: publisher.version),
+        batcher=Batcher(policy, images),
+        engine=engine,
+        publisher=publisher,
+        checkpointer=Checkpointer(path / "checkpoints", engine, config.learner.keep_checkpoints),
+        metrics=MetricsWriter(path / "metrics.jsonl"),
+        rng=np.random.default_rng(0),
+    )
+    return Learner(parts, world.stop), world

@@ -93,7 +93,7 @@ def test_grandchildren_do_not_stay(tmp_path):
     until(lambda: not is_running(grandchild))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="needs PR_SET_PDEATHSIG")
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: PR_SET_PDEATHSIG")
 def test_children_do_not_outlive_a_killed_parent(tmp_path):
     parent_code = f"""
 import sys, time

@@ -19,7 +19,7 @@ from waiting import until
 from distrl.core.checkpoints import resolve
 
 pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="finds child processes in /proc"),
+    pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: finds child processes in /proc"),
     pytest.mark.timeout(600),
 ]
 

@@ -24,7 +24,7 @@ HAVE_BROWSER = (
     and importlib.util.find_spec("miniwob") is not None
 )
 browser_only = pytest.mark.skipif(
-    not HAVE_BROWSER, reason="Chromium, chromedriver or package miniwob is not installed"
+    not HAVE_BROWSER, reason="needs Chromium, chromedriver and the package miniwob"
 )
 
 

@@ -33,7 +33,7 @@ HAVE_BROWSER = (
 
 def browser_test(function: Callable[..., None]) -> Callable[..., None]:
     """Marks a test that needs the real browser."""
-    reason = "Chromium, chromedriver or package miniwob is not installed"
+    reason = "needs Chromium, chromedriver and the package miniwob"
     return pytest.mark.browser(pytest.mark.skipif(not HAVE_BROWSER, reason=reason)(function))
 
 

@@ -49,6 +49,9 @@ class PolicyOptions(Protocol):
     def num_layers(self) -> int: ...
 
     @property
+    def num_decoder_layers(self) -> int | None: ...
+
+    @property
     def num_heads(self) -> int: ...
 
     @property

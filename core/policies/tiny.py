@@ -268,7 +268,7 @@ def _build_t5(config: PolicyOptions, vocabulary_size: int) -> nn.Module:
             d_kv=config.d_model // config.num_heads,
             d_ff=config.d_ff,
             num_layers=config.num_layers,
-            num_decoder_layers=config.num_layers,
+            num_decoder_layers=config.num_decoder_layers or config.num_layers,
             num_heads=config.num_heads,
             dropout_rate=0.0,
             pad_token_id=PAD_ID,

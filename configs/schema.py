@@ -62,7 +62,7 @@ class PolicyConfig(Section):
     id or a local directory) with transformers.
 
     `grid` is the embedded policy's tap grid, (columns, rows). `grammar`: it can sample no ill-formed action
-    but an empty text.
+    but an empty text. `num_layers` are its encoder's; its decoder has as many, or `num_decoder_layers`.
     """
 
     kind: str = "tiny"
@@ -73,6 +73,7 @@ class PolicyConfig(Section):
     grammar: bool = True
     d_model: Count = 96
     num_layers: Count = 2
+    num_decoder_layers: Count | None = None
     num_heads: Count = 4
     d_ff: Count = 192
     lora: LoraConfig | None = None
@@ -182,21 +183,25 @@ class ArideConfig(Section):
     """A-RIDE (DistRL §5); names as in docs/algorithms.md.
 
     `policy_clip` ε is our addition: steps whose ratio has left [1 − ε, 1 + ε] in the direction of the
-    advantage give no gradient, as in PPO. Null is the paper's objective. `returns` other than "retrace" are
-    for comparison.
+    advantage give no gradient, as in PPO. Null is the paper's objective. `policy_clip_high` is another ε for
+    the upper end. With `entropy_by_failure` the entropy term weighs 1 − V(s_t). `negative_weight` multiplies
+    normalised advantages below 0. `returns` other than "retrace" are for comparison.
     """
 
     returns: Literal["retrace", "vtrace", "gae", "mc"] = "retrace"
     gamma: Fraction = 0.95
     lam: Fraction = 0.95
     entropy: NonNegative = 0.01
+    entropy_by_failure: bool = False
     invalid: NonNegative = 0.1
     rho_max: Positive = 5.0
     ratio_level: Literal["action", "token"] = "action"
     policy_clip: Positive | None = None
+    policy_clip_high: Positive | None = None
     log_ratio_clamp: Positive = 20.0
     advantage_centre: bool = True
     advantage_std_floor: NonNegative = 0.1
+    negative_weight: Fraction = 1.0
     trajectory_loss: NonNegative = 0.5
 
 

@@ -52,6 +52,11 @@ def normalise(advantages: Tensor, mask: Tensor, std_floor: float, centre: bool =
     return (centred if centre else a) / std.clamp(min=max(std_floor, 1e-8))
 
 
+def weigh_negative(advantages: Tensor, weight: float) -> Tensor:
+    """Multiplies advantages below 0 by `weight`: learn more from what went well (Arnal et al. 2025)."""
+    return torch.where(advantages < 0, weight * advantages, advantages)
+
+
 def policy_gradient(
     logprobs: Tensor,
     token_mask: Tensor,
@@ -61,12 +66,14 @@ def policy_gradient(
     rho_max: float,
     level: RatioLevel = "action",
     clip: float | None = None,
+    clip_high: float | None = None,
 ) -> Tensor:
     """L = −E_μ[ sg(min(ρ_t, ρ_max)) · A_t · log π(a_t|s_t) ], the mean over N steps (DistRL §5.1).
 
     At level "token" each token carries its own ratio. `clip` ε (not in the paper; None = off) drops
     actions, or tokens, whose ratio has already left [1 − ε, 1 + ε] in the direction that the advantage
-    pushes, as PPO does.
+    pushes, as PPO does; with `clip_high` the upper end is 1 + `clip_high` (Yu et al. 2025), which leaves
+    actions that are rare under μ more room to grow.
 
     Args:
         logprobs: [N, L] log π with gradients.
@@ -81,7 +88,8 @@ def policy_gradient(
         a, w = advantages[:, None], weights[:, None]
     coefficient = rho.clamp(max=rho_max) * a * w
     if clip is not None:
-        beyond = ((a > 0) & (rho > 1 + clip)) | ((a < 0) & (rho < 1 - clip))
+        upper = clip if clip_high is None else clip_high
+        beyond = ((a > 0) & (rho > 1 + upper)) | ((a < 0) & (rho < 1 - clip))
         coefficient = torch.where(beyond, 0.0, coefficient)
     return -(coefficient * log_pi).sum() / len(advantages)
 

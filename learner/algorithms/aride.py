@@ -50,14 +50,17 @@ class Aride:
             scores.logprobs, steps.behaviour_logprobs, steps.token_mask, c.log_ratio_clamp
         )
         returns, raw = self._advantages(batch, values, ratios.action)
-        advantages = batch.flat(losses.normalise(raw, batch.mask, c.advantage_std_floor, c.advantage_centre))
+        normal = losses.normalise(raw, batch.mask, c.advantage_std_floor, c.advantage_centre)
+        advantages = batch.flat(losses.weigh_negative(normal, c.negative_weight))
         weights = batch.weights[batch.row]
+        entropy = losses.action_entropy(scores.entropy, steps.token_mask)
+        failure = 1.0 - values.steps.detach().sigmoid()
         terms = {
             "policy": losses.policy_gradient(
                 scores.logprobs, steps.token_mask, advantages, ratios, weights, c.rho_max, c.ratio_level,
-                c.policy_clip,
+                c.policy_clip, c.policy_clip_high,
             ),
-            "entropy": -(losses.action_entropy(scores.entropy, steps.token_mask) * weights).mean(),
+            "entropy": -(entropy * weights * (failure if c.entropy_by_failure else 1.0)).mean(),
             "validity": losses.validity(
                 scores.logprobs, steps.token_mask, batch.invalid, ratios, weights, c.rho_max
             ),
@@ -71,7 +74,7 @@ class Aride:
                 **{f"loss/{name}": float(term.detach()) for name, term in (terms | critic_terms).items()},
                 **_ratio_metrics(ratios, steps.token_mask, c.rho_max),
                 **_value_metrics(batch, values, raw),
-                "policy/entropy": -float(terms["entropy"].detach()),
+                "policy/entropy": float((entropy.detach() * weights).mean()),
             },
         )
 

@@ -138,9 +138,25 @@ def test_token_level_and_clip_are_switches(policy, critic, batch) -> None:
     policy, critic = warm(policy, critic)
     results = [
         float(Aride(ArideConfig(**options)).evaluate(policy, critic, batch).policy_loss.detach())
-        for options in ({}, {"ratio_level": "token"}, {"policy_clip": 0.05})
+        for options in ({}, {"ratio_level": "token"}, {"policy_clip": 0.05}, {"negative_weight": 0.3})
     ]
-    assert len({round(value, 9) for value in results}) == 3
+    assert len({round(value, 9) for value in results}) == 4
+
+
+def test_entropy_can_weigh_what_the_critic_expects_to_fail(policy, critic, batch) -> None:
+    policy, critic = warm(policy, critic)
+    steps = batch.steps
+    with torch.no_grad():
+        scores = policy.score(steps.prompts, steps.completions, steps.token_mask, steps.temperature)
+        failure = 1.0 - critic.values(scores.states, batch.col).sigmoid()
+        entropy = losses.action_entropy(scores.entropy, steps.token_mask)
+    without, everywhere, failing = (
+        float(Aride(ArideConfig(**options)).evaluate(policy, critic, batch).policy_loss.detach())
+        for options in ({"entropy": 0.0}, {"entropy": 0.5}, {"entropy": 0.5, "entropy_by_failure": True})
+    )
+    assert everywhere - without == pytest.approx(-0.5 * float(entropy.mean()), abs=1e-5)
+    assert failing - without == pytest.approx(-0.5 * float((entropy * failure).mean()), abs=1e-5)
+    assert failing != pytest.approx(everywhere, abs=1e-4)
 
 
 def test_the_kind_of_returns_is_a_switch(policy, critic, batch) -> None:

@@ -47,6 +47,11 @@ def test_policy_gradient_is_minus_rho_a_grad_log_pi(level) -> None:
     torch.testing.assert_close(grad, expected)
 
 
+def test_negative_advantages_alone_are_weighed() -> None:
+    weighed = losses.weigh_negative(torch.tensor([-2.0, 0.0, 3.0]), 0.3)
+    torch.testing.assert_close(weighed, torch.tensor([-0.6, 0.0, 3.0]))
+
+
 def test_clip_silences_what_already_moved_far_enough() -> None:
     logp = torch.tensor([[0.5, 0.0], [-0.5, 0.0], [0.5, 0.0]], requires_grad=True)
     ratios = ratios_of(logp, torch.zeros(3, 2))
@@ -56,6 +61,10 @@ def test_clip_silences_what_already_moved_far_enough() -> None:
     assert grad[0].abs().sum() == 0
     assert grad[1].abs().sum() == 0
     assert grad[2].abs().sum() > 0
+    loss = losses.policy_gradient(logp, MASK, a, ratios, torch.ones(3), 5.0, clip=0.2, clip_high=1.0)
+    (grad,) = torch.autograd.grad(loss, logp)
+    assert grad[0].abs().sum() > 0, "ratio e^0.5 is within 1 + 1.0"
+    assert grad[1].abs().sum() == 0, "the lower end stays"
 
 
 def test_on_policy_validity_gradient_is_that_of_the_probability_of_invalid_actions() -> None:

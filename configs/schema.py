@@ -268,7 +268,10 @@ class StoreConfig(Section):
 
 
 class EvaluateConfig(Section):
-    """A measurement: greedy unless `temperature` is set; at most `episodes` per split (all when null)."""
+    """A measurement: greedy unless `temperature` is set; at most `episodes` per split (all when null).
+
+    Actions have at most `learner.max_new_tokens` tokens, as in training.
+    """
 
     episodes: Annotated[int, Field(ge=1)] | None = None
     temperature: NonNegative = 0.0

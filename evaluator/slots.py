@@ -162,7 +162,9 @@ class SlotPool:
         noise = self._act.expert_noise
         if noise is not None:
             return Lease(id=lease_id, task=attempt.task, purpose=Purpose.DEMO, noise=noise)
-        sampling = Sampling(temperature=self._act.temperature)
+        sampling = Sampling(
+            temperature=self._act.temperature, max_new_tokens=self._config.learner.max_new_tokens
+        )
         return Lease(id=lease_id, task=attempt.task, purpose=Purpose.EVAL, sampling=sampling)
 
     def _report(self, item: Finished | BaseException) -> None:

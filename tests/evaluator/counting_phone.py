@@ -64,10 +64,12 @@ class TappingPolicy:
 
     def __init__(self, taps: int) -> None:
         self.taps = taps
+        self.asked: list[Sampling] = []
 
     def act(
         self, messages: Sequence[ChatMessage], images: Mapping[str, bytes], sampling: Sampling
     ) -> Completion:
+        self.asked.append(sampling)
         text = " ".join(p.text for m in messages for p in m.parts if isinstance(p, TextPart))
         found = re.search(r"step (\d+)", text)
         assert found is not None

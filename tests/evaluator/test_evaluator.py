@@ -69,6 +69,14 @@ def test_a_policy_is_measured_by_split_and_template(tmp_path: Path) -> None:
     store.close()
 
 
+def test_actions_are_as_long_as_in_training_and_as_random_as_asked(tmp_path: Path) -> None:
+    config = counting_config(write_suite(tmp_path, [{"taps": 1}]), temperature=0.5)
+    config = config.model_copy(update={"learner": config.learner.model_copy(update={"max_new_tokens": 7})})
+    policy = TappingPolicy(1)
+    Evaluator(config, tmp_path / "out", SERVED, ["test"], progress=Quiet()).run(lambda _: policy)
+    assert {(asked.temperature, asked.max_new_tokens) for asked in policy.asked} == {(0.5, 7)}
+
+
 def test_faults_are_retried_and_what_stays_broken_is_listed_apart(tmp_path: Path) -> None:
     config = counting_config(
         write_suite(tmp_path, [{"taps": 1, "faults": 1}, {"taps": 1, "faults": 99}, {"taps": 5}]), retries=2

@@ -28,7 +28,7 @@ from distrl.core.waker import Waker as Waker
 
 Blob = bytes | memoryview
 HIGH_WATER_MARK = 512  # messages queued per peer; beyond it senders wait
-LINGER_MS = 500  # how long close() lets queued messages leave
+LINGER_MS = 1000  # how long close() lets queued messages leave
 HEARTBEAT_MS, SILENCE_MS = 10_000, 60_000  # a connection without signs of life is dropped and re-made
 _LOCAL = re.compile(r"(ipc|inproc)://.+|tcp://(127(\.\d{1,3}){3}|localhost|\[::1\]):[\d*]+")
 _log = logging.getLogger(__name__)

@@ -52,6 +52,24 @@ def test_it_learns_from_a_weak_start(toy, tmp_path) -> None:
     assert {"episodes", "updates", "train/success", "eval/val/success", "loss/policy"} <= set(world.status)
 
 
+@pytest.mark.parametrize("keep_best", [True, False])
+def test_the_result_is_the_best_checkpoint_or_the_last(toy, tmp_path, keep_best) -> None:
+    learner, world = build(toy, tmp_path, keep_best=keep_best)
+    play = world.play
+
+    def play_worse_at_the_end(lease):
+        episode = play(lease)
+        late = lease.purpose is Purpose.EVAL and world.played > 200
+        return episode.model_copy(update={"success": 0.0}) if late else episode
+
+    world.play = play_worse_at_the_end
+    learner.run()
+    directory = tmp_path / "checkpoints"
+    best, last = checkpoints.pointed(directory, "best"), checkpoints.pointed(directory, "latest")
+    assert best != last
+    assert checkpoints.pointed(directory, "final") == (best if keep_best else last)
+
+
 def test_the_numbers_of_workers_and_servers_are_written_now_and_then(toy, tmp_path) -> None:
     learner, world = build(toy, tmp_path, episodes=16)
     parts = learner.parts

@@ -204,6 +204,12 @@ class ArideConfig(Section):
     negative_weight: Fraction = 1.0
     trajectory_loss: NonNegative = 0.5
 
+    @model_validator(mode="after")
+    def _upper_end_needs_a_clip(self) -> ArideConfig:
+        if self.policy_clip_high is not None and self.policy_clip is None:
+            raise ValueError("policy_clip_high does nothing without policy_clip; set that too")
+        return self
+
 
 class OptimConfig(Section):
     """AdamW for the policy and for the critic.

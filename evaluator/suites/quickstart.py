@@ -28,8 +28,8 @@ LAYOUTS = (0, 1, 2, 3)
 UNSEEN_LAYOUT = 4
 MAX_STEPS = 10
 COUNTS: dict[str, dict[str, int]] = {
-    "open_app": {"train": 64, "val": 4, "test": 8, "unseen_layout": 8},
-    "toggle": {"train": 64, "val": 6, "test": 12, "unseen_layout": 8},
+    "open_app": {"train": 60, "val": 4, "test": 8, "unseen_layout": 8},
+    "toggle": {"train": 60, "val": 6, "test": 12, "unseen_layout": 8},
     "alarm": {"train": 152, "val": 8, "test": 12, "unseen_layout": 8},
     "contact": {"train": 44, "val": 4, "test": 6, "unseen_layout": 8},
     "star": {"train": 44, "val": 4, "test": 6, "unseen_layout": 8},
@@ -101,6 +101,14 @@ def _one_each(combos: list[Params], keys: tuple[str, ...]) -> list[Params]:
     return list(first.values())
 
 
+def _even(combos: list[Params], *keys: str) -> list[Params]:
+    """Six rounds over the values of `keys`: one with fewer combinations left has each of them more often."""
+    groups: dict[tuple[Any, ...], list[Params]] = {}
+    for combo in combos:
+        groups.setdefault(tuple(combo[key] for key in keys), []).append(combo)
+    return [group[turn % len(group)] for turn in range(6) for group in groups.values()]
+
+
 def _open_app(rng: random.Random) -> Pools:
     combos: list[Params] = [
         {"layout": layout, "app": app, "start": start}
@@ -112,7 +120,8 @@ def _open_app(rng: random.Random) -> Pools:
     rng.shuffle(combos)
     unseen = [combo for combo in combos if combo["layout"] == UNSEEN_LAYOUT]
     combos = [combo for combo in combos if combo["layout"] != UNSEEN_LAYOUT]
-    return _split(combos, _one_each(combos, ("layout", "app"))[:12], 4) | {"unseen_layout": unseen}
+    pools = _split(combos, _one_each(combos, ("layout", "app"))[:12], 4)
+    return pools | {"train": _even(pools["train"], "layout", "app"), "unseen_layout": unseen}
 
 
 def _toggle(rng: random.Random) -> Pools:
@@ -130,7 +139,8 @@ def _toggle(rng: random.Random) -> Pools:
     unseen: list[Params] = [
         {"layout": UNSEEN_LAYOUT, "setting": setting, "on": on} for on in (True, False) for setting in TOGGLES
     ]
-    return _split(combos, held, 3) | {"unseen_layout": unseen}
+    pools = _split(combos, held, 3)
+    return pools | {"train": _even(pools["train"], "layout", "setting"), "unseen_layout": unseen}
 
 
 def _alarm(rng: random.Random) -> Pools:

@@ -52,6 +52,13 @@ def test_instances_differ_within_a_split() -> None:
     assert len({(key(task), task.seed) for task in TASKS}) == len(TASKS)
 
 
+@pytest.mark.parametrize(("template", "what"), [("open_app", "app"), ("toggle", "setting")])
+def test_training_shows_each_target_equally_often_on_each_layout(template: str, what: str) -> None:
+    shown = Counter((task.params["layout"], task.params[what]) for task in TRAIN if task.template == template)
+    assert len(shown) == len(quickstart.LAYOUTS) * 5
+    assert len(set(shown.values())) == 1
+
+
 def test_no_combination_is_in_two_splits() -> None:
     splits = [{key(task) for task in TASKS if task.split == split} for split in quickstart.SPLITS]
     for one, two in itertools.combinations(splits, 2):

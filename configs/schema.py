@@ -183,7 +183,7 @@ class ArideConfig(Section):
     """A-RIDE (DistRL §5); names as in docs/algorithms.md.
 
     `policy_clip` ε is our addition: steps whose ratio has left [1 − ε, 1 + ε] in the direction of the
-    advantage give no gradient, as in PPO. Null is the paper's objective. `policy_clip_high` is another ε for
+    advantage give no gradient, as in PPO. Null is the paper's objective. `policy_clip_high` is a larger ε for
     the upper end. With `entropy_by_failure` the entropy term weighs 1 − V(s_t). `negative_weight` multiplies
     normalised advantages below 0. `returns` other than "retrace" are for comparison.
     """
@@ -208,6 +208,8 @@ class ArideConfig(Section):
     def _upper_end_needs_a_clip(self) -> ArideConfig:
         if self.policy_clip_high is not None and self.policy_clip is None:
             raise ValueError("policy_clip_high does nothing without policy_clip; set that too")
+        if self.policy_clip_high is not None and self.policy_clip_high < (self.policy_clip or 0.0):
+            raise ValueError("policy_clip_high is below policy_clip; the upper end is the wider one")
         return self
 
 

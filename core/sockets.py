@@ -154,7 +154,7 @@ class Channel:
         self._monitor = self.raw.get_monitor_socket(zmq.EVENT_DISCONNECTED)
 
     def close(self) -> None:
-        """Closes the socket; what is queued has half a second to leave."""
+        """Closes the socket; what is queued has a second to leave."""
         if self._monitor is not None:
             self.raw.disable_monitor()
         self.raw.close()

@@ -53,7 +53,7 @@ class Evaluator:
     """Measures a subject on splits of the configuration's suite.
 
     Args:
-        config: The sections tasks, env, agent, worker and evaluate are used.
+        config: The sections tasks, env, agent, worker and evaluate, and learner.max_new_tokens, are used.
         output: The directory to write; see `distrl.evaluator.results`.
         subject: Who is measured.
         splits: Which splits; None: `tasks.test`.
@@ -84,6 +84,7 @@ class Evaluator:
             splits=self._splits,
             subject=subject,
             temperature=config.evaluate.temperature,
+            max_new_tokens=config.learner.max_new_tokens,
             episodes=config.evaluate.episodes,
         )
         self._judge: Judge = choose(JUDGES, self._spec.judge)()
@@ -123,7 +124,7 @@ class Evaluator:
     ) -> None:
         evaluate = self._config.evaluate
         noise = {"expert": 0.0, "random": 1.0}.get(self._spec.subject.kind)
-        act = HowToAct(evaluate.temperature, noise)
+        act = HowToAct(self._spec.temperature, self._spec.max_new_tokens, noise)
         num_slots = min(evaluate.slots, len(todo))
         pool = SlotPool(self._config, policy, act, num_slots, capacity=len(todo))
         try:

@@ -56,6 +56,7 @@ class EvaluationSpec(Record):
     subject: Subject
     judge: str = "ground_truth"
     temperature: Number = 0.0
+    max_new_tokens: int = 32
     episodes: int | None = None
 
 

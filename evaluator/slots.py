@@ -51,6 +51,7 @@ class HowToAct:
     """Who acts. With `expert_noise` the scripted expert does, with that share of random actions."""
 
     temperature: float = 0.0
+    max_new_tokens: int = 32
     expert_noise: float | None = None
 
 
@@ -162,9 +163,7 @@ class SlotPool:
         noise = self._act.expert_noise
         if noise is not None:
             return Lease(id=lease_id, task=attempt.task, purpose=Purpose.DEMO, noise=noise)
-        sampling = Sampling(
-            temperature=self._act.temperature, max_new_tokens=self._config.learner.max_new_tokens
-        )
+        sampling = Sampling(temperature=self._act.temperature, max_new_tokens=self._act.max_new_tokens)
         return Lease(id=lease_id, task=attempt.task, purpose=Purpose.EVAL, sampling=sampling)
 
     def _report(self, item: Finished | BaseException) -> None:

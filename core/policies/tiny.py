@@ -34,7 +34,7 @@ STEM_STRIDES = (4, 2, 2)
 
 
 class TinyPolicy(Policy):
-    """A T5 of about 0.7 M parameters with a convolutional stem and an action tokenizer.
+    """A T5 of about half a million parameters with a convolutional stem and an action tokenizer.
 
     Args:
         config: Sizes, tap grid, prompt length, adapters.

@@ -81,6 +81,7 @@ def test_overrides_apply_in_order_and_make_sections(write) -> None:
         ("name: a b", "`name` is 'a b', expected a string"),
         ("policy: {kind: hub}", "kind 'hub' needs `model`"),
         ("learner: {aride: {policy_clip_high: 1.0}}", "does nothing without policy_clip"),
+        ("learner: {aride: {policy_clip: 0.2, policy_clip_high: 0.1}}", "is below policy_clip"),
         ("worker:\n  slots: [1\n", "line 3: "),
         ("name: a\nname: b", "line 2: the key `name` appears twice"),
         ("worker: {slots: 1, slots: 2}", "the key `slots` appears twice"),

@@ -138,9 +138,23 @@ def test_token_level_and_clip_are_switches(policy, critic, batch) -> None:
     policy, critic = warm(policy, critic)
     results = [
         float(Aride(ArideConfig(**options)).evaluate(policy, critic, batch).policy_loss.detach())
-        for options in ({}, {"ratio_level": "token"}, {"policy_clip": 0.05}, {"negative_weight": 0.3})
+        for options in ({}, {"ratio_level": "token"}, {"policy_clip": 0.05})
     ]
-    assert len({round(value, 9) for value in results}) == 4
+    assert len({round(value, 9) for value in results}) == 3
+
+
+def test_the_negative_weight_scales_the_share_of_negative_advantages(policy, critic, batch) -> None:
+    policy, critic = warm(policy, critic)
+    none, some, all_ = (
+        float(
+            Aride(ArideConfig(entropy=0.0, invalid=0.0, negative_weight=weight))
+            .evaluate(policy, critic, batch)
+            .policy_loss.detach()
+        )
+        for weight in (0.0, 0.3, 1.0)
+    )
+    assert some == pytest.approx(0.7 * none + 0.3 * all_, abs=1e-6)
+    assert none != pytest.approx(all_, abs=1e-3)
 
 
 def test_entropy_can_weigh_what_the_critic_expects_to_fail(policy, critic, batch) -> None:
@@ -150,10 +164,12 @@ def test_entropy_can_weigh_what_the_critic_expects_to_fail(policy, critic, batch
         scores = policy.score(steps.prompts, steps.completions, steps.token_mask, steps.temperature)
         failure = 1.0 - critic.values(scores.states, batch.col).sigmoid()
         entropy = losses.action_entropy(scores.entropy, steps.token_mask)
-    without, everywhere, failing = (
-        float(Aride(ArideConfig(**options)).evaluate(policy, critic, batch).policy_loss.detach())
+    results = [
+        Aride(ArideConfig(**options)).evaluate(policy, critic, batch)
         for options in ({"entropy": 0.0}, {"entropy": 0.5}, {"entropy": 0.5, "entropy_by_failure": True})
-    )
+    ]
+    without, everywhere, failing = (float(result.policy_loss.detach()) for result in results)
+    assert results[2].metrics["policy/entropy"] == pytest.approx(float(entropy.mean()), abs=1e-5)
     assert everywhere - without == pytest.approx(-0.5 * float(entropy.mean()), abs=1e-5)
     assert failing - without == pytest.approx(-0.5 * float((entropy * failure).mean()), abs=1e-5)
     assert failing != pytest.approx(everywhere, abs=1e-4)

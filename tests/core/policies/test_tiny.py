@@ -36,7 +36,14 @@ def sampled_and_scored(policy: Policy, batch: PromptBatch) -> tuple[torch.Tensor
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"grammar": False}, {"lora": {"rank": 2}}, {"num_layers": 1, "image_size": (33, 47)}]
+    "options",
+    [
+        {},
+        {"grammar": False},
+        {"lora": {"rank": 2}},
+        {"num_layers": 1, "image_size": (33, 47)},
+        {"num_layers": 1, "num_decoder_layers": 3},
+    ],
 )
 def test_sampled_and_scored_log_probabilities_agree(
     make_policy: MakePolicy, make_batch: MakeBatch, options: dict[str, object]
@@ -47,6 +54,14 @@ def test_sampled_and_scored_log_probabilities_agree(
     other = make_policy(seed=1, **options)
     policy.load_published(weights_io.from_bytes(weights_io.to_bytes(other.published_state())))
     torch.testing.assert_close(*sampled_and_scored(policy, batch), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize(("decoder", "depths"), [(None, (2, 2)), (3, (2, 3))])
+def test_the_decoder_is_as_deep_as_the_encoder_or_as_asked(
+    make_policy: MakePolicy, decoder: int | None, depths: tuple[int, int]
+) -> None:
+    t5 = make_policy(num_layers=2, num_decoder_layers=decoder).t5
+    assert (len(t5.encoder.block), len(t5.decoder.block)) == depths
 
 
 def test_padding_and_company_do_not_change_a_score(make_policy: MakePolicy, make_batch: MakeBatch) -> None:

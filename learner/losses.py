@@ -42,8 +42,8 @@ def normalise(advantages: Tensor, mask: Tensor, std_floor: float, centre: bool =
     """(A − mean) / max(std, floor) over the real entries of the whole batch; 0 at padding.
 
     The floor keeps a batch in which nothing differs (all succeed) from being blown up into noise. A constant
-    does not change E_μ[ρ A ∇log π] as long as nothing after it looks at the sign of A; with ratios clipped far
-    down (ρ_max near 1) it does, and `centre` off keeps what the critic says.
+    does not change E_μ[ρ A ∇log π] as long as nothing after it looks at the sign of A; with ratios clipped
+    far down (ρ_max near 1) it does, and `centre` off keeps what the critic says.
     """
     count = mask.sum().clamp(min=1)
     a = torch.where(mask, advantages, 0.0)

@@ -36,8 +36,8 @@ COUNTS: dict[str, dict[str, int]] = {
     "shop_search": {"train": 56, "val": 8, "test": 12, "unseen_layout": 8},
 }
 """Instances by template and split; the knob of the suite's size. In training, combinations repeat with other
-seeds (counts of `open_app` and `toggle` that 20 divides treat their 20 targets alike); in `test` only those of
-`toggle` do, twice, with the other settings on or off at random."""
+seeds (20 divides the counts of `open_app` and `toggle`, so that their 20 targets are alike); in `test` only
+those of `toggle` do, twice, with the other settings on or off at random."""
 
 APPS = {
     "settings": "Settings",
@@ -103,7 +103,7 @@ def _one_each(combos: list[Params], keys: tuple[str, ...]) -> list[Params]:
 
 
 def _even(combos: list[Params], *keys: str) -> list[Params]:
-    """Six rounds (1, 2 and 3 divide it) over the values of `keys`; the fewer combinations, the more often each."""
+    """Six rounds (1, 2 and 3 divide it) over the values of `keys`; of fewer combinations each comes again."""
     groups: dict[tuple[Any, ...], list[Params]] = {}
     for combo in combos:
         groups.setdefault(tuple(combo[key] for key in keys), []).append(combo)

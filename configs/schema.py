@@ -148,8 +148,8 @@ class InferenceConfig(Section):
 class DemonstrationConfig(Section):
     """The warm start: expert episodes, a share `noise` of actions random, cloned for `updates` updates.
 
-    `weights` by task template, 1 for those not named: how often its tasks are demonstrated. With `until`,
-    cloning ends earlier when the success on validation tasks, measured every `check_every` updates, is there.
+    `weights` by task template, 1 for those not named: how often its tasks are demonstrated. With
+    `until_loss`, cloning ends earlier, when the mean loss of the last 20 updates is there.
     """
 
     episodes: Annotated[int, Field(ge=0)] = 200
@@ -158,8 +158,7 @@ class DemonstrationConfig(Section):
     updates: Annotated[int, Field(ge=0)] = 300
     batch_size: Count = 64
     lr: Positive = 1e-3
-    until: Fraction | None = None
-    check_every: Count = 30
+    until_loss: Positive | None = None
     critic_updates: Annotated[int, Field(ge=0)] = 100
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Sequence
+from statistics import mean
 from threading import Event
 
 from distrl.core.errors import ConfigError, PolicyError
@@ -17,6 +19,7 @@ from distrl.learner.updates import Updates
 
 POLL_S = 0.25
 LOG_EVERY = 20
+RECENT_LOSSES = 20  # cloning may end when their mean is low enough
 _log = logging.getLogger(__name__)
 
 
@@ -83,6 +86,7 @@ def _clone(parts: Parts, steps: Sequence[StepData], stop: Event) -> bool:
         return [steps[i] for i in parts.rng.choice(len(steps), size=min(config.batch_size, len(steps)))]
 
     losses: list[float] = []
+    recent: deque[float] = deque(maxlen=RECENT_LOSSES)
     try:
         for update in range(config.updates):
             if stop.is_set():
@@ -95,37 +99,26 @@ def _clone(parts: Parts, steps: Sequence[StepData], stop: Event) -> bool:
             if is_over:
                 _log_time_is_over(parts, f"{update} of {config.updates} cloning updates")
                 return True
-            due = config.until if update and update % config.check_every == 0 else None
-            if due is not None and _success(parts, stop) >= due:
-                _log.info("cloning ends after %d updates", update)
-                return True
             while prefetcher.num_pending < 2:
                 prefetcher.submit(draw())
             losses.append(parts.engine.clone(prefetcher.get()))
+            recent.append(losses[-1])
+            if _is_enough(recent, config.until_loss):
+                _log.info("cloning ends after %d updates", update + 1)
+                break
     finally:
         prefetcher.close()
     if losses:
-        _write_cloning(parts, losses, config.updates)
+        _write_cloning(parts, losses, update + 1)
     return True
 
 
-def _success(parts: Parts, stop: Event) -> float:
-    """Publishes the present weights and measures their success on validation tasks; 0 if it cannot be had."""
-    parts.publisher.publish()
-    parts.scheduler.start_eval()
-    deadline = parts.clock() + parts.config.learner.lease_ttl_s
-    while parts.scheduler.is_evaluating and parts.clock() < deadline and not stop.is_set():
-        parts.tend()
-        parts.drain(POLL_S)
-    rounds = parts.scheduler.take_evals()
-    success = rounds[-1].success if rounds else 0.0
-    parts.write_metrics({"cloning_success": success})
-    return success
+def _is_enough(recent: deque[float], until_loss: float | None) -> bool:
+    return until_loss is not None and len(recent) == RECENT_LOSSES and mean(recent) <= until_loss
 
 
 def _write_cloning(parts: Parts, losses: Sequence[float], num_updates: int) -> None:
-    mean = sum(losses) / len(losses)
-    parts.write_metrics({"loss/cloning": mean, "cloning_updates": float(num_updates)})
+    parts.write_metrics({"loss/cloning": mean(losses), "cloning_updates": float(num_updates)})
 
 
 def _log_time_is_over(parts: Parts, what: str) -> None:

@@ -1,0 +1,1 @@
+"""Android emulators: their processes, ports, AVDs, snapshots and boot."""

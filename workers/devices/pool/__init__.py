@@ -1,0 +1,1 @@
+"""The pool of devices: slots as state machines, probes, recovery, post-mortems."""

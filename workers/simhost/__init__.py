@@ -1,0 +1,1 @@
+"""The simulated phone as an ADB device: adbd protocol, shell, file sync, emulator console, faults."""

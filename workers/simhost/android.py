@@ -1,0 +1,189 @@
+"""One simulated Android system: the phone, and what adb sees of it besides its screen.
+
+    SimDevice (screen, touch, apps)          device
+    files, properties, settings, packages    what lasts over a reboot
+    log, processes, power, focus             what does not
+
+It is used from the event loop of its host only, and waits for nothing.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import msgpack
+from PIL import Image
+
+from distrl.core.errors import EnvError
+from distrl.workers.devices.sim import SimDevice
+from distrl.workers.simhost import android_tree, properties
+from distrl.workers.simhost.files import Files
+from distrl.workers.simhost.log import LogBuffer
+from distrl.workers.simhost.packages import Packages
+from distrl.workers.simhost.settings import Settings
+from distrl.workers.simphone.state import State
+
+FORMAT = 1
+"""Version of the bytes that `AndroidSystem.dump` makes."""
+DAY_S = 1748908800
+"""The phone's day, Tuesday, June 3, 2025, in seconds since 1970."""
+
+
+def _png(image: Image.Image) -> bytes:
+    """PNG bytes, compressed little but fast."""
+    out = io.BytesIO()
+    image.save(out, "PNG", compress_level=1)
+    return out.getvalue()
+
+
+class AndroidSystem:
+    """A simulated phone with everything that adb can reach.
+
+    Args:
+        serial: Its serial, e.g. "emulator-5554".
+        width, height: Screen size in pixels.
+        api_level: The Android API level it reports.
+        state: The phone's state; fresh from the box when None.
+
+    Attributes:
+        device: Screen, touch and the apps.
+        files, properties, settings, packages, log: The rest of the system.
+        encode_png: Makes PNG bytes of a picture; the host may set a faster one.
+        screen_on: Whether the display is lit; a dark display shows black.
+        blank: Whether the display shows black though it is on (a fault).
+        uid: Who a shell is: `files.SHELL`, or `files.ROOT` after `adb root`.
+
+    Raises:
+        EnvError: If the screen size is not one of a phone.
+    """
+
+    def __init__(
+        self,
+        serial: str = "emulator-5554",
+        width: int = 1080,
+        height: int = 2400,
+        api_level: int = 34,
+        state: State | None = None,
+    ) -> None:
+        self.serial = serial
+        self.api_level = api_level
+        self.device = SimDevice(width, height, state)
+        self.encode_png: Callable[[Image.Image], bytes] = _png
+        self.screen_on = True
+        self.blank = False
+        self.packages = Packages()
+        self.settings = Settings(lambda: self.state["apps"]["settings"], self._change_settings)
+        self.files = Files(lambda: int(self.clock()))
+        android_tree.build(self.files, serial)
+        self.properties = properties.boot(serial, api_level, self.density)
+        self.log = LogBuffer(self.clock)
+        self._png: tuple[object, bytes] | None = None
+
+    @property
+    def state(self) -> State:
+        """The phone's state."""
+        return self.device.phone.state
+
+    @property
+    def density(self) -> int:
+        """Dots per inch: the screen is 360 dp wide."""
+        return round(self.device.size[0] * 160 / 360)
+
+    @property
+    def uid(self) -> int:
+        """Who a shell is."""
+        return self.files.uid
+
+    @uid.setter
+    def uid(self, uid: int) -> None:
+        self.files.uid = uid
+
+    def clock(self) -> float:
+        """The phone's time in seconds since 1970; it passes by inputs, not by itself."""
+        return float(DAY_S + self.state["time"] * 60 + self.state["elapsed_s"])
+
+    def change(self, edit: Callable[[State], None]) -> None:
+        """Runs `edit` on the phone's state and shows the result."""
+        edit(self.state)
+        self.device.load(self.state)
+
+    def _change_settings(self, edit: Callable[[dict[str, Any]], None]) -> None:
+        self.change(lambda state: edit(state["apps"]["settings"]))
+
+    def screenshot(self) -> Image.Image:
+        """What the display shows, as an RGB picture: black when it is off or blank."""
+        if self.blank or not self.screen_on:
+            return Image.new("RGB", self.device.size)
+        return self.device.screenshot()
+
+    def screenshot_png(self) -> bytes:
+        """The same as PNG bytes; the same screen seen twice is encoded once."""
+        key = None if self.blank or not self.screen_on else self.device.screen().key
+        if self._png is None or self._png[0] != key:
+            self._png = (key, self.encode_png(self.screenshot()))
+        return self._png[1]
+
+    def dump(self) -> bytes:
+        """Everything but what a reboot would lose anyway, as one snapshot."""
+        files = [
+            (path, node.mode, node.mtime, node.uid, node.gid, node.target if node.is_link else node.data)
+            for top in android_tree.KEPT
+            for path, node in self.files.tree(top)
+        ]
+        snapshot = {
+            "format": FORMAT,
+            "phone": self.device.phone.dump(),
+            "screen_on": self.screen_on,
+            "uid": self.uid,
+            "files": files,
+            "properties": self.properties,
+            "settings": self.settings.dump(),
+            "packages": self.packages.dump(),
+            "log": self.log.dump(),
+        }
+        packed: bytes = msgpack.packb(snapshot)
+        return packed
+
+    def load(self, data: bytes) -> None:
+        """Replaces everything by what `dump` gave.
+
+        Raises:
+            EnvError: If `data` is no snapshot of this format.
+        """
+        try:
+            snapshot = msgpack.unpackb(data)
+        except ValueError as error:
+            raise EnvError(f"a snapshot cannot be read: {error}.", "Save it again.", "device") from error
+        if not isinstance(snapshot, dict) or snapshot.get("format") != FORMAT:
+            raise EnvError(f"the snapshot is not of format {FORMAT}.", "Save it again.", "device")
+        self.device.phone.load(snapshot["phone"])
+        self.screen_on, self.uid = snapshot["screen_on"], snapshot["uid"]
+        self.properties = dict(snapshot["properties"])
+        self.settings.load(snapshot["settings"])
+        self.packages.load(snapshot["packages"])
+        self.log.load(snapshot["log"])
+        self._load_files(snapshot["files"])
+
+    def _load_files(self, entries: list[Any]) -> None:
+        self.files.replace(android_tree.KEPT, entries)
+
+    def reboot(self) -> None:
+        """What remains after a boot: home screen, files, settings and packages; the rest is as new."""
+        persistent = {name: value for name, value in self.properties.items() if name.startswith("persist.")}
+        self.properties = properties.boot(self.serial, self.api_level, self.density) | persistent
+        self.change(_restart)
+        self.screen_on = True
+        self.log.clear()
+
+
+def _restart(state: State) -> None:
+    """Closes every app and shows the home page."""
+    state["front"] = "launcher"
+    state["drawer"] = False
+    state["stacks"] = {name: [["root"]] for name in state["stacks"]}
+    for key in ("scrolls", "fields"):
+        state[key] = {}
+    state["focus"] = state["toast"] = ""
+    state["shift"] = state["symbols"] = False

@@ -19,12 +19,15 @@ class ActionKind(str, Enum):
     """The kinds of action; the fields each one uses are listed in `Action`."""
 
     TAP = "tap"
+    DOUBLE_TAP = "double_tap"
     LONG_PRESS = "long_press"
     SWIPE = "swipe"
     TYPE = "type"
     BACK = "back"
     HOME = "home"
     ENTER = "enter"
+    OPEN_APP = "open_app"
+    ANSWER = "answer"
     WAIT = "wait"
     COMPLETE = "complete"
     IMPOSSIBLE = "impossible"
@@ -32,6 +35,8 @@ class ActionKind(str, Enum):
 
 
 TERMINAL_KINDS = frozenset({ActionKind.COMPLETE, ActionKind.IMPOSSIBLE})
+POINTED_KINDS = frozenset({ActionKind.TAP, ActionKind.DOUBLE_TAP, ActionKind.LONG_PRESS, ActionKind.SWIPE})
+"""The kinds that cannot do without a point."""
 
 
 class Action(BaseModel):
@@ -39,9 +44,11 @@ class Action(BaseModel):
 
     Attributes:
         kind: What is done.
-        point: Where (`tap`, `long_press`) or where from (`swipe`).
+        point: Where (`tap`, `double_tap`, `long_press`), where from (`swipe`), or what is tapped before the
+            text is typed (`type`, where it may be left out).
         to: Where a `swipe` ends.
-        text: What is typed (`type`), or the model text that could not be understood (`invalid`).
+        text: What is typed (`type`), the app's name (`open_app`), what the user is told (`answer`, which
+            leaves the screen alone), or the model text that could not be understood (`invalid`).
         reason: Why an `invalid` action is invalid.
     """
 
@@ -55,7 +62,7 @@ class Action(BaseModel):
 
     @model_validator(mode="after")
     def _has_its_fields(self) -> Action:
-        if self.kind in (ActionKind.TAP, ActionKind.LONG_PRESS, ActionKind.SWIPE) and self.point is None:
+        if self.kind in POINTED_KINDS and self.point is None:
             raise ValueError(f"{self.kind.value} needs a point")
         if self.kind is ActionKind.SWIPE and self.to is None:
             raise ValueError("swipe needs an end point")

@@ -129,16 +129,23 @@ class RewardParts(Record):
 
 
 class Timing(Record):
-    """Seconds that the parts of a step took, and when it started (Unix time)."""
+    """Seconds that the parts of a step took, and when it started (Unix time).
+
+    `settle_s` is what waiting for a still screen took after the action; it is not part of `act_s`.
+    """
 
     started_at: Number = 0.0
     observe_s: Number = 0.0
     think_s: Number = 0.0
     act_s: Number = 0.0
+    settle_s: Number = 0.0
 
 
 class TimeStep(Record):
-    """One step: observation, one or more chats, the action, what it earned."""
+    """One step: observation, one or more chats, the action, what it earned.
+
+    `guard` says what the device's guard put an end to after the action, "" for nothing.
+    """
 
     observation: Observation
     chats: tuple[Chat, ...]
@@ -146,6 +153,7 @@ class TimeStep(Record):
     reward: RewardParts = RewardParts()
     done: bool = False
     timing: Timing = Timing()
+    guard: str = ""
 
 
 class Outcome(str, Enum):

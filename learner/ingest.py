@@ -11,7 +11,7 @@ from typing import Any
 from distrl.core.errors import PolicyError
 from distrl.core.policies.base import Policy
 from distrl.core.store import TrajectoryStore
-from distrl.core.types import Fault, Purpose, Trajectory
+from distrl.core.types import Fault, Outcome, Purpose, Trajectory
 from distrl.learner.batching import ImageCache
 from distrl.learner.episodes import Episode, compile_episode
 from distrl.learner.replay import Replay
@@ -25,7 +25,8 @@ class Ingest:
     """Takes trajectories in the order of their commits, each once.
 
     One that the policy cannot read (a broken screenshot, a prompt that is too long) is logged, counted and
-    left out: a single bad worker must not end the run.
+    left out: a single bad worker must not end the run. So is a training episode that nobody judged: what is
+    not known to have failed must not be learnt from as a zero.
 
     Attributes:
         queue: Where the network thread puts committed trajectories.
@@ -33,6 +34,7 @@ class Ingest:
         demonstrations: What to imitate. Failed episodes too: every answer in them is the expert's.
         last_id: The trajectory taken last.
         num_refused: How many could not be used.
+        num_unjudged: How many were left out since nobody judged them.
     """
 
     def __init__(
@@ -52,7 +54,7 @@ class Ingest:
         self.episodes: dict[str, Episode] = {}
         self.demonstrations: list[Episode] = []
         self.last_id: str | None = None
-        self.num_refused = 0
+        self.num_refused = self.num_unjudged = 0
         self._success: deque[float] = deque(maxlen=ROLLING)
         self._window: list[dict[str, float]] = []
 
@@ -72,6 +74,9 @@ class Ingest:
         self._scheduler.account(trajectory, replayed)
         self.last_id = trajectory.id
         if trajectory.fault is not Fault.NONE or trajectory.purpose is Purpose.EVAL:
+            return
+        if trajectory.purpose is Purpose.TRAIN and trajectory.outcome is Outcome.UNJUDGED:
+            self.num_unjudged += 1
             return
         episode = self._compile(trajectory)
         if episode is None:
@@ -120,6 +125,7 @@ class Ingest:
             name: sum(row[name] for row in window) / len(window) for name in (window[0] if window else ())
         }
         means["ingest/refused"] = float(self.num_refused)
+        means["ingest/unjudged"] = float(self.num_unjudged)
         if self._success:
             means["train/success"] = sum(self._success) / len(self._success)
         return means

@@ -18,7 +18,7 @@ from typing import Any
 
 from distrl.configs.schema import LearnerConfig
 from distrl.core.messages import Lease
-from distrl.core.types import Fault, Purpose, Sampling, Task, Trajectory
+from distrl.core.types import Fault, Outcome, Purpose, Sampling, Task, Trajectory
 from distrl.learner.leases import LeaseTable
 from distrl.learner.task_sampling import TaskSampler, TemplateSampler
 
@@ -33,7 +33,7 @@ class EvalRound:
         updates: The learner's updates when it started.
         waiting: Tasks not leased yet.
         leases: Ids of its leases that are not accounted for.
-        scores: Success of each finished episode.
+        scores: Success of each finished episode that was judged.
         abandoned: Episodes that faulted again and again.
     """
 
@@ -159,12 +159,14 @@ class TaskScheduler:
             self._accounted[trajectory.purpose] += 1
             if replayed:
                 self._finished[trajectory.purpose] += 1
-            if trajectory.purpose is Purpose.TRAIN:
+            is_judged = trajectory.outcome is not Outcome.UNJUDGED
+            if trajectory.purpose is Purpose.TRAIN and is_judged:
                 self._sampler.record(trajectory.task.id, trajectory.success)
             current = self._round
             if current is not None and trajectory.lease_id in current.leases:
                 current.leases.discard(trajectory.lease_id)
-                current.scores.append(trajectory.success)
+                if is_judged:
+                    current.scores.append(trajectory.success)
                 self._close_round_if_complete()
 
     def start_eval(self) -> None:

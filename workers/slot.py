@@ -26,15 +26,17 @@ from distrl.core.types import (
     Fault,
     ImagePart,
     Observation,
+    Outcome,
     Purpose,
     Sampling,
+    Task,
     TimeStep,
     Timing,
     Trajectory,
 )
 from distrl.workers.agents.base import Agent
 from distrl.workers.demonstrator import Demonstrator
-from distrl.workers.envs.base import Env, Frame
+from distrl.workers.envs.base import Env, Frame, MayLackTruth, WordsGoals
 from distrl.workers.rewards import Verdict, judge, needs_evaluation, step_penalties
 from distrl.workers.screenshots import observe
 
@@ -118,6 +120,8 @@ class EpisodeRunner:
             rng = random.Random(f"{lease.id}/{task.id}/{task.seed}")
             expert = Demonstrator(self._env, self._agent, lease.noise, rng)
         screen, observe_s = self._look(self._env.reset(task), draft)
+        if isinstance(self._env, WordsGoals):
+            draft.task = task = task.model_copy(update={"goal": self._env.goal})
         while not self._stop.is_set():
             started_at, clock = time.time(), time.perf_counter()
             messages = self._agent.prompt(task.goal, screen.image, draft.steps)
@@ -125,13 +129,13 @@ class EpisodeRunner:
             think_s = time.perf_counter() - clock
             clock = time.perf_counter()
             result = self._env.step(action)
-            act_s = time.perf_counter() - clock
+            act_s = time.perf_counter() - clock - result.settle_s
 
             done = action.is_terminal or result.done
             truncated = not done and len(draft.steps) + 1 >= task.max_steps
             reward = step_penalties(draft.steps, action, screen.image, self._config.rewards)
             if done or truncated:
-                draft.verdict = self._judge(action, result.done, truncated)
+                draft.verdict = self._judge(task, action, result.done, truncated)
                 draft.truncated = truncated
                 reward = reward.model_copy(update={"outcome": draft.verdict.success})
             step = TimeStep(
@@ -140,7 +144,14 @@ class EpisodeRunner:
                 action=ActionRecord(**action.model_dump(mode="json")),
                 reward=reward,
                 done=done or truncated,
-                timing=Timing(started_at=started_at, observe_s=observe_s, think_s=think_s, act_s=act_s),
+                timing=Timing(
+                    started_at=started_at,
+                    observe_s=observe_s,
+                    think_s=think_s,
+                    act_s=max(0.0, act_s),
+                    settle_s=result.settle_s,
+                ),
+                guard=result.guard,
             )
             draft.steps.append(step)
             screen, observe_s = self._look(result.frame, draft)
@@ -163,7 +174,9 @@ class EpisodeRunner:
         completion = self._policy.act(messages, {digest: images[digest] for digest in shown}, sampling)
         return completion, self._agent.parse(completion.text)
 
-    def _judge(self, last: Action, env_done: bool, truncated: bool) -> Verdict:
+    def _judge(self, task: Task, last: Action, env_done: bool, truncated: bool) -> Verdict:
+        if isinstance(self._env, MayLackTruth) and not self._env.has_truth(task):
+            return Verdict(Outcome.UNJUDGED, 0.0)
         counts = needs_evaluation(last, env_done, self._config.rewards)
         return judge(last, self._env.evaluate() if counts else None, truncated)
 
@@ -173,6 +186,7 @@ class _Draft:
 
     def __init__(self, lease: Lease) -> None:
         self.lease = lease
+        self.task = lease.task
         self.steps: list[TimeStep] = []
         self.images: dict[str, bytes] = {}
         self.final: Observation | None = None
@@ -187,7 +201,7 @@ class _Draft:
         """The record, and the bytes of the screenshots that it names."""
         trajectory = Trajectory(
             id=uuid.uuid4().hex,
-            task=self.lease.task,
+            task=self.task,
             purpose=self.lease.purpose,
             lease_id=self.lease.id,
             group_id=self.lease.group_id,

@@ -185,7 +185,12 @@ def _step_view(
 
 def _seconds(step: TimeStep) -> tuple[tuple[str, float], ...]:
     timing = step.timing
-    parts = (("observe", timing.observe_s), ("think", timing.think_s), ("act", timing.act_s))
+    parts = (
+        ("observe", timing.observe_s),
+        ("think", timing.think_s),
+        ("act", timing.act_s),
+        ("settle", timing.settle_s),
+    )
     return tuple((name, value) for name, value in parts if value)
 
 

@@ -72,11 +72,11 @@ def picture(data: bytes | None, width: int, height: int, max_width: int) -> Pict
 
 def mark(action: ActionRecord, shot: Picture) -> Mark:
     """The mark of `action` over `shot`."""
-    if action.point is None or action.kind not in ("tap", "long_press", "swipe"):
+    if action.point is None or action.kind not in ("tap", "double_tap", "long_press", "swipe"):
         return Mark()
     x, y = action.point[0] * shot.width, action.point[1] * shot.height
     if action.kind != ActionKind.SWIPE.value or action.to is None:
-        return Mark(action.kind, x, y)
+        return Mark("tap" if action.kind == "double_tap" else action.kind, x, y)
     return Mark("swipe", x, y, _arrow(x, y, action.to[0] * shot.width, action.to[1] * shot.height))
 
 
@@ -95,12 +95,16 @@ def describe(action: ActionRecord) -> str:
     """What an action does, in a few words for people."""
     if action.kind == "tap":
         return f"Tap {_at(action.point)}"
+    if action.kind == "double_tap":
+        return f"Double tap {_at(action.point)}"
     if action.kind == "long_press":
         return f"Long press {_at(action.point)}"
     if action.kind == "swipe":
         return f"Swipe {_direction(action)}"
     if action.kind == "type":
         return f"Type “{action.text}”"
+    if action.kind in ("open_app", "answer"):
+        return f"{'Open' if action.kind == 'open_app' else 'Answer'} “{action.text}”"
     words = {
         "back": "Press Back",
         "home": "Press Home",

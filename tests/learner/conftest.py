@@ -16,6 +16,7 @@ from distrl.core.types import (
     Completion,
     ImagePart,
     Observation,
+    Outcome,
     Purpose,
     RewardParts,
     Sampling,
@@ -81,6 +82,8 @@ def make_trajectory(name: str, steps: Sequence[TimeStep], **changes: Any) -> Tra
         changes.setdefault("final", Observation(image=DIGESTS[3], width=2, height=2))
     changes.setdefault("task", make_task(0))
     changes.setdefault("purpose", Purpose.TRAIN)
+    won = any(step.reward.outcome > 0 for step in steps)
+    changes.setdefault("outcome", Outcome.SUCCESS if won else Outcome.FAILURE)
     return Trajectory(id=name, steps=tuple(steps), **changes)
 
 

@@ -16,7 +16,7 @@ from distrl.configs.schema import StoreConfig
 from distrl.core import checkpoints
 from distrl.core.errors import CheckpointError, ConfigError, NetworkError
 from distrl.core.metrics import read_metrics
-from distrl.core.types import ImagePart, Purpose, image_digest
+from distrl.core.types import ImagePart, Outcome, Purpose, image_digest
 from distrl.learner.parts import PEERS_S
 
 
@@ -324,6 +324,21 @@ def test_a_broken_episode_is_left_out_and_counted(toy, tmp_path) -> None:
         ingest.take(trajectory)
     assert learner.parts.replay.ids == [good.id]
     assert ingest.num_refused == 2
+
+
+def test_what_nobody_judged_is_not_learnt_from_as_a_failure(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path, phase="training")
+    judged, unjudged = (world.play(lease) for lease in world.scheduler.grant("w", 2))
+    unjudged = unjudged.model_copy(update={"outcome": Outcome.UNJUDGED})
+    ingest = learner.parts.ingest
+    for trajectory in (judged, unjudged):
+        world.store.add(trajectory, toy.pixels)
+        world.scheduler.finish(trajectory.lease_id, trajectory)
+        ingest.take(trajectory)
+    assert learner.parts.replay.ids == [judged.id]
+    assert ingest.metrics()["ingest/unjudged"] == 1.0
+    assert sum(count for _, count in world.scheduler.task_success().values()) == 1
+    assert world.scheduler.accounted(Purpose.TRAIN) == 2
 
 
 def test_weights_never_share_a_version(toy, tmp_path) -> None:

@@ -26,6 +26,7 @@ from distrl.core.types import (
 )
 from distrl.workers.agents.autoui import AutoUIAgent
 from distrl.workers.demonstrator import random_action
+from distrl.workers.envs.base import StepResult
 from distrl.workers.slot import EpisodeRunner
 
 AGENT = AutoUIAgent()
@@ -130,6 +131,41 @@ def test_penalties_reach_the_record() -> None:
     trajectory, _ = run(Script(BACK, BACK, BACK, "what?", COMPLETE))
     assert [round(step.reward.total, 6) for step in trajectory.steps] == [0, -0.05, -0.1, -0.1, 0]
     assert trajectory.steps[3].action.reason == "no action_type"
+
+
+class BlindEnv(CountingEnv):
+    """Cannot tell whether a task is done, words the goals itself, and waits for a still screen."""
+
+    goal = "Reach three, please"
+
+    def has_truth(self, task: Any) -> bool:
+        return False
+
+    def evaluate(self) -> float:
+        raise AssertionError("there is nothing to evaluate")
+
+    def step(self, action: Action) -> StepResult:
+        result = super().step(action)
+        return StepResult(result.frame, settle_s=0.25, guard="call: com.android.dialer")
+
+
+@pytest.mark.parametrize("answers", [[TAP, COMPLETE], [IMPOSSIBLE], ["?"] * 6])
+def test_without_ground_truth_an_episode_stays_unjudged(answers: list[str | Action]) -> None:
+    trajectory, _ = run(Script(*answers), BlindEnv())
+    assert (trajectory.outcome, trajectory.success, trajectory.fault) == (Outcome.UNJUDGED, 0.0, Fault.NONE)
+    assert trajectory.steps[-1].done
+    assert trajectory.final is not None
+
+
+def test_what_the_environment_says_of_a_step_reaches_the_record() -> None:
+    policy = Script(TAP, COMPLETE)
+    trajectory, _ = run(policy, BlindEnv())
+    assert trajectory.steps[0].timing.settle_s == 0.25
+    assert trajectory.steps[0].timing.act_s >= 0.0
+    assert trajectory.steps[0].guard == "call: com.android.dialer"
+    assert trajectory.task == TASK.model_copy(update={"goal": "Reach three, please"})
+    part = policy.asked[0][0][0].parts[1].model_dump()
+    assert part["text"].endswith("Goal: reach three, please")
 
 
 def test_a_failing_environment_is_a_fault_and_no_reward() -> None:

@@ -7,7 +7,7 @@ Failures of the environment itself raise `EnvError`; they never look like a bad 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from PIL import Image
 
@@ -46,10 +46,14 @@ class StepResult:
     Attributes:
         frame: The screen afterwards.
         done: Whether the environment itself ended the episode (e.g. a web task that closes).
+        settle_s: Seconds of the step that went into waiting for a still screen.
+        guard: What the device's guard put an end to, "" for nothing.
     """
 
     frame: Frame
     done: bool = False
+    settle_s: float = 0.0
+    guard: str = ""
 
 
 class Env(Protocol):
@@ -60,7 +64,10 @@ class Env(Protocol):
         ...
 
     def step(self, action: Action) -> StepResult:
-        """Executes `action`. COMPLETE, IMPOSSIBLE, WAIT and INVALID leave the GUI as it is."""
+        """Executes `action`. COMPLETE, IMPOSSIBLE, ANSWER, WAIT and INVALID leave the GUI as it is.
+
+        So does OPEN_APP where apps cannot be opened by name, or none has that name.
+        """
         ...
 
     def evaluate(self) -> float:
@@ -73,4 +80,23 @@ class Env(Protocol):
 
     def close(self) -> None:
         """Releases the GUI. May be called twice."""
+        ...
+
+
+@runtime_checkable
+class MayLackTruth(Protocol):
+    """An environment that cannot score every task. Episodes of the others stay unjudged."""
+
+    def has_truth(self, task: Task) -> bool:
+        """Whether `evaluate` can score `task`."""
+        ...
+
+
+@runtime_checkable
+class WordsGoals(Protocol):
+    """An environment that itself words the instruction of the task that it was reset to."""
+
+    @property
+    def goal(self) -> str:
+        """What the agent is to do."""
         ...

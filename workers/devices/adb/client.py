@@ -1,0 +1,238 @@
+"""One device as an adb client sees it: its shell, raw output, files and apps, each call with one deadline."""
+
+from __future__ import annotations
+
+import io
+import shlex
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from distrl.workers.devices.adb.deadline import Deadline
+from distrl.workers.devices.adb.link import STATE_S, Answer, DeviceLink, brief
+from distrl.workers.devices.adb.shell import ShellResult, no_stdin, read_v1, run_v2, service_v1, service_v2
+from distrl.workers.devices.adb.sync import FileStat, Sync, receive_to, timeout_s
+from distrl.workers.devices.errors import (
+    ActionOutcomeUnknown,
+    DeviceTimeout,
+    NonZeroExit,
+    OutputInvalid,
+    ServiceRejected,
+    SyncFailed,
+    TransportError,
+)
+
+INSTALL_S = 120.0
+"""Longest time to install an app."""
+_POLL_S, _TRY_S = 0.1, 2.0
+
+
+def quote(text: str) -> str:
+    """`text` as one word for the device's shell, whatever is in it."""
+    return shlex.quote(text)
+
+
+class AdbClient(DeviceLink):
+    """One device. Takes what `DeviceLink` takes."""
+
+    def shell(
+        self, command: str, timeout_s: float, *, reads: bool = False, stdin: bytes = b""
+    ) -> ShellResult:
+        """Runs `command` in the device's shell.
+
+        Args:
+            command: Shell text; put `quote` around what comes from elsewhere.
+            timeout_s: For everything, repetitions included.
+            reads: The command changes nothing, or nothing more when it runs twice: it may be repeated.
+            stdin: What it can read.
+
+        Returns:
+            Its outputs and exit status, whatever that is.
+
+        Raises:
+            DeviceError: By what goes wrong on the way.
+        """
+        deadline = self._deadline(timeout_s, f"shell {brief(command)!r}")
+        return self._repeat(lambda: self._shell(command, deadline, stdin), deadline, reads)
+
+    def check(
+        self, command: str, timeout_s: float, *, reads: bool = False, stdin: bytes = b""
+    ) -> ShellResult:
+        """As `shell`, for commands that must succeed.
+
+        Raises:
+            NonZeroExit: If the exit status is not 0.
+        """
+        return self._checked(command, self.shell(command, timeout_s, reads=reads, stdin=stdin))
+
+    def act(self, command: str, timeout_s: float) -> ShellResult:
+        """Runs an input, once and never again.
+
+        Raises:
+            ActionOutcomeUnknown: If it was handed over and no answer came: it may have been executed.
+            NonZeroExit: If the device says that it failed.
+            DeviceError: If it could not be handed over: it was not executed.
+        """
+        deadline = self._deadline(timeout_s, f"shell {brief(command)!r}")
+        handed_over: list[bool] = []
+        try:
+            result = self._shell(command, deadline, b"", lambda: handed_over.append(True))
+        except (TransportError, OutputInvalid) as error:
+            if not handed_over:
+                raise
+            raise ActionOutcomeUnknown(
+                f"nobody knows whether {brief(command)!r} was executed: {error.message}",
+                "It is not sent again; look at the screen, or end the episode.",
+                serial=self.serial,
+                evidence=error.evidence,
+            ) from error
+        return self._checked(command, result)
+
+    def exec_out(self, command: str, timeout_s: float, *, reads: bool = False) -> bytes:
+        """What `command` prints, byte for byte; its exit status is not known.
+
+        Raises:
+            DeviceError: By what goes wrong on the way. An output that is cut short is not noticed here.
+        """
+        deadline = self._deadline(timeout_s, f"exec {brief(command)!r}")
+
+        def once() -> bytes:
+            with self._opened(f"exec:{command}", deadline) as connection:
+                return connection.read_to_end()
+
+        return self._repeat(once, deadline, reads)
+
+    def _shell(
+        self, command: str, deadline: Deadline, stdin: bytes, sending: Callable[[], object] = lambda: None
+    ) -> ShellResult:
+        if "shell_v2" in self._known_features(deadline):
+            with self._opened(service_v2(command), deadline, sending) as connection:
+                return run_v2(connection, stdin)
+        if stdin:
+            raise no_stdin(self.serial)
+        service, marker = service_v1(command)
+        with self._opened(service, deadline, sending) as connection:
+            return read_v1(connection, marker)
+
+    def _checked(self, command: str, result: ShellResult) -> ShellResult:
+        if result.status:
+            said = brief(result.said) or "no output"
+            raise NonZeroExit(
+                f"{brief(command)!r} ended with exit status {result.status}: {said}.",
+                "See what the device said.",
+                serial=self.serial,
+                evidence=result.said,
+                status=result.status,
+            )
+        return result
+
+    def stat(self, path: str, timeout_s: float = STATE_S) -> FileStat:
+        """What is at `path` on the device."""
+        deadline = self._deadline(timeout_s, f"stat {path!r}")
+        return self._repeat(lambda: self._with_sync(deadline, lambda sync: sync.stat(path)), deadline, True)
+
+    def list(self, path: str, timeout_s: float = 10.0) -> dict[str, FileStat]:
+        """What is in the directory `path` on the device, by name; empty if it cannot be read."""
+        deadline = self._deadline(timeout_s, f"list {path!r}")
+        return self._repeat(lambda: self._with_sync(deadline, lambda sync: sync.list(path)), deadline, True)
+
+    def push(self, source: Path | bytes, path: str, mode: int = 0o644) -> None:
+        """Writes a local file, or these bytes, to the file `path` on the device.
+
+        Raises:
+            SyncFailed: If the device refuses, with its reason, or the local file cannot be read.
+        """
+        size, mtime = len(source) if isinstance(source, bytes) else 0, int(time.time())
+        try:
+            if isinstance(source, Path):
+                size, mtime = source.stat().st_size, int(source.stat().st_mtime)
+            deadline = self._deadline(timeout_s(size), f"push to {path!r}")
+            with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file:
+                self._with_sync(deadline, lambda sync: sync.send(file, path, mode, mtime))
+        except OSError as error:
+            raise self._local(f"read {source!r}", error) from error
+
+    def pull(self, path: str, local: Path) -> int:
+        """Copies the device's file `path` to `local`, which is replaced only when all of it came.
+
+        Returns:
+            Its size in bytes.
+
+        Raises:
+            SyncFailed: If the device refuses, with its reason, or the local file cannot be written.
+        """
+        try:
+            return self._pull(path, lambda sync: receive_to(sync, path, local))
+        except OSError as error:
+            raise self._local(f"write {local}", error) from error
+
+    def read_file(self, path: str) -> bytes:
+        """The device's file `path`."""
+        target = io.BytesIO()
+        self._pull(path, lambda sync: sync.receive(path, target))
+        return target.getvalue()
+
+    def _pull(self, path: str, receive: Callable[[Sync], int]) -> int:
+        size = self.stat(path).size
+        return self._with_sync(self._deadline(timeout_s(size), f"pull {path!r}"), receive)
+
+    def _with_sync(self, deadline: Deadline, do: Callable[[Sync], Answer]) -> Answer:
+        features = self._known_features(deadline)
+        with self._opened("sync:", deadline) as connection:
+            sync = Sync(connection, features)
+            answer = do(sync)
+            sync.quit()
+            return answer
+
+    def _local(self, doing: str, error: OSError) -> SyncFailed:
+        return SyncFailed(
+            f"cannot {doing[:200]}: {error.strerror or error}.", "Check the local path.", serial=self.serial
+        )
+
+    def install(self, apk: Path, timeout_s: float = INSTALL_S) -> None:
+        """Installs, or replaces, the app in `apk` with all permissions it asks for.
+
+        Raises:
+            SyncFailed: If it cannot be pushed.
+            OutputInvalid: With the package manager's reason, if it refuses.
+        """
+        deadline = self._deadline(timeout_s, f"install {apk.name!r}")
+        path = f"/data/local/tmp/distrl-{threading.get_ident()}.apk"
+        self.push(apk, path)
+        result = self.shell(f"pm install -r -g {path}; rm -f {path}", deadline.remaining())
+        if "Success" not in result.text:
+            raise OutputInvalid(
+                f"{apk.name} was not installed: {brief(result.said)}.",
+                "See the reason that the package manager gives.",
+                serial=self.serial,
+                evidence=result.said,
+            )
+
+    def wait_ready(self, timeout_s: float) -> None:
+        """Waits until the device answers its shell, reconnecting to it if it stays silent.
+
+        Raises:
+            DeviceTimeout: If it does not.
+        """
+        deadline = self._deadline(timeout_s, "a working shell")
+        last = ""
+        while True:
+            try:
+                self._features = None
+                if self.shell("true", min(_TRY_S, deadline.remaining(last))).status == 0:
+                    return
+                last = "a shell in which `true` fails"
+            except DeviceTimeout as error:
+                last = str(error)
+                self._nudge(deadline)
+            except (TransportError, ServiceRejected, OutputInvalid) as error:
+                last = str(error)
+            self._sleep(min(_POLL_S, deadline.remaining(last)))
+
+    def _nudge(self, deadline: Deadline) -> None:
+        """Reconnects, if the server still can: a connection from before a snapshot stays silent for ever."""
+        try:
+            self.reconnect(min(STATE_S, deadline.remaining()))
+        except (TransportError, ServiceRejected):
+            self._features = None  # it is on its way; the wait that called this goes on looking

@@ -65,7 +65,7 @@ class DeviceLink:
         return self._known_features(self._deadline(timeout_s, "its features"))
 
     def reconnect(self, timeout_s: float = STATE_S) -> None:
-        """Makes the server drop its connection to the device and make a new one: a hung one is offline then."""
+        """Makes the server connect to the device anew: one that hangs is offline from then on."""
         self._features = None
         self._ask("reconnect", timeout_s)
 

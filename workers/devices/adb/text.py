@@ -1,0 +1,139 @@
+"""Typing any text into the focused field of a device, whatever a model came up with.
+
+Android's `input text` turns every "%s" into a space and fails on characters that its virtual keyboard lacks:
+spaces travel as "%s", a "%s" that is meant is cut in two, and a line break becomes the enter key. Text beyond
+ASCII needs the ADBKeyboard app: it is made the input method, given the text as base64, and the former input
+method is put back. Control characters, which no keyboard types, are left out. Every word is quoted for the
+device's shell; none reaches a shell of this machine.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import time
+from collections.abc import Callable, Iterator
+
+from distrl.workers.devices.adb.client import AdbClient, quote
+from distrl.workers.devices.adb.deadline import Deadline
+from distrl.workers.devices.errors import ActionOutcomeUnknown, DeviceError, ServiceRejected
+
+KEYBOARD = "com.android.adbkeyboard/.AdbIME"
+"""The input method that types text beyond ASCII."""
+MAX_CHUNK = 250
+"""Most characters handed over at once; old devices take no longer command than 4096 bytes."""
+INPUT_S = 5.0
+"""Time for one input, besides the time that it takes by itself."""
+_CHARACTER_S = 0.05
+_READ_S = 5.0
+_BOUND_S, _LOOK_S = 3.0, 0.1
+_UNSET = ("", "null")
+_ENTER = "input keyevent 66"
+_CURRENT = "settings get secure default_input_method"
+
+
+def type_text(client: AdbClient, text: str, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Types `text`.
+
+    Args:
+        client: The device.
+        text: Anything.
+        sleep: Waits for so many seconds.
+
+    Raises:
+        ServiceRejected: If `text` goes beyond ASCII and the device has no ADBKeyboard; nothing is typed then.
+        ActionOutcomeUnknown: If the connection breaks in between.
+        DeviceError: By what else goes wrong.
+    """
+    clean = _typable(text)
+    if clean.isascii():
+        for command in _commands(clean):
+            client.act(command, INPUT_S + _CHARACTER_S * len(command))
+        return
+    former = _choose_keyboard(client, sleep)
+    try:
+        for command in _broadcasts(clean):
+            client.act(command, INPUT_S)
+    except ActionOutcomeUnknown:
+        raise  # the device is gone or hangs; what brings it back puts everything back
+    except DeviceError:
+        _restore_keyboard(client, former)
+        raise
+    _restore_keyboard(client, former)
+
+
+def _typable(text: str) -> str:
+    """`text` without control characters but line breaks, and without halves of surrogate pairs."""
+    return "".join(c for c in text if c == "\n" or (ord(c) >= 32 and ord(c) != 127 and not _is_half(c)))
+
+
+def _is_half(character: str) -> bool:
+    return "\ud800" <= character <= "\udfff"
+
+
+def _commands(text: str) -> Iterator[str]:
+    """The commands that type an ASCII text. An empty one is an input, too: it has no effect but its time."""
+    for place, line in enumerate(text.split("\n")):
+        if place:
+            yield _ENTER
+        for chunk in _chunks(line) if line or "\n" in text else [""]:
+            yield f"input text {quote(_encoded(chunk))}"
+
+
+def _encoded(chunk: str) -> str:
+    return chunk.replace(" ", "%s")
+
+
+def _chunks(line: str) -> Iterator[str]:
+    """Pieces of a line such that none holds a "%s" which would become a space."""
+    for part in re.split(r"(?<=%)(?=s)", line):
+        for at in range(0, len(part), MAX_CHUNK):
+            yield part[at : at + MAX_CHUNK]
+
+
+def _broadcasts(text: str) -> Iterator[str]:
+    for place, line in enumerate(text.split("\n")):
+        if place:
+            yield _ENTER
+        for at in range(0, len(line), MAX_CHUNK):
+            message = base64.b64encode(line[at : at + MAX_CHUNK].encode("utf-8")).decode("ascii")
+            yield f"am broadcast -a ADB_INPUT_B64 --es msg {message}"
+
+
+def _choose_keyboard(client: AdbClient, sleep: Callable[[float], None]) -> str:
+    """Makes ADBKeyboard the input method. Returns the one that was it before."""
+    installed = client.check("ime list -a -s", _READ_S, reads=True).text.split()
+    if KEYBOARD not in installed:
+        raise ServiceRejected(
+            "text beyond ASCII cannot be typed: `input text` does not know such characters.",
+            "Install ADBKeyboard (package com.android.adbkeyboard) on the device.",
+            serial=client.serial,
+            evidence="input methods: " + " ".join(installed),
+        )
+    former = client.check(_CURRENT, _READ_S, reads=True).text.strip()
+    if former != KEYBOARD:
+        client.check(f"ime enable {KEYBOARD} && ime set {KEYBOARD}", _READ_S, reads=True)
+        _wait_bound(client, sleep)
+    return former
+
+
+def _restore_keyboard(client: AdbClient, former: str) -> None:
+    if former in _UNSET:
+        client.check("ime reset", _READ_S, reads=True)
+    elif former != KEYBOARD:
+        client.check(f"ime set {quote(former)}", _READ_S, reads=True)
+
+
+def _wait_bound(client: AdbClient, sleep: Callable[[float], None]) -> None:
+    """Waits until the input method runs: what is broadcast before reaches nobody.
+
+    A device whose dump does not name the input method in use, or that never calls it bound, is believed after
+    the time is over.
+    """
+    deadline = Deadline(_BOUND_S, "ADBKeyboard", client.serial)
+    while left := deadline.left:
+        dump = client.shell("dumpsys input_method", _READ_S, reads=True).text
+        current = re.findall(r"mCurId=(\S+)", dump)
+        if not current or (current[-1] == KEYBOARD and not re.search(r"mHa\w*Connection=false", dump)):
+            return
+        sleep(min(_LOOK_S, left))

@@ -6,19 +6,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
-NonNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
-Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
-Count = Annotated[int, Field(ge=1)]
+from distrl.configs.devices import DevicesConfig
+from distrl.configs.section import Count, Fraction, NonNegative, Positive, Section
+
 GridSize = Annotated[int, Field(ge=1, le=48)]
-
-
-class Section(BaseModel):
-    """Base of all sections."""
-
-    model_config = ConfigDict(extra="forbid", validate_default=True)
 
 
 class TasksConfig(Section):
@@ -120,7 +113,10 @@ class RewardConfig(Section):
 
 
 class WorkerConfig(Section):
-    """A worker process: `slots` environments, each in a thread of its own."""
+    """A worker process: `slots` environments, each in a thread of its own.
+
+    With `devices.pool` an environment is on whatever device is free, and `slots` is the most at a time.
+    """
 
     slots: Count = 8
     rewards: RewardConfig = RewardConfig()
@@ -310,6 +306,7 @@ class Config(Section):
     learner: LearnerConfig = LearnerConfig()
     store: StoreConfig = StoreConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
+    devices: DevicesConfig = DevicesConfig()
     local: LocalConfig = LocalConfig()
 
     @field_validator("runs_dir")
@@ -318,6 +315,14 @@ class Config(Section):
         if not value:
             raise ValueError("runs_dir must name a directory")
         return value
+
+    @model_validator(mode="after")
+    def _a_barrier_needs_environments_of_its_own(self) -> Config:
+        if self.worker.barrier and self.devices.pool:
+            raise ValueError(
+                "worker.barrier makes all slots wait for the slowest device; not with devices.pool"
+            )
+        return self
 
     def to_yaml(self) -> str:
         """All keys with their values, as YAML that `load_config` reads back to an equal configuration."""

@@ -1,0 +1,90 @@
+"""Devices for pool tests: they work until they are told not to, and write down what is done to them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+
+from distrl.core.errors import EnvError
+from distrl.workers.devices.base import Device
+from distrl.workers.devices.errors import DeviceTimeout
+from distrl.workers.devices.pool.member import RecoveryStep
+from distrl.workers.devices.sim import SimDevice
+
+STEPS = ("wait", "reconnect", "cold boot")
+
+
+class Clock:
+    """Seconds that pass when told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class FakeDevice(SimDevice):
+    """Knows whether it was closed."""
+
+    is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class FakeMember:
+    """A pool member.
+
+    Args:
+        name: Its id.
+        mended_by: The step after which a broken one works again; None: none.
+
+    Attributes:
+        broken: What opening and probing it raise; None while it works.
+        log: What was done to it.
+        devices: What `open` returned.
+        hang: When set to an event, its calls wait for that.
+    """
+
+    def __init__(self, name: str, mended_by: str | None = "wait", claim: str = "") -> None:
+        self.id, self.kind, self.claim, self.open_limit_s = name, "fake", claim, 30.0
+        self.mended_by = mended_by
+        self.broken: EnvError | None = None
+        self.hang: threading.Event | None = None
+        self.log: list[str] = []
+        self.devices: list[FakeDevice] = []
+
+    def open(self) -> Device:
+        self._do("open")
+        self.devices.append(FakeDevice())
+        return self.devices[-1]
+
+    def probe(self) -> None:
+        self._do("probe")
+
+    def ladder(self) -> Sequence[RecoveryStep]:
+        return [RecoveryStep(name, lambda name=name: self._mend(name), 1.0, name != "wait") for name in STEPS]  # type: ignore[misc]
+
+    def evidence(self) -> Mapping[str, bytes]:
+        self.log.append("evidence")
+        return {"logcat.txt": b"it went wrong here"}
+
+    def close(self) -> None:
+        self.log.append("close")
+
+    def fail(self) -> None:
+        """From now on it does not answer."""
+        self.broken = DeviceTimeout("it does not answer.", serial=self.id, evidence="silence")
+
+    def _do(self, what: str) -> None:
+        self.log.append(what)
+        if self.hang is not None:
+            assert self.hang.wait(30.0), "never let go"
+        if self.broken is not None:
+            raise self.broken
+
+    def _mend(self, name: str) -> None:
+        self.log.append(name)
+        if name == self.mended_by:
+            self.broken = None

@@ -1,0 +1,302 @@
+"""The pool with its threads: waiting, healing, hanging devices, joining and leaving, closing."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from pool_devices import STEPS, Clock, FakeMember
+from waiting import until
+
+from distrl.configs.devices import HealthConfig
+from distrl.core.errors import EnvError
+from distrl.workers.devices.errors import DeviceTimeout, PoolExhausted
+from distrl.workers.devices.pool.claims import Claims
+from distrl.workers.devices.pool.pool import DevicePool
+from distrl.workers.devices.pool.postmortem import Postmortems
+from distrl.workers.devices.pool.state import SlotState
+
+DEADLINE_S = 20.0
+FAULT = DeviceTimeout("it does not answer.")
+
+
+class Pools:
+    """Makes pools and closes them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.clock = folder, Clock()
+        self.made: list[DevicePool] = []
+
+    def __call__(self, *members: FakeMember, limit: int = 100, **health: float) -> DevicePool:
+        kept = Postmortems(lambda: self.folder / "postmortems")
+        settings = HealthConfig.model_validate(health)
+        pool = DevicePool(members, settings, limit, kept, Claims(self.folder / "claims"), clock=self.clock)
+        self.made.append(pool)
+        return pool.start()
+
+    def bundles(self) -> list[dict[str, object]]:
+        files = sorted(self.folder.glob("postmortems/*/fault.json"))
+        return [json.loads(file.read_text()) for file in files]
+
+
+@pytest.fixture
+def pools(tmp_path: Path) -> Iterator[Pools]:
+    made = Pools(tmp_path)
+    yield made
+    for pool in made.made:
+        pool.close()
+
+
+def wait_for(pool: DevicePool, **states: str) -> None:
+    until(
+        lambda: {name: state.value for name, state in pool.states().items()} == states,
+        f"the states {states}",
+        DEADLINE_S,
+        details=lambda: str(pool.states()),
+    )
+
+
+def test_devices_are_opened_and_lent(pools: Pools) -> None:
+    pool = pools(FakeMember("a"), FakeMember("b"))
+    with pool.acquire(DEADLINE_S) as first, pool.acquire(DEADLINE_S) as second:
+        assert {first.id, second.id} == {"a", "b"}
+        assert first.device is not second.device
+        assert pool.stats() == {
+            "devices_ready": 0,
+            "devices_busy": 2,
+            "devices_recovering": 0,
+            "devices_quarantined": 0,
+        }
+        with pytest.raises(PoolExhausted, match=r"no device was free within 0 s: 2 busy\."):
+            pool.acquire(0.0)
+    wait_for(pool, a="ready", b="ready")
+
+
+def test_a_fault_is_repaired_while_others_work_and_recorded(pools: Pools) -> None:
+    a, b = FakeMember("a", mended_by="reconnect"), FakeMember("b")
+    pool = pools(a, b)
+    wait_for(pool, a="ready", b="ready")
+    lease = pool.acquire(0.0, avoid=["b"])
+    a.fail()
+    pool.release(lease, FAULT, {"screen-0.jpg": b"picture"})
+    with pool.acquire(DEADLINE_S) as other:
+        assert other.id == "b"
+        wait_for(pool, a="ready", b="busy")
+    assert a.log == ["open", "wait", "probe", "evidence", "reconnect", "probe", "open"]
+    with pool.acquire(0.0, avoid=["b"]) as again:
+        assert (again.id, again.generation) == ("a", lease.generation + 1)
+    (told,) = pools.bundles()
+    assert [step["name"] for step in told["ladder"]] == ["wait", "reconnect"]  # type: ignore[attr-defined]
+    assert told["result"] == "ready"
+    (folder,) = pools.folder.glob("postmortems/*")
+    assert (folder / "screen-0.jpg").read_bytes() == b"picture"
+    assert (folder / "logcat.txt").exists()
+
+
+def test_a_with_statement_gives_the_fault_on(pools: Pools) -> None:
+    a = FakeMember("a")
+    pool = pools(a)
+    with pytest.raises(EnvError, match="does not answer"), pool.acquire(DEADLINE_S):
+        raise FAULT
+    wait_for(pool, a="ready")
+    assert a.log == ["open", "wait", "probe", "open", "evidence"]
+
+
+def test_a_device_that_nothing_repairs_rests_and_is_tried_again(pools: Pools) -> None:
+    a = FakeMember("a", mended_by=None)
+    pool = pools(a, pause_s=10.0)
+    pool.release(pool.acquire(DEADLINE_S), None)
+    lease = pool.acquire(DEADLINE_S)
+    a.fail()
+    pool.release(lease, FAULT)
+    wait_for(pool, a="quarantined")
+    assert pool.stats()["devices_quarantined"] == 1
+    assert "a: it does not answer." in pool.line()
+    a.broken = None
+    pools.clock.now += 9.0
+    pool.wake()
+    with pytest.raises(PoolExhausted, match="1 quarantined"):
+        pool.acquire(0.05)
+    pools.clock.now += 1.0
+    pool.wake()
+    wait_for(pool, a="ready")
+    (told,) = pools.bundles()
+    names = [step["name"] for step in told["ladder"]]  # type: ignore[attr-defined]
+    assert names == [*STEPS, STEPS[0]]  # one fault, one post-mortem
+
+
+def test_a_device_that_fails_again_and_again_rests_without_a_repair(pools: Pools) -> None:
+    a = FakeMember("a")
+    pool = pools(a, max_faults=2)
+    for _ in range(2):
+        pool.release(pool.acquire(DEADLINE_S), FAULT)
+    wait_for(pool, a="quarantined")
+    assert [told["result"] for told in pools.bundles()] == ["ready", "failed too often: it rests"]
+
+
+def test_a_hung_probe_is_bounded_and_holds_up_nobody(pools: Pools) -> None:
+    a, b = FakeMember("a"), FakeMember("b")
+    pool = pools(a, b, probe_every_s=10.0, probe_timeout_s=5.0)
+    wait_for(pool, a="ready", b="ready")
+    gate = a.hang = threading.Event()
+    try:
+        pools.clock.now += 10.0
+        pool.wake()
+        until(lambda: a.log[-1] == "probe" and b.log[-1] == "probe", "the probes", DEADLINE_S)
+        with pool.acquire(DEADLINE_S) as lease:  # b, as soon as its probe is over
+            assert lease.id == "b"
+        pools.clock.now += 5.0
+        pool.wake()
+        until(lambda: pool.states()["a"] is SlotState.RECOVERING, "the end of a's probe", DEADLINE_S)
+        with pool.acquire(DEADLINE_S) as lease:
+            assert lease.id == "b"
+    finally:
+        gate.set()
+    wait_for(pool, a="ready", b="ready")
+    assert pools.bundles()[0]["error"]["message"] == "a: its probe did not end in time."  # type: ignore[index]
+
+
+def test_release_never_waits_for_a_device(pools: Pools) -> None:
+    a = FakeMember("a")
+    pool = pools(a)
+    lease = pool.acquire(DEADLINE_S)
+    gate = a.hang = threading.Event()
+    try:
+        pool.release(lease, FAULT)
+        until(lambda: a.log[-1] == "probe", "the repair", DEADLINE_S)
+        assert pool.states() == {"a": SlotState.RECOVERING}  # answered while the repair hangs
+    finally:
+        gate.set()
+    wait_for(pool, a="ready")
+
+
+def test_the_device_to_avoid_is_the_last_resort(pools: Pools) -> None:
+    pool = pools(FakeMember("a"), FakeMember("b"))
+    wait_for(pool, a="ready", b="ready")
+    with pool.acquire(0.0, avoid=["b"]) as a:
+        assert a.id == "a"
+        with pool.acquire(0.0, avoid=["b"]) as b:  # time is up, nothing else is free
+            assert b.id == "b"
+
+
+def test_the_device_to_avoid_is_not_taken_while_another_may_come(pools: Pools) -> None:
+    pool = pools(FakeMember("a"), FakeMember("b"))
+    wait_for(pool, a="ready", b="ready")
+    b = pool.acquire(0.0, avoid=["a"])
+    with ThreadPoolExecutor(1) as executor:
+        waiting = executor.submit(pool.acquire, DEADLINE_S, ["a"])
+        pool.release(b)
+        with waiting.result(DEADLINE_S) as lease:
+            assert lease.id == "b"
+
+
+def test_the_only_device_is_taken_at_once_even_if_it_is_to_be_avoided(pools: Pools) -> None:
+    pool = pools(FakeMember("a"))
+    wait_for(pool, a="ready")
+    with pool.acquire(1e9, avoid=["a"]) as lease:
+        assert lease.id == "a"
+
+
+def test_nobody_oversleeps(pools: Pools) -> None:
+    """Many waiters, few devices, faults in between: everybody gets a turn."""
+    pool = pools(FakeMember("a"), FakeMember("b"), max_faults=1000)
+    lent: list[str] = []
+
+    def work(index: int) -> None:
+        for turn in range(10):
+            lease = pool.acquire(DEADLINE_S)
+            lent.append(lease.id)
+            pool.release(lease, FAULT if (index + turn) % 4 == 0 else None)
+
+    with ThreadPoolExecutor(8) as executor:
+        for done in [executor.submit(work, index) for index in range(8)]:
+            done.result(DEADLINE_S)
+    assert len(lent) == 80
+    assert set(lent) == {"a", "b"}
+
+
+def test_no_device_is_lent_twice_at_a_time(pools: Pools) -> None:
+    pool = pools(*[FakeMember(name) for name in "abc"])
+    held: set[str] = set()
+    lock = threading.Lock()
+
+    def work() -> None:
+        for _ in range(25):
+            with pool.acquire(DEADLINE_S) as lease:
+                with lock:
+                    assert lease.id not in held
+                    held.add(lease.id)
+                with lock:
+                    held.remove(lease.id)
+
+    with ThreadPoolExecutor(6) as executor:
+        for done in [executor.submit(work) for _ in range(6)]:
+            done.result(DEADLINE_S)
+
+
+def test_devices_join_and_leave_while_others_work(pools: Pools) -> None:
+    pool = pools(FakeMember("a"))
+    with pool.acquire(DEADLINE_S):
+        pool.join(FakeMember("b"))
+        assert pool.capacity == 2
+        pool.listed({"b": "device", "stranger": "device"})
+        with pool.acquire(DEADLINE_S) as joined:
+            assert joined.id == "b"
+            pool.listed({"b": None})
+        wait_for(pool, a="busy", b="absent")
+        pool.listed({"b": "device"})
+        wait_for(pool, a="busy", b="ready")
+
+
+def test_a_waiter_gets_a_device_that_joins(pools: Pools) -> None:
+    pool = pools()
+    with ThreadPoolExecutor(1) as executor:
+        waiting = executor.submit(pool.acquire, DEADLINE_S)
+        pool.join(FakeMember("b"))
+        pool.listed({"b": "device"})
+        with waiting.result(DEADLINE_S) as lease:
+            assert lease.id == "b"
+
+
+def test_closing_releases_all_and_wakes_those_who_wait(pools: Pools) -> None:
+    members = [FakeMember("a", claim="a"), FakeMember("b", claim="b")]
+    pool = pools(*members)
+    leases = [pool.acquire(DEADLINE_S) for _ in members]
+    with ThreadPoolExecutor(1) as executor:
+        waiting = executor.submit(pool.acquire, DEADLINE_S)
+        pool.close()
+        with pytest.raises(PoolExhausted, match="closed"):
+            waiting.result(DEADLINE_S)
+    pool.release(leases[0], FAULT)  # late, and harmless
+    assert [member.log[-1] for member in members] == ["close", "close"]
+    assert Claims(pools.folder / "claims").take("a")
+    pool.close()
+    assert [member.log.count("close") for member in members] == [1, 1]
+
+
+def test_a_device_that_opens_after_the_pool_is_closed_is_closed_again(pools: Pools) -> None:
+    a = FakeMember("a")
+    gate = a.hang = threading.Event()
+    pool = pools(a)
+    until(lambda: a.log == ["open"], "the opening", DEADLINE_S)
+    pool.close(0.0)
+    gate.set()
+    until(lambda: a.devices and a.devices[0].is_closed, "the end of the late device", DEADLINE_S)
+    assert pool.states() == {}
+
+
+def test_a_bug_in_a_device_is_seen(pools: Pools) -> None:
+    class Broken(FakeMember):
+        def probe(self) -> None:
+            raise ZeroDivisionError("a bug")
+
+    pool = pools(Broken("a"))
+    pool.release(pool.acquire(DEADLINE_S), FAULT)
+    with pytest.raises(ZeroDivisionError):
+        pool.acquire(DEADLINE_S)
+    with pytest.raises(ZeroDivisionError):
+        pool.check()

@@ -1,0 +1,307 @@
+"""The pool of devices: who may use which one now. It heals itself, and nobody who works waits for that.
+
+    slot threads ── acquire, release ──► DevicePool (table of slots, one lock) ◄── jobs, answers ── keeper
+                                             ▲                                                        │
+    tracker threads ── listed, join ─────────┘             open, probe, recover: a thread each ◄──────┘
+
+The pool owns all states; every thread meets it at one condition, which is held for moments only, never
+while a device is talked to. Who waits: `acquire`, until a device is free or its time is up; the keeper, until
+something is due.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import TracebackType
+from typing import Protocol
+
+from distrl.configs.devices import HealthConfig
+from distrl.core.errors import EnvError
+from distrl.workers.devices.base import Device
+from distrl.workers.devices.errors import PoolExhausted
+from distrl.workers.devices.pool.claims import Claims
+from distrl.workers.devices.pool.keeper import Keeper
+from distrl.workers.devices.pool.member import ManagedDevice
+from distrl.workers.devices.pool.postmortem import Facts, Postmortems
+from distrl.workers.devices.pool.slot import Fault, PoolSlot, Slot
+from distrl.workers.devices.pool.state import SlotState
+from distrl.workers.devices.pool.table import Job, SlotTable
+
+CLOSE_S = 5.0
+_log = logging.getLogger(__name__)
+
+
+class Tracker(Protocol):
+    """Tells the pool which devices there are."""
+
+    def start(self, pool: DevicePool) -> None:
+        """Begins, in the background."""
+        ...
+
+    def close(self, timeout_s: float) -> None:
+        """Ends."""
+        ...
+
+
+class DevicePool:
+    """Devices that are leased for an episode each.
+
+    Args:
+        members: Those that are there from the beginning; trackers add others.
+        health: Timings and limits.
+        limit: No more than this many are opened; the others are spares.
+        postmortems: Where faults are recorded; None: nowhere.
+        claims: Keeps devices to one process of this machine.
+        trackers: Started and closed with the pool.
+        clock: Monotonic seconds, for health; waiting goes by the real time.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[ManagedDevice] = (),
+        health: HealthConfig | None = None,
+        limit: int = 2**31,
+        postmortems: Postmortems | None = None,
+        claims: Claims | None = None,
+        trackers: Sequence[Tracker] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock, self._limit = clock, limit
+        self._changed = threading.Condition()
+        self._claims = claims or Claims()
+        self._table = SlotTable(health or HealthConfig(), limit, self._claims, clock)
+        for member in members:
+            self._table.join(member)
+        self._trackers = trackers
+        self._keeper = Keeper(self, postmortems, clock)
+        self._is_closed = False
+        self._bug: BaseException | None = None
+
+    def start(self) -> DevicePool:
+        """Starts to open the devices, in the background."""
+        self._keeper.start()
+        for tracker in self._trackers:
+            tracker.start(self)
+        return self
+
+    def __enter__(self) -> DevicePool:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # ---- those who use devices ----
+
+    def acquire(self, timeout_s: float, avoid: Collection[str] = ()) -> PoolSlot:
+        """Leases the free device that rested longest. Give it back with `release`, or use it in a `with`.
+
+        Args:
+            timeout_s: How long to wait for one.
+            avoid: Ids of devices that are taken only if no other comes in time, or none can come.
+
+        Raises:
+            PoolExhausted: No device was free in time, or the pool is closed.
+            Exception: What ended the pool: a missing program, or a bug.
+        """
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            while True:
+                self._check()
+                slot = self._table.pick(avoid)
+                remaining_s = deadline - time.monotonic()
+                if slot is None and avoid and (remaining_s <= 0.0 or not self._table.may_come(avoid)):
+                    slot = self._table.pick()
+                if slot is not None:
+                    return self._lease(slot)
+                if remaining_s <= 0.0:
+                    raise PoolExhausted(f"no device was free within {timeout_s:g} s: {self._line()}.")
+                self._changed.wait(remaining_s)
+
+    def release(
+        self,
+        lease: PoolSlot,
+        fault: EnvError | None = None,
+        files: Mapping[str, bytes] | None = None,
+        used: bool = True,
+    ) -> None:
+        """Ends a lease; a second time is ignored. Never waits: repairs happen elsewhere.
+
+        Args:
+            lease: What `acquire` gave.
+            fault: What ended its use, if it failed.
+            files: For the post-mortem, by file name, such as the last screenshots.
+            used: Whether it was used, and so has shown that it works.
+        """
+        with self._changed:
+            self._table.give_back(lease.id, lease.token, fault, files or {}, used and fault is None)
+            self._changed.notify_all()
+
+    @property
+    def capacity(self) -> int:
+        """How many devices could be in use at a time: those that are known, up to the limit."""
+        with self._changed:
+            return min(self._limit, len(self._table.slots))
+
+    def states(self) -> dict[str, SlotState]:
+        """Where each device stands, by id."""
+        with self._changed:
+            return {name: slot.machine.state for name, slot in self._table.slots.items()}
+
+    def stats(self) -> dict[str, float]:
+        """How many devices are ready, busy, recovering (or starting) and quarantined, for heartbeats."""
+        with self._changed:
+            counts = self._table.counts()
+        recovering = (SlotState.STARTING, SlotState.SUSPECT, SlotState.RECOVERING)
+        return {
+            "devices_ready": counts[SlotState.READY],
+            "devices_busy": counts[SlotState.BUSY],
+            "devices_recovering": sum(counts[state] for state in recovering),
+            "devices_quarantined": counts[SlotState.QUARANTINED],
+        }
+
+    def line(self) -> str:
+        """Where the devices stand, for people."""
+        with self._changed:
+            return self._line()
+
+    def check(self) -> None:
+        """Raises what ended the pool, if anything did."""
+        with self._changed:
+            if self._bug is not None:
+                raise self._bug
+
+    def close(self, timeout_s: float = CLOSE_S) -> None:
+        """Ends the pool and releases all devices, at the same time; leased ones fail under their users.
+
+        Whatever does not end within `timeout_s` is left behind in daemon threads.
+        """
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            left = self._table.leave_all("the pool is closed")
+            self._changed.notify_all()
+        for tracker in self._trackers:
+            tracker.close(max(0.0, deadline - time.monotonic()))
+        self._keeper.close(left, max(0.0, deadline - time.monotonic()))
+        with self._changed:
+            self._claims.release_all()
+
+    # ---- trackers ----
+
+    def join(self, member: ManagedDevice, forget: bool = False) -> None:
+        """Adds a device that is there only while `listed` says so; a known id is ignored."""
+        with self._changed:
+            if not self._is_closed and member.id not in self._table.slots:
+                self._table.join(member, tracked=True, forget=forget)
+
+    def listed(self, devices: Mapping[str, str | None]) -> None:
+        """Tells the adb server's states of tracked devices; None: not listed. Unknown ids are ignored."""
+        with self._changed:
+            for device, state in devices.items():
+                if device in self._table.slots:
+                    self._table.listed(device, state)
+            self._changed.notify_all()
+
+    def server_lost(self) -> None:
+        """Tells that the adb server went away."""
+        with self._changed:
+            self._table.server_lost()
+
+    # ---- the keeper ----
+
+    def take_jobs(self, timeout_s: float) -> list[Job]:
+        """Waits until something is due, at most this long. Marks it as under way."""
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            while not self._is_closed:
+                jobs = self._table.due_jobs()
+                if jobs:
+                    self._changed.notify_all()
+                    return jobs
+                due_s = self._table.next_due() - self._clock()
+                remaining_s = deadline - time.monotonic()
+                if remaining_s <= 0.0:
+                    return []
+                self._changed.wait(min(remaining_s, max(due_s, 0.001)))
+            return []
+
+    def opened(self, job: Job, device: Device) -> bool:
+        """A device works. False if nobody waits for it any more."""
+        with self._changed:
+            is_wanted = not self._is_closed and self._table.opened(job, device)
+            self._changed.notify_all()
+            return is_wanted
+
+    def answered(self, job: Job) -> None:
+        """A device gave a sign of life."""
+        with self._changed:
+            self._table.answered(job)
+            self._changed.notify_all()
+
+    def failed(self, job: Job, error: EnvError) -> bool:
+        """A device does not work. False if nobody waits for it any more."""
+        with self._changed:
+            is_wanted = not self._is_closed and self._table.failed(job, error)
+            self._changed.notify_all()
+            return is_wanted
+
+    def abandon(self, job: Job, thread: threading.Thread, error: EnvError) -> None:
+        """A job did not end in time; its thread is left to itself."""
+        with self._changed:
+            job.slot.stuck.append(thread)
+        self.failed(job, error)
+
+    def facts(self, slot: Slot, fault: Fault) -> Facts:
+        """What is known of a slot's fault."""
+        with self._changed:
+            return Facts(
+                slot.id,
+                slot.member.kind,
+                fault.error,
+                fault.is_host,
+                fault.busy_s,
+                self._clock() - slot.last_ok,
+                tuple(slot.machine.history),
+            )
+
+    def crashed(self, error: BaseException) -> None:
+        """A bug, or something that no other device mends either: whoever acquires next is told."""
+        with self._changed:
+            self._bug = self._bug or error
+            self._changed.notify_all()
+
+    def wake(self) -> None:
+        """Makes everybody look again, as after the clock was moved."""
+        with self._changed:
+            self._changed.notify_all()
+
+    # ---- under the lock ----
+
+    def _check(self) -> None:
+        if self._bug is not None:
+            raise self._bug
+        if self._is_closed:
+            raise PoolExhausted("the pool of devices is closed.")
+
+    def _lease(self, slot: Slot) -> PoolSlot:
+        assert slot.device is not None, f"{slot.id} is ready, but was never opened"
+        token = self._table.lease(slot)
+        member = slot.member
+        return PoolSlot(member.id, member.kind, slot.device, slot.generation, token, self.release)
+
+    def _line(self) -> str:
+        slots = self._table.slots.values()
+        counts = self._table.counts()
+        words = [f"{counts[state]} {state.value}" for state in SlotState if counts[state]]
+        ill = [f"{slot.id}: {slot.fault.error}" for slot in slots if slot.fault is not None]
+        return ", ".join(words or ["no devices"]) + (f" ({'; '.join(ill)[:500]})" if ill else "")

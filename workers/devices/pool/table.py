@@ -1,0 +1,367 @@
+"""The rules of the pool: what each event means for a slot, and which jobs are due. No threads, no waiting.
+
+    lease ◄─► give_back      who uses a device         join, listed, server_lost   which devices there are
+    due_jobs ─► opened, answered, failed               what the keeper's jobs find out
+
+Not thread-safe: `DevicePool` holds its lock around every call, and none of them blocks.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from distrl.configs.devices import HealthConfig
+from distrl.core.errors import EnvError
+from distrl.workers.devices.base import Device
+from distrl.workers.devices.errors import (
+    DeviceError,
+    DeviceOffline,
+    DeviceUnauthorized,
+    Scope,
+    TransportError,
+)
+from distrl.workers.devices.pool.claims import Claims
+from distrl.workers.devices.pool.ladder import Circuit, limit_of
+from distrl.workers.devices.pool.member import ManagedDevice, RecoveryStep
+from distrl.workers.devices.pool.slot import ONLINE, Fault, Slot
+from distrl.workers.devices.pool.state import ALIVE, SlotMachine, SlotState
+
+MAX_STUCK = 2
+"""A device with this many calls that never return is left alone until one does."""
+
+CLAIM_S = 5.0
+"""Pause before a device that another process uses, or that is not online yet, is looked at again."""
+
+SERVER_S, SERVER_BEFORE_S = 10.0, 2.0
+"""Connections that break this long after, or before, the adb server was lost broke because of it."""
+
+_log = logging.getLogger(__name__)
+
+
+class JobKind(str, Enum):
+    """What the keeper does with a device in a thread of its own."""
+
+    OPEN = "open"
+    PROBE = "probe"
+    RECOVER = "recover"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One thing to do.
+
+    Attributes:
+        kind, slot: What, with which device.
+        token: Goes back with the answer.
+        deadline: Monotonic time by which it must have ended.
+        steps: The rungs to try, of a recovery; none when the device is only to be looked at and left to rest.
+        fault: What to recover from.
+    """
+
+    kind: JobKind
+    slot: Slot
+    token: int
+    deadline: float
+    steps: Sequence[RecoveryStep] = ()
+    fault: Fault | None = None
+
+
+class SlotTable:
+    """All slots of a pool.
+
+    Args:
+        health: Timings and limits.
+        limit: No more devices than this are opened; the others are spares.
+        claims: Keeps devices to one process of this machine.
+        clock: Monotonic seconds.
+        wall: Unix time.
+    """
+
+    def __init__(
+        self,
+        health: HealthConfig,
+        limit: int,
+        claims: Claims,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._health, self._limit, self._claims = health, limit, claims
+        self._clock, self._wall = clock, wall
+        self._host_until = float("-inf")
+        self.slots: dict[str, Slot] = {}
+
+    # ---- which devices there are ----
+
+    def join(self, member: ManagedDevice, tracked: bool = False, forget: bool = False) -> None:
+        """Adds a device.
+
+        Args:
+            member: With an id that is not in the pool.
+            tracked: It is there only while `listed` says so.
+            forget: It leaves the pool when it is away for long.
+        """
+        assert member.id not in self.slots, f"two devices are called {member.id}"
+        h = self._health
+        circuit = Circuit(h.max_faults, h.fault_window_s, h.pause_s, h.max_pause_s)
+        forget_s = h.forget_after_s if forget else None
+        machine = SlotMachine(self._clock, self._wall)
+        self.slots[member.id] = Slot(member, machine, circuit, tracked, forget_s=forget_s)
+
+    def listed(self, device: str, state: str | None) -> None:
+        """The adb server lists a tracked device in `state` now, or not at all (None)."""
+        slot, now = self.slots[device], self._clock()
+        before, slot.listed = slot.listed, state
+        if state == before:
+            return
+        if state is None:
+            if slot.machine.state in (SlotState.READY, SlotState.QUARANTINED):
+                self._absent(slot, "it is gone")
+        elif state == ONLINE:
+            is_open = slot.circuit.is_open(now)
+            if slot.machine.state is SlotState.ABSENT:
+                slot.due = now + (slot.circuit.pause() if is_open else 0.0)
+            elif slot.machine.state is SlotState.QUARANTINED and not is_open:
+                slot.due = now  # what it lacked is there again
+        elif slot.machine.state is SlotState.READY:
+            self._suspect(slot, not_online(slot.id, state))
+        elif slot.machine.state is SlotState.ABSENT:
+            slot.due = now + CLAIM_S  # a device that comes is offline for a moment
+
+    def server_lost(self) -> None:
+        """The adb server went away: what breaks around now is not a device's fault."""
+        now = self._clock()
+        self._host_until = now + SERVER_S
+        for slot in self.slots.values():
+            slot.circuit.forgive(now - SERVER_BEFORE_S)
+
+    def leave_all(self, reason: str) -> list[Slot]:
+        """Ends all slots. Returns them."""
+        slots = list(self.slots.values())
+        for slot in slots:
+            self._to(slot, SlotState.LEFT, reason)
+        self.slots.clear()
+        return slots
+
+    # ---- who uses them ----
+
+    def pick(self, avoid: Collection[str] = ()) -> Slot | None:
+        """The device that may be leased now and was used least recently; None if there is none."""
+        now = self._clock()
+        free = [
+            slot
+            for slot in self.slots.values()
+            if slot.machine.state is SlotState.READY
+            and not slot.probing
+            and not self._is_silent(slot, now)  # first the probe that it is due for
+            and slot.id not in avoid
+        ]
+        return min(free, key=lambda slot: slot.last_used, default=None)
+
+    def may_come(self, avoid: Collection[str]) -> bool:
+        """Whether a device other than these works, or may soon."""
+        return any(slot.machine.state in ALIVE and slot.id not in avoid for slot in self.slots.values())
+
+    def lease(self, slot: Slot) -> int:
+        """Marks it as busy. Returns the lease's token."""
+        self._to(slot, SlotState.BUSY, "leased")
+        return slot.token
+
+    def give_back(
+        self, device: str, token: int, error: EnvError | None, files: Mapping[str, bytes], used: bool
+    ) -> None:
+        """Ends a lease; one that has ended already is ignored.
+
+        Args:
+            device, token: Which lease.
+            error: What went wrong with the device, if anything.
+            files: For its post-mortem.
+            used: Whether it has shown that it works.
+        """
+        slot = self.slots.get(device)
+        if slot is None or slot.token != token or slot.machine.state is not SlotState.BUSY:
+            return
+        now = self._clock()
+        slot.last_used = now
+        if error is not None:
+            self._suspect(slot, error, files, now - slot.machine.since)
+        elif not slot.is_there:
+            self._absent(slot, "it is gone")
+        elif slot.tracked and slot.listed != ONLINE:
+            self._suspect(slot, not_online(slot.id, slot.listed))
+        else:
+            if used:
+                slot.last_ok = now
+                slot.circuit.worked()
+            self._to(slot, SlotState.READY, "given back")
+
+    # ---- jobs ----
+
+    def due_jobs(self) -> list[Job]:
+        """What is to be done now; the states say that it is under way."""
+        found = [self._due_job(slot, self._clock()) for slot in list(self.slots.values())]
+        return [job for job in found if job is not None]
+
+    def next_due(self) -> float:
+        """The monotonic time at which `due_jobs` may have something, if nothing happens before."""
+        return min((self._next_due(slot) for slot in self.slots.values()), default=float("inf"))
+
+    def opened(self, job: Job, device: Device) -> bool:
+        """An opening or a recovery succeeded. False if nobody waits for it any more."""
+        slot, now = job.slot, self._clock()
+        if slot.token != job.token:
+            return False
+        slot.device, slot.generation = device, slot.generation + 1
+        slot.last_ok = slot.last_used = now
+        slot.fault = None
+        if slot.tracked and slot.listed is None:
+            slot.listed = ONLINE  # it answers: the list is behind, and says so itself if it goes again
+        if slot.circuit.is_open(now):
+            slot.circuit.close()
+        self._to(slot, SlotState.READY, "it works")
+        return True
+
+    def answered(self, job: Job) -> None:
+        """A probe succeeded."""
+        if job.slot.token == job.token:
+            job.slot.stamp()
+            job.slot.probing, job.slot.last_ok = False, self._clock()
+
+    def failed(self, job: Job, error: EnvError) -> bool:
+        """A job failed, or did not end in time. False if nobody waits for it any more."""
+        slot = job.slot
+        if slot.token != job.token:
+            return False
+        if slot.machine.state is SlotState.RECOVERING:
+            if slot.is_there:
+                self._rest(slot, f"no step helped: {error}" if job.steps else "it failed too often")
+            else:
+                self._absent(slot, "it is gone")
+        elif slot.is_there:
+            self._suspect(slot, error)
+        else:
+            self._absent(slot, "it is gone")
+        return True
+
+    def _due_job(self, slot: Slot, now: float) -> Job | None:
+        state = slot.machine.state
+        slot.stuck = [thread for thread in slot.stuck if thread.is_alive()]
+        if state is SlotState.ABSENT:
+            return self._due_opening(slot, now)
+        if state is SlotState.READY and not slot.probing and self._is_silent(slot, now):
+            slot.probing = True
+            return Job(JobKind.PROBE, slot, slot.stamp(), now + self._health.probe_timeout_s)
+        if state is SlotState.SUSPECT or (state is SlotState.QUARANTINED and slot.due <= now):
+            return self._due_recovery(slot, now)
+        return None
+
+    def _due_opening(self, slot: Slot, now: float) -> Job | None:
+        if not slot.is_there:
+            if slot.forget_s is not None and now - slot.machine.since >= slot.forget_s:
+                self._to(slot, SlotState.LEFT, "it has been away for long")
+                del self.slots[slot.id]
+            return None
+        if slot.due > now or self._is_full():
+            return None
+        if len(slot.stuck) >= MAX_STUCK or not self._claims.take(slot.member.claim):
+            slot.due = now + CLAIM_S
+            return None
+        self._to(slot, SlotState.STARTING, "it is there")
+        return Job(JobKind.OPEN, slot, slot.token, now + slot.member.open_limit_s)
+
+    def _due_recovery(self, slot: Slot, now: float) -> Job | None:
+        fault = slot.fault
+        assert fault is not None, f"{slot.id} is not well, for no reason"
+        if len(slot.stuck) >= MAX_STUCK:
+            if slot.machine.state is SlotState.SUSPECT:
+                self._rest(slot, "earlier attempts at it still hang")
+            else:
+                slot.due = now + slot.circuit.pause()
+            return None
+        steps: Sequence[RecoveryStep] = ()
+        if slot.machine.state is SlotState.QUARANTINED or not slot.circuit.is_open(now):
+            ladder = slot.member.ladder()
+            # One that failed before, although it seemed to work again, needs more than was done then. Of what
+            # ails the whole machine no device can be repaired: only wait.
+            first = 0 if fault.is_host else min(max(0, slot.circuit.count(now) - 1), len(ladder) - 1)
+            steps = ladder[:1] if fault.is_host else ladder[first:]
+        limit_s = limit_of(slot.member, steps, self._health.probe_timeout_s)
+        self._to(slot, SlotState.RECOVERING, "under repair" if steps else "it failed too often")
+        return Job(JobKind.RECOVER, slot, slot.token, now + limit_s, steps, fault)
+
+    def _next_due(self, slot: Slot) -> float:
+        state = slot.machine.state
+        if state is SlotState.SUSPECT:
+            return self._clock()
+        if state is SlotState.QUARANTINED:
+            return slot.due
+        if state is SlotState.ABSENT and slot.is_there:
+            return float("inf") if self._is_full() else slot.due
+        if state is SlotState.READY and not slot.probing:
+            return slot.last_ok + self._health.probe_every_s
+        if state is SlotState.ABSENT and slot.forget_s is not None:
+            return slot.machine.since + slot.forget_s
+        return float("inf")
+
+    def _is_full(self) -> bool:
+        return sum(slot.machine.state in ALIVE for slot in self.slots.values()) >= self._limit
+
+    def _is_silent(self, slot: Slot, now: float) -> bool:
+        return now - slot.last_ok >= self._health.probe_every_s
+
+    # ---- changes of state ----
+
+    def _suspect(
+        self,
+        slot: Slot,
+        error: EnvError,
+        files: Mapping[str, bytes] | None = None,
+        busy_s: float | None = None,
+    ) -> None:
+        now = self._clock()
+        is_host = getattr(error, "scope", None) is Scope.HOST
+        is_host |= isinstance(error, TransportError) and now < self._host_until
+        if error.fault == "device" and not is_host:
+            slot.circuit.fault(now)
+        slot.probing = False
+        slot.fault = Fault(error, files or {}, busy_s, is_host=is_host)
+        self._to(slot, SlotState.SUSPECT, str(error))
+
+    def _rest(self, slot: Slot, reason: str) -> None:
+        pause_s = slot.circuit.pause()
+        slot.due = self._clock() + pause_s
+        self._to(slot, SlotState.QUARANTINED, f"{reason} Next try in {pause_s:g} s.")
+
+    def _absent(self, slot: Slot, reason: str) -> None:
+        slot.probing, slot.fault, slot.due = False, None, self._clock()
+        self._claims.release(slot.member.claim)
+        self._to(slot, SlotState.ABSENT, reason)
+
+    def _to(self, slot: Slot, state: SlotState, reason: str) -> None:
+        change = slot.machine.to(state, reason)
+        slot.stamp()
+        is_daily = {change.before, change.after} <= {SlotState.READY, SlotState.BUSY}
+        level = logging.DEBUG if is_daily else logging.INFO
+        if state in (SlotState.SUSPECT, SlotState.QUARANTINED):
+            level = logging.WARNING
+        _log.log(level, "device %s: %s -> %s: %s", slot.id, change.before.value, state.value, reason)
+
+    # ---- for people ----
+
+    def counts(self) -> Counter[SlotState]:
+        """How many slots are in each state."""
+        return Counter(slot.machine.state for slot in self.slots.values())
+
+
+def not_online(serial: str, state: str | None) -> DeviceError:
+    """What it means that the adb server lists a device in `state`."""
+    if state == "unauthorized":
+        return DeviceUnauthorized(
+            "it has not accepted this machine's adb key.", "Confirm the dialog on its screen.", serial=serial
+        )
+    remedy = "Look at its cable, or restart it." if state == "offline" else ""
+    return DeviceOffline(f"the adb server lists it as {state!r}.", remedy, serial=serial, evidence=str(state))

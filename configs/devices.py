@@ -1,4 +1,4 @@
-"""The section `devices`: a pool of devices that are leased for an episode each, and how it is kept healthy."""
+"""The section `devices`: a pool of devices, each leased for an episode, and how it is kept healthy."""
 
 from __future__ import annotations
 

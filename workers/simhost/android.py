@@ -21,6 +21,7 @@ from distrl.workers.devices.sim import SimDevice
 from distrl.workers.simhost import android_tree, properties
 from distrl.workers.simhost.files import Files
 from distrl.workers.simhost.log import LogBuffer
+from distrl.workers.simhost.network import Network
 from distrl.workers.simhost.packages import Packages
 from distrl.workers.simhost.settings import Settings
 from distrl.workers.simphone.state import State
@@ -50,6 +51,7 @@ class AndroidSystem:
     Attributes:
         device: Screen, touch and the apps.
         files, properties, settings, packages, log: The rest of the system.
+        network: Its ports, where programs on the phone answer.
         encode_png: Makes PNG bytes of a picture; the host may set a faster one.
         screen_on: Whether the display is lit; a dark display shows black.
         blank: Whether the display shows black though it is on (a fault).
@@ -79,6 +81,7 @@ class AndroidSystem:
         android_tree.build(self.files, serial)
         self.properties = properties.boot(serial, api_level, self.density)
         self.log = LogBuffer(self.clock)
+        self.network = Network()
         self._png: tuple[object, bytes] | None = None
 
     @property

@@ -36,9 +36,7 @@ def quote(text: str) -> str:
 class AdbClient(DeviceLink):
     """One device. Takes what `DeviceLink` takes."""
 
-    def shell(
-        self, command: str, timeout_s: float, *, reads: bool = False, stdin: bytes = b""
-    ) -> ShellResult:
+    def shell(self, command: str, timeout_s: float, reads: bool = False, stdin: bytes = b"") -> ShellResult:
         """Runs `command` in the device's shell.
 
         Args:
@@ -56,9 +54,7 @@ class AdbClient(DeviceLink):
         deadline = self._deadline(timeout_s, f"shell {brief(command)!r}")
         return self._repeat(lambda: self._shell(command, deadline, stdin), deadline, reads)
 
-    def check(
-        self, command: str, timeout_s: float, *, reads: bool = False, stdin: bytes = b""
-    ) -> ShellResult:
+    def check(self, command: str, timeout_s: float, reads: bool = False, stdin: bytes = b"") -> ShellResult:
         """As `shell`, for commands that must succeed.
 
         Raises:
@@ -89,7 +85,7 @@ class AdbClient(DeviceLink):
             ) from error
         return self._checked(command, result)
 
-    def exec_out(self, command: str, timeout_s: float, *, reads: bool = False) -> bytes:
+    def exec_out(self, command: str, timeout_s: float, reads: bool = False) -> bytes:
         """What `command` prints, byte for byte; its exit status is not known.
 
         Raises:

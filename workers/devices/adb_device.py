@@ -1,0 +1,180 @@
+"""Any device that adb reaches, as a `Device`: emulator, phone, or simulated phone.
+
+It is looked at by `screencap`, touched by `input`, and asked by `uiautomator` and `dumpsys`. An observation
+is tried again after a passing fault; an input is sent once, and when nobody knows what became of it,
+`ActionOutcomeUnknown` says so. There is nothing to close: every call has a connection of its own.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import NoReturn
+
+from PIL import Image
+
+from distrl.workers.devices.adb import text as typing_text
+from distrl.workers.devices.adb.client import AdbClient
+from distrl.workers.devices.adb.foreground import ACTIVITY, WINDOW, package_in_front
+from distrl.workers.devices.adb.frame import Frame, Frames
+from distrl.workers.devices.adb.link import RETRY_AFTER_S
+from distrl.workers.devices.base import Key, Screen
+from distrl.workers.devices.errors import DeviceError, OutputInvalid, ServiceRejected
+
+INPUT_S = 5.0
+"""Time for one input, besides the gesture's own."""
+SCREENSHOT_S = 10.0
+HIERARCHY_S = 15.0
+ASK_S = 5.0
+LONG_PRESS_MS = 800
+"""How long a long press lasts: Android takes 500 ms for one, and slow devices need some more."""
+_KEYCODES = {Key.BACK: 4, Key.HOME: 3, Key.ENTER: 66}
+_SIZE = re.compile(r"(Physical|Override) size:\s*(\d+)x(\d+)")
+_WINDOW_FILE = "/data/local/tmp/distrl-window.xml"
+_HIERARCHY = f"rm -f {_WINDOW_FILE}; uiautomator dump {_WINDOW_FILE} >&2 && cat {_WINDOW_FILE}"
+_SIMPHONE = "org.simphone."
+
+
+class AdbDevice:
+    """One device behind an adb server.
+
+    Args:
+        client: The way to it.
+        sleep: Waits for so many seconds.
+    """
+
+    def __init__(self, client: AdbClient, sleep: Callable[[float], None] = time.sleep) -> None:
+        self.client = client
+        self._sleep = sleep
+        self._frames = Frames(client.serial)
+        self._size: tuple[int, int] | None = None
+        self._simulated: bool | None = None
+
+    @property
+    def serial(self) -> str:
+        """Its serial."""
+        return self.client.serial
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether it is the simulated phone of this package."""
+        if self._simulated is None:
+            asked = self.client.check("getprop ro.distrl.simphone", ASK_S, reads=True)
+            self._simulated = asked.text.strip() == "1"
+        return self._simulated
+
+    @property
+    def settles_at_once(self) -> bool:
+        """Whether nothing on it moves by itself; see `distrl.workers.devices.settle`."""
+        return self.is_simulated
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height in pixels as the screen is turned: the last screenshot's, if there is one."""
+        if self._size is None:
+            self._size = self._asked_size()
+        return self._size
+
+    def _asked_size(self) -> tuple[int, int]:
+        said = self.client.check("wm size", ASK_S, reads=True).text
+        sizes = {name: (int(width), int(height)) for name, width, height in _SIZE.findall(said)}
+        found = sizes.get("Override") or sizes.get("Physical")
+        if found is None:
+            raise OutputInvalid(
+                "`wm size` names no size.", "Is its screen on?", serial=self.serial, evidence=said[:300]
+            )
+        return found
+
+    def screenshot(self) -> Image.Image:
+        """The screen as an RGB picture; the caller owns it."""
+        return self._frame().picture()
+
+    def screen(self) -> Screen:
+        """The present screen; its key is a digest of the screenshot's bytes."""
+        return self._frame().screen()
+
+    def _frame(self) -> Frame:
+        end = time.monotonic() + SCREENSHOT_S
+        for wait in (*RETRY_AFTER_S, None):
+            left = end - time.monotonic()
+            try:
+                frame = self._frames.judge(self.client.exec_out("screencap -p", max(left, 0.001)))
+            except DeviceError as error:
+                if wait is None or not error.retryable or end - time.monotonic() <= wait:
+                    raise
+                self._sleep(wait)
+            else:
+                break
+        self._size = frame.size
+        return frame
+
+    def tap(self, x: int, y: int) -> None:
+        """A short touch at pixel (x, y)."""
+        self._input(f"tap {int(x)} {int(y)}")
+
+    def long_press(self, x: int, y: int) -> None:
+        """A long touch at pixel (x, y): a swipe that stays where it is."""
+        self.swipe(x, y, x, y, LONG_PRESS_MS)
+
+    def swipe(self, x1: int, y1: int, x2: int, y2: int, duration_ms: int = 300) -> None:
+        """A finger that moves from (x1, y1) to (x2, y2)."""
+        gesture = f"swipe {int(x1)} {int(y1)} {int(x2)} {int(y2)} {int(duration_ms)}"
+        self._input(gesture, duration_ms / 1000)
+
+    def type_text(self, text: str) -> None:
+        """Text into the focused field; a line break is the enter key.
+
+        Raises:
+            ServiceRejected: If it goes beyond ASCII, and ADBKeyboard is not installed.
+        """
+        typing_text.type_text(self.client, text, self._sleep)
+
+    def key(self, key: Key) -> None:
+        """Presses a key."""
+        self._input(f"keyevent {_KEYCODES[Key(key)]}")
+
+    def _input(self, gesture: str, lasts_s: float = 0.0) -> None:
+        self.client.act(f"input {gesture}", INPUT_S + lasts_s)
+
+    def hierarchy(self) -> str:
+        """The screen's elements as uiautomator XML.
+
+        Raises:
+            NonZeroExit, OutputInvalid: If uiautomator makes none, e.g. because the screen never stands still.
+        """
+        said = self.client.check(_HIERARCHY, HIERARCHY_S, reads=True)
+        xml = said.text.strip()
+        if not (xml.startswith("<?xml") and xml.endswith("</hierarchy>")):
+            raise OutputInvalid(
+                "uiautomator gave no whole hierarchy.",
+                "Try again when the screen stands still.",
+                serial=self.serial,
+                evidence=said.said[-500:],
+            )
+        return xml
+
+    def foreground(self) -> str:
+        """The package in front, "" if nothing is; an app of the simulated phone goes by its short name."""
+        package = ""
+        for command in (WINDOW, ACTIVITY):
+            package = package or package_in_front(self.client.shell(command, ASK_S, reads=True).text)
+        return package.removeprefix(_SIMPHONE)
+
+    def save_state(self, name: str) -> None:
+        """Always raises: only emulators have snapshots."""
+        self._no_snapshots(name)
+
+    def load_state(self, name: str) -> None:
+        """Always raises: only emulators have snapshots."""
+        self._no_snapshots(name)
+
+    def _no_snapshots(self, name: str) -> NoReturn:
+        raise ServiceRejected(
+            f"it has no snapshots, so there is no state {name!r}.",
+            "Use an emulator, or a reset recipe.",
+            serial=self.serial,
+        )
+
+    def close(self) -> None:
+        """Nothing to release."""

@@ -28,6 +28,9 @@ class SimDevice:
         EnvError: If the screen size is out of range or of another shape than a phone.
     """
 
+    settles_at_once = True
+    """Nothing on it moves by itself; see `distrl.workers.devices.settle`."""
+
     def __init__(
         self,
         width: int = 540,

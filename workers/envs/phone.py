@@ -18,6 +18,7 @@ from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import ConfigError, EnvError
 from distrl.core.types import Task
 from distrl.workers.devices.base import Device, Key
+from distrl.workers.devices.settle import Settle, Settler
 from distrl.workers.envs.base import Frame, StepResult
 
 _KEYS = {ActionKind.BACK: Key.BACK, ActionKind.HOME: Key.HOME, ActionKind.ENTER: Key.ENTER}
@@ -41,6 +42,14 @@ class TaskBackend(Protocol):
 
     def expert(self, task: Task) -> Action:
         """What a scripted expert would do now."""
+        ...
+
+
+class Watch(Protocol):
+    """What a backend's `guard` is; see `distrl.workers.devices.guard`."""
+
+    def check(self) -> str:
+        """Leaves what is forbidden. Returns the mark for the step, "" for nothing."""
         ...
 
 
@@ -72,11 +81,13 @@ class PhoneEnv:
     Args:
         width, height: Screen of the simulated phone in pixels; ignored when a backend is given.
         latency: Fields of `Latency`; None acts at once.
-        backend: The tasks and their device; by default a simulated phone.
+        backend: The tasks and their device; by default a simulated phone. Its `guard`, if it has one, looks
+            after every action.
+        settle: Fields of `Settle`: how to wait for a still screen.
         sleep: Waits for so many seconds.
 
     Raises:
-        ConfigError: If `latency` has an unknown or wrong field.
+        ConfigError: If `latency` or `settle` has an unknown or wrong field.
     """
 
     def __init__(
@@ -85,12 +96,15 @@ class PhoneEnv:
         height: int = 1200,
         latency: Mapping[str, object] | Latency | None = None,
         backend: TaskBackend | None = None,
+        settle: Mapping[str, object] | Settle | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._backend = _simulated(width, height) if backend is None else backend
         self._device = self._backend.device
         self._latency = _latency(latency)
         self._sleep = sleep
+        self._settler = Settler(Settle.of(settle), sleep=sleep)
+        self._guard: Watch | None = getattr(self._backend, "guard", None)
         self._rng = random.Random(0)
         self._task: Task | None = None
 
@@ -102,33 +116,58 @@ class PhoneEnv:
         return self._frame()
 
     def step(self, action: Action) -> StepResult:
-        """Executes `action` after the latency's wait. The phone itself never ends an episode."""
+        """Executes `action` after the latency's wait, and waits until the screen is still.
+
+        The phone itself never ends an episode.
+        """
         if self._task is None:
             raise EnvError("step() came before reset().", "Reset the environment to a task first.")
         seconds = self._latency.draw(self._rng)
         if seconds > 0:
             self._sleep(seconds)
         self._act(action)
-        return StepResult(self._frame())
+        mark = self._guard.check() if self._guard else ""  # a call is not let ring until the screen is still
+        settled = self._settler.wait(self._device)
+        settle_s = settled.seconds
+        if self._guard and (late := self._guard.check()):
+            mark = mark or late
+            settled = self._settler.wait(self._device)
+            settle_s += settled.seconds
+        frame = Frame(settled.screen, self._device.foreground())
+        return StepResult(frame, settle_s=settle_s, guard=mark)
 
     def _act(self, action: Action) -> None:
         if action.kind is ActionKind.TAP and action.point is not None:
+            self._device.tap(*self._pixel(action.point))
+        elif action.kind is ActionKind.DOUBLE_TAP and action.point is not None:
+            self._device.tap(*self._pixel(action.point))
             self._device.tap(*self._pixel(action.point))
         elif action.kind is ActionKind.LONG_PRESS and action.point is not None:
             self._device.long_press(*self._pixel(action.point))
         elif action.kind is ActionKind.SWIPE and action.point is not None and action.to is not None:
             self._device.swipe(*self._pixel(action.point), *self._pixel(action.to))
         elif action.kind is ActionKind.TYPE:
+            if action.point is not None:
+                self._device.tap(*self._pixel(action.point))
+                self._settler.wait(self._device)  # the keyboard comes up
             self._device.type_text(action.text)
         elif action.kind in _KEYS:
             self._device.key(_KEYS[action.kind])
+        elif action.kind is ActionKind.OPEN_APP and hasattr(self._device, "open_app"):
+            self._device.open_app(action.text)
 
     def _pixel(self, point: tuple[float, float]) -> tuple[int, int]:
         width, height = self._device.size
         return min(width - 1, int(point[0] * width)), min(height - 1, int(point[1] * height))
 
     def _frame(self) -> Frame:
-        return Frame(self._device.screen(), self._device.foreground())
+        screen = self._settler.wait(self._device).screen
+        return Frame(screen, self._device.foreground())
+
+    def has_truth(self, task: Task) -> bool:
+        """Whether the backend can score `task`; it can, unless it says otherwise."""
+        ask = getattr(self._backend, "has_truth", None)
+        return ask is None or bool(ask(task))
 
     def evaluate(self) -> float:
         """The task's ground-truth score by the phone's state."""

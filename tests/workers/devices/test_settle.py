@@ -1,0 +1,131 @@
+"""Waiting for a still screen: what counts as still, what does not count, and that it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from PIL import Image, ImageDraw
+
+from distrl.core.errors import ConfigError
+from distrl.workers.devices.base import Screen
+from distrl.workers.devices.settle import Settle, Settler, is_still
+from distrl.workers.devices.sim import SimDevice
+
+WIDTH, HEIGHT = 100, 200
+EXACT = Settle(tolerance=0.0, ignore=())
+
+
+def picture(*boxes: tuple[int, int, int, int]) -> Image.Image:
+    """White, with black boxes (left, top, right, bottom; all inside)."""
+    image = Image.new("RGB", (WIDTH, HEIGHT), "white")
+    for left, top, right, bottom in boxes:
+        ImageDraw.Draw(image).rectangle((left, top, right - 1, bottom - 1), fill="black")
+    return image
+
+
+class Clock:
+    """A clock that only sleeping and looking move."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.slept: list[float] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+class Moving:
+    """A device whose screen is what `show` says of the time; a look takes `look_s`."""
+
+    def __init__(self, clock: Clock, show: Callable[[float], Image.Image], look_s: float = 0.05) -> None:
+        self.clock, self.show, self.look_s, self.looks = clock, show, look_s, 0
+        self.started = clock.now
+
+    def screen(self) -> Screen:
+        self.looks += 1
+        shown = self.show(self.clock.now - self.started)
+        self.clock.now += self.look_s
+        return Screen.of(shown)
+
+
+def wait(show: Callable[[float], Image.Image], options: Settle, look_s: float = 0.05):
+    clock = Clock()
+    device = Moving(clock, show, look_s)
+    settled = Settler(options, clock, clock.sleep).wait(device)
+    assert settled.num_frames == device.looks
+    assert settled.seconds == pytest.approx(clock.now - 100.0)
+    return settled, clock
+
+
+def test_it_returns_the_first_of_two_equal_frames_after_a_change() -> None:
+    def slides(seconds: float) -> Image.Image:
+        return picture((0, int(min(seconds, 0.6) * 100), 50, 190))
+
+    settled, clock = wait(slides, EXACT)
+    assert settled.is_still
+    assert 0.6 < settled.seconds < 1.2
+    assert settled.screen.picture().tobytes() == slides(9.9).tobytes()
+    assert clock.slept[0] == EXACT.first_s
+    assert clock.slept[1] == pytest.approx(EXACT.poll_s - 0.05)  # looks begin poll_s apart
+
+
+def test_it_ends_when_the_screen_never_stands_still() -> None:
+    settled, _ = wait(lambda seconds: picture((0, int(seconds * 50) % 150, 50, 190)), EXACT)
+    assert not settled.is_still
+    assert EXACT.max_s <= settled.seconds <= EXACT.max_s + 0.05
+    assert settled.screen.picture().size == (WIDTH, HEIGHT)
+
+
+def test_slow_looks_leave_no_pauses_and_still_end() -> None:
+    settled, clock = wait(lambda seconds: picture((0, int(seconds * 50) % 150, 50, 190)), EXACT, look_s=2.0)
+    assert (settled.num_frames, settled.is_still) == (2, False)
+    assert clock.slept == [EXACT.first_s, 0.0]
+
+
+def test_without_waiting_there_is_one_look() -> None:
+    settled, clock = wait(lambda seconds: picture(), Settle(mode="none"), look_s=0.0)
+    assert (settled.num_frames, clock.slept) == (1, [])
+
+
+def test_a_simulated_phone_is_still_at_once() -> None:
+    clock = Clock()
+    device = SimDevice()
+    settled = Settler(Settle(), clock, clock.sleep).wait(device)
+    assert (settled.seconds, clock.slept, settled.num_frames) == (0.0, [], 1)
+    assert settled.screen.picture().size == device.size
+
+
+def test_the_clock_in_the_status_bar_does_not_count() -> None:
+    first, second = picture((80, 2, 90, 7)), picture((82, 2, 92, 7))
+    assert is_still(first, second, Settle(tolerance=0.0))
+    assert not is_still(first, second, EXACT)
+
+
+def test_a_blinking_caret_does_not_count_and_more_does() -> None:
+    caret, word = picture((50, 100, 51, 108)), picture((50, 100, 60, 108))
+    options = Settle(tolerance=0.0004, ignore=())  # 8 of 20000 pixels
+    assert is_still(picture(), caret, options)
+    assert not is_still(picture(), word, options)
+
+
+def test_another_size_is_another_screen() -> None:
+    assert not is_still(picture(), picture().transpose(Image.Transpose.ROTATE_90), Settle(tolerance=1.0))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"max": 1}, r"settle\.max: "),
+        ({"max_s": 0}, r"settle\.max_s: "),
+        ({"mode": "idle"}, r"settle\.mode: "),
+        ({"ignore": [[0, 0, 2, 1]]}, r"settle\.ignore\.0\.2: "),
+    ],
+)
+def test_a_wrong_field_is_named(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Settle.of(fields)

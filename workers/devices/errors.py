@@ -1,14 +1,15 @@
 """What goes wrong with a device, as types: each says whether trying again can help, and how far it reaches.
 
-    DeviceError
-    ├─ TransportError      ServerUnavailable · DeviceNotFound · DeviceOffline · DeviceUnauthorized
-    │                      DeviceDisconnected · DeviceTimeout
-    ├─ CommandError        NonZeroExit · ServiceRejected · OutputInvalid · SyncFailed
-    ├─ ObservationError    BlankFrame · FrameTruncated
-    ├─ ActionOutcomeUnknown
-    ├─ EmulatorError       BootTimeout · EmulatorExited · AvdLocked · SnapshotPending · SnapshotMissing
-    │                      SnapshotFailed · SnapshotMismatch · LowDisk · NoAcceleration · PortInUse
-    └─ PoolExhausted
+DeviceError
+├─ TransportError      ServerUnavailable · DeviceNotFound · DeviceOffline · DeviceUnauthorized
+│                      DeviceDisconnected · DeviceTimeout
+├─ CommandError        NonZeroExit · ServiceRejected · OutputInvalid · SyncFailed
+├─ ObservationError    BlankFrame · FrameTruncated
+├─ ActionOutcomeUnknown
+├─ StateError          ResetFailed · NotReady · GuardTripped
+├─ EmulatorError       BootTimeout · EmulatorExited · AvdLocked · SnapshotPending · SnapshotMissing
+│                      SnapshotFailed · SnapshotMismatch · LowDisk · NoAcceleration · PortInUse
+└─ PoolExhausted
 """
 
 from __future__ import annotations
@@ -134,6 +135,22 @@ class ActionOutcomeUnknown(DeviceError):
 
     Inputs are never sent twice; look at the screen again, or end the episode.
     """
+
+
+class StateError(DeviceError):
+    """The device works, but is not in a state that an episode may run in."""
+
+
+class ResetFailed(StateError):
+    """A step that should bring the device to its start state did not do so."""
+
+
+class NotReady(StateError):
+    """The device is not as it must be before an episode: asleep, locked, elsewhere, full, set otherwise."""
+
+
+class GuardTripped(StateError):
+    """Something that the guard forbids is in front and does not go away."""
 
 
 class EmulatorError(DeviceError):

@@ -1,0 +1,247 @@
+"""Reset recipes and readiness on a phone that is known by its shell: what they do, check, and complain of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from shell_phone import HOME, ShellPhone
+
+from distrl.core.errors import ConfigError
+from distrl.core.types import Task
+from distrl.workers.devices import animations
+from distrl.workers.devices.errors import DeviceTimeout, NotReady, OutputInvalid, ResetFailed
+from distrl.workers.devices.front import Component, home_package, in_front
+from distrl.workers.devices.preferences import read_locale
+from distrl.workers.devices.readiness import Readiness
+from distrl.workers.devices.recipes import Cook, Recipe
+
+TASK = Task(id="p/1", suite="p", template="t", split="train", goal="Do it")
+SCALES = {f"global/{name}": "0" for name in animations.SCALES}
+hooked: list[Any] = []
+
+
+def hook(shell: Any, task: Task | None) -> None:
+    hooked.append((shell.serial, task and task.id))
+
+
+def broken_hook(shell: Any, task: Task | None) -> None:
+    raise KeyError("contacts")
+
+
+def timed_out_hook(shell: Any, task: Task | None) -> None:
+    raise DeviceTimeout("no answer", serial=shell.serial)
+
+
+def ready(phone: ShellPhone, now: float = 1_700_000_000.0, **fields: Any) -> list[float]:
+    """Verifies; returns the pauses that it took."""
+    time, pauses = [0.0], []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        time[0] += seconds
+
+    Readiness(phone, Recipe.of(fields), lambda: now, lambda: time[0], sleep).verify()
+    return pauses
+
+
+def test_a_recipe_brings_a_sleeping_phone_to_its_start_state() -> None:
+    phone = ShellPhone(front="com.shop/.Main", settings={"system/font_scale": "1.3", "secure/x": "1"})
+    fields = {
+        "force_stop": ["com.shop", "com.mail"],
+        "clear": ["com.shop"],
+        "settings": {"system/font_scale": "1.0", "secure/x": "null"},
+        "time_zone": "Europe/Berlin",
+        "locale": "en-US",
+    }
+    Cook(phone, Recipe.of(fields)).apply(TASK)
+    assert (phone.awake, phone.locked, phone.front) == (True, False, HOME)
+    assert (phone.stopped, phone.cleared) == (["com.shop", "com.mail"], ["com.shop"])
+    assert phone.settings == {
+        **SCALES,
+        "global/stay_on_while_plugged_in": "7",
+        "system/font_scale": "1.0",
+    }
+    assert phone.properties["persist.sys.timezone"] == "Europe/Berlin"
+    assert ready(phone, **fields) == []
+
+
+def test_a_value_with_a_quote_stays_one_value() -> None:
+    phone = ShellPhone()
+    Cook(phone, Recipe.of({"settings": {"secure/name": "it's $(here)"}})).apply()
+    assert phone.settings["secure/name"] == "it's $(here)"
+    assert """settings put secure name 'it'"'"'s $(here)'""" in phone.log
+
+
+def test_the_hook_gets_the_shell_and_the_task() -> None:
+    hooked.clear()
+    Cook(ShellPhone(), Recipe.of({"hook": f"{__name__}:hook"})).apply(TASK)
+    assert hooked == [("PHONE1", "p/1")]
+
+
+def test_what_a_hook_raises_is_a_failed_reset_unless_it_says_more() -> None:
+    with pytest.raises(ResetFailed, match=r"PHONE1: the hook .*:broken_hook failed: KeyError: 'contacts'"):
+        Cook(ShellPhone(), Recipe.of({"hook": f"{__name__}:broken_hook"})).apply()
+    with pytest.raises(DeviceTimeout):
+        Cook(ShellPhone(), Recipe.of({"hook": f"{__name__}:timed_out_hook"})).apply()
+    with pytest.raises(ConfigError, match="no module nowhere"):
+        Cook(ShellPhone(), Recipe.of({"hook": "nowhere:hook"}))
+
+
+@pytest.mark.parametrize(
+    ("fields", "refuse", "message"),
+    [
+        (
+            {"clear": ["com.missing"]},
+            set(),
+            r"data of com\.missing cannot be cleared\. Check that .* installed",
+        ),
+        ({"force_stop": ["com.a"]}, {"am force-stop com.a"}, r"com\.a cannot be stopped"),
+        (
+            {"settings": {"global/x": "1"}},
+            {"settings put global x 1"},
+            r"the setting global/x is 'null', not '1'\. Allow adb to change settings",
+        ),
+        (
+            {"locale": "de-DE"},
+            {"settings put system system_locales de-DE"},
+            "the language is en-US, not de-DE",
+        ),
+        (
+            {"time_zone": "Asia/Tokyo"},
+            {"service call alarm 3 s16 Asia/Tokyo"},
+            "the time zone is UTC, not Asia/Tokyo",
+        ),
+    ],
+)
+def test_a_step_that_does_not_work_says_which(fields: dict[str, Any], refuse: set[str], message: str) -> None:
+    with pytest.raises(ResetFailed, match=message) as caught:
+        Cook(ShellPhone(refuse=refuse), Recipe.of(fields)).apply()
+    assert caught.value.serial == "PHONE1"
+    assert caught.value.fault == "device"
+
+
+def test_after_a_snapshot_only_settings_and_home_are_seen_to() -> None:
+    phone = ShellPhone(front="com.shop/.Main")
+    Cook(phone, Recipe.of({"clear": ["com.shop"], "force_stop": ["com.shop"]})).season()
+    assert (phone.cleared, phone.stopped, phone.front) == ([], [], HOME)
+    assert SCALES.items() <= phone.settings.items()
+
+
+@pytest.mark.parametrize(
+    ("change", "fields", "message"),
+    [
+        ({"awake": False}, {}, "its screen is off"),
+        ({"locked": True}, {}, r"it is locked\. Remove the PIN"),
+        ({"settings": {}}, {}, "the setting global/stay_on_while_plugged_in is 'null', not '7'"),
+        ({"free_kib": 100_000}, {}, "97 MiB free on /data, less than 512"),
+        ({"front": "com.mail/.Inbox"}, {}, r"com\.mail/com\.mail\.Inbox is in front, not the home screen"),
+        ({}, {"time_zone": "Asia/Tokyo"}, "the time zone is UTC"),
+        ({}, {"locale": "de-DE"}, "the language is en-US"),
+        ({"date": "1700000900"}, {"max_clock_skew_s": 60}, "its clock is 900 s off"),
+        ({"date": "date: bad"}, {"max_clock_skew_s": 60}, "its clock is inf s off"),
+    ],
+)
+def test_a_phone_that_is_not_ready_says_what_is_wrong(
+    change: dict[str, Any], fields: dict[str, Any], message: str
+) -> None:
+    state: dict[str, Any] = {
+        "awake": True,
+        "locked": False,
+        "settings": {**SCALES, "global/stay_on_while_plugged_in": "7"},
+    }
+    ready(ShellPhone(**state))
+    with pytest.raises(NotReady, match=f"^PHONE1: .*{message}"):
+        ready(ShellPhone(**{**state, **change}), ready_s=2.0, **fields)
+
+
+def test_readiness_waits_for_what_comes_late() -> None:
+    class Slow(ShellPhone):
+        looks = 0
+
+        def _dumpsys_power(self) -> str:
+            self.looks += 1
+            self.awake = self.looks > 3
+            return super()._dumpsys_power()
+
+    phone = Slow(locked=False, settings={**SCALES, "global/stay_on_while_plugged_in": "7"})
+    assert ready(phone, ready_s=5.0) == [0.5, 0.5, 0.5]
+    with pytest.raises(NotReady):
+        ready(Slow(locked=False), ready_s=1.0)
+
+
+def test_a_phone_that_does_not_say_whether_it_is_locked_is_not_taken() -> None:
+    class Silent(ShellPhone):
+        def _dumpsys_activity(self, what: str) -> str:
+            return ""
+
+        def _dumpsys_window(self) -> str:
+            return ""
+
+    with pytest.raises(NotReady, match="does not say whether it is locked"):
+        ready(Silent(awake=True), ready_s=0.1)
+
+
+def test_an_episode_may_start_elsewhere() -> None:
+    phone = ShellPhone(front="com.shop/.Main")
+    Cook(phone, Recipe.of({"home": False})).apply()
+    assert phone.front == "com.shop/.Main"
+    ready(phone, home=False)
+
+
+def test_animations_are_switched_off_and_read_back() -> None:
+    phone = ShellPhone(settings={"global/animator_duration_scale": "0.5"})
+    animations.turn_off(phone)
+    assert phone.settings == SCALES
+    stubborn = ShellPhone(refuse={"settings put global animator_duration_scale 0"})
+    with pytest.raises(ResetFailed, match=r"switched off: animator_duration_scale\. Allow adb"):
+        animations.turn_off(stubborn)
+
+
+def test_what_is_in_front() -> None:
+    class Old(ShellPhone):
+        def _dumpsys_activity(self, what: str) -> str:
+            return (
+                "    mResumedActivity: ActivityRecord{a1b2 u0 com.a/.Main t3}\n"
+                "  ResumedActivity: ActivityRecord{a1b2 u0 com.a/.Main t3}\n"
+                "    mResumedActivity: ActivityRecord{c3 u0 com.b/com.other.Part$1 t4}"
+            )
+
+    assert in_front(Old()) == [Component("com.a", "com.a.Main"), Component("com.b", "com.other.Part$1")]
+    assert home_package(ShellPhone()) == "com.android.launcher3"
+
+    class Homeless(ShellPhone):
+        def _cmd_package(self, *words: str) -> str:
+            return "No activity found"
+
+    with pytest.raises(OutputInvalid, match="names no home screen"):
+        home_package(Homeless())
+
+
+def test_the_language_is_what_the_configuration_says_else_the_setting_else_the_property() -> None:
+    class Plain(ShellPhone):
+        def _getprop_persist_sys_locale(self) -> str:
+            return ""
+
+        def _getprop_ro_product_locale(self) -> str:
+            return "en-GB"
+
+    assert read_locale(ShellPhone(config="config: mcc310-mnc260-de-rDE-ldltr-sw411dp")) == "de-DE"
+    assert read_locale(Plain(config="")) == "en-GB"
+    assert read_locale(Plain(config="", settings={"system/system_locales": "fr-FR,en-US"})) == "fr-FR"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"clear": ["com.a; reboot"]}, r"recipe\.clear\.0: "),
+        ({"settings": {"global/a b": "1"}}, r"recipe\.settings"),
+        ({"settings": {"wifi": "1"}}, r"recipe\.settings"),
+        ({"time_zone": "$(reboot)"}, r"recipe\.time_zone: "),
+        ({"locale": "german"}, r"recipe\.locale: "),
+        ({"clean": []}, r"recipe\.clean: "),
+    ],
+)
+def test_a_wrong_recipe_names_its_field(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Recipe.of(fields)

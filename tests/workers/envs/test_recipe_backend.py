@@ -1,0 +1,178 @@
+"""Tasks on a real device: start state, set-up lines, checks, and the guard within `PhoneEnv`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from scripted_device import ScriptedDevice
+from shell_phone import HOME, ShellPhone
+
+from distrl.core.actions import Action, ActionKind
+from distrl.core.errors import EnvError, TaskError
+from distrl.core.types import Task
+from distrl.workers.devices.base import Key
+from distrl.workers.devices.errors import NotReady
+from distrl.workers.envs.phone import PhoneEnv
+from distrl.workers.envs.recipe_backend import Check, RecipeBackend
+
+WIFI = {"shell": "settings get global wifi_on", "equals": "1"}
+
+
+def task(**params: Any) -> Task:
+    return Task(id="p/1", suite="p", template="t", split="train", goal="Do it", params=params)
+
+
+def env(phone: ShellPhone, device: ScriptedDevice | None = None, **options: Any) -> PhoneEnv:
+    backend = RecipeBackend(device or ScriptedDevice(), phone, **options)
+    return PhoneEnv(backend=backend, sleep=lambda seconds: None)
+
+
+def test_an_episode_starts_with_the_recipe_and_the_tasks_lines() -> None:
+    phone = ShellPhone()
+    line = "settings put global wifi_on 0"
+    env(phone, recipe={"force_stop": ["com.a"]}).reset(task(setup=[line], check=WIFI))
+    assert phone.log[-1] == line
+    assert phone.stopped == ["com.a"]
+    assert phone.front == HOME
+
+
+def test_an_episode_starts_with_the_snapshot() -> None:
+    phone, device = ShellPhone(), ScriptedDevice()
+    env(phone, device, recipe={"force_stop": ["com.a"]}, snapshot="clean").reset(task())
+    assert device.calls[0] == ("load", "clean")
+    assert phone.stopped == []
+    assert phone.settings["global/window_animation_scale"] == "0"
+
+
+def test_the_check_is_the_ground_truth() -> None:
+    phone = ShellPhone()
+    phone_env = env(phone)
+    assert phone_env.has_truth(task(check=WIFI))
+    phone_env.reset(task(setup=["settings put global wifi_on 0"], check=WIFI))
+    assert phone_env.evaluate() == 0.0
+    phone.settings["global/wifi_on"] = "1"
+    assert phone_env.evaluate() == 1.0
+
+
+def test_without_a_check_there_is_no_ground_truth() -> None:
+    phone_env = env(ShellPhone())
+    phone_env.reset(task())
+    assert not phone_env.has_truth(task())
+    with pytest.raises(EnvError, match=r"has no check"):
+        phone_env.evaluate()
+    with pytest.raises(EnvError, match="no scripted expert"):
+        phone_env.expert_action()
+
+
+@pytest.mark.parametrize(
+    ("condition", "output", "holds"),
+    [
+        ({"equals": " 1"}, "1\n", True),
+        ({"equals": "1"}, "11", False),
+        ({"contains": "on"}, "wifi is on", True),
+        ({"contains": "off"}, "wifi is on", False),
+        ({"regex": r"^title=Milk$"}, "id=3\ntitle=Milk", False),
+        ({"regex": r"(?m)^title=Milk$"}, "id=3\ntitle=Milk", True),
+        ({"equals": ""}, "\n", True),
+    ],
+)
+def test_conditions(condition: dict[str, str], output: str, holds: bool) -> None:
+    assert Check(shell="x", **condition).holds(output) is holds
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"check": {"shell": "x"}}, r"params\.check: .*exactly one of equals, contains and regex"),
+        ({"check": {"shell": "x", "equals": "1", "regex": "1"}}, "exactly one"),
+        ({"check": {"shell": "x", "regex": "("}}, r"params\.check: .*regex"),
+        ({"check": {"equals": "1"}}, r"params\.check\.shell"),
+        ({"setup": "am start"}, r"params\.setup"),
+    ],
+)
+def test_a_malformed_task_is_the_tasks_error(params: dict[str, Any], message: str) -> None:
+    with pytest.raises(TaskError, match=message):
+        env(ShellPhone()).reset(task(**params))
+
+
+def test_a_set_up_line_that_fails_is_a_fault() -> None:
+    phone = ShellPhone(refuse={"am force-stop com.x"})
+    with pytest.raises(EnvError, match=r"'am force-stop com\.x' ended with status 255: .*SecurityException"):
+        env(phone).reset(task(setup=["am force-stop com.x"]))
+
+
+def test_a_phone_that_is_not_ready_is_not_used() -> None:
+    with pytest.raises(NotReady, match="locked"):
+        env(ShellPhone(has_pin=True), recipe={"ready_s": 0.01}).reset(task())
+
+
+def test_the_guard_marks_the_step_and_the_frame_is_from_afterwards() -> None:
+    phone, device = ShellPhone(), ScriptedDevice()
+    phone_env = env(phone, device, guard={})
+    phone_env.reset(task())
+    phone.front = "com.android.dialer/.Main"
+    result = phone_env.step(Action.tap(0.5, 0.5))
+    assert result.guard == "call: com.android.dialer/com.android.dialer.Main"
+    assert phone.front == HOME
+    assert phone_env.step(Action.tap(0.5, 0.5)).guard == ""
+
+
+def test_an_app_that_comes_up_late_is_caught_too() -> None:
+    class Late(ShellPhone):
+        looks = -100
+
+        def _dumpsys_activity(self, what: str) -> str:
+            self.looks += 1
+            if self.looks == 2:
+                self.front = "com.android.dialer/.Main"
+            return super()._dumpsys_activity(what)
+
+    phone = Late()
+    phone_env = env(phone, guard={})
+    phone_env.reset(task())
+    phone.looks = 0
+    assert phone_env.step(Action.tap(0.5, 0.5)).guard.startswith("call: ")
+
+
+def test_without_a_guard_nobody_looks() -> None:
+    phone = ShellPhone()
+    phone_env = env(phone)
+    phone_env.reset(task())
+    phone.log.clear()
+    assert phone_env.step(Action.tap(0.5, 0.5)).guard == ""
+    assert phone.log == []
+
+
+def test_actions_reach_the_device() -> None:
+    device = ScriptedDevice()
+    phone_env = env(ShellPhone(), device)
+    phone_env.reset(task())
+    for action in (
+        Action(kind=ActionKind.DOUBLE_TAP, point=(0.5, 0.5)),
+        Action(kind=ActionKind.TYPE, text="milk", point=(0.1, 0.1)),
+        Action.type_text("bread"),
+        Action(kind=ActionKind.OPEN_APP, text="Clock"),
+        Action(kind=ActionKind.ANSWER, text="42"),
+        Action(kind=ActionKind.HOME),
+    ):
+        phone_env.step(action)
+    assert device.calls == [
+        ("tap", 50, 100),
+        ("tap", 50, 100),
+        ("tap", 10, 20),
+        ("type", "milk"),
+        ("type", "bread"),
+        ("open_app", "Clock"),
+        ("key", Key.HOME),
+    ]
+
+
+def test_waiting_for_a_still_screen_is_timed() -> None:
+    phone_env = PhoneEnv(
+        backend=RecipeBackend(ScriptedDevice(), ShellPhone()), settle={"first_s": 0.0, "poll_s": 0.01}
+    )
+    phone_env.reset(task())
+    assert phone_env.step(Action(kind=ActionKind.WAIT)).settle_s > 0.0
+    simulated = PhoneEnv()
+    assert simulated._settler.wait(simulated._device).seconds == 0.0

@@ -1,0 +1,171 @@
+"""A guard for phones with a number, an account and a card: no calls, no SMS, no purchases, only allowed apps.
+
+After each action it looks at what is in front. Something forbidden is left at once (a call is hung up first):
+
+    BACK ─► HOME ─► force-stop and HOME ─► GuardTripped: the episode is faulted
+
+and the step is marked with what it was. The guard looks after the fact, once per action: what a single tap
+sends without showing a screen of its own, it cannot stop. That is why whole apps that call or send are
+forbidden, not only the screens on which they do it; and why a phone for training has no SIM and no card.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from distrl.core.errors import ConfigError
+from distrl.workers.devices.errors import GuardTripped
+from distrl.workers.devices.front import ASK_S, Component, Shell, ask, home_package, in_front
+from distrl.workers.devices.guard_rules import CALLS, PURCHASES, SMS, SYSTEM
+
+CALL, TEXT, PURCHASE, BLOCKED, NOT_ALLOWED = "call", "sms", "purchase", "blocked", "not-allowed"
+"""Why something was left; a step's mark is such a word and the activity."""
+
+LEAVE_S, POLL_S = 2.0, 0.2
+"""How long an app may take to go away after each attempt, and how often that is looked at."""
+
+
+class GuardPolicy(BaseModel):
+    """What is forbidden. Patterns are globs over "package/activity", without regard to case.
+
+    Attributes:
+        allow: The only packages that may be in front; the home screen and the system's own are always
+            allowed. Empty: every package that nothing else forbids.
+        calls, sms, purchases: Whether `guard_rules.CALLS`, `SMS` and `PURCHASES` are forbidden.
+        block: More patterns that are.
+        except_: Patterns that the rules for calls, SMS and purchases do not hold for.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    allow: tuple[str, ...] = ()
+    calls: bool = True
+    sms: bool = True
+    purchases: bool = True
+    block: tuple[str, ...] = ()
+    except_: tuple[str, ...] = Field((), alias="except")
+
+    @classmethod
+    def of(cls, fields: Mapping[str, object] | GuardPolicy | None) -> GuardPolicy:
+        """The policy in a configuration's `guard`; the defaults for None.
+
+        Raises:
+            ConfigError: A field is unknown or wrong.
+        """
+        if isinstance(fields, GuardPolicy):
+            return fields
+        try:
+            return cls.model_validate(fields or {})
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in ("guard", *first["loc"]))
+            raise ConfigError(
+                f"{where}: {first['msg']}.", "See distrl.workers.devices.guard.GuardPolicy."
+            ) from error
+
+    def reason(self, component: Component, home: str) -> str:
+        """Why `component` may not be in front, "" if it may.
+
+        Args:
+            component: What is in front.
+            home: The package of the home screen.
+        """
+        if _matches(component, self.block):
+            return BLOCKED
+        rules = ((CALL, self.calls, CALLS), (TEXT, self.sms, SMS), (PURCHASE, self.purchases, PURCHASES))
+        for name, is_on, patterns in rules:
+            if is_on and _matches(component, patterns) and not _matches(component, self.except_):
+                return name
+        is_open = not self.allow or component.package in (*self.allow, home)
+        return "" if is_open or _matches(component, SYSTEM) else NOT_ALLOWED
+
+
+class Guard:
+    """Applies a policy to one phone. Used by one thread.
+
+    Args:
+        shell: The phone's shell.
+        policy: What is forbidden.
+        clock, sleep: Seconds that never go back, and a pause of so many.
+
+    Attributes:
+        counts: How often something was left, by reason.
+    """
+
+    def __init__(
+        self,
+        shell: Shell,
+        policy: GuardPolicy,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._shell = shell
+        self._policy = policy
+        self._clock, self._sleep = clock, sleep
+        self._home: str | None = None
+        self.counts: Counter[str] = Counter()
+
+    def check(self) -> str:
+        """Looks at what is in front, and leaves it if it is forbidden.
+
+        Returns:
+            The mark for the step, as "call: com.android.dialer/com.android.dialer.Main", "" for nothing.
+
+        Raises:
+            GuardTripped: It does not go away.
+            DeviceError: The phone did not answer.
+        """
+        found = self._forbidden()
+        if found is None:
+            return ""
+        reason, component = found
+        self.counts[reason] += 1
+        for command in _ways_out(component):
+            # Without a call this key would switch the screen off.
+            if reason == CALL and self._is_calling():
+                self._shell.shell("input keyevent KEYCODE_ENDCALL", ASK_S)
+            self._shell.shell(command, ASK_S)
+            if self._is_left() and not (reason == CALL and self._is_calling()):
+                return f"{reason}: {component}"
+        raise GuardTripped(
+            f"{component} is in front, which the guard forbids ({reason}), and it does not go away.",
+            "Close it by hand, or remove the app; `except` in the guard's options lets it be.",
+            serial=self._shell.serial,
+        )
+
+    def _forbidden(self) -> tuple[str, Component] | None:
+        if self._home is None:
+            self._home = home_package(self._shell)
+        for component in in_front(self._shell):
+            reason = self._policy.reason(component, self._home)
+            if reason:
+                return reason, component
+        return None
+
+    def _is_calling(self) -> bool:
+        text = ask(self._shell, "dumpsys telephony.registry | grep -E 'mCallState='")
+        return re.search(r"mCallState=[1-9]", text) is not None
+
+    def _is_left(self) -> bool:
+        deadline = self._clock() + LEAVE_S
+        while self._forbidden() is not None:
+            if self._clock() >= deadline:
+                return False
+            self._sleep(POLL_S)
+        return True
+
+
+def _ways_out(component: Component) -> tuple[str, ...]:
+    home = "input keyevent KEYCODE_HOME"
+    return ("input keyevent KEYCODE_BACK", home, f"am force-stop {component.package}; {home}")
+
+
+def _matches(component: Component, patterns: tuple[str, ...]) -> bool:
+    name = str(component).lower()
+    return any(fnmatchcase(name, pattern.lower()) for pattern in patterns)

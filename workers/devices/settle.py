@@ -111,21 +111,39 @@ class Settler:
         if options.mode == "none" or getattr(device, "settles_at_once", False):
             return Settled(device.screen())
         started = self._clock()
-        seen: Image.Image | None = None
+        seen: _Look | None = None
         frames = 0
         pause_s = options.first_s
         while True:
             self._sleep(pause_s)
             looked = self._clock()
-            screen = device.screen()
+            look = _Look(device.screen())
             frames += 1
-            picture = screen.picture()
-            is_same = seen is not None and is_still(seen, picture, options)
+            is_same = seen is not None and seen.shows_as(look, options)
             now = self._clock()
             if is_same or now - started >= options.max_s:
-                return Settled(Screen.of(picture), now - started, is_same, frames)
-            seen = picture
+                return Settled(look.screen, now - started, is_same, frames)
+            seen = look
             pause_s = min(max(0.0, options.poll_s - (now - looked)), options.max_s - (now - started))
+
+
+class _Look:
+    """A screen whose picture is decoded once, and not at all where equal keys say enough."""
+
+    def __init__(self, screen: Screen) -> None:
+        self.screen = screen
+        self._picture: Image.Image | None = None
+
+    @property
+    def picture(self) -> Image.Image:
+        if self._picture is None:
+            self._picture = self.screen.picture()
+        return self._picture
+
+    def shows_as(self, other: _Look, options: Settle) -> bool:
+        if self.screen.key is not None and self.screen.key == other.screen.key:
+            return True
+        return is_still(self.picture, other.picture, options)
 
 
 def is_still(first: Image.Image, second: Image.Image, options: Settle) -> bool:

@@ -87,6 +87,19 @@ def test_slow_looks_leave_no_pauses_and_still_end() -> None:
     assert clock.slept == [EXACT.first_s, 0.0]
 
 
+def test_equal_keys_say_enough() -> None:
+    def undrawn() -> Image.Image:
+        raise AssertionError("equal keys need no picture")
+
+    class Keyed(Moving):
+        def screen(self) -> Screen:
+            return Screen(undrawn, ("png", b"digest"))
+
+    clock = Clock()
+    settled = Settler(Settle(), clock, clock.sleep).wait(Keyed(clock, lambda seconds: picture()))
+    assert (settled.is_still, settled.num_frames, settled.screen.key) == (True, 2, ("png", b"digest"))
+
+
 def test_without_waiting_there_is_one_look() -> None:
     settled, clock = wait(lambda seconds: picture(), Settle(mode="none"), look_s=0.0)
     assert (settled.num_frames, clock.slept) == (1, [])

@@ -77,6 +77,7 @@ def work(config: Config, name: str | None, spool_dir: Path, stop: threading.Even
     from distrl.workers.act_client import ActClient
     from distrl.workers.client import LearnerLink
     from distrl.workers.joining import wait_for_learner
+    from distrl.workers.places import open_places
     from distrl.workers.spool import Spool
     from distrl.workers.worker import Worker
 
@@ -110,7 +111,9 @@ def work(config: Config, name: str | None, spool_dir: Path, stop: threading.Even
                 config.worker.act_timeout_s,
             )
 
-        worker = Worker(config, link, policy, name, stop)
+        places = open_places(config, config.worker.slots)
+        stack.callback(places.close)
+        worker = Worker(config, link, policy, name, stop, places)
         # Slots that are left behind still use the sockets: then the end of the process closes them.
         stack.callback(lambda: wire.close() if worker.is_clear else None)
         link.start()

@@ -35,6 +35,7 @@ from distrl.evaluator.selection import select_tasks
 from distrl.evaluator.slots import Attempt, Finished, HowToAct, SlotPool
 from distrl.evaluator.statistics import EpisodeResult
 from distrl.evaluator.suites import load_suite
+from distrl.workers.places import open_places
 from distrl.workers.worker import SlotPolicy
 
 STEP_S = 60.0
@@ -126,7 +127,8 @@ class Evaluator:
         noise = {"expert": 0.0, "random": 1.0}.get(self._spec.subject.kind)
         act = HowToAct(self._spec.temperature, self._spec.max_new_tokens, noise)
         num_slots = min(evaluate.slots, len(todo))
-        pool = SlotPool(self._config, policy, act, num_slots, capacity=len(todo))
+        places = open_places(self._config, num_slots)
+        pool = SlotPool(self._config, places, policy, act, num_slots, capacity=len(todo))
         try:
             for task in todo:
                 pool.submit(Attempt(task))
@@ -137,6 +139,7 @@ class Evaluator:
                 waiting -= self._keep(finished, pool, directory)
         finally:
             pool.close()
+            places.close()
 
     def _take(self, pool: SlotPool, max_steps: int) -> Finished:
         patience_s = max_steps * (self._config.worker.act_timeout_s + STEP_S)

@@ -1,9 +1,9 @@
 """The slots of an evaluation: threads that run the worker's own episode code on tasks from a queue.
 
-    tasks ──► [queue] ──► slot 0 … slot N−1: environment + agent + policy client ──► [queue] ──► finished
+    tasks ──► [queue] ──► slot 0 … slot N−1: place + agent + policy client ──► [queue] ──► finished
 
-A slot waits for a task (until `close`), for its environment and for the policy (both have deadlines of their
-own), and for room in the queue of finished episodes.
+A slot waits for a task and for a place to run it (both until `close`), for its environment and for the policy
+(both have deadlines of their own), and for room in the queue of finished episodes.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from distrl.core.errors import EnvError
 from distrl.core.messages import Lease
 from distrl.core.types import ChatMessage, Completion, Fault, Purpose, Sampling, Task, Trajectory
 from distrl.workers.agents import build_agent
-from distrl.workers.envs import build_env
-from distrl.workers.envs.base import Env
+from distrl.workers.places import Place, Places, Visit
 from distrl.workers.slot import EpisodeRunner, PolicyClient
 from distrl.workers.worker import SlotPolicy
 
@@ -56,10 +55,11 @@ class HowToAct:
 
 
 class SlotPool:
-    """Runs attempts on `num_slots` environments.
+    """Runs attempts in up to `num_slots` places at a time.
 
     Args:
-        config: The sections env, agent and worker are used.
+        config: The sections agent and worker are used.
+        places: The environments, or devices, that attempts run on; whoever made them closes them.
         policy: Makes the policy client of a slot; called in the slot's thread. None when the expert acts.
         act: Who acts.
         num_slots: Threads.
@@ -69,12 +69,13 @@ class SlotPool:
     def __init__(
         self,
         config: Config,
+        places: Places,
         policy: Callable[[int], SlotPolicy] | None,
         act: HowToAct,
         num_slots: int,
         capacity: int,
     ) -> None:
-        self._config, self._policy, self._act = config, policy, act
+        self._config, self._places, self._policy, self._act = config, places, policy, act
         self._agent = build_agent(config.agent)
         self._tasks: queue.Queue[Attempt] = queue.Queue(maxsize=max(1, capacity))
         self._finished: queue.Queue[Finished | BaseException] = queue.Queue(maxsize=2 * num_slots)
@@ -127,36 +128,45 @@ class SlotPool:
 
     def _work(self, index: int) -> None:
         policy: SlotPolicy = self._policy(index) if self._policy is not None else _NobodyActs()
-        env: Env | None = None
         try:
             while not self._stop.is_set():
                 try:
                     attempt = self._tasks.get(timeout=POLL_S)
                 except queue.Empty:
                     continue
-                try:
-                    env = env or build_env(self._config.env)
-                except EnvError as error:
-                    self._report(Finished(attempt, _faulted(attempt.task, index, error), {}))
-                    continue
-                if not self._run(index, env, policy, attempt):
-                    _close(env)
-                    env = None
+                self._attempt(index, policy, attempt)
         finally:
             policy.close()
-            _close(env)
+            self._places.quit(index)
 
-    def _run(self, index: int, env: Env, policy: PolicyClient, attempt: Attempt) -> bool:
-        """One episode. False if the environment is not to be used again."""
+    def _attempt(self, index: int, policy: PolicyClient, attempt: Attempt) -> None:
+        """One episode, where there is a place for it; nothing if the evaluation stops before there is."""
+        place: Place | None = None
+        try:
+            while place is None and not self._stop.is_set():
+                place = self._places.enter(index, POLL_S)
+        except EnvError as error:
+            self._report(Finished(attempt, _faulted(attempt.task, index, error), {}))
+        if place is not None:
+            self._run(index, self._places.change(place, attempt.task), policy, attempt)
+
+    def _run(self, index: int, place: Place, policy: PolicyClient, attempt: Attempt) -> None:
         runner = EpisodeRunner(
-            env, self._agent, policy, self._config.worker, worker="evaluate", slot=index, stop=self._stop
+            place.env,
+            self._agent,
+            policy,
+            self._config.worker,
+            worker="evaluate",
+            slot=index,
+            stop=self._stop,
         )
         episode = runner.run(self._lease(attempt))
-        if episode is None:
-            return True  # abandoned: the evaluation stops
+        if episode is None:  # abandoned: the evaluation stops
+            self._places.leave(place)
+            return
         trajectory, images = episode
+        self._places.leave(place, Visit(trajectory, images, runner.error))
         self._report(Finished(attempt, trajectory, images))
-        return trajectory.fault in (Fault.NONE, Fault.INFERENCE)
 
     def _lease(self, attempt: Attempt) -> Lease:
         lease_id = f"evaluate-{attempt.number}-{attempt.task.id}"[:200]
@@ -199,10 +209,3 @@ def _faulted(task: Task, slot: int, error: EnvError) -> Trajectory:
         fault_detail=str(error)[:500],
         started_at=time.time(),
     )
-
-
-def _close(env: Env | None) -> None:
-    # A failed environment may fail again when it is closed; nothing is lost by that.
-    with contextlib.suppress(EnvError):
-        if env is not None:
-            env.close()

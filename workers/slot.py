@@ -69,6 +69,9 @@ class EpisodeRunner:
         config: Rewards and screenshot encoding.
         worker, slot: Who collects; recorded in the trajectory.
         stop: When set, the episode is abandoned before its next step.
+
+    Attributes:
+        error: What the environment raised in the last episode, if that ended it.
     """
 
     def __init__(
@@ -88,6 +91,7 @@ class EpisodeRunner:
         self._worker = worker
         self._slot = slot
         self._stop = stop or threading.Event()
+        self.error: EnvError | None = None
 
     def run(self, lease: Lease) -> Episode | None:
         """One episode of `lease.task`.
@@ -100,10 +104,11 @@ class EpisodeRunner:
         Returns:
             The episode, or None if it was abandoned because of `stop`.
         """
-        draft = _Draft(lease)
+        draft, self.error = _Draft(lease), None
         try:
             finished = self._play(lease, draft)
         except EnvError as error:
+            self.error = error
             draft.fault, draft.fault_detail = Fault(error.fault), str(error)
         except (InferenceUnavailable, ProtocolError) as error:
             draft.fault, draft.fault_detail = Fault.INFERENCE, str(error)

@@ -1,11 +1,13 @@
-"""The worker: a pool of slots, each an environment in a thread of its own.
+"""The worker: slots, threads that run episodes in environments of their own or on devices of a pool.
 
-    main thread ── watches ──► slot 0 … slot N−1: lease ─► episode ─► submit ─► lease …
+    main thread ── watches ──► slot 0 … slot N−1: place ─► lease ─► episode ─► submit ─► place …
                                   │        └──► policy client ──► inference servers
+                                  ├──► places: environments, or a pool of devices with a keeper thread
                                   └──► learner link (one thread): leases, renewals, spool, delivery
 
-A slot waits for a lease, for its environment and for the policy, never for another slot (unless
-`worker.barrier` is set). Each wait has a deadline: `LEASE_WAIT_S`, the environment's own, `act_timeout_s`.
+A slot waits for a place, for a lease, for its environment and for the policy, never for another slot (unless
+`worker.barrier` is set). Each wait has a deadline: `PLACE_WAIT_S`, `LEASE_WAIT_S`, the environment's own,
+`act_timeout_s`. A place comes before a lease, so that no lease waits for a device.
 """
 
 from __future__ import annotations
@@ -16,16 +18,16 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from distrl.configs.schema import Config, EnvConfig
+from distrl.configs.schema import Config
 from distrl.core.errors import EnvError
 from distrl.core.messages import Lease, Status
 from distrl.core.types import Fault, Purpose, Trajectory
 from distrl.workers.agents import build_agent
-from distrl.workers.envs import build_env
-from distrl.workers.envs.base import Env
+from distrl.workers.places import OwnPlaces, Place, Places, Visit
 from distrl.workers.slot import EpisodeRunner, PolicyClient
 from distrl.workers.tally import Tally
 
+PLACE_WAIT_S = 1.0
 LEASE_WAIT_S = 1.0
 BACKOFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 """Pauses of a slot after its first, second, … failure in a row."""
@@ -80,7 +82,7 @@ class SlotPolicy(PolicyClient, Protocol):
 
 
 class Worker:
-    """Runs episodes in `config.worker.slots` environments until it is stopped or the run is over.
+    """Runs episodes in up to `config.worker.slots` environments until it is stopped or the run is over.
 
     Args:
         config: The sections env, agent and worker are used.
@@ -88,6 +90,7 @@ class Worker:
         policy: Makes the policy client of a slot, given the slot's number; called in the slot's thread.
         name: Recorded in every trajectory.
         stop: Set by whoever wants the worker to stop.
+        places: Where episodes run, closed by whoever made them; by default each slot makes an environment.
     """
 
     def __init__(
@@ -97,6 +100,7 @@ class Worker:
         policy: Callable[[int], SlotPolicy],
         name: str,
         stop: threading.Event | None = None,
+        places: Places | None = None,
     ) -> None:
         self._config = config
         self._link = link
@@ -107,11 +111,9 @@ class Worker:
         self._tally = Tally()
         self._errors: list[BaseException] = []
         slots = config.worker.slots
+        self._places: Places = OwnPlaces(config.env, slots) if places is None else places
         self._barrier = threading.Barrier(slots) if config.worker.barrier else None
-        self._threads = [
-            threading.Thread(target=self._guard, args=(index,), name=f"slot-{index}", daemon=True)
-            for index in range(slots)
-        ]
+        self._threads: list[threading.Thread] = []
 
     def run(self) -> None:
         """Works until `stop` is set or the learner ends the run; then leaves within `STOP_S`.
@@ -123,9 +125,8 @@ class Worker:
             DistrlError: What cannot be worked around: wrong options, a missing program, a full disk.
             Exception: A bug in an environment, an agent or here.
         """
+        self._grow()
         _log.info("%s starts with %d slots", self._name, len(self._threads))
-        for thread in self._threads:
-            thread.start()
         try:
             self._watch()
         finally:
@@ -143,7 +144,19 @@ class Worker:
 
     def stats(self) -> dict[str, float]:
         """What it has done so far; heartbeats carry it."""
-        return self._tally.stats()
+        return {**self._tally.stats(), **self._places.stats()}
+
+    def _line(self) -> str:
+        devices = self._places.line()
+        return f"{self._tally.line()}; devices: {devices}" if devices else self._tally.line()
+
+    def _grow(self) -> None:
+        """Starts the slots that there are places for; those that there are stay."""
+        while len(self._threads) < min(self._config.worker.slots, self._places.capacity):
+            index = len(self._threads)
+            thread = threading.Thread(target=self._guard, args=(index,), name=f"slot-{index}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
 
     def _watch(self) -> None:
         """Returns when the work is over: stopped, run ended, or a slot failed for good."""
@@ -151,11 +164,12 @@ class Worker:
         while not self._stop.wait(WATCH_S):
             self._link.check()
             self._link.set_stats(self.stats())
+            self._grow()
             if self._errors or self._link.shutdown.is_set():
                 return
             if time.monotonic() >= next_report:
                 next_report += REPORT_S
-                _log.info("%s", self._tally.line())
+                _log.info("%s", self._line())
 
     def _join(self) -> None:
         deadline = time.monotonic() + STOP_S
@@ -164,7 +178,7 @@ class Worker:
         busy = [thread.name for thread in self._threads if thread.is_alive()]
         if busy:
             _log.warning("abandoned while in a step: %s", ", ".join(busy))
-        _log.info("%s stopped; %s", self._name, self._tally.line())
+        _log.info("%s stopped; %s", self._name, self._line())
 
     # ---- slot threads ----
 
@@ -178,33 +192,33 @@ class Worker:
             self._errors.append(error)
 
     def _work(self, index: int) -> None:
-        slot = _Slot(index, self._config.env, self._policy(index))
+        slot = _Slot(index, self._policy(index))
         try:
             while not self._is_over():
-                if not self._is_open(slot):
+                place = self._enter(slot)
+                if place is None:
                     continue
                 lease = self._link.lease(LEASE_WAIT_S)
-                if lease is None:
+                if lease is None or not self._has_policy(slot, lease):
+                    self._places.leave(place)
+                    if lease is not None:
+                        self._link.release(lease.id)
                     self._stop.wait(IDLE_S)
                     continue
-                if not self._has_policy(slot, lease):
-                    self._link.release(lease.id)
-                    continue
-                self._run_episode(slot, lease)
+                self._run_episode(slot, self._places.change(place, lease.task), lease)
                 if self._barrier is not None:
                     self._barrier.wait()  # broken when the worker stops
         finally:
             slot.policy.close()
-            slot.close()
+            self._places.quit(index)
 
-    def _is_open(self, slot: _Slot) -> bool:
-        """Whether the slot has an environment; a new one is made if need be. Pauses when that fails."""
+    def _enter(self, slot: _Slot) -> Place | None:
+        """A place for the slot; pauses when its environment does not start."""
         try:
-            slot.open()
+            return self._places.enter(slot.index, PLACE_WAIT_S)
         except EnvError as error:
             self._back_off(slot, f"its environment does not start: {error}")
-            return False
-        return True
+            return None
 
     def _has_policy(self, slot: _Slot, lease: Lease) -> bool:
         """Waits, if need be, until an inference server is there for a lease that needs one."""
@@ -220,23 +234,27 @@ class Worker:
             self._stop.wait(WATCH_S)
         return False
 
-    def _run_episode(self, slot: _Slot, lease: Lease) -> None:
-        env, config = slot.open(), self._config.worker
-        runner = EpisodeRunner(env, self._agent, slot.policy, config, self._name, slot.index, self._stop)
+    def _run_episode(self, slot: _Slot, place: Place, lease: Lease) -> None:
+        runner = EpisodeRunner(
+            place.env, self._agent, slot.policy, self._config.worker, self._name, slot.index, self._stop
+        )
         episode = runner.run(lease)
         if episode is None:
+            self._places.leave(place)
             self._link.release(lease.id)
             return
         trajectory, images = episode
+        self._places.leave(place, Visit(trajectory, images, runner.error))
         self._link.submit(trajectory, images)
         self._tally.add(trajectory)
         if trajectory.fault is Fault.NONE:
             slot.failures = 0
             return
-        if trajectory.fault is not Fault.INFERENCE:
-            slot.close()
         what = f"{lease.task.id} ended by a fault ({trajectory.fault.value}): {trajectory.fault_detail}"
-        self._back_off(slot, what)
+        if trajectory.fault is Fault.DEVICE and self._places.heals:
+            _log.warning("slot %d, device %s: %s", slot.index, place.lease.id if place.lease else "", what)
+        else:
+            self._back_off(slot, what)
 
     def _back_off(self, slot: _Slot, what: str) -> None:
         pause_s = BACKOFF_S[min(slot.failures, len(BACKOFF_S) - 1)]
@@ -249,31 +267,13 @@ class Worker:
 
 
 class _Slot:
-    """What one slot has: its policy client, and an environment that is made anew after it failed.
+    """What one slot has: its number and its policy client.
 
     Attributes:
         failures: How many times in a row it failed.
     """
 
-    def __init__(self, index: int, config: EnvConfig, policy: SlotPolicy) -> None:
+    def __init__(self, index: int, policy: SlotPolicy) -> None:
         self.index = index
         self.policy = policy
         self.failures = 0
-        self._config = config
-        self._env: Env | None = None
-
-    def open(self) -> Env:
-        """The environment. Raises EnvError when it does not start."""
-        if self._env is None:
-            self._env = build_env(self._config)
-        return self._env
-
-    def close(self) -> None:
-        """Gives the environment up."""
-        env, self._env = self._env, None
-        if env is None:
-            return
-        try:
-            env.close()
-        except EnvError as error:
-            _log.warning("slot %d: a failed environment does not close: %s", self.index, error)

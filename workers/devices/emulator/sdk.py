@@ -1,0 +1,141 @@
+"""The Android SDK's programs: where emulator, adb and avdmanager are, and the version."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from distrl.core.errors import MissingDependency
+
+ROOT_VARIABLES = ("ANDROID_HOME", "ANDROID_SDK_ROOT")
+VERSION_S = 20.0
+_VERSION = re.compile(r"Android emulator version (\S+)")
+
+
+@dataclass(frozen=True)
+class Sdk:
+    """The programs of one SDK.
+
+    Attributes:
+        emulator: The emulator's path.
+        found: How it was found, for messages: "--sdk", "$ANDROID_HOME", "PATH".
+        root: The SDK's directory; None for a program alone in PATH.
+        adb, avdmanager: Their paths; None where the SDK has none.
+    """
+
+    emulator: Path
+    found: str
+    root: Path | None = None
+    adb: Path | None = None
+    avdmanager: Path | None = None
+
+    def need_avdmanager(self) -> Path:
+        """The path of avdmanager.
+
+        Raises:
+            MissingDependency: If there is none.
+        """
+        if self.avdmanager is None:
+            raise MissingDependency(
+                f"the SDK of {self.emulator} has no avdmanager, which makes virtual devices.",
+                "Install it with `sdkmanager 'cmdline-tools;latest'`, or make the AVD in Android Studio.",
+            )
+        return self.avdmanager
+
+
+def find_sdk(sdk: str | Path | None = None, environ: Mapping[str, str] = os.environ) -> Sdk:
+    """Finds an SDK with an emulator.
+
+    Args:
+        sdk: Its directory, when the user names one; nothing else is looked at then.
+        environ: Where ANDROID_HOME, ANDROID_SDK_ROOT and PATH are.
+
+    Raises:
+        MissingDependency: If there is none, with the places that were looked at.
+    """
+    if sdk is not None:
+        places = [("--sdk", Path(sdk).expanduser())]
+    else:
+        named = ((name, environ.get(name)) for name in ROOT_VARIABLES)
+        places = [(f"${name}", Path(value).expanduser()) for name, value in named if value]
+    for found, root in places:
+        emulator = _program(root / "emulator" / "emulator")
+        if emulator is not None:
+            return Sdk(emulator, found, root, _program(root / "platform-tools" / "adb"), _avdmanager(root))
+    on_path = None if sdk is not None else shutil.which("emulator", path=environ.get("PATH", ""))
+    if on_path is not None:
+        return _from_path(Path(on_path), environ)
+    looked = ", ".join(f"{found} ({root})" for found, root in places) or "no variable names an SDK"
+    raise MissingDependency(
+        f"no Android emulator was found: {looked}{'' if sdk is not None else ', none in PATH'}.",
+        "Install it with `sdkmanager emulator` and set ANDROID_HOME to the SDK, or pass --sdk.",
+    )
+
+
+def _from_path(emulator: Path, environ: Mapping[str, str]) -> Sdk:
+    """The SDK around a program in PATH: `ROOT/emulator/emulator`, if it lies like that."""
+    root = emulator.resolve().parent.parent
+    is_root = (root / "emulator" / "emulator").exists()
+    adb = _program(root / "platform-tools" / "adb") if is_root else None
+    if adb is None:
+        found = shutil.which("adb", path=environ.get("PATH", ""))
+        adb = Path(found) if found else None
+    avdmanager = _avdmanager(root) if is_root else None
+    return Sdk(emulator, "PATH", root if is_root else None, adb, avdmanager)
+
+
+def _avdmanager(root: Path) -> Path | None:
+    """The newest one: `cmdline-tools/latest`, a numbered version, or the old `tools`."""
+    tools = root / "cmdline-tools"
+    numbered = sorted(tools.glob("[0-9]*"), key=_number, reverse=True)
+    for folder in (tools / "latest", *numbered, root / "tools"):
+        found = _program(folder / "bin" / "avdmanager")
+        if found is not None:
+            return found
+    return None
+
+
+def _number(folder: Path) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", folder.name))
+
+
+def _program(path: Path) -> Path | None:
+    return path if path.is_file() and os.access(path, os.X_OK) else None
+
+
+def emulator_version(sdk: Sdk, timeout_s: float = VERSION_S) -> str:
+    """The emulator's version, e.g. "36.1.9.0".
+
+    Raises:
+        MissingDependency: If it does not run, or says no version.
+    """
+    said = _run([str(sdk.emulator), "-version"], timeout_s)
+    match = _VERSION.search(said)
+    if match is None:
+        raise MissingDependency(
+            f"{sdk.emulator} -version says no version: {said.strip()[:200] or 'nothing'}.",
+            "Is it an Android emulator? Reinstall it with `sdkmanager emulator`.",
+        )
+    return match[1]
+
+
+def _run(command: list[str], timeout_s: float) -> str:
+    try:
+        result = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=timeout_s,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise MissingDependency(
+            f"{command[0]} does not run: {error}.", "Run it by hand to see why; 64-bit libraries may lack."
+        ) from error
+    return result.stdout.decode("utf-8", "replace")

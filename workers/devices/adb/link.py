@@ -16,6 +16,7 @@ from distrl.workers.devices.adb.deadline import Deadline
 from distrl.workers.devices.adb.smart_socket import Connection, unusable
 from distrl.workers.devices.errors import (
     DeviceError,
+    DeviceTimeout,
     ServiceRejected,
     TransportError,
 )
@@ -80,6 +81,8 @@ class DeviceLink:
         while seen != state:
             try:
                 seen = self.state(min(STATE_S, deadline.remaining(f"last seen: {seen}")))
+            except DeviceTimeout:
+                seen = seen or "no answer"
             except TransportError as error:
                 seen = type(error).__name__
             if seen != state:

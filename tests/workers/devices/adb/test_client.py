@@ -1,0 +1,364 @@
+"""The adb client against a server that speaks the real bytes: framing, errors, deadlines, retries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from adb_server_fake import FakeAdbServer, FakeDevice, Peer, fake_server, runs
+
+from distrl.workers.devices.adb.client import AdbClient
+from distrl.workers.devices.adb.deadline import Deadline
+from distrl.workers.devices.errors import (
+    ActionOutcomeUnknown,
+    DeviceDisconnected,
+    DeviceError,
+    DeviceNotFound,
+    DeviceOffline,
+    DeviceTimeout,
+    DeviceUnauthorized,
+    NonZeroExit,
+    OutputInvalid,
+    ServerUnavailable,
+    ServiceRejected,
+)
+
+PLENTY_S = 10.0
+SOON_S = 0.3
+V1 = frozenset({"cmd"})
+
+
+def client_of(server: FakeAdbServer, slept: list[float] | None = None) -> AdbClient:
+    return AdbClient("phone", server.port, sleep=(slept if slept is not None else []).append)
+
+
+def hang_before_okay(service: str, peer: Peer) -> None:
+    peer.hang()
+
+
+def hang_after_okay(service: str, peer: Peer) -> None:
+    peer.okay()
+    peer.hang()
+
+
+def cut(service: str, peer: Peer) -> None:
+    """Accepts the service, gives half of what is due, and breaks off."""
+    peer.okay()
+    peer.send(b"\x01\x05\x00\x00\x00hello\x03\x01" if "v2" in service else b"hello")
+
+
+def test_shell_v2_keeps_the_outputs_and_the_status_apart() -> None:
+    device = FakeDevice(serve=runs(lambda command: (b"out\n", b"err\n", 3)))
+    with fake_server(phone=device) as server:
+        result = client_of(server).shell("sh -c 'echo; exit 3'", PLENTY_S)
+    assert (result.out, result.err, result.status, result.text) == (b"out\n", b"err\n", 3, "out\n")
+    assert device.asked == ["shell,v2,raw:sh -c 'echo; exit 3'"]
+
+
+def test_a_large_output_in_small_and_split_packets_arrives_whole() -> None:
+    data = bytes(range(256)) * 4000
+
+    def serve(service: str, peer: Peer) -> None:
+        peer.okay()
+        for at in range(0, len(data), 40_001):
+            peer.packet(1, data[at : at + 40_001])
+        peer.send(b"\x03\x01")
+        peer.send(b"\x00\x00\x00\x00")
+
+    with fake_server(phone=FakeDevice(serve=serve)) as server:
+        assert client_of(server).shell("cat big", PLENTY_S).out == data
+
+
+def test_a_command_reads_its_stdin_while_it_writes() -> None:
+    """Far more in both directions than sockets hold: it ends only if neither side waits for the other."""
+    data = b"0123456789abcdef" * 2**19
+
+    def echo(service: str, peer: Peer) -> None:
+        peer.okay()
+        while True:
+            head = peer.read(5)
+            kind, size = head[0], int.from_bytes(head[1:], "little")
+            if kind == 0:
+                peer.packet(1, peer.read(size))
+            elif kind == 4:
+                peer.packet(3, b"\x00")
+                return
+
+    with fake_server(phone=FakeDevice(serve=echo)) as server:
+        assert client_of(server).shell("cat", 60.0, stdin=data).out == data
+
+
+def test_a_command_that_ends_without_reading_its_stdin_still_has_its_status() -> None:
+    with fake_server(phone=FakeDevice(serve=runs(lambda command: (b"no", b"", 1)))) as server:
+        assert client_of(server).shell("false", PLENTY_S, stdin=b"x" * 2**20).status == 1
+
+
+def test_shell_v1_finds_the_status_behind_the_output() -> None:
+    device = FakeDevice(features=V1, serve=runs(lambda command: (b"both\n", b"outputs\n", 42)))
+    with fake_server(phone=device) as server:
+        result = client_of(server).shell("exit 42", PLENTY_S)
+        assert (result.out, result.status) == (b"both\noutputs\n", 42)
+        assert device.asked[0].startswith("shell:(exit 42\n); echo ")
+        with pytest.raises(ServiceRejected, match="no shell v2"):
+            client_of(server).shell("cat", PLENTY_S, stdin=b"x")
+
+
+def test_exec_out_gives_every_byte() -> None:
+    data = bytes(range(256)) * 5000
+    with fake_server(phone=FakeDevice(serve=runs(lambda command: data))) as server:
+        assert client_of(server).exec_out("screencap -p", PLENTY_S) == data
+
+
+def test_check_says_what_failed() -> None:
+    with (
+        fake_server(phone=FakeDevice(serve=runs(lambda command: (b"", b"no such thing\n", 5)))) as server,
+        pytest.raises(NonZeroExit, match="phone: 'rm x' ended with exit status 5: no such") as caught,
+    ):
+        client_of(server).check("rm x", PLENTY_S)
+    assert (caught.value.status, caught.value.evidence, caught.value.serial) == (5, "no such thing", "phone")
+
+
+@pytest.mark.parametrize("features", [FakeDevice().features, V1])
+def test_a_connection_cut_in_the_middle_is_no_empty_output(features: frozenset[str]) -> None:
+    with (
+        fake_server(phone=FakeDevice(features=features, serve=cut)) as server,
+        pytest.raises(DeviceDisconnected, match="broke during shell 'ls'"),
+    ):
+        client_of(server).shell("ls", PLENTY_S)
+
+
+@pytest.mark.parametrize("serve", [hang_before_okay, hang_after_okay])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: client.shell("ls", SOON_S),
+        lambda client: client.shell("ls", SOON_S, reads=True),
+        lambda client: client.exec_out("ls", SOON_S),
+        lambda client: client.stat("/sdcard", SOON_S),
+    ],
+)
+def test_the_deadline_holds_on_a_device_that_hangs(
+    serve: Callable[[str, Peer], None], call: Callable[[AdbClient], object]
+) -> None:
+    slept: list[float] = []
+    with (
+        fake_server(phone=FakeDevice(serve=serve)) as server,
+        pytest.raises(DeviceTimeout, match=r"within 0\.3 s"),
+    ):
+        call(client_of(server, slept))
+    assert slept == []  # nothing is left for another try
+
+
+def test_a_device_that_drips_cannot_stretch_the_deadline() -> None:
+    def drip(service: str, peer: Peer) -> None:
+        peer.okay()
+        for _ in range(2000):
+            peer.packet(1, b".")
+            peer._over.wait(0.01)
+
+    with fake_server(phone=FakeDevice(serve=drip)) as server, pytest.raises(DeviceTimeout):
+        client_of(server).shell("yes", SOON_S)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("device offline", DeviceOffline),
+        ("device offline (no transport)", DeviceOffline),
+        ("device still connecting", DeviceOffline),
+        ("device still authorizing", DeviceUnauthorized),
+        ("device unauthorized.\nThis adb server's $ADB_VENDOR_KEYS is not set\n", DeviceUnauthorized),
+        ("insufficient permissions for device: udev", DeviceUnauthorized),
+        ("device 'phone' not found", DeviceNotFound),
+        ("no devices/emulators found", DeviceNotFound),
+        ("something new", ServiceRejected),
+    ],
+)
+def test_what_the_server_refuses_becomes_the_error_of_that_kind(text: str, kind: type[DeviceError]) -> None:
+    def fail(service: str, peer: Peer) -> None:
+        peer.fail(text)
+
+    with fake_server(phone=FakeDevice(serve=fail)) as server, pytest.raises(DeviceError) as caught:
+        client_of(server).shell("ls", PLENTY_S)
+    assert type(caught.value) is kind
+    assert caught.value.serial == "phone"
+    assert text.split("\n")[0].rstrip(".") in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_devices_that_cannot_be_used_are_told_apart() -> None:
+    states = {"a": "offline", "b": "unauthorized", "c": "authorizing"}
+    with fake_server(**{serial: FakeDevice(state) for serial, state in states.items()}) as server:
+        found = {}
+        for serial in (*states, "d"):
+            with pytest.raises(DeviceError) as caught:
+                AdbClient(serial, server.port).shell("ls", PLENTY_S)
+            found[serial] = type(caught.value)
+    assert found == {
+        "a": DeviceOffline,
+        "b": DeviceUnauthorized,
+        "c": DeviceUnauthorized,
+        "d": DeviceNotFound,
+    }
+
+
+def test_a_refused_service_is_told_from_a_device_that_goes_away() -> None:
+    device = FakeDevice()
+    with fake_server(phone=device) as server:
+        with pytest.raises(ServiceRejected):
+            client_of(server).exec_out("ls", PLENTY_S)
+
+        def leave(service: str, peer: Peer) -> None:
+            device.state = "offline"
+            peer.fail("closed")
+
+        device.serve = leave
+        with pytest.raises(DeviceOffline):
+            client_of(server).exec_out("ls", PLENTY_S)
+
+
+def test_no_server_is_said_so() -> None:
+    with fake_server() as server:
+        port = server.port
+    with pytest.raises(ServerUnavailable, match=f"no adb server at 127.0.0.1:{port}"):
+        AdbClient("phone", port, sleep=[].append).shell("ls", PLENTY_S, reads=True)
+
+
+def test_something_else_at_the_port_is_noticed() -> None:
+    def speak_http(service: str, peer: Peer) -> None:
+        peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with (
+        fake_server(phone=FakeDevice(serve=speak_http)) as server,
+        pytest.raises(OutputInvalid, match="OKAY or FAIL, got b'HTTP'"),
+    ):
+        client_of(server).exec_out("ls", PLENTY_S)
+
+
+def breaks(times: int) -> tuple[FakeDevice, list[str]]:
+    """A device on which the first `times` commands break off, and the list of all of them."""
+    commands: list[str] = []
+
+    def serve(service: str, peer: Peer) -> None:
+        commands.append(service.partition(":")[2])
+        if len(commands) <= times:
+            cut(service, peer)
+        else:
+            runs(lambda command: "fine")(service, peer)
+
+    return FakeDevice(serve=serve), commands
+
+
+def test_reads_are_tried_again_twice_and_inputs_never() -> None:
+    for times, reads, succeeds in ((2, True, True), (3, True, False), (1, False, False)):
+        device, commands = breaks(times)
+        slept: list[float] = []
+        with fake_server(phone=device) as server:
+            client = client_of(server, slept)
+            if succeeds:
+                assert client.shell("ls", PLENTY_S, reads=reads).text == "fine"
+            else:
+                with pytest.raises(DeviceDisconnected):
+                    client.shell("ls", PLENTY_S, reads=reads)
+        assert commands == ["ls"] * (3 if reads else 1)
+        assert slept == ([0.2, 1.0] if reads else [])
+
+
+def test_what_cannot_pass_is_not_tried_again() -> None:
+    device = FakeDevice()
+    with fake_server(phone=device) as server, pytest.raises(ServiceRejected):
+        client_of(server).shell("ls", PLENTY_S, reads=True)
+    assert len(device.asked) == 1
+
+
+@pytest.mark.parametrize("features", [FakeDevice().features, V1])
+@pytest.mark.parametrize("serve", [hang_before_okay, hang_after_okay, cut])
+def test_an_input_that_may_have_been_executed_is_never_sent_twice(
+    serve: Callable[[str, Peer], None], features: frozenset[str]
+) -> None:
+    device = FakeDevice(features=features, serve=serve)
+    with (
+        fake_server(phone=device) as server,
+        pytest.raises(ActionOutcomeUnknown, match="whether 'input tap 1 2' was executed"),
+    ):
+        client_of(server).act("input tap 1 2", SOON_S)
+    assert len(device.asked) == 1
+
+
+def test_an_input_that_went_nowhere_says_why() -> None:
+    with fake_server(phone=FakeDevice("offline")) as server, pytest.raises(DeviceOffline):
+        client_of(server).act("input tap 1 2", PLENTY_S)
+    with fake_server(phone=FakeDevice()) as server, pytest.raises(ServiceRejected):
+        client_of(server).act("input tap 1 2", PLENTY_S)  # the device is there and says no
+    with (
+        fake_server(phone=FakeDevice(serve=runs(lambda command: (b"", b"Error", 255)))) as server,
+        pytest.raises(NonZeroExit),
+    ):
+        client_of(server).act("input tap 1 2", PLENTY_S)
+
+
+def test_an_input_at_the_moment_when_the_device_goes_away_is_uncertain() -> None:
+    device = FakeDevice()
+
+    def leave(service: str, peer: Peer) -> None:
+        device.state = "offline"
+        peer.fail("closed")
+
+    device.serve = leave
+    with fake_server(phone=device) as server, pytest.raises(ActionOutcomeUnknown):
+        client_of(server).act("input tap 1 2", PLENTY_S)
+
+
+def test_the_state_is_the_servers_word() -> None:
+    with fake_server(phone=FakeDevice("offline")) as server:
+        assert client_of(server).state() == "offline"
+        with pytest.raises(DeviceNotFound):
+            AdbClient("nobody", server.port).state()
+
+
+def test_waiting_for_a_state_sees_it_come() -> None:
+    device = FakeDevice("offline")
+    with fake_server(phone=device) as server:
+
+        def sleep(seconds: float) -> None:
+            device.state = "device"
+
+        AdbClient("phone", server.port, sleep=sleep).wait_for_state("device", PLENTY_S)
+        with pytest.raises(DeviceTimeout) as caught:
+            client_of(server).wait_for_state("recovery", SOON_S)
+    assert caught.value.evidence == "last seen: device"
+
+
+def test_a_device_that_stays_silent_is_reconnected_once_it_is_waited_for() -> None:
+    device = FakeDevice()
+
+    def serve(service: str, peer: Peer) -> None:
+        if device.reconnects:
+            runs(lambda command: "")(service, peer)
+        else:
+            peer.hang()
+
+    device.serve = serve
+    with fake_server(phone=device) as server:
+        client_of(server).wait_ready(20.0)
+    assert device.reconnects == 1
+
+
+def test_a_command_too_long_for_the_server_is_refused_here() -> None:
+    device = FakeDevice()
+    with fake_server(phone=device) as server, pytest.raises(ServiceRejected, match="65535"):
+        client_of(server).shell("x" * 70_000, PLENTY_S)
+    assert device.asked == []
+
+
+def test_a_deadline_lies_in_the_future() -> None:
+    with pytest.raises(ValueError, match="future"):
+        Deadline(0.0)
+    now = [5.0]
+    deadline = Deadline(2.0, "x", clock=lambda: now[0])
+    assert deadline.remaining() == 2.0
+    assert deadline.sooner(9.0).remaining() == 2.0
+    now[0] = 7.0
+    assert deadline.left == 0.0
+    with pytest.raises(DeviceTimeout, match="no answer to x within 2 s"):
+        deadline.remaining()

@@ -9,6 +9,7 @@ from distrl.workers.building import build
 
 AGENTS = {
     "autoui": "distrl.workers.agents.autoui:AutoUIAgent",
+    "androidworld": "distrl.workers.agents.androidworld:AndroidWorldAgent",
 }
 
 

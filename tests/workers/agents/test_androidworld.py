@@ -1,0 +1,272 @@
+"""The AndroidWorld agent: JSON actions both ways, prompts in both modes, and any text whatever."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distrl.core.actions import Action, ActionKind
+from distrl.core.types import (
+    ActionRecord,
+    Chat,
+    ChatMessage,
+    Completion,
+    ImagePart,
+    Observation,
+    TextPart,
+    TimeStep,
+)
+from distrl.workers.agents.androidworld import KEPT_CHARS, AndroidWorldAgent, reason_of
+from distrl.workers.agents.json_action import ACTION_TYPES, GESTURES, Grid, read, write
+
+AGENT = AndroidWorldAgent()
+CLICK = 'Reason: The button is there.\nAction: {"action_type": "click", "x": 512, "y": 80}'
+
+grids = st.builds(Grid, st.integers(2, 3000), st.integers(2, 3000))
+texts = st.text(min_size=1, max_size=60)
+
+
+@st.composite
+def actions_on(draw: st.DrawFn, grid: Grid) -> Action:
+    x, y = draw(st.integers(0, grid.columns - 1)), draw(st.integers(0, grid.rows - 1))
+    point = grid.point(x, y)
+    pointed = st.sampled_from([ActionKind.TAP, ActionKind.DOUBLE_TAP, ActionKind.LONG_PRESS])
+    plain = st.sampled_from(
+        [
+            *(ActionKind.HOME, ActionKind.BACK, ActionKind.ENTER, ActionKind.WAIT),
+            *(ActionKind.COMPLETE, ActionKind.IMPOSSIBLE),
+        ]
+    )
+    worded = st.sampled_from([ActionKind.TYPE, ActionKind.ANSWER, ActionKind.OPEN_APP])
+    return draw(
+        st.one_of(
+            st.builds(lambda kind: Action(kind=kind, point=point), pointed),
+            st.builds(lambda kind: Action(kind=kind), plain),
+            st.builds(lambda kind, text: Action(kind=kind, text=text), worded, texts),
+            st.builds(lambda text: Action(kind=ActionKind.TYPE, text=text, point=point), texts),
+            st.sampled_from([Action.swipe(*gesture) for gesture in GESTURES.values()]),
+        )
+    )
+
+
+@given(st.data(), grids)
+def test_every_action_comes_back_from_its_json(data: st.DataObject, grid: Grid) -> None:
+    action = data.draw(actions_on(grid))
+    fields = json.loads(json.dumps(write(action, grid)))
+    assert read(fields, grid) == action
+    assert write(read(fields, grid), grid) == fields
+
+
+@given(st.data())
+def test_parse_reads_what_format_writes(data: st.DataObject) -> None:
+    action = data.draw(actions_on(AGENT.grid))
+    assert AGENT.parse(AGENT.format(action)) == action
+    assert AGENT.parse(f"Reason: because {{so}} Action: no.\n{AGENT.format(action)}") == action
+
+
+fragments = st.sampled_from(
+    [
+        *("Action:", "Reason:", "{", "}", '"action_type": "click"', '"x": ', "512", "1e999", "NaN"),
+        *('"\\ud800"', "[" * 50, "'", CLICK, '{"action_type": "input_text", "text": "', "9" * 5000, ", "),
+    ]
+)
+
+
+@given(st.one_of(st.text(), st.lists(st.one_of(fragments, st.text(max_size=5)), max_size=25).map("".join)))
+def test_parse_takes_any_text(text: str) -> None:
+    action = AGENT.parse(text)
+    assert (action.kind is ActionKind.INVALID) == bool(action.reason)
+    Action.model_validate_json(action.model_dump_json())  # what comes out can be recorded
+
+
+def test_all_fourteen_types_are_known() -> None:
+    assert len(ACTION_TYPES) == 14
+
+
+@pytest.mark.parametrize(
+    ("fields", "action"),
+    [
+        ({"action_type": "click", "x": 0, "y": 999}, Action.tap(0.0005, 0.9995)),
+        ({"action_type": "click", "x": "500", "y": 500.9}, Action.tap(0.5005, 0.5005)),
+        ({"action_type": "scroll", "direction": "down"}, Action.swipe((0.5, 0.5), (0.5, 0.0))),
+        ({"action_type": "scroll", "direction": "right"}, Action.swipe((0.5, 0.5), (0.0, 0.5))),
+        ({"action_type": "swipe", "direction": "down"}, Action.swipe((0.5, 0.0), (0.5, 1.0))),
+        ({"action_type": "swipe", "direction": "left"}, Action.swipe((0.0, 0.5), (1.0, 0.5))),
+        ({"action_type": "input_text", "text": 42}, Action.type_text("42")),
+        ({"action_type": "wait", "index": None, "clear_text": False}, Action(kind=ActionKind.WAIT)),
+        ({"action_type": "status", "goal_status": "complete"}, Action(kind=ActionKind.COMPLETE)),
+        ({"action_type": "status", "goal_status": "infeasible"}, Action(kind=ActionKind.IMPOSSIBLE)),
+    ],
+)
+def test_what_json_means(fields: dict[str, Any], action: Action) -> None:
+    found = AGENT.parse(f"Action: {json.dumps(fields)}")
+    assert found.kind is action.kind
+    assert found.point == (action.point and pytest.approx(action.point))
+    assert (found.to, found.text) == (action.to, action.text)
+
+
+@pytest.mark.parametrize(
+    ("action", "direction"),
+    [
+        (Action.swipe((0.5, 0.8), (0.5, 0.2)), "down"),
+        (Action.swipe((0.5, 0.2), (0.45, 0.6)), "up"),
+        (Action.swipe((0.9, 0.5), (0.1, 0.6)), "right"),
+        (Action.swipe((0.1, 0.5), (0.3, 0.5)), "left"),
+    ],
+)
+def test_any_other_gesture_is_the_nearest_scroll(action: Action, direction: str) -> None:
+    assert write(action, AGENT.grid) == {"action_type": "scroll", "direction": direction}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "no JSON object"),
+        ("Reason: done. Action: click it", "no JSON object behind Action:"),
+        ('{"action_type": "click"} Action: nothing', "no JSON object behind Action:"),
+        ("Action: {'action_type': ", "malformed JSON"),
+        ("Action: {1: 2}", "no JSON object with names as keys"),
+        ('Action: {"x": 1}', "no action_type"),
+        ('Action: {"action_type": "fly"}', "unknown action_type 'fly'"),
+        ('Action: {"action_type": "unknown"}', "the action_type is unknown"),
+        (
+            'Action: {"action_type": "click", "x": 1000, "y": 0}',
+            r"(1000, 0) is not within 0 to 999 and 0 to 999",
+        ),
+        ('Action: {"action_type": "click", "x": -1, "y": 0}', "is not within"),
+        ('Action: {"action_type": "click", "y": 0}', "x is 'None', not a number"),
+        ('Action: {"action_type": "click", "x": true, "y": 0}', "x is 'True', not a number"),
+        ('Action: {"action_type": "click", "x": NaN, "y": 0}', "x is nan, not on any screen"),
+        ('Action: {"action_type": "click", "index": 3}', "index is not supported"),
+        (
+            'Action: {"action_type": "input_text", "text": "a", "clear_text": true}',
+            "clear_text is not supported",
+        ),
+        ('Action: {"action_type": "input_text", "text": ""}', "input_text needs text"),
+        ('Action: {"action_type": "input_text", "text": "\\ud800"}', "half a surrogate pair"),
+        ('Action: {"action_type": "open_app"}', "open_app needs app_name"),
+        ('Action: {"action_type": "scroll", "direction": "north"}', "direction is 'north'"),
+        ('Action: {"action_type": "status", "goal_status": "success"}', "goal_status is 'success'"),
+        ('Action: {"action_type": "wait", "seconds": 3}', "wait has no 'seconds'"),
+        ("x" * 30_000, "the text has 30000 characters, more than 20000"),
+    ],
+)
+def test_an_invalid_action_says_why_and_keeps_the_text(text: str, reason: str) -> None:
+    action = AGENT.parse(text)
+    assert action.kind is ActionKind.INVALID
+    assert reason in action.reason
+    assert action.text == text[:KEPT_CHARS]
+
+
+def test_a_python_dictionary_is_read_too() -> None:
+    found = AGENT.parse("Reason: x\nAction: {'action_type': 'input_text', 'text': \"it's\"}")
+    assert found == Action.type_text("it's")
+
+
+def test_the_last_action_counts_and_words_around_it_do_not() -> None:
+    text = f"Reason: I would Action: {{}}, but no.\n{CLICK}\nThat is all. {{}}"
+    assert AGENT.parse(text) == Action.tap(0.5125, 0.0805)
+
+
+def test_other_coordinates() -> None:
+    pixels = AndroidWorldAgent(coordinates=[1080, 2400])
+    action = pixels.parse('Action: {"action_type": "click", "x": 1079, "y": 2399}')
+    assert action.point is not None
+    assert Grid(1080, 2400).cell(action.point) == (1079, 2399)
+    assert "from 0 (left) to 1079 (right)" in system_text(pixels)
+    assert "to 999 (right)" in system_text(AGENT)
+
+
+@pytest.mark.parametrize(
+    "options", [{"mode": "both"}, {"coordinates": 1}, {"coordinates": [1, 2, 3]}, {"history": -1}]
+)
+def test_wrong_options_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        AndroidWorldAgent(**options)
+
+
+def step(text: str, image: str = "a") -> TimeStep:
+    message = ChatMessage(role="user", parts=(TextPart(text="?"),))
+    return TimeStep(
+        observation=Observation(image=image, width=1, height=1),
+        chats=(Chat(messages=(message,), completion=Completion(text=text)),),
+        action=ActionRecord(**AGENT.parse(text).model_dump(mode="json")),
+    )
+
+
+def system_text(agent: AndroidWorldAgent) -> str:
+    (part,) = agent.prompt("go", "f00d", [])[0].parts
+    assert isinstance(part, TextPart)
+    return part.text
+
+
+def asked(message: ChatMessage) -> tuple[str, str]:
+    text, image = message.parts
+    assert isinstance(text, TextPart)
+    assert isinstance(image, ImagePart)
+    return text.text, image.digest
+
+
+def test_a_history_prompt_tells_reasons_and_actions_in_one_line_each() -> None:
+    steps = [step(CLICK), step("Action: fly"), step('Action: {"action_type": "wait"}')]
+    system, user = AGENT.prompt("Add Ann", "f00d", steps)
+    assert system.role == "system"
+    text, image = asked(user)
+    assert image == "f00d"
+    assert text == (
+        "Goal: Add Ann\n\nWhat you have done so far:\n"
+        'Step 1: The button is there. {"action_type": "click", "x": 512, "y": 80}\n'
+        "Step 2: not an action (no JSON object behind Action:)\n"
+        'Step 3: {"action_type": "wait"}\n\n'
+        "Step 4. The screen now:"
+    )
+
+
+def test_a_history_prompt_begins_with_nothing_and_is_bounded() -> None:
+    text, _ = asked(AGENT.prompt("go", "f00d", [])[1])
+    assert "Nothing yet.\n\nStep 1. The screen now:" in text
+    short = AndroidWorldAgent(history=2, reason_chars=3)
+    text, _ = asked(short.prompt("go", "f00d", [step(CLICK)] * 9)[1])
+    assert [line.split(" {")[0] for line in text.splitlines() if "click" in line] == [
+        "Step 8: The",
+        "Step 9: The",
+    ]
+    assert text.endswith("Step 10. The screen now:")
+
+
+def test_an_incremental_prompt_grows_from_the_one_before() -> None:
+    agent = AndroidWorldAgent(mode="incremental")
+    steps = [step(CLICK, "a"), step("what?", "b")]
+    prompts = [agent.prompt("Add Ann", image, steps[:n]) for n, image in enumerate("abc")]
+    for shorter, longer in itertools.pairwise(prompts):
+        assert longer[: len(shorter)] == shorter
+        assert len(longer) == len(shorter) + 2
+    roles = [message.role for message in prompts[2]]
+    assert roles == ["system", "user", "assistant", "user", "assistant", "user"]
+    assert [asked(message) for message in prompts[2][1::2]] == [
+        ("Goal: Add Ann\n\nStep 1. The screen:", "a"),
+        ("Step 2. The screen now:", "b"),
+        ("Step 3. The screen now:", "c"),
+    ]
+    assert [message.parts[0] for message in prompts[2][2::2]] == [
+        TextPart(text=CLICK),
+        TextPart(text="what?"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (CLICK, "The button is there."),
+        ("Action: {}", ""),
+        ("no marker", ""),
+        ("Reason: a Action: b Action: c", "a Action: b"),
+    ],
+)
+def test_the_reason(text: str, reason: str) -> None:
+    assert reason_of(text) == reason

@@ -143,6 +143,7 @@ class FakeAdbServer:
 
     def _serve(self, sock: socket.socket) -> None:
         self._open.add(sock)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as the real server does
         with sock, suppress(OSError):  # the client has seen enough
             self._answer(Peer(sock, self._over))
         self._open.discard(sock)

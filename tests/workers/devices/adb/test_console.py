@@ -1,0 +1,158 @@
+"""The emulator's console: secret, answers, refusals, snapshots, one deadline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from adb_console_fake import fake_console
+
+from distrl.workers.devices.adb.console import Console
+from distrl.workers.devices.errors import (
+    DeviceDisconnected,
+    DeviceError,
+    DeviceNotFound,
+    DeviceTimeout,
+    LowDisk,
+    OutputInvalid,
+    ServiceRejected,
+    SnapshotFailed,
+    SnapshotMissing,
+    SnapshotPending,
+)
+
+LISTING = (
+    b"List of snapshots present on all disks:\r\n"
+    b"ID        TAG                 VM SIZE                DATE       VM CLOCK\r\n"
+    b"--        default_boot            73M 2026-11-20 19:04:11   00:00:40.123\r\n"
+    b"--        a-very.long_name_of-20   1.2G 2026-11-20 19:05:12   00:02:40.001\r\n"
+    b"--        task start          73.5 MiB 2026-11-20 19:06:13   00:03:40.999\r\nOK\r\n"
+)
+
+
+@pytest.fixture
+def token(tmp_path: Path) -> Path:
+    path = tmp_path / "token"
+    path.write_text("secret\n")
+    return path
+
+
+def test_a_command_gives_the_lines_of_its_answer(token: Path) -> None:
+    with fake_console(lambda line: b"Pixel_6\r\nOK\r\n") as fake:
+        console = Console(fake.port, token)
+        assert console.avd_name() == "Pixel_6"
+        assert console.command("avd status") == ["Pixel_6"]
+    assert fake.commands == ["avd name", "avd status"]
+
+
+def test_a_console_without_a_secret_needs_none(tmp_path: Path) -> None:
+    with fake_console(lambda line: b"I am alive!\r\nOK\r\n", token="") as fake:
+        Console(fake.port, tmp_path / "none").ping()
+
+
+def test_a_wrong_or_absent_secret_is_said_so(token: Path, tmp_path: Path) -> None:
+    with fake_console(lambda line: b"OK\r\n", token="another") as fake:
+        with pytest.raises(ServiceRejected, match="authentication token does not match") as caught:
+            Console(fake.port, token).ping()
+        assert "secret" not in str(caught.value)
+        with pytest.raises(ServiceRejected, match="none, which cannot be read"):
+            Console(fake.port, tmp_path / "none").ping()
+    assert fake.commands == []
+
+
+def test_ko_becomes_an_error_with_its_text(token: Path) -> None:
+    answer = b"KO:  unknown command, try 'help'\r\n"
+    with fake_console(lambda line: answer) as fake, pytest.raises(ServiceRejected) as caught:
+        Console(fake.port, token).command("sim fault")
+    assert caught.value.evidence == "unknown command, try 'help'"
+    assert str(caught.value).startswith(f"emulator-{fake.port}: its console refuses 'sim fault': unknown")
+
+
+def test_the_deadline_holds(token: Path) -> None:
+    with fake_console(lambda line: None) as fake, pytest.raises(DeviceTimeout, match=r"within 0\.3 s"):
+        Console(fake.port, token).ping(0.3)
+
+
+def test_an_answer_cut_short_is_none(token: Path) -> None:
+    with fake_console(lambda line: b"") as fake, pytest.raises(DeviceDisconnected):
+        Console(fake.port, token).ping()
+
+
+@pytest.mark.parametrize("answer", [b"OK: killing emulator, bye bye\r\n", b""])
+def test_kill_is_done_when_the_emulator_says_so_or_hangs_up(token: Path, answer: bytes) -> None:
+    with fake_console(lambda line: answer) as fake:
+        Console(fake.port, token).kill()
+    assert fake.commands == ["kill"]
+
+
+def test_nobody_at_the_port(token: Path) -> None:
+    with fake_console(lambda line: b"OK\r\n") as fake:
+        pass
+    with pytest.raises(DeviceNotFound, match=f"no emulator console listens at port {fake.port}"):
+        Console(fake.port, token).ping()
+
+
+def test_an_answer_of_several_lines_is_no_name(token: Path) -> None:
+    with fake_console(lambda line: b"a\r\nb\r\nOK\r\n") as fake, pytest.raises(OutputInvalid):
+        Console(fake.port, token).avd_name()
+
+
+def test_the_snapshots_are_read_from_the_list(token: Path) -> None:
+    with fake_console(lambda line: LISTING) as fake:
+        names = Console(fake.port, token).avd_snapshot_list()
+    assert names == ["default_boot", "a-very.long_name_of-20", "task start"]
+    with fake_console(lambda line: b"There is no snapshot available.\r\nOK\r\n") as fake:
+        assert Console(fake.port, token).avd_snapshot_list() == []
+
+
+def test_snapshots_are_saved_loaded_and_deleted(token: Path) -> None:
+    with fake_console(lambda line: b"OK\r\n") as fake:
+        console = Console(fake.port, token)
+        console.avd_snapshot_save("s1")
+        console.avd_snapshot_load("s1")
+        console.avd_snapshot_delete("s1")
+    assert fake.commands == [f"avd snapshot {verb} s1" for verb in ("save", "load", "delete")]
+
+
+@pytest.mark.parametrize("verb", ["load", "delete"])
+def test_a_snapshot_that_is_not_listed_is_missing(token: Path, verb: str) -> None:
+    def respond(line: str) -> bytes:
+        return LISTING if line.endswith("list") else b"KO: whatever this emulator calls it\r\n"
+
+    with fake_console(respond) as fake:
+        do = getattr(Console(fake.port, token), f"avd_snapshot_{verb}")
+        with pytest.raises(SnapshotMissing, match="it has no snapshot 'nope'"):
+            do("nope")
+        with pytest.raises(SnapshotFailed, match=f"cannot {verb} snapshot 'default_boot': whatever"):
+            do("default_boot")
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "remedy"),
+    [
+        ("A snapshot operation for 'P' is pending and timeout has expired", SnapshotPending, "Wait"),
+        ("Not enough disk space to save", LowDisk, "Free some"),
+        ("emulator is read-only", SnapshotFailed, "-read-only"),
+        ("", SnapshotFailed, "log"),
+    ],
+)
+def test_a_failed_save_is_told_by_its_cause(
+    token: Path, said: str, kind: type[DeviceError], remedy: str
+) -> None:
+    with fake_console(lambda line: f"KO: {said}\r\n".encode()) as fake, pytest.raises(DeviceError) as caught:
+        Console(fake.port, token).avd_snapshot_save("s")
+    assert type(caught.value) is kind
+    assert caught.value.evidence == said
+    assert remedy in caught.value.remedy
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a\nkill", "../x", "-x", "x" * 101])
+def test_names_that_the_console_would_take_for_something_else_are_refused(token: Path, name: str) -> None:
+    with fake_console(lambda line: b"OK\r\n") as fake, pytest.raises(SnapshotFailed, match="no name"):
+        Console(fake.port, token).avd_snapshot_save(name)
+    assert fake.commands == []
+
+
+def test_a_command_is_one_line(token: Path) -> None:
+    with pytest.raises(ValueError, match="one line"):
+        Console(1, token).command("ping\r\nkill")

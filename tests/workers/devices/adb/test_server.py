@@ -1,0 +1,195 @@
+"""The adb server: listing, following, connecting; starting our own and leaving others alone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from adb_server_fake import FakeDevice, fake_server
+
+from distrl.workers.devices.adb.client import AdbClient
+from distrl.workers.devices.adb.server import AdbServer, DeviceEntry, adb_path, parse_devices
+from distrl.workers.devices.errors import DeviceError, DeviceNotFound, OutputInvalid, ServerUnavailable
+
+NEEDS_ADB = pytest.mark.skipif(
+    shutil.which("adb") is None and find_spec("adbutils") is None,
+    reason="needs adb, or adbutils which has it",
+)
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port: int = sock.getsockname()[1]
+    return port
+
+
+@pytest.fixture
+def own(free_port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[AdbServer]:
+    """A server object that no emulator on this machine is found by."""
+    monkeypatch.setenv("ADB_LOCAL_TRANSPORT_MAX_PORT", "5554")
+    server = AdbServer(port=free_port)
+    yield server
+    server.stop()
+
+
+def test_the_list_is_read_as_the_server_writes_it() -> None:
+    text = (
+        "emulator-5554          device product:sdk_gphone64 model:sdk_gphone64 device:emu64 transport_id:12\n"
+        "0123456789ABCDEF       unauthorized usb:1-2 transport_id:3\n"
+        "192.168.1.5:5555       offline transport_id:4\n"
+        "HT7      no permissions (missing udev rules?); see [http://developer.android.com] usb:3-1\n"
+        "\n"
+    )
+    assert parse_devices(text) == [
+        DeviceEntry("emulator-5554", "device", 12),
+        DeviceEntry("0123456789ABCDEF", "unauthorized", 3),
+        DeviceEntry("192.168.1.5:5555", "offline", 4),
+        DeviceEntry("HT7", "no permissions", 0),
+    ]
+
+
+def test_version_and_devices_are_asked_for() -> None:
+    with fake_server(a=FakeDevice(), b=FakeDevice("offline")) as fake:
+        server = AdbServer(port=fake.port)
+        assert server.version() == 41
+        assert server.devices() == [DeviceEntry("a", "device", 1), DeviceEntry("b", "offline", 2)]
+
+
+def test_a_server_that_runs_is_used_and_left_running() -> None:
+    with fake_server() as fake:
+        server = AdbServer(port=fake.port)
+        server.ensure_running()
+        assert server.own_pid is None
+        server.stop()
+        assert server.version() == 41
+    assert "host:kill" not in fake.requests
+
+
+def test_following_the_devices_tells_each_change() -> None:
+    stop = threading.Event()
+    with fake_server(a=FakeDevice()) as fake:
+        seen = AdbServer(port=fake.port).track(stop)
+        assert next(seen) == [DeviceEntry("a", "device", 1)]
+        fake.change(lambda devices: devices.update(b=FakeDevice("offline")))
+        assert [(entry.serial, entry.state) for entry in next(seen)] == [("a", "device"), ("b", "offline")]
+        fake.change(lambda devices: devices.clear())
+        assert next(seen) == []
+        stop.set()
+        assert list(seen) == []
+
+
+def test_following_survives_the_server() -> None:
+    stop = threading.Event()
+    with fake_server(a=FakeDevice()) as fake:
+        seen = AdbServer(port=fake.port).track(stop)
+        assert [entry.serial for entry in next(seen)] == ["a"]
+        fake.hang_up()
+        assert next(seen) == []  # it is gone, and nobody knows what of the devices
+        assert [entry.serial for entry in next(seen)] == ["a"]
+    assert next(seen) == []
+    stop.set()
+    assert list(seen) == []
+
+
+def test_following_ends_while_there_is_no_server(free_port: int) -> None:
+    stop = threading.Event()
+    seen = AdbServer(port=free_port).track(stop)
+    assert next(seen) == []
+    threading.Timer(0.2, stop.set).start()
+    assert list(seen) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "works"),
+    [
+        ("connected to h:1", True),
+        ("already connected to h:1", True),
+        ("failed to connect to h:1", False),
+        ("cannot connect to h:1: Connection refused", False),
+        ("failed to authenticate to h:1", False),
+        ("", False),
+    ],
+)
+def test_connecting_believes_the_text_and_not_the_okay(
+    said: str, works: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = AdbServer()
+    monkeypatch.setattr(server, "ask", lambda request, timeout_s: said)
+    if works:
+        server.connect("h:1")
+    else:
+        with pytest.raises(DeviceNotFound, match="h:1"):
+            server.connect("h:1")
+
+
+@NEEDS_ADB
+def test_our_own_server_is_started_used_and_stopped(own: AdbServer) -> None:
+    own.ensure_running()
+    pid = own.own_pid
+    assert pid is not None
+    other = AdbServer(port=own.port)
+    other.ensure_running()
+    assert (other.own_pid, other.version(), other.devices()) == (None, 41, [])
+    other.stop()
+    assert own.version() == 41  # it was not the other's to stop
+    with pytest.raises(DeviceNotFound):
+        AdbClient("emulator-5554", own.port).state()
+    with pytest.raises(DeviceError, match=r"no connection to 127\.0\.0\.1:1"):
+        own.connect("127.0.0.1:1")
+    own.stop()
+    with pytest.raises(ServerUnavailable):
+        own.version()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+@NEEDS_ADB
+def test_adb_itself_speaks_with_our_server(own: AdbServer) -> None:
+    own.ensure_running()
+    said = subprocess.run(
+        [adb_path(), "-P", str(own.port), "devices"], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert said.stdout.startswith("List of devices attached")
+    assert own.own_pid is not None
+    assert own.version() == 41
+
+
+def test_another_program_at_the_port_is_not_fought(free_port: int) -> None:
+    def greet(listener: socket.socket) -> None:
+        sock, _ = listener.accept()
+        with sock:
+            sock.sendall(b"220 mail.example ESMTP\r\n")
+            sock.recv(100)
+
+    with socket.create_server(("127.0.0.1", free_port)) as listener:
+        thread = threading.Thread(target=greet, args=(listener,), daemon=True)
+        thread.start()
+        server = AdbServer(port=free_port)
+        with pytest.raises(OutputInvalid, match="something else"):
+            server.ensure_running()
+        assert server.own_pid is None
+        thread.join(10)
+
+
+@pytest.mark.parametrize(
+    ("script", "why"), [("echo cannot bind; exit 1", "cannot bind"), ("exec sleep 60", "nothing")]
+)
+def test_a_server_that_does_not_come_up_is_explained_and_ended(
+    script: str, why: str, free_port: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "adb"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    monkeypatch.setattr("distrl.workers.devices.adb.server.adb_path", lambda: str(path))
+    server = AdbServer(port=free_port)
+    with pytest.raises(ServerUnavailable, match=why):
+        server.ensure_running(1.0)
+    assert server.own_pid is None

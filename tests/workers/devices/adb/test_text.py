@@ -1,0 +1,239 @@
+"""What is sent to a device to type a text: every character, in words that its shell takes as they are."""
+
+from __future__ import annotations
+
+import base64
+import shlex
+from collections.abc import Iterator
+
+import pytest
+from adb_server_fake import FakeAdbServer, FakeDevice, fake_server, runs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distrl.workers.devices.adb import text as typing_text
+from distrl.workers.devices.adb.client import AdbClient
+from distrl.workers.devices.adb.text import KEYBOARD, MAX_CHUNK, type_text
+from distrl.workers.devices.errors import ActionOutcomeUnknown, NonZeroExit, ServiceRejected
+
+LATIN = "com.android.inputmethod.latin/.LatinIME"
+
+
+def typed_by_android(argument: str) -> str:
+    """What Android's `input text` makes of its argument: Input.sendText, rewritten."""
+    buffer, escaped, at = list(argument), False, 0
+    while at < len(buffer):
+        if escaped:
+            escaped = False
+            if buffer[at] == "s":
+                buffer[at] = " "
+                at -= 1
+                del buffer[at]
+        if buffer[at] == "%":
+            escaped = True
+        at += 1
+    return "".join(buffer)
+
+
+class Phone:
+    """A device whose focused field gets what is typed; it knows the few commands that typing uses."""
+
+    def __init__(self, installed: tuple[str, ...] = (LATIN, KEYBOARD), current: str = LATIN) -> None:
+        self.field = ""
+        self.installed = installed
+        self.current = current
+        self.enabled = {LATIN}
+        self.commands: list[str] = []
+        self.broken = ""
+
+    def run(self, command: str) -> tuple[bytes, bytes, int]:
+        command = command.removeprefix("raw:")
+        self.commands.append(command)
+        if self.broken and self.broken in command:
+            return b"", b"Error: broken", 1
+        out = "".join(self._one(shlex.split(part)) for part in command.split(" && "))
+        return out.encode(), b"", 0
+
+    def _one(self, words: list[str]) -> str:
+        match words:
+            case ["input", "text", argument]:
+                assert argument.isascii()
+                assert self.current != KEYBOARD
+                self.field += typed_by_android(argument)
+            case ["input", "keyevent", "66"]:
+                self.field += "\n"
+            case ["ime", "list", "-a", "-s"]:
+                return "\n".join(self.installed)
+            case ["ime", "enable", ime]:
+                self.enabled.add(ime)
+            case ["ime", "set", ime]:
+                assert ime in self.enabled
+                self.current = ime
+            case ["ime", "reset"]:
+                self.current = LATIN
+            case ["settings", "get", "secure", "default_input_method"]:
+                return self.current
+            case ["dumpsys", "input_method"]:
+                return f"  mCurId={self.current} mHaveConnection=true mBoundToMethod=true"
+            case ["am", "broadcast", "-a", "ADB_INPUT_B64", "--es", "msg", message]:
+                assert self.current == KEYBOARD
+                self.field += base64.b64decode(message).decode()
+            case _:
+                raise AssertionError(f"no such command: {words}")
+        return ""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[FakeAdbServer]:
+    with fake_server(phone=FakeDevice()) as running:
+        yield running
+
+
+def types(server: FakeAdbServer, phone: Phone, text: str) -> None:
+    server.devices["phone"].serve = runs(phone.run)
+    type_text(AdbClient("phone", server.port), text, sleep=lambda seconds: None)
+
+
+HOSTILE = (
+    "hello world",
+    "100%",
+    "%s",
+    "a%sb% s%%s%",
+    "%%%ss s%s",
+    'it\'s "quoted"',
+    "$(reboot) `reboot` $HOME ${HOME}",
+    "a;b&c|d<e>f",
+    "\\n \\ \\\\ back\\slash",
+    "-n --longpress -",
+    "  two  spaces  ",
+    "*?[a-z]~#!{}()^=",
+    "' && reboot && '",
+    "'; rm -rf /sdcard; echo '",
+    "s",
+    "%",
+)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_arrives_as_it_is(server: FakeAdbServer, text: str) -> None:
+    phone = Phone()
+    types(server, phone, text)
+    assert phone.field == text
+    assert all(command.startswith("input ") for command in phone.commands)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=600))
+def test_any_printable_ascii_text_arrives_as_it_is(server: FakeAdbServer, text: str) -> None:
+    phone = Phone()
+    types(server, phone, text)
+    assert phone.field == text
+    assert all(len(command) < 4000 for command in phone.commands)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(max_size=600))
+def test_any_text_at_all_arrives_but_for_control_characters(server: FakeAdbServer, text: str) -> None:
+    phone = Phone()
+    types(server, phone, text)
+    assert phone.field == "".join(c for c in text if c == "\n" or not (ord(c) < 32 or ord(c) == 127))
+    assert phone.current == LATIN
+    assert all(len(command) < 4000 for command in phone.commands)
+
+
+def test_a_line_break_is_the_enter_key(server: FakeAdbServer) -> None:
+    phone = Phone()
+    types(server, phone, "one\r\ntwo\n")
+    assert phone.commands == ["input text one", "input keyevent 66", "input text two", "input keyevent 66"]
+
+
+def test_no_text_is_an_input_without_effect(server: FakeAdbServer) -> None:
+    phone = Phone()
+    types(server, phone, "")
+    assert phone.commands == ["input text ''"]
+    assert phone.field == ""
+
+
+def test_long_text_goes_in_pieces(server: FakeAdbServer) -> None:
+    phone = Phone()
+    types(server, phone, "x" * (2 * MAX_CHUNK + 1))
+    assert len(phone.commands) == 3
+    assert phone.field == "x" * (2 * MAX_CHUNK + 1)
+
+
+def test_halves_of_characters_cannot_be_typed(server: FakeAdbServer) -> None:
+    phone = Phone()
+    types(server, phone, "a\ud800b")
+    assert phone.field == "ab"
+
+
+@pytest.mark.parametrize("current", ["", "null", LATIN])
+def test_text_beyond_ascii_borrows_the_keyboard(server: FakeAdbServer, current: str) -> None:
+    phone = Phone(current=current)
+    types(server, phone, "Zürich → 東京 👍🏽 'n' $(x) %s")
+    assert phone.field == "Zürich → 東京 👍🏽 'n' $(x) %s"
+    assert phone.current == LATIN
+
+
+def test_a_keyboard_that_is_chosen_already_stays(server: FakeAdbServer) -> None:
+    phone = Phone(current=KEYBOARD)
+    types(server, phone, "é")
+    assert phone.current == KEYBOARD
+    assert not any("ime set" in command for command in phone.commands)
+
+
+def test_without_the_keyboard_the_remedy_is_named_and_nothing_typed(server: FakeAdbServer) -> None:
+    phone = Phone(installed=(LATIN,))
+    with pytest.raises(ServiceRejected, match="Install ADBKeyboard") as caught:
+        types(server, phone, "abc é")
+    assert caught.value.serial == "phone"
+    assert phone.field == ""
+
+
+def test_the_keyboard_is_waited_for(server: FakeAdbServer) -> None:
+    phone = Phone()
+    looks: list[str] = []
+
+    def run(command: str) -> tuple[bytes, bytes, int]:
+        if "dumpsys" in command:
+            looks.append(phone.field)
+            bound = "true" if len(looks) > 2 else "false"
+            return f"mCurId={KEYBOARD} mHaveConnection={bound}".encode(), b"", 0
+        return phone.run(command)
+
+    server.devices["phone"].serve = runs(run)
+    type_text(AdbClient("phone", server.port), "é", sleep=lambda seconds: None)
+    assert looks == ["", "", ""]
+    assert phone.field == "é"
+
+
+def test_a_failed_broadcast_still_gives_the_keyboard_back(server: FakeAdbServer) -> None:
+    phone = Phone()
+    phone.broken = "am broadcast"
+    with pytest.raises(NonZeroExit):
+        types(server, phone, "é")
+    assert phone.current == LATIN
+
+
+def test_text_cut_off_in_between_is_not_typed_again(server: FakeAdbServer) -> None:
+    phone = Phone()
+    device = server.devices["phone"]
+    del device.asked[:]
+
+    def serve(service: str, peer: object) -> None:
+        if "text two" in service:
+            raise ConnectionError
+        runs(phone.run)(service, peer)  # type: ignore[arg-type]
+
+    device.serve = serve
+    with pytest.raises(ActionOutcomeUnknown):
+        type_text(AdbClient("phone", server.port), "one\ntwo\nthree")
+    assert phone.field == "one\n"
+    assert sum("text two" in service for service in device.asked) == 1
+
+
+def test_androids_own_rule_is_the_one_assumed() -> None:
+    assert typed_by_android("a%sb") == "a b"
+    assert typed_by_android("100%%s%") == "100% %"
+    assert typing_text._encoded("% s") == "%%ss"
+    assert typed_by_android("%%ss") == "% s"

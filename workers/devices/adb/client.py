@@ -224,7 +224,7 @@ class AdbClient(DeviceLink):
                 self._nudge(deadline)
             except (TransportError, ServiceRejected, OutputInvalid) as error:
                 last = str(error)
-            self._sleep(min(_POLL_S, deadline.remaining(last)))
+            self.sleep(min(_POLL_S, deadline.remaining(last)))
 
     def _nudge(self, deadline: Deadline) -> None:
         """Reconnects, if the server still can: a connection from before a snapshot stays silent for ever."""

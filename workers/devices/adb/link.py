@@ -48,7 +48,7 @@ class DeviceLink:
         self.serial = serial
         self.host = host
         self.port = port
-        self._sleep = sleep
+        self.sleep = sleep
         self._features: frozenset[str] | None = None
 
     def state(self, timeout_s: float = STATE_S) -> str:
@@ -86,7 +86,7 @@ class DeviceLink:
             except TransportError as error:
                 seen = type(error).__name__
             if seen != state:
-                self._sleep(min(_POLL_S, deadline.remaining(f"last seen: {seen}")))
+                self.sleep(min(_POLL_S, deadline.remaining(f"last seen: {seen}")))
 
     def _ask(self, what: str, timeout_s: float) -> str:
         deadline = self._deadline(timeout_s, what)
@@ -132,7 +132,7 @@ class DeviceLink:
             except DeviceError as error:
                 if not error.retryable or deadline.left <= wait:
                     raise
-                self._sleep(wait)
+                self.sleep(wait)
         return once()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
@@ -30,11 +30,23 @@ class SimMembers(Section):
     height: Side = 1200
 
 
-class AdbMembers(Section):
+class RealMembers(Section):
+    """Base of all that may be real devices.
+
+    `recipe` resets and checks a device before an episode (fields of `distrl.workers.devices.recipes.Recipe`),
+    `guard` keeps it from calls, messages and purchases (fields of `distrl.workers.devices.guard.GuardPolicy`;
+    null: no guard). Simulated phones need neither.
+    """
+
+    recipe: dict[str, Any] = {}
+    guard: dict[str, Any] | None = None
+
+
+class AdbMembers(RealMembers):
     """Devices that somebody else started, by serial; a serial with `*`, `?` or `[…]` stands for all that fit.
 
-    They may come and go while the run goes on. `snapshot` is loaded, through the console of an emulator, when
-    nothing milder repairs it.
+    They may come and go while the run goes on. `snapshot` is an emulator's: episodes start from it, and it is
+    loaded when nothing milder repairs the emulator.
     """
 
     kind: Literal["adb"]
@@ -42,7 +54,7 @@ class AdbMembers(Section):
     snapshot: Name | None = None
 
 
-class AvdMembers(Section):
+class AvdMembers(RealMembers):
     """`count` emulators of the virtual device `avd`, started and stopped by the process.
 
     `mode`: "writable-clone" gives each a clone of the AVD of its own, reset by loading `snapshot`;
@@ -61,15 +73,15 @@ class AvdMembers(Section):
     boot_s: Positive = 180.0
 
 
-class PhoneMembers(Section):
-    """Physical phones by serial. They have no snapshots: `recipe` names what resets them before an episode.
+class PhoneMembers(RealMembers):
+    """Physical phones by serial. They have no snapshots: the recipe resets them, and the guard is on.
 
     `reboot`: whether a phone that nothing milder repairs may be restarted.
     """
 
     kind: Literal["phone"]
     serials: Annotated[list[Serial], Field(min_length=1)]
-    recipe: Name = "default"
+    guard: dict[str, Any] | None = {}
     reboot: bool = False
 
 
@@ -115,6 +127,9 @@ class DevicesConfig(Section):
                     if serial in seen:
                         raise ValueError(f"the pool names {serial!r} twice; name it once")
                     seen.add(serial)
+        avds = [members.avd for members in self.pool if isinstance(members, AvdMembers)]
+        if len(set(avds)) < len(avds):
+            raise ValueError("the pool names an AVD twice; name it once, with its count")
         return self
 
     def server_port(self, environment: Mapping[str, str] = os.environ) -> int:

@@ -197,7 +197,7 @@ class PooledPlaces:
         if env is None or generation != lease.generation:
             self._drop(lease.id)
             try:
-                env = build_env(self._config, lease.device)
+                env = build_env(self._config, lease.device, lease.options)
             except BaseException as error:
                 self._pool.release(lease, error if isinstance(error, EnvError) else None, used=False)
                 raise

@@ -49,6 +49,7 @@ class FakeMember:
 
     def __init__(self, name: str, mended_by: str | None = "wait", claim: str = "") -> None:
         self.id, self.kind, self.claim, self.open_limit_s = name, "fake", claim, 30.0
+        self.options: Mapping[str, object] = {}
         self.mended_by = mended_by
         self.broken: EnvError | None = None
         self.hang: threading.Event | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 from distrl.configs.schema import EnvConfig
@@ -18,12 +19,15 @@ ENVS = {
 }
 
 
-def build_env(config: EnvConfig, device: Device | None = None) -> Env:
+def build_env(
+    config: EnvConfig, device: Device | None = None, options: Mapping[str, Any] | None = None
+) -> Env:
     """The environment that `config` names, made with its options.
 
     Args:
         config: Which one.
         device: A device of the pool that it shall act on; None: it makes its own.
+        options: What belongs to that device, such as a snapshot or a recipe.
 
     Raises:
         ConfigError: If there is no such environment, it does not take these options, or takes no device.
@@ -31,22 +35,21 @@ def build_env(config: EnvConfig, device: Device | None = None) -> Env:
         EnvError: If it cannot start.
     """
     make = choose(ENVS, config.kind, config.import_path)
-    options = config.options if device is None else {**config.options, **_on(device, make, config)}
-    env: Env = build(make, options, "env")
-    return env
-
-
-def _on(device: Device, make: Any, config: EnvConfig) -> dict[str, object]:
-    """The option that puts an environment on `device`: its `device`, or a `backend` of tasks on it."""
+    if device is None:
+        env: Env = build(make, config.options, "env")
+        return env
     takes = inspect.signature(make).parameters
     if "device" in takes:
-        return {"device": device}
-    if "backend" in takes:
-        from distrl.workers.envs.pool_backends import backend_for
+        on: dict[str, Any] = {"device": device}
+        on |= {name: value for name, value in (options or {}).items() if name in takes}
+    elif "backend" in takes:
+        from distrl.workers.envs.backends import backend_for
 
-        return {"backend": backend_for(device)}
-    name = config.import_path or config.kind
-    raise ConfigError(
-        f"env {name!r} takes no device, but devices.pool is not empty.",
-        "Empty the pool, or choose another env.",
-    )
+        on = {"backend": backend_for(device, **(options or {}))}
+    else:
+        raise ConfigError(
+            f"env {config.import_path or config.kind!r} takes no device, but devices.pool is not empty.",
+            "Empty the pool, or choose another env.",
+        )
+    env = build(make, {**on, **config.options}, "env")
+    return env

@@ -11,28 +11,23 @@ import contextlib
 import os
 import re
 import stat
-import tempfile
 from pathlib import Path
 
 from distrl.core.errors import RunDirectoryError
 from distrl.core.rundir import RunLock
-
-
-def default_folder() -> Path:
-    """This user's folder of claims."""
-    base = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
-    return Path(base) / f"distrl-devices-{os.geteuid()}"
+from distrl.workers.devices.emulator.state_dir import state_dir
 
 
 class Claims:
     """The claims of one pool. Not thread-safe: the pool holds its lock. No call waits.
 
     Args:
-        folder: Where the locks are; made, private to this user, when the first one is taken.
+        folder: Where the locks are, by default in the state directory; made, private to this user, when the
+            first one is taken.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._folder = folder or default_folder()
+        self._folder = folder or state_dir() / "claims"
         self._locks: dict[str, RunLock] = {}
 
     def take(self, name: str) -> bool:
@@ -71,9 +66,9 @@ class Claims:
             found = self._folder.lstat()
         except OSError as error:
             raise RunDirectoryError(
-                f"{self._folder} cannot be made: {error.strerror or error}.", "Set XDG_RUNTIME_DIR."
+                f"{self._folder} cannot be made: {error.strerror or error}.", "Set DISTRL_STATE_DIR."
             ) from error
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
             raise RunDirectoryError(
-                f"{self._folder} is not a private folder of this user.", "Remove it, or set XDG_RUNTIME_DIR."
+                f"{self._folder} is not a private folder of this user.", "Remove it, or set DISTRL_STATE_DIR."
             )

@@ -34,12 +34,14 @@ class ManagedDevice(Protocol):
         kind: The kind of its source, as in the configuration.
         claim: A name that no two processes of this machine may use at a time; "" when several may.
         open_limit_s: `open` takes no longer than this.
+        options: What an environment on it is told besides the device, such as a snapshot or a recipe.
     """
 
     id: str
     kind: str
     claim: str
     open_limit_s: float
+    options: Mapping[str, object]
 
     def open(self) -> Device:
         """The device, connected or booted, and seen to work: it has answered with a screen that is not blank.

@@ -56,6 +56,7 @@ class DevicePool:
         postmortems: Where faults are recorded; None: nowhere.
         claims: Keeps devices to one process of this machine.
         trackers: Started and closed with the pool.
+        close_s: How long `close` may take.
         clock: Monotonic seconds, for health; waiting goes by the real time.
     """
 
@@ -67,9 +68,10 @@ class DevicePool:
         postmortems: Postmortems | None = None,
         claims: Claims | None = None,
         trackers: Sequence[Tracker] = (),
+        close_s: float = CLOSE_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._clock, self._limit = clock, limit
+        self._clock, self._limit, self._close_s = clock, limit, close_s
         self._changed = threading.Condition()
         self._claims = claims or Claims()
         self._table = SlotTable(health or HealthConfig(), limit, self._claims, clock)
@@ -178,21 +180,21 @@ class DevicePool:
             if self._bug is not None:
                 raise self._bug
 
-    def close(self, timeout_s: float = CLOSE_S) -> None:
+    def close(self) -> None:
         """Ends the pool and releases all devices, at the same time; leased ones fail under their users.
 
-        Whatever does not end within `timeout_s` is left behind in daemon threads.
+        Whatever does not end within `close_s` is left behind in daemon threads.
         """
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + self._close_s
         with self._changed:
             if self._is_closed:
                 return
             self._is_closed = True
             left = self._table.leave_all("the pool is closed")
             self._changed.notify_all()
-        for tracker in self._trackers:
-            tracker.close(max(0.0, deadline - time.monotonic()))
         self._keeper.close(left, max(0.0, deadline - time.monotonic()))
+        for tracker in self._trackers:  # after the devices: they may need the server that a tracker started
+            tracker.close(max(0.0, deadline - time.monotonic()))
         with self._changed:
             self._claims.release_all()
 
@@ -297,7 +299,9 @@ class DevicePool:
         assert slot.device is not None, f"{slot.id} is ready, but was never opened"
         token = self._table.lease(slot)
         member = slot.member
-        return PoolSlot(member.id, member.kind, slot.device, slot.generation, token, self.release)
+        return PoolSlot(
+            member.id, member.kind, slot.device, member.options, slot.generation, token, self.release
+        )
 
     def _line(self) -> str:
         slots = self._table.slots.values()

@@ -98,6 +98,7 @@ class PoolSlot:
         id: The device's name in the pool.
         kind: The kind of its source.
         device: To be used by the thread that leased it.
+        options: What an environment on it is told besides the device.
         generation: Changes when the device was opened anew since an earlier lease.
         token: Which lease this is.
     """
@@ -105,6 +106,7 @@ class PoolSlot:
     id: str
     kind: str
     device: Device
+    options: Mapping[str, object]
     generation: int
     token: int
     give_back: Callable[[PoolSlot, EnvError | None], None] = field(repr=False, compare=False)

@@ -28,13 +28,14 @@ class Pools:
     """Makes pools and closes them."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.clock = folder, Clock()
+        self.folder, self.clock, self.close_s = folder, Clock(), DEADLINE_S
         self.made: list[DevicePool] = []
 
     def __call__(self, *members: FakeMember, limit: int = 100, **health: float) -> DevicePool:
         kept = Postmortems(lambda: self.folder / "postmortems")
         settings = HealthConfig.model_validate(health)
-        pool = DevicePool(members, settings, limit, kept, Claims(self.folder / "claims"), clock=self.clock)
+        claims = Claims(self.folder / "claims")
+        pool = DevicePool(members, settings, limit, kept, claims, close_s=self.close_s, clock=self.clock)
         self.made.append(pool)
         return pool.start()
 
@@ -281,9 +282,10 @@ def test_closing_releases_all_and_wakes_those_who_wait(pools: Pools) -> None:
 def test_a_device_that_opens_after_the_pool_is_closed_is_closed_again(pools: Pools) -> None:
     a = FakeMember("a")
     gate = a.hang = threading.Event()
+    pools.close_s = 0.0
     pool = pools(a)
     until(lambda: a.log == ["open"], "the opening", DEADLINE_S)
-    pool.close(0.0)
+    pool.close()
     gate.set()
     until(lambda: a.devices and a.devices[0].is_closed, "the end of the late device", DEADLINE_S)
     assert pool.states() == {}

@@ -1,0 +1,174 @@
+"""Devices behind adb that somebody else started, as pool members: emulators, phones, simulated phones."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from distrl.core.errors import EnvError
+from distrl.workers.devices.adb.client import AdbClient
+from distrl.workers.devices.adb.server import AdbServer
+from distrl.workers.devices.adb_device import AdbDevice
+from distrl.workers.devices.base import Device
+from distrl.workers.devices.emulator.boot import BootWait
+from distrl.workers.devices.emulator_device import EmulatorDevice
+from distrl.workers.devices.errors import TransportError
+from distrl.workers.devices.pool.member import RecoveryStep
+from distrl.workers.devices.recipes import Cook, Recipe
+
+OPEN_S = 45.0
+"""Longest opening: a connection, the screen's size and a screenshot, with their repetitions."""
+
+WAIT_S = 5.0
+PROBE_S = 4.0
+"""Shorter than the pool's limit, so that the device's own error is told."""
+
+SERVER_START_S = 20.0
+SETTLE_S = 10.0
+"""Until a reconnected device answers its shell."""
+
+LOAD_LIMIT_S, RESET_LIMIT_S, REBOOT_S = 70.0, 180.0, 180.0
+EVIDENCE_S = 4.0
+LOG_LINES = 500
+
+
+class AdbMember:
+    """One device behind adb.
+
+    Args:
+        serial: As the adb server lists it.
+        server: The adb server.
+        snapshot: For an emulator: episodes start from it, and it is loaded when nothing milder helps.
+        options: What `distrl.workers.envs.backends.backend_for` takes besides the device.
+    """
+
+    kind = "adb"
+    open_limit_s = OPEN_S
+
+    def __init__(
+        self,
+        serial: str,
+        server: AdbServer,
+        snapshot: str | None = None,
+        options: Mapping[str, object] | None = None,
+    ) -> None:
+        self.id = serial
+        self.claim = f"adb-{server.port}-{serial}"
+        self.options: Mapping[str, object] = dict(options or {}, snapshot=snapshot)
+        self._server, self._snapshot = server, snapshot
+        self._client = AdbClient(serial, server.port, server.host)
+
+    def open(self) -> Device:
+        """The device, after it has shown its screen."""
+        self._connect()
+        return looked_at(device_of(self._client))
+
+    def probe(self) -> None:
+        """Has its shell do nothing."""
+        self._client.check("true", PROBE_S)
+
+    def ladder(self) -> Sequence[RecoveryStep]:
+        """Wait for it, reconnect, and for an emulator with a snapshot: load that."""
+        return [*mild_steps(self._client, self._server), *self._snapshot_step()]
+
+    def _snapshot_step(self) -> list[RecoveryStep]:
+        device = device_of(self._client)
+        if self._snapshot is None or not isinstance(device, EmulatorDevice):
+            return []
+        name = self._snapshot
+        return [RecoveryStep("load snapshot", lambda: device.load_state(name), LOAD_LIMIT_S, True)]
+
+    def evidence(self) -> Mapping[str, bytes]:
+        """Its state, the end of its log, and what it shows."""
+        return evidence_of(self._client)
+
+    def close(self) -> None:
+        """Nothing is held: the device is somebody else's."""
+
+    def _connect(self) -> None:
+        """A device on the network is known to the server only once it was told to connect."""
+        if ":" in self.id:
+            self._server.ensure_running(SERVER_START_S)
+            self._server.connect(self.id)
+
+
+class PhoneMember(AdbMember):
+    """One physical phone, which has no snapshots.
+
+    Args:
+        serial, server: As for `AdbMember`.
+        recipe: What resets it.
+        may_reboot: Whether it may be restarted.
+        options: As for `AdbMember`.
+    """
+
+    kind = "phone"
+
+    def __init__(
+        self,
+        serial: str,
+        server: AdbServer,
+        recipe: Recipe,
+        may_reboot: bool = False,
+        options: Mapping[str, object] | None = None,
+    ) -> None:
+        super().__init__(serial, server, options=options)
+        self._recipe, self._may_reboot = recipe, may_reboot
+
+    def ladder(self) -> Sequence[RecoveryStep]:
+        """Wait for it, reconnect, reset it by its recipe, and restart it if it may be."""
+        reset = RecoveryStep("reset", Cook(self._client, self._recipe).apply, RESET_LIMIT_S)
+        reboot = RecoveryStep("reboot", self._reboot, REBOOT_S + 2 * WAIT_S, True)
+        return [*mild_steps(self._client, self._server), reset, *([reboot] if self._may_reboot else [])]
+
+    def _reboot(self) -> None:
+        with contextlib.suppress(TransportError):  # it may go before it answers
+            self._client.shell("reboot", WAIT_S)
+        time.sleep(WAIT_S)  # else the wait would find the system that is going down
+        BootWait(self._client).wait(REBOOT_S, self.id)
+
+
+def device_of(client: AdbClient) -> AdbDevice:
+    """The device behind `client`; one whose serial is an emulator's has a console."""
+    return EmulatorDevice(client) if client.serial.startswith("emulator-") else AdbDevice(client)
+
+
+def looked_at(device: AdbDevice) -> Device:
+    """`device`, after it has shown a screen that is not blank."""
+    device.screenshot()
+    return device
+
+
+def mild_steps(client: AdbClient, server: AdbServer) -> list[RecoveryStep]:
+    """Waiting for a device, and reconnecting to it."""
+
+    def wait() -> None:
+        server.ensure_running(SERVER_START_S)
+        client.wait_for_state("device", WAIT_S)
+
+    def reconnect() -> None:
+        client.reconnect()
+        client.wait_ready(SETTLE_S)
+
+    return [
+        RecoveryStep("wait", wait, SERVER_START_S + WAIT_S),
+        RecoveryStep("reconnect", reconnect, SETTLE_S + WAIT_S),
+    ]
+
+
+def evidence_of(client: AdbClient) -> dict[str, bytes]:
+    """What a device behind adb can tell; it ends at the first question that gets no answer."""
+    questions: tuple[tuple[str, Callable[[], bytes]], ...] = (
+        ("adb-state.txt", lambda: client.state().encode()),
+        ("logcat.txt", lambda: client.shell(f"logcat -d -t {LOG_LINES}", EVIDENCE_S).out),
+        ("screen-now.png", lambda: client.exec_out("screencap -p", EVIDENCE_S)),
+    )
+    told: dict[str, bytes] = {}
+    for name, ask in questions:
+        try:
+            told[name] = ask()
+        except EnvError as error:
+            told[f"no-{name}.txt"] = str(error).encode(errors="backslashreplace")
+            break
+    return told

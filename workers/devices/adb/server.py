@@ -21,7 +21,7 @@ from typing import IO
 from distrl.core.errors import MissingDependency
 from distrl.workers.devices.adb.deadline import Deadline
 from distrl.workers.devices.adb.smart_socket import Connection
-from distrl.workers.devices.errors import DeviceError, DeviceNotFound, ServerUnavailable
+from distrl.workers.devices.errors import DeviceError, DeviceNotFound, DeviceTimeout, ServerUnavailable
 
 CALL_S = 2.0
 """Longest time for what the server answers itself."""
@@ -172,7 +172,8 @@ class AdbServer:
         while True:
             try:
                 self.version(min(CALL_S, max(deadline.left, _POLL_S)))
-            except ServerUnavailable as error:
+            except (ServerUnavailable, DeviceTimeout) as error:
+                # It listens before it answers: the first time it makes a key, which takes a moment.
                 ended = self._own.poll() is not None
                 if ended or not deadline.left:
                     self.stop()

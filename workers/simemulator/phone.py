@@ -1,0 +1,202 @@
+"""The stand-in's virtual machine: a simulated phone that boots, answers adb and the console, and ends.
+
+one event loop:  adbd · console · announcer to the adb server · boot · SIGTERM or the console's kill end all
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from distrl.workers.devices.emulator.avd import Avd
+from distrl.workers.devices.emulator.ini import write_ini
+from distrl.workers.devices.errors import PortInUse, SnapshotFailed, SnapshotMissing
+from distrl.workers.simemulator.avd_snapshots import AvdSnapshots
+from distrl.workers.simemulator.faults import Fault
+from distrl.workers.simemulator.options import Options, Refused
+from distrl.workers.simemulator.startup import hardware
+from distrl.workers.simhost import png
+from distrl.workers.simhost.adbd.server import AdbdServer
+from distrl.workers.simhost.android import AndroidSystem
+from distrl.workers.simhost.console import TOKEN_FILE, ConsoleServer, read_token
+from distrl.workers.simhost.console_commands import Machine
+from distrl.workers.simhost.faults import Faults, parse
+from distrl.workers.simhost.process_announce import Announcer
+
+COLD_BOOT_S, WARM_BOOT_S = 0.3, 0.05
+"""How long a boot takes, from nothing and from a snapshot; `sim.boot_s` in config.ini changes the first."""
+FIRST_PORT, LAST_PORT = 5554, 5584
+DATA = "userdata-sim.bin"
+"""Where an AVD's data is while no emulator runs."""
+Say = Callable[[str, str], None]
+
+
+class Emulator:
+    """One run of the stand-in.
+
+    Args:
+        avd: The virtual device; its locks are held.
+        options: The command line.
+        fault: What goes wrong.
+        say: Prints a line of the log, given its level and text.
+        environ: The environment.
+    """
+
+    def __init__(
+        self, avd: Avd, options: Options, fault: Fault, say: Say, environ: Mapping[str, str] = os.environ
+    ) -> None:
+        self._avd, self._options, self._fault = avd, options, fault
+        self._say, self._environ = say, environ
+        self._stop = asyncio.Event()
+        config = avd.config()
+        self._cold_s = float(config.get("sim.boot_s", COLD_BOOT_S))
+        size = int(config.get("hw.lcd.width", 540)), int(config.get("hw.lcd.height", 1200))
+        port = options.port or FIRST_PORT
+        self._system = AndroidSystem(f"emulator-{port}", *size, avd.api_level() or 34)
+        self._system.encode_png = png.encode
+        self._faults = Faults()
+        self._snapshots = AvdSnapshots(
+            avd.directory,
+            hardware(avd, options),
+            self._system.screenshot_png,
+            is_corrupt=fault.name == "snapshot_corrupt",
+        )
+
+    async def run(self) -> None:
+        """Runs until it is told to end.
+
+        Raises:
+            Refused: If its ports are taken.
+        """
+        started = time.monotonic()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        console_port, servers = await self._listen()
+        if self._fault.name == "crash":
+            loop.call_later(self._fault.seconds, _die)
+        if self._fault.name == "offline":
+            self._faults.set(parse("offline"))
+        advertised = self._advertise(console_port)
+        announcing = asyncio.ensure_future(self._announce(console_port))
+        booting = asyncio.ensure_future(self._boot(started))
+        try:
+            await self._stop.wait()
+        finally:
+            for task in (announcing, booting):
+                task.cancel()
+            await asyncio.gather(announcing, booting, return_exceptions=True)
+            self._faults.close()
+            for server in servers:
+                await server.stop()
+            advertised.unlink(missing_ok=True)
+        self._save()
+
+    async def _listen(self) -> tuple[int, list[AdbdServer | ConsoleServer]]:
+        """Starts both servers, at the given port or the first free one."""
+        port = self._options.port
+        if self._fault.name != "port_in_use":
+            for candidate in [port] if port is not None else range(FIRST_PORT, LAST_PORT + 1, 2):
+                servers = await self._listen_at(candidate)
+                if servers:
+                    return candidate, servers
+        raise Refused(
+            f"{'ERROR':<13}| It seems too many emulator instances are running on this machine. Aborting."
+        )
+
+    async def _listen_at(self, port: int) -> list[AdbdServer | ConsoleServer]:
+        """Both servers; none if a port is taken."""
+        machine = Machine(
+            self._system,
+            self._faults,
+            self._snapshots,
+            kill=self._stop.set,
+            avd_name=self._avd.name,
+            avd_path=str(self._avd.directory),
+            is_read_only=self._options.read_only,
+        )
+        token = read_token(Path(self._environ.get("HOME", "~"), Path(TOKEN_FILE).name).expanduser())
+        adbd, console = AdbdServer(self._system, self._faults), ConsoleServer(machine, token)
+        try:
+            await adbd.start(port + 1)
+            await console.start(port)
+        except PortInUse:
+            await adbd.stop()
+            return []
+        return [adbd, console]
+
+    async def _announce(self, console_port: int) -> None:
+        server = int(self._environ.get("ANDROID_ADB_SERVER_PORT") or 5037)
+        await Announcer(server, lambda: {f"emulator-{console_port}": console_port + 1}).run()
+
+    async def _boot(self, started: float) -> None:
+        system = self._system
+        is_warm = self._restore()
+        system.properties["sys.boot_completed"] = ""
+        system.properties["init.svc.bootanim"] = "running"
+        if self._fault.name == "hang_boot":
+            return
+        await asyncio.sleep(WARM_BOOT_S if is_warm else self._cold_s)
+        system.properties["init.svc.bootanim"] = "stopped"
+        system.properties["sys.boot_completed"] = "1"
+        self._say("INFO", f"Boot completed in {(time.monotonic() - started) * 1000:.0f} ms")
+
+    def _restore(self) -> bool:
+        """Loads the snapshot, else the data that the last run left. Returns whether it was the snapshot."""
+        name = self._options.snapshot
+        if name is not None:
+            try:
+                self._system.load(self._snapshots.load(name))
+            except SnapshotMissing:
+                if "snapshot" in self._options.values:
+                    self._say("WARNING", f"Device 'cache' does not have the requested snapshot '{name}'")
+                    self._say("WARNING", f"Failed to load snapshot '{name}'")
+            except SnapshotFailed as error:
+                if "hw.gpu.mode" in error.message:
+                    self._say("WARNING", "Change of GLES renderer detected.")
+                self._say("WARNING", f"Failed to load snapshot '{name}'")
+            else:
+                self._say("INFO", f"Successfully loaded snapshot '{name}'")
+                return True
+        data = self._avd.directory / DATA
+        if data.is_file() and "wipe-data" not in self._options.plain:
+            self._system.load(data.read_bytes())
+            self._system.reboot()
+        return False
+
+    def _save(self) -> None:
+        """Keeps the data, and the state for the next quick boot, unless told otherwise."""
+        if self._options.read_only:
+            return
+        (self._avd.directory / DATA).write_bytes(self._system.dump())
+        if self._options.saves_on_exit:
+            self._say("INFO", "Saving state as 'default_boot'")
+            self._snapshots.save("default_boot", self._system.dump())
+
+    def _advertise(self, console_port: int) -> Path:
+        """Writes the file by which others find this emulator."""
+        base = self._environ.get("XDG_RUNTIME_DIR") or self._environ.get("ANDROID_USER_HOME")
+        root = Path(base) if base else Path(self._environ.get("HOME", "~")).expanduser() / ".android"
+        path = root / "avd" / "running" / f"pid_{os.getpid()}.ini"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fields = {
+            "port.serial": str(console_port),
+            "port.adb": str(console_port + 1),
+            "avd.name": self._avd.name,
+            "avd.dir": str(self._avd.directory),
+            "avd.id": self._avd.name,
+        }
+        if "grpc" in self._options.values:
+            fields |= {"grpc.port": self._options.values["grpc"], "grpc.token": secrets.token_urlsafe(16)}
+        write_ini(path, fields)
+        return path
+
+
+def _die() -> None:
+    """As by a fault in the machine: nothing is cleaned up."""
+    os.kill(os.getpid(), signal.SIGKILL)

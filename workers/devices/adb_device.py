@@ -18,7 +18,7 @@ from distrl.workers.devices.adb import text as typing_text
 from distrl.workers.devices.adb.client import AdbClient
 from distrl.workers.devices.adb.foreground import ACTIVITY, WINDOW, package_in_front
 from distrl.workers.devices.adb.frame import Frame, Frames
-from distrl.workers.devices.adb.link import RETRY_AFTER_S
+from distrl.workers.devices.adb.link import RETRY_AFTER_S, Answer, brief
 from distrl.workers.devices.base import Key, Screen
 from distrl.workers.devices.errors import DeviceError, OutputInvalid, ServiceRejected
 
@@ -27,6 +27,7 @@ INPUT_S = 5.0
 SCREENSHOT_S = 10.0
 HIERARCHY_S = 15.0
 ASK_S = 5.0
+_LEAST_S = 0.001
 LONG_PRESS_MS = 800
 """How long a long press lasts: Android takes 500 ms for one, and slow devices need some more."""
 _KEYCODES = {Key.BACK: 4, Key.HOME: 3, Key.ENTER: 66}
@@ -95,19 +96,24 @@ class AdbDevice:
         return self._frame().screen()
 
     def _frame(self) -> Frame:
-        end = time.monotonic() + SCREENSHOT_S
-        for wait in (*RETRY_AFTER_S, None):
-            left = end - time.monotonic()
-            try:
-                frame = self._frames.judge(self.client.exec_out("screencap -p", max(left, 0.001)))
-            except DeviceError as error:
-                if wait is None or not error.retryable or end - time.monotonic() <= wait:
-                    raise
-                self._sleep(wait)
-            else:
-                break
+        def once(timeout_s: float) -> Frame:
+            return self._frames.judge(self.client.exec_out("screencap -p", timeout_s))
+
+        frame = self._observed(once, SCREENSHOT_S)
         self._size = frame.size
         return frame
+
+    def _observed(self, once: Callable[[float], Answer], timeout_s: float) -> Answer:
+        """Looks up to three times within `timeout_s`; each time `once` is told how much of that is left."""
+        end = time.monotonic() + timeout_s
+        for wait in RETRY_AFTER_S:
+            try:
+                return once(max(end - time.monotonic(), _LEAST_S))
+            except DeviceError as error:
+                if not error.retryable or end - time.monotonic() <= wait:
+                    raise
+                self._sleep(wait)
+        return once(max(end - time.monotonic(), _LEAST_S))
 
     def tap(self, x: int, y: int) -> None:
         """A short touch at pixel (x, y)."""
@@ -141,16 +147,19 @@ class AdbDevice:
         """The screen's elements as uiautomator XML.
 
         Raises:
-            NonZeroExit, OutputInvalid: If uiautomator makes none, e.g. because the screen never stands still.
+            OutputInvalid: If uiautomator makes none, e.g. because the screen never stands still.
         """
-        said = self.client.check(_HIERARCHY, HIERARCHY_S, reads=True)
-        xml = said.text.strip()
+        return self._observed(self._hierarchy, HIERARCHY_S)
+
+    def _hierarchy(self, timeout_s: float) -> str:
+        result = self.client.shell(_HIERARCHY, timeout_s)
+        xml = result.text.strip()
         if not (xml.startswith("<?xml") and xml.endswith("</hierarchy>")):
             raise OutputInvalid(
-                "uiautomator gave no whole hierarchy.",
+                f"uiautomator gave no whole hierarchy: {brief(result.err.decode('utf-8', 'replace'))}.",
                 "Try again when the screen stands still.",
                 serial=self.serial,
-                evidence=said.said[-500:],
+                evidence=result.said[-500:],
             )
         return xml
 

@@ -25,7 +25,9 @@ from distrl.workers.devices.errors import (
 
 INSTALL_S = 120.0
 """Longest time to install an app."""
-_POLL_S, _TRY_S = 0.1, 2.0
+_POLL_S = 0.1
+_TRY_S = (0.5, 1.0, 2.0)
+"""How long each of the first tries may take, for a device that may be silent; the last one stays."""
 
 
 def quote(text: str) -> str:
@@ -212,11 +214,13 @@ class AdbClient(DeviceLink):
             DeviceTimeout: If it does not.
         """
         deadline = self._deadline(timeout_s, "a working shell")
-        last = ""
+        last, tries = "", 0
         while True:
+            patience_s = _TRY_S[min(tries, len(_TRY_S) - 1)]
+            tries += 1
             try:
                 self._features = None
-                if self.shell("true", min(_TRY_S, deadline.remaining(last))).status == 0:
+                if self.shell("true", min(patience_s, deadline.remaining(last))).status == 0:
                     return
                 last = "a shell in which `true` fails"
             except DeviceTimeout as error:

@@ -1,0 +1,226 @@
+"""A device behind adb: what is asked and sent, what passes as an observation, and what is never repeated."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from adb_server_fake import Answer, FakeDevice, Peer, fake_server, runs
+from PIL import Image
+
+from distrl.core.errors import EnvError
+from distrl.workers.devices.adb.client import AdbClient
+from distrl.workers.devices.adb_device import AdbDevice
+from distrl.workers.devices.base import Device, Key
+from distrl.workers.devices.errors import (
+    ActionOutcomeUnknown,
+    BlankFrame,
+    DeviceTimeout,
+    FrameTruncated,
+    NonZeroExit,
+    OutputInvalid,
+    ServiceRejected,
+)
+from distrl.workers.envs.adb_sim import AdbSimBackend
+from distrl.workers.envs.backends import backend_for
+from distrl.workers.envs.recipe_backend import RecipeBackend
+
+XML = '<?xml version=\'1.0\' ?>\n<hierarchy rotation="0">\n<node text="ü"/>\n</hierarchy>'
+
+
+def png(colour: tuple[int, int, int] = (200, 30, 40), size: tuple[int, int] = (90, 200)) -> bytes:
+    image = Image.new("RGB", size)
+    image.paste(colour, (10, 10, 50, 60))
+    out = io.BytesIO()
+    image.save(out, "PNG")
+    return out.getvalue()
+
+
+class Script:
+    """Answers by the beginning of a command; a list is used up, its last entry stays."""
+
+    def __init__(self, **answers: object) -> None:
+        self.answers: dict[str, object] = {"input": "", **answers}
+        self.commands: list[str] = []
+
+    def run(self, command: str) -> Answer | bytes | str:
+        command = command.removeprefix("raw:")
+        self.commands.append(command)
+        for start, answer in self.answers.items():
+            if command.startswith(start.replace("_", " ")):
+                if isinstance(answer, list):
+                    answer = answer.pop(0) if len(answer) > 1 else answer[0]
+                return answer  # type: ignore[return-value]
+        return b"", b"not found", 127
+
+
+@contextmanager
+def device_with(script: Script, slept: list[float] | None = None) -> Iterator[AdbDevice]:
+    with fake_server(phone=FakeDevice(serve=runs(script.run))) as server:
+        sleep = (slept if slept is not None else []).append
+        yield AdbDevice(AdbClient("phone", server.port, sleep=sleep), sleep)
+
+
+def test_it_is_a_device() -> None:
+    with device_with(Script(wm="Physical size: 90x200\n")) as phone:
+        device: Device = phone
+        assert device.size == (90, 200)
+        device.close()
+        device.close()
+
+
+def test_an_override_is_the_size_until_a_screenshot_tells_how_it_is_turned() -> None:
+    script = Script(wm="Physical size: 1080x2400\nOverride size: 90x200\n", screencap=png(size=(200, 90)))
+    with device_with(script) as device:
+        assert device.size == device.size == (90, 200)
+        assert device.screenshot().size == (200, 90)
+        assert device.size == (200, 90)
+    assert script.commands == ["wm size", "screencap -p"]
+    with device_with(Script(wm="Error: no display")) as device, pytest.raises(OutputInvalid, match="no size"):
+        assert device.size
+
+
+def test_a_screen_is_known_by_its_bytes() -> None:
+    script = Script(screencap=[png(), png(), png((1, 2, 3))])
+    with device_with(script) as device:
+        first, second, third = (device.screen() for _ in range(3))
+        assert first.key == second.key != third.key
+        assert first.picture().tobytes() == second.picture().tobytes() != third.picture().tobytes()
+
+
+def test_inputs_are_written_as_the_shell_takes_them() -> None:
+    script = Script()
+    with device_with(script) as device:
+        device.tap(1, 2)
+        device.long_press(3, 4)
+        device.swipe(1, 2, 30, 40)
+        device.swipe(1, 2, 30, 40, 1500)
+        for key in Key:
+            device.key(key)
+        device.type_text("a 'b'")
+    assert script.commands == [
+        "input tap 1 2",
+        "input swipe 3 4 3 4 800",
+        "input swipe 1 2 30 40 300",
+        "input swipe 1 2 30 40 1500",
+        "input keyevent 4",
+        "input keyevent 3",
+        "input keyevent 66",
+        "input text 'a%s'\"'\"'b'\"'\"''",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("bad", "kind"),
+    [(png()[:-20], FrameTruncated), (b"", FrameTruncated), (b"Failed to take screenshot", FrameTruncated)],
+)
+def test_a_broken_screenshot_is_taken_again_and_never_passed_on(bad: bytes, kind: type[EnvError]) -> None:
+    slept: list[float] = []
+    script = Script(screencap=[bad, bad, png()])
+    with device_with(script, slept) as device:
+        assert device.screenshot().size == (90, 200)
+    assert slept == [0.2, 1.0]
+    script = Script(screencap=bad)
+    with device_with(script) as device, pytest.raises(kind, match="phone: "):
+        device.screenshot()
+    assert len(script.commands) == 3
+
+
+def test_a_screen_that_stays_blank_is_no_observation() -> None:
+    out = io.BytesIO()
+    Image.new("RGB", (90, 200)).save(out, "PNG")
+    script = Script(screencap=out.getvalue())
+    with device_with(script) as device, pytest.raises(BlankFrame):
+        device.screen()
+    assert len(script.commands) == 3
+
+
+def test_a_failed_input_is_not_sent_again() -> None:
+    script = Script(input=(b"", b"java.lang.NullPointerException", 1))
+    with device_with(script) as device, pytest.raises(NonZeroExit, match="NullPointerException"):
+        device.tap(1, 2)
+    assert script.commands == ["input tap 1 2"]
+
+
+@pytest.mark.parametrize(
+    "do",
+    [
+        lambda device: device.tap(1, 2),
+        lambda device: device.long_press(1, 2),
+        lambda device: device.swipe(1, 2, 3, 4),
+        lambda device: device.key(Key.BACK),
+        lambda device: device.type_text("x"),
+    ],
+)
+def test_an_input_cut_off_is_uncertain_and_sent_once(do: Callable[[AdbDevice], None]) -> None:
+    def cut(service: str, peer: Peer) -> None:
+        peer.okay()
+
+    fake = FakeDevice(serve=cut)
+    with fake_server(phone=fake) as server, pytest.raises(ActionOutcomeUnknown):
+        do(AdbDevice(AdbClient("phone", server.port)))
+    assert len(fake.asked) == 1
+
+
+def test_a_hung_device_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit in ("SCREENSHOT_S", "INPUT_S", "ASK_S", "HIERARCHY_S"):
+        monkeypatch.setattr(f"distrl.workers.devices.adb_device.{limit}", 0.2)
+    fake = FakeDevice(serve=lambda service, peer: peer.hang())
+    with fake_server(phone=fake) as server:
+        device = AdbDevice(AdbClient("phone", server.port))
+        for ask in (device.screenshot, device.hierarchy, device.foreground, lambda: device.size):
+            with pytest.raises(DeviceTimeout):
+                ask()
+        with pytest.raises(ActionOutcomeUnknown):
+            device.tap(1, 2)
+
+
+def test_the_hierarchy_is_whole_or_an_error() -> None:
+    script = Script(**{"rm_-f": [(b"", b"ERROR: could not get idle state.", 0), XML + "\n"]})
+    with device_with(script) as device:
+        assert device.hierarchy() == XML
+    assert len(script.commands) == 2
+    with device_with(Script(**{"rm_-f": XML[:-3]})) as device, pytest.raises(OutputInvalid, match="whole"):
+        device.hierarchy()
+    failed = Script(**{"rm_-f": (b"", b"null root node returned", 1)})
+    with device_with(failed) as device, pytest.raises(OutputInvalid, match="null root"):
+        device.hierarchy()
+    assert len(failed.commands) == 3
+
+
+def test_the_foreground_is_asked_twice_if_it_must_be() -> None:
+    script = Script(
+        dumpsys_window="  mCurrentFocus=null\n  mFocusedApp=null\n",
+        dumpsys_activity="  topResumedActivity=ActivityRecord{9b1 u0 com.a.b/.Main t12}\n",
+    )
+    with device_with(script) as device:
+        assert device.foreground() == "com.a.b"
+    assert len(script.commands) == 2
+    script = Script(
+        dumpsys_window="  mCurrentFocus=Window{1 u0 org.simphone.clock/org.simphone.clock.Main}\n"
+    )
+    with device_with(script) as device:
+        assert device.foreground() == "clock"
+    assert len(script.commands) == 1
+    with device_with(Script(dumpsys=(b"", b"", 1))) as device:
+        assert device.foreground() == ""
+
+
+def test_snapshots_are_for_emulators() -> None:
+    with device_with(Script()) as device:
+        for do in (device.save_state, device.load_state):
+            with pytest.raises(ServiceRejected, match=r"phone: it has no snapshots.*emulator"):
+                do("start")
+
+
+def test_the_backend_is_chosen_by_what_the_device_says_it_is() -> None:
+    with device_with(Script(getprop="1\n")) as device:
+        assert isinstance(backend_for(device), AdbSimBackend)
+        assert device.settles_at_once
+    with device_with(Script(getprop="\n")) as device:
+        assert isinstance(backend_for(device), RecipeBackend)
+        assert not device.settles_at_once
+    with pytest.raises(EnvError, match="no backend knows tasks for a int"):
+        backend_for(3)  # type: ignore[arg-type]

@@ -4,9 +4,9 @@
                                              ▲                                                        │
     tracker threads ── listed, join ─────────┘             open, probe, recover: a thread each ◄──────┘
 
-The pool owns all states; every thread meets it at one condition, which is held for moments only, never
-while a device is talked to. Who waits: `acquire`, until a device is free or its time is up; the keeper, until
-something is due.
+The pool owns all states; every thread meets it at one lock, which is held for moments only, never while a
+device is talked to. Who waits: `acquire`, until its turn comes (first come, first served) or its time is up;
+the keeper, until something is due.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
 
@@ -46,6 +48,21 @@ class Tracker(Protocol):
         ...
 
 
+@dataclass(eq=False)
+class _Waiter:
+    """Somebody in `acquire`.
+
+    Attributes:
+        avoid: Devices that are the last resort.
+        turn: Notified when `lease` is set, or when there is nothing to wait for any more.
+        lease: What was assigned.
+    """
+
+    avoid: frozenset[str]
+    turn: threading.Condition
+    lease: PoolSlot | None = None
+
+
 class DevicePool:
     """Devices that are leased for an episode each.
 
@@ -72,7 +89,9 @@ class DevicePool:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock, self._limit, self._close_s = clock, limit, close_s
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)  # the keeper waits for it
+        self._waiters: list[_Waiter] = []  # in `acquire`, in the order in which they came
         self._claims = claims or Claims()
         self._table = SlotTable(health or HealthConfig(), limit, self._claims, clock)
         for member in members:
@@ -114,18 +133,28 @@ class DevicePool:
             Exception: What ended the pool: a missing program, or a bug.
         """
         deadline = time.monotonic() + timeout_s
-        with self._changed:
-            while True:
-                self._check()
-                slot = self._table.pick(avoid)
+        with self._changing():
+            waiter = _Waiter(frozenset(avoid), threading.Condition(self._lock))
+            self._waiters.append(waiter)
+        with self._lock:
+            while waiter.lease is None:
                 remaining_s = deadline - time.monotonic()
-                if slot is None and avoid and (remaining_s <= 0.0 or not self._table.may_come(avoid)):
-                    slot = self._table.pick()
-                if slot is not None:
-                    return self._lease(slot)
-                if remaining_s <= 0.0:
-                    raise PoolExhausted(f"no device was free within {timeout_s:g} s: {self._line()}.")
-                self._changed.wait(remaining_s)
+                if self._bug is not None or self._is_closed or remaining_s <= 0.0:
+                    self._waiters.remove(waiter)
+                    return self._last_resort(timeout_s)
+                waiter.turn.wait(remaining_s)
+            return waiter.lease
+
+    def _last_resort(self, timeout_s: float) -> PoolSlot:
+        """When the time is up: a device that was to be avoided, or the reason why there is none."""
+        if self._bug is not None:
+            raise self._bug
+        if self._is_closed:
+            raise PoolExhausted("the pool of devices is closed.")
+        slot = self._table.pick()
+        if slot is None:
+            raise PoolExhausted(f"no device was free within {timeout_s:g} s: {self._line()}.")
+        return self._lease(slot)
 
     def release(
         self,
@@ -142,24 +171,29 @@ class DevicePool:
             files: For the post-mortem, by file name, such as the last screenshots.
             used: Whether it was used, and so has shown that it works.
         """
-        with self._changed:
+        with self._changing():
             self._table.give_back(lease.id, lease.token, fault, files or {}, used and fault is None)
-            self._changed.notify_all()
 
     @property
     def capacity(self) -> int:
         """How many devices could be in use at a time: those that are known, up to the limit."""
-        with self._changed:
+        with self._lock:
             return min(self._limit, len(self._table.slots))
+
+    @property
+    def num_waiting(self) -> int:
+        """How many wait for a device now."""
+        with self._lock:
+            return len(self._waiters)
 
     def states(self) -> dict[str, SlotState]:
         """Where each device stands, by id."""
-        with self._changed:
+        with self._lock:
             return {name: slot.machine.state for name, slot in self._table.slots.items()}
 
     def stats(self) -> dict[str, float]:
         """How many devices are ready, busy, recovering (or starting) and quarantined, for heartbeats."""
-        with self._changed:
+        with self._lock:
             counts = self._table.counts()
         recovering = (SlotState.STARTING, SlotState.SUSPECT, SlotState.RECOVERING)
         return {
@@ -171,12 +205,12 @@ class DevicePool:
 
     def line(self) -> str:
         """Where the devices stand, for people."""
-        with self._changed:
+        with self._lock:
             return self._line()
 
     def check(self) -> None:
         """Raises what ended the pool, if anything did."""
-        with self._changed:
+        with self._lock:
             if self._bug is not None:
                 raise self._bug
 
@@ -186,37 +220,36 @@ class DevicePool:
         Whatever does not end within `close_s` is left behind in daemon threads.
         """
         deadline = time.monotonic() + self._close_s
-        with self._changed:
+        with self._changing():
             if self._is_closed:
                 return
             self._is_closed = True
             left = self._table.leave_all("the pool is closed")
-            self._changed.notify_all()
+            self._wake_waiters()
         self._keeper.close(left, max(0.0, deadline - time.monotonic()))
         for tracker in self._trackers:  # after the devices: they may need the server that a tracker started
             tracker.close(max(0.0, deadline - time.monotonic()))
-        with self._changed:
+        with self._lock:
             self._claims.release_all()
 
     # ---- trackers ----
 
     def join(self, member: ManagedDevice, forget: bool = False) -> None:
         """Adds a device that is there only while `listed` says so; a known id is ignored."""
-        with self._changed:
+        with self._changing():
             if not self._is_closed and member.id not in self._table.slots:
                 self._table.join(member, tracked=True, forget=forget)
 
     def listed(self, devices: Mapping[str, str | None]) -> None:
         """Tells the adb server's states of tracked devices; None: not listed. Unknown ids are ignored."""
-        with self._changed:
+        with self._changing():
             for device, state in devices.items():
                 if device in self._table.slots:
                     self._table.listed(device, state)
-            self._changed.notify_all()
 
     def server_lost(self) -> None:
         """Tells that the adb server went away."""
-        with self._changed:
+        with self._lock:
             self._table.server_lost()
 
     # ---- the keeper ----
@@ -224,11 +257,10 @@ class DevicePool:
     def take_jobs(self, timeout_s: float) -> list[Job]:
         """Waits until something is due, at most this long. Marks it as under way."""
         deadline = time.monotonic() + timeout_s
-        with self._changed:
+        with self._changing():
             while not self._is_closed:
                 jobs = self._table.due_jobs()
                 if jobs:
-                    self._changed.notify_all()
                     return jobs
                 due_s = self._table.next_due() - self._clock()
                 remaining_s = deadline - time.monotonic()
@@ -239,33 +271,28 @@ class DevicePool:
 
     def opened(self, job: Job, device: Device) -> bool:
         """A device works. False if nobody waits for it any more."""
-        with self._changed:
-            is_wanted = not self._is_closed and self._table.opened(job, device)
-            self._changed.notify_all()
-            return is_wanted
+        with self._changing():
+            return not self._is_closed and self._table.opened(job, device)
 
     def answered(self, job: Job) -> None:
         """A device gave a sign of life."""
-        with self._changed:
+        with self._changing():
             self._table.answered(job)
-            self._changed.notify_all()
 
     def failed(self, job: Job, error: EnvError) -> bool:
         """A device does not work. False if nobody waits for it any more."""
-        with self._changed:
-            is_wanted = not self._is_closed and self._table.failed(job, error)
-            self._changed.notify_all()
-            return is_wanted
+        with self._changing():
+            return not self._is_closed and self._table.failed(job, error)
 
     def abandon(self, job: Job, thread: threading.Thread, error: EnvError) -> None:
         """A job did not end in time; its thread is left to itself."""
-        with self._changed:
+        with self._lock:
             job.slot.stuck.append(thread)
         self.failed(job, error)
 
     def facts(self, slot: Slot, fault: Fault) -> Facts:
         """What is known of a slot's fault."""
-        with self._changed:
+        with self._lock:
             return Facts(
                 slot.id,
                 slot.member.kind,
@@ -278,22 +305,35 @@ class DevicePool:
 
     def crashed(self, error: BaseException) -> None:
         """A bug, or something that no other device mends either: whoever acquires next is told."""
-        with self._changed:
+        with self._changing():
             self._bug = self._bug or error
-            self._changed.notify_all()
+            self._wake_waiters()
 
     def wake(self) -> None:
         """Makes everybody look again, as after the clock was moved."""
-        with self._changed:
-            self._changed.notify_all()
+        with self._changing():
+            pass
 
     # ---- under the lock ----
 
-    def _check(self) -> None:
-        if self._bug is not None:
-            raise self._bug
-        if self._is_closed:
-            raise PoolExhausted("the pool of devices is closed.")
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Holds the lock. Afterwards free devices go to those who wait, and the keeper looks again."""
+        with self._lock:
+            yield
+            for waiter in list(self._waiters):
+                slot = self._table.pick(waiter.avoid)
+                if slot is None and waiter.avoid and not self._table.may_come(waiter.avoid):
+                    slot = self._table.pick()
+                if slot is not None:
+                    self._waiters.remove(waiter)
+                    waiter.lease = self._lease(slot)
+                    waiter.turn.notify()
+            self._changed.notify()
+
+    def _wake_waiters(self) -> None:
+        for waiter in self._waiters:
+            waiter.turn.notify()
 
     def _lease(self, slot: Slot) -> PoolSlot:
         assert slot.device is not None, f"{slot.id} is ready, but was never opened"

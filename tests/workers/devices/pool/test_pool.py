@@ -220,6 +220,29 @@ def test_nobody_oversleeps(pools: Pools) -> None:
     assert set(lent) == {"a", "b"}
 
 
+def test_who_came_first_is_served_first(pools: Pools) -> None:
+    """Also before whoever gives the device back and wants it again at once."""
+    pool = pools(FakeMember("a"))
+    lease = pool.acquire(DEADLINE_S)
+    served: list[int] = []
+
+    def wait(index: int) -> None:
+        taken = pool.acquire(DEADLINE_S)
+        served.append(index)
+        pool.release(taken)
+
+    with ThreadPoolExecutor(3) as executor:
+        waiting = []
+        for index in range(3):
+            waiting.append(executor.submit(wait, index))
+            until(lambda index=index: pool.num_waiting == index + 1, "the next waiter", DEADLINE_S)
+        pool.release(lease)
+        pool.release(pool.acquire(DEADLINE_S))
+        assert served == [0, 1, 2]
+        for done in waiting:
+            done.result(DEADLINE_S)
+
+
 def test_no_device_is_lent_twice_at_a_time(pools: Pools) -> None:
     pool = pools(*[FakeMember(name) for name in "abc"])
     held: set[str] = set()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from adb_server_fake import FakeDevice, Peer, fake_server
+from adb_server_fake import FakeDevice, Peer, fake_server, runs
 from adb_sync_fake import DIRECTORY, REGULAR, FakeFiles
 
 from distrl.workers.devices.adb.client import AdbClient
@@ -133,3 +133,30 @@ def test_a_transfer_that_hangs_ends(
     files.hurdle = lambda peer: peer.hang()
     with pytest.raises(DeviceTimeout, match=r"no answer to pull '/x' within 0\.3 s"):
         client.read_file("/x")
+
+
+@pytest.mark.parametrize(
+    ("said", "installed"), [("Success\n", True), ("Failure [INSTALL_FAILED_OLD]\n", False)]
+)
+def test_an_app_is_pushed_installed_and_its_file_removed(
+    files: FakeFiles, tmp_path: Path, said: str, installed: bool
+) -> None:
+    (tmp_path / "a.apk").write_bytes(DATA)
+    device = FakeDevice()
+
+    def serve(service: str, peer: Peer) -> None:
+        (files.serve if service == "sync:" else runs(lambda command: said))(service, peer)
+
+    device.serve = serve
+    with fake_server(phone=device) as server:
+        client = AdbClient("phone", server.port)
+        if installed:
+            client.install(tmp_path / "a.apk")
+        else:
+            with pytest.raises(
+                OutputInvalid, match=r"a\.apk was not installed: Failure \[INSTALL_FAILED_OLD"
+            ):
+                client.install(tmp_path / "a.apk")
+    (path,) = files.files
+    assert files.files[path][2] == DATA
+    assert device.asked[-1] == f"shell,v2,raw:pm install -r -g {path}; rm -f {path}"

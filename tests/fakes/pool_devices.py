@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
+from counting_env import CountingEnv
+
+from distrl.core.actions import Action
 from distrl.core.errors import EnvError
+from distrl.core.types import Task
 from distrl.workers.devices.base import Device
 from distrl.workers.devices.errors import DeviceTimeout
 from distrl.workers.devices.pool.member import RecoveryStep
 from distrl.workers.devices.sim import SimDevice
+from distrl.workers.envs.base import Frame, StepResult
 
 STEPS = ("wait", "reconnect", "cold boot")
 
@@ -25,12 +31,45 @@ class Clock:
 
 
 class FakeDevice(SimDevice):
-    """Knows whether it was closed."""
+    """Knows whose it is, and whether it was closed."""
 
-    is_closed = False
+    def __init__(self, member: FakeMember) -> None:
+        super().__init__()
+        self.member, self.is_closed = member, False
 
     def close(self) -> None:
         self.is_closed = True
+
+
+class DeviceEnv(CountingEnv):
+    """A counting environment that fails as its device does.
+
+    Attributes:
+        ran: Which task started on which device, in order.
+    """
+
+    ran: ClassVar[list[tuple[str, str]]] = []
+
+    def __init__(self, device: FakeDevice) -> None:
+        super().__init__()
+        self.device = device
+
+    def reset(self, task: Task) -> Frame:
+        self.ran.append((task.id, self.device.member.id))
+        assert not self.device.is_closed
+        return super().reset(task)
+
+    def step(self, action: Action) -> StepResult:
+        member = self.device.member
+        member.steps += 1
+        if member.steps == member.fails_at:
+            member.fail()
+        if member.broken is not None:
+            raise member.broken
+        return super().step(action)
+
+    def close(self) -> None:
+        self.device.close()
 
 
 class FakeMember:
@@ -41,6 +80,8 @@ class FakeMember:
         mended_by: The step after which a broken one works again; None: none.
 
     Attributes:
+        steps: What environments did on it.
+        fails_at: The number of the step at which it breaks.
         broken: What opening and probing it raise; None while it works.
         log: What was done to it.
         devices: What `open` returned.
@@ -51,6 +92,7 @@ class FakeMember:
         self.id, self.kind, self.claim, self.open_limit_s = name, "fake", claim, 30.0
         self.options: Mapping[str, object] = {}
         self.mended_by = mended_by
+        self.steps, self.fails_at = 0, 0
         self.broken: EnvError | None = None
         self.hang: threading.Event | None = None
         self.log: list[str] = []
@@ -58,7 +100,7 @@ class FakeMember:
 
     def open(self) -> Device:
         self._do("open")
-        self.devices.append(FakeDevice())
+        self.devices.append(FakeDevice(self))
         return self.devices[-1]
 
     def probe(self) -> None:

@@ -8,20 +8,17 @@ from typing import Any
 
 import pytest
 import worker_envs
-from counting_env import COMPLETE, TAP, counting_task
+from counting_env import counting_task
+from policy_of_counting import CountingPolicy
 
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError
 from distrl.core.messages import Lease, Status
-from distrl.core.types import ChatMessage, Completion, Fault, Purpose, Sampling, Trajectory
+from distrl.core.types import Fault, Purpose, Trajectory
 from distrl.workers import worker as worker_module
-from distrl.workers.agents.autoui import AutoUIAgent
 from distrl.workers.worker import Worker
 
 DEADLINE_S = 20.0
-ANSWERS = {
-    f"step {n}": AutoUIAgent().format(action) for n, action in enumerate([TAP, TAP, TAP, COMPLETE, COMPLETE])
-}
 
 
 class FakeLink:
@@ -65,31 +62,12 @@ class FakeLink:
         pass
 
 
-class CountingPolicy:
-    """Answers rightly, by the step that the prompt names."""
-
-    made: list[int]
-    closed: list[int]
-
-    def __init__(self, slot: int) -> None:
-        self.slot = slot
-
-    def act(
-        self, messages: Sequence[ChatMessage], images: Mapping[str, bytes], sampling: Sampling
-    ) -> Completion:
-        text = messages[0].parts[1].model_dump()["text"]
-        return Completion(text=ANSWERS[" ".join(text.split()[:2])])
-
-    def close(self) -> None:
-        self.closed.append(self.slot)
-
-
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_module, "WATCH_S", 0.01)
     monkeypatch.setattr(worker_module, "IDLE_S", 0.001)
     monkeypatch.setattr(worker_module, "BACKOFF_S", (0.0,))
-    monkeypatch.setattr(CountingPolicy, "closed", [], raising=False)
+    monkeypatch.setattr(CountingPolicy, "closed", [])
 
 
 def leases(count: int, **fields: Any) -> list[Lease]:

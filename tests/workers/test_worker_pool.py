@@ -1,0 +1,236 @@
+"""A real worker on a pool of devices: faults, retries elsewhere, joining devices, numbers for heartbeats."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from counting_env import counting_task
+from policy_of_counting import CountingPolicy
+from pool_devices import DeviceEnv, FakeMember
+from waiting import until
+
+from distrl.configs.devices import HealthConfig
+from distrl.configs.schema import Config, LearnerConfig
+from distrl.core.errors import ConfigError
+from distrl.core.messages import Lease, Status
+from distrl.core.types import Fault, Purpose, Trajectory
+from distrl.learner import leases
+from distrl.learner.scheduler import DONE, TRAINING, TaskScheduler
+from distrl.workers import worker as worker_module
+from distrl.workers.devices.pool.claims import Claims
+from distrl.workers.devices.pool.pool import DevicePool
+from distrl.workers.devices.pool.postmortem import Postmortems
+from distrl.workers.devices.pool.state import SlotState
+from distrl.workers.places import PooledPlaces
+from distrl.workers.worker import Worker
+
+DEADLINE_S = 30.0
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "WATCH_S", 0.01)
+    monkeypatch.setattr(worker_module, "IDLE_S", 0.001)
+    monkeypatch.setattr(leases, "AVOID_S", 0.0)  # the only worker gets its retries at once
+    DeviceEnv.ran.clear()
+
+
+class SchedulerLink:
+    """A worker's link, straight to the learner's own scheduler.
+
+    It ends the run after `episodes` without a fault.
+    """
+
+    def __init__(self, episodes: int, num_tasks: int = 4) -> None:
+        config = LearnerConfig(episodes=episodes, max_staleness=1000, min_replay=1000)
+        tasks = [counting_task(index) for index in range(num_tasks)]
+        self.scheduler = TaskScheduler(config, tasks, (), 0, "i")
+        self.scheduler.set_phase(TRAINING)
+        self.shutdown = threading.Event()
+        self.status: Status | None = Status(run_id="r", phase="training", act_endpoints=("inproc://act",))
+        self.submitted: list[Trajectory] = []
+        self.stats: Mapping[str, float] = {}
+        self.episodes = episodes
+        self.most_leases = 0
+
+    def lease(self, timeout_s: float) -> Lease | None:
+        granted = self.scheduler.grant("w", 1)
+        return granted[0] if granted else None
+
+    def release(self, lease_id: str) -> None:
+        self.scheduler.release("w", [lease_id])
+
+    def submit(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> None:
+        self.submitted.append(trajectory)
+        self.scheduler.finish(trajectory.lease_id, trajectory)
+        self.scheduler.account(trajectory)
+        if self.scheduler.accounted(Purpose.TRAIN) >= self.episodes:
+            self.shutdown.set()
+
+    def set_stats(self, stats: Mapping[str, float]) -> None:
+        self.stats = stats
+
+    def check(self) -> None:
+        pass
+
+
+class Rig:
+    """A pool, and workers on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.pools = folder, []
+
+    def pool(self, *members: FakeMember, are_ready: bool = True, **health: float) -> DevicePool:
+        kept = Postmortems(lambda: self.folder / "postmortems")
+        settings = HealthConfig.model_validate({"max_faults": 1000, **health})
+        pool = DevicePool(members, settings, 100, kept, Claims(self.folder / "claims"))
+        self.pools.append(pool)
+        pool.start()
+        if are_ready:
+            until(lambda: set(pool.states().values()) == {SlotState.READY}, "the devices", DEADLINE_S)
+        return pool
+
+    def worker(self, pool: DevicePool, link: SchedulerLink, slots: int = 8) -> Worker:
+        config = Config.model_validate(
+            {"env": {"import_path": "pool_devices:DeviceEnv"}, "worker": {"slots": slots}, "name": "r"}
+        )
+        return Worker(config, link, CountingPolicy, "w", places=PooledPlaces(config.env, pool))
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    made = Rig(tmp_path)
+    yield made
+    for pool in made.pools:
+        pool.close()
+
+
+def test_episodes_run_on_whatever_device_is_free(rig: Rig) -> None:
+    members = [FakeMember(name) for name in "abc"]
+    link = SchedulerLink(30)
+    worker = rig.worker(rig.pool(*members), link)
+    worker.run()
+    assert worker.is_clear
+    assert all(t.success == 1.0 for t in link.submitted)
+    assert {t.slot for t in link.submitted} <= {0, 1, 2}  # no more slots than devices
+    assert {device for _, device in DeviceEnv.ran} == {"a", "b", "c"}
+    assert [len(member.devices) for member in members] == [1, 1, 1]
+
+
+def test_no_more_slots_than_configured(rig: Rig) -> None:
+    link = SchedulerLink(10)
+    rig.worker(rig.pool(*[FakeMember(name) for name in "abcd"]), link, slots=2).run()
+    assert {t.slot for t in link.submitted} <= {0, 1}
+
+
+def test_a_faulted_episode_is_run_again_on_another_device_and_never_counts(rig: Rig) -> None:
+    bad, good = FakeMember("bad", mended_by="reconnect"), FakeMember("good")
+    bad.fails_at = 6
+    link = SchedulerLink(12)
+    rig.worker(rig.pool(bad, good), link).run()
+    faulted = [t for t in link.submitted if t.fault is not Fault.NONE]
+    assert [t.fault for t in faulted] == [Fault.DEVICE]
+    assert "does not answer" in faulted[0].fault_detail
+    assert len(link.submitted) == 13
+    assert link.scheduler.accounted(Purpose.TRAIN) == 12
+    task = faulted[0].task.id
+    since = DeviceEnv.ran.index((task, "bad"))
+    again = [device for name, device in DeviceEnv.ran[since + 1 :] if name == task]
+    assert again[0] == "good"
+    assert link.scheduler.metrics()["scheduler/faulted"] == 1
+
+
+def test_the_broken_device_is_repaired_and_used_again(rig: Rig) -> None:
+    bad, good = FakeMember("bad", mended_by="cold boot"), FakeMember("good")
+    bad.fails_at = 3
+    pool, link = rig.pool(bad, good), SchedulerLink(10**6)
+    worker = rig.worker(pool, link)
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    until(lambda: bad.steps > 20, "work on the repaired device", DEADLINE_S)
+    link.shutdown.set()
+    thread.join(DEADLINE_S)
+    assert [device.is_closed for device in bad.devices] == [True, False]
+    (file,) = rig.folder.glob("postmortems/*/fault.json")
+    told = json.loads(file.read_text())
+    assert [step["name"] for step in told["ladder"]] == ["wait", "reconnect", "cold boot"]
+    assert told["busy_s"] is not None
+    names = {path.name for path in file.parent.iterdir()}
+    assert {"episode.json", "screen-0.jpg", "logcat.txt"} <= names
+    episode = json.loads((file.parent / "episode.json").read_text())
+    assert episode["task"] == next(t.task.id for t in link.submitted if t.fault is Fault.DEVICE)
+
+
+def test_all_devices_down_costs_no_lease_and_work_goes_on_afterwards(rig: Rig) -> None:
+    only = FakeMember("only", mended_by=None)
+    only.fails_at = 3
+    pool, link = rig.pool(only, pause_s=0.01, max_pause_s=0.01), SchedulerLink(5)
+    worker = rig.worker(pool, link)
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    until(lambda: only.log.count("cold boot") >= 2, "the repairs", DEADLINE_S)
+    assert len(link.submitted) == 1
+    assert link.scheduler.metrics()["scheduler/leases_out"] == 0
+    only.broken = None
+    thread.join(DEADLINE_S)
+    assert not thread.is_alive()
+    assert link.scheduler.accounted(Purpose.TRAIN) == 5
+
+
+def test_slots_come_with_the_devices(rig: Rig) -> None:
+    first, second = FakeMember("a"), FakeMember("b")
+    gate = first.hang = threading.Event()  # it never gets ready: whatever is done, is done by the other
+    pool, link = rig.pool(first, are_ready=False), SchedulerLink(5)
+    worker = rig.worker(pool, link)
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    try:
+        until(lambda: first.log == ["open"], "the opening", DEADLINE_S)
+        pool.join(second)
+        pool.listed({"b": "device"})
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+    finally:
+        gate.set()
+    assert {device for _, device in DeviceEnv.ran} == {"b"}
+    assert pool.capacity == 2
+
+
+def test_heartbeats_tell_where_the_devices_stand(rig: Rig) -> None:
+    sick = FakeMember("sick", mended_by=None)
+    sick.fail()
+    pool, link = rig.pool(sick, FakeMember("well"), are_ready=False), SchedulerLink(3)
+    until(lambda: pool.states()["sick"] is SlotState.QUARANTINED, "the rest", DEADLINE_S)
+    worker = rig.worker(pool, link)
+    worker.run()
+    stats = worker.stats()
+    assert stats["episodes"] == 3
+    assert stats["devices_quarantined"] == 1
+    assert stats["devices_ready"] + stats["devices_busy"] == 1
+    assert set(link.stats) >= {"devices_ready", "devices_busy", "devices_recovering", "devices_quarantined"}
+
+
+def test_a_worker_that_waits_for_leases_lets_idle_devices_be_probed(rig: Rig) -> None:
+    member = FakeMember("a")
+    pool, link = rig.pool(member, probe_every_s=0.02), SchedulerLink(1)
+    link.scheduler.set_phase(DONE)
+    worker = rig.worker(pool, link)
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    until(lambda: member.log.count("probe") >= 3, "probes", DEADLINE_S)
+    link.shutdown.set()
+    thread.join(DEADLINE_S)
+    assert not thread.is_alive()
+    assert link.submitted == []
+
+
+def test_an_environment_without_devices_is_refused(rig: Rig) -> None:
+    config = Config.model_validate({"env": {"import_path": "counting_env:CountingEnv"}, "name": "r"})
+    places = PooledPlaces(config.env, rig.pool(FakeMember("a")))
+    worker = Worker(config, SchedulerLink(1), CountingPolicy, "w", places=places)
+    with pytest.raises(ConfigError, match=r"takes no device, but devices\.pool is not empty"):
+        worker.run()

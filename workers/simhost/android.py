@@ -2,7 +2,8 @@
 
     SimDevice (screen, touch, apps)          device
     files, properties, settings, packages    what lasts over a reboot
-    log, processes, power, focus             what does not
+    activities, input, ime, power            what its system services know
+    log, processes, network, programs        what does not last
 
 It is used from the event loop of its host only, and waits for nothing.
 """
@@ -10,21 +11,31 @@ It is used from the event loop of its host only, and waits for nothing.
 from __future__ import annotations
 
 import io
+import random
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgpack
 from PIL import Image
 
 from distrl.core.errors import EnvError
 from distrl.workers.devices.sim import SimDevice
-from distrl.workers.simhost import android_tree, properties
+from distrl.workers.simhost import android_proc, android_tree, properties
+from distrl.workers.simhost.android_activities import Activities
+from distrl.workers.simhost.android_ime import InputMethods
+from distrl.workers.simhost.android_input import Input
+from distrl.workers.simhost.android_processes import Processes
 from distrl.workers.simhost.files import Files
 from distrl.workers.simhost.log import LogBuffer
 from distrl.workers.simhost.network import Network
 from distrl.workers.simhost.packages import Packages
+from distrl.workers.simhost.packages_install import Installer
 from distrl.workers.simhost.settings import Settings
 from distrl.workers.simphone.state import State
+
+if TYPE_CHECKING:
+    from distrl.workers.simhost.shell.call import Command
 
 FORMAT = 1
 """Version of the bytes that `AndroidSystem.dump` makes."""
@@ -51,6 +62,8 @@ class AndroidSystem:
     Attributes:
         device: Screen, touch and the apps.
         files, properties, settings, packages, log: The rest of the system.
+        activities, input, ime, installer, processes: Its system services, and what runs.
+        programs: Further commands of its shell, by name; they come before the shell's own.
         network: Its ports, where programs on the phone answer.
         encode_png: Makes PNG bytes of a picture; the host may set a faster one.
         screen_on: Whether the display is lit; a dark display shows black.
@@ -78,10 +91,20 @@ class AndroidSystem:
         self.packages = Packages()
         self.settings = Settings(lambda: self.state["apps"]["settings"], self._change_settings)
         self.files = Files(lambda: int(self.clock()))
-        android_tree.build(self.files, serial)
+        android_tree.build(
+            self.files, android_proc.sources(self), [each.name for each in self.packages.all()]
+        )
         self.properties = properties.boot(serial, api_level, self.density)
         self.log = LogBuffer(self.clock)
         self.network = Network()
+        self.processes = Processes()
+        self.activities = Activities(self)
+        self.input = Input(self)
+        self.ime = InputMethods(self)
+        self.installer = Installer(self)
+        self.programs: dict[str, Command] = {}
+        self._boots = 0
+        self._start()
         self._png: tuple[object, bytes] | None = None
 
     @property
@@ -106,6 +129,30 @@ class AndroidSystem:
     def clock(self) -> float:
         """The phone's time in seconds since 1970; it passes by inputs, not by itself."""
         return float(DAY_S + self.state["time"] * 60 + self.state["elapsed_s"])
+
+    def _start(self) -> None:
+        """Begins to run: the rest of a boot."""
+        self.booted_at = time.monotonic()
+        # Tools tell one boot from another by this id.
+        rng = random.Random(f"boot/{self.serial}/{self._boots}/{self.state['elapsed_s']}")
+        self.boot_id = f"{rng.getrandbits(128):032x}"
+        self._boots += 1
+        self.log.write("I", "boot_progress_enable_screen", "1", buffer="events")
+        self.log.write("I", "SystemServer", "Boot completed", buffer="system")
+        self.activities.observe()
+
+    @property
+    def uptime(self) -> float:
+        """Seconds since it was booted, by the host's clock."""
+        return time.monotonic() - self.booted_at
+
+    def power(self, on: bool) -> None:
+        """Turns the display on or off."""
+        if on != self.screen_on:
+            self.screen_on = on
+            self.log.write(
+                "I", "PowerManagerService", "Waking up" if on else "Going to sleep", buffer="system"
+            )
 
     def change(self, edit: Callable[[State], None]) -> None:
         """Runs `edit` on the phone's state and shows the result."""
@@ -167,10 +214,11 @@ class AndroidSystem:
         self.settings.load(snapshot["settings"])
         self.packages.load(snapshot["packages"])
         self.log.load(snapshot["log"])
-        self._load_files(snapshot["files"])
-
-    def _load_files(self, entries: list[Any]) -> None:
-        self.files.replace(android_tree.KEPT, entries)
+        self.files.replace(android_tree.KEPT, snapshot["files"])
+        self.input.reset()
+        self.processes.reset()
+        self.activities.reset()
+        self.activities.observe()
 
     def reboot(self) -> None:
         """What remains after a boot: home screen, files, settings and packages; the rest is as new."""
@@ -178,7 +226,12 @@ class AndroidSystem:
         self.properties = properties.boot(self.serial, self.api_level, self.density) | persistent
         self.change(_restart)
         self.screen_on = True
+        self.input.reset()
+        self.processes.reset()
+        self.activities.reset()
         self.log.clear()
+        self.settings.put("global", "boot_count", str(self._boots + 1))
+        self._start()
 
 
 def _restart(state: State) -> None:

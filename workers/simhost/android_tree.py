@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 from distrl.workers.simhost.files import ROOT, SHELL, SYSTEM, Files
+from distrl.workers.simhost.shell.commands import NAMES
 
 SDCARD_RW, MEDIA_RW = 1015, 1023
 READ_ONLY = ("", "apex", "bin", "etc", "proc", "product", "sys", "system", "system_ext", "vendor")
@@ -87,28 +87,34 @@ _DEVICES: tuple[tuple[str, Callable[[], bytes]], ...] = (
 )
 
 
-def build(files: Files, seed: str) -> None:
+def build(files: Files, generated: Mapping[str, Callable[[], bytes]], packages: Iterable[str]) -> None:
     """Fills an empty tree, then makes the system's part of it read-only.
 
     Args:
         files: The tree; its user must be root. Afterwards it is the shell's user.
-        seed: What /dev/urandom and boot ids are drawn from.
+        generated: Files whose bytes are made anew at each read, by path.
+        packages: Names of the packages that have a data directory.
     """
     for path, mode, uid, gid in _DIRECTORIES:
-        files.mkdir(path, parents=True)
-        files.chmod(path, mode)
-        files.chown(path, uid, gid)
+        _directory(files, path, mode, uid, gid)
     for name in ("", *_SHARED):
-        path = f"/storage/emulated/0/{name}".rstrip("/")
-        files.mkdir(path, parents=True)
-        files.chmod(path, 0o2770)
-        files.chown(path, SHELL, SDCARD_RW)
+        _directory(files, f"/storage/emulated/0/{name}".rstrip("/"), 0o2770, SHELL, SDCARD_RW)
+    for package in packages:
+        _directory(files, f"/data/data/{package}", 0o700, SYSTEM, SYSTEM)
     for target, path in _LINKS:
         files.symlink(target, path)
     for path, source in _DEVICES:
         files.character(path, source)
-    rng = random.Random(f"urandom/{seed}")
-    files.character("/dev/urandom", lambda: rng.randbytes(65536))
+    for path, source in generated.items():
+        files.generated(path, source)
     files.write("/system/etc/hosts", b"127.0.0.1       localhost\n::1             ip6-localhost\n")
+    for name in NAMES:
+        files.write(f"/system/bin/{name}", b"", mode=0o755)
     files.readonly = READ_ONLY
     files.uid = SHELL
+
+
+def _directory(files: Files, path: str, mode: int, uid: int, gid: int) -> None:
+    files.mkdir(path, parents=True)
+    files.chmod(path, mode)
+    files.chown(path, uid, gid)

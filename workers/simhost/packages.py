@@ -35,6 +35,7 @@ class Package:
         enabled: False after `pm disable`.
         requested, granted: Its permissions.
         home: Whether its main activity is a home screen.
+        ime: The class of the input method that it brings, "" for none.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Package:
     requested: tuple[str, ...] = ()
     granted: frozenset[str] = field(default_factory=frozenset)
     home: bool = False
+    ime: str = ""
 
     @property
     def component(self) -> str:
@@ -78,8 +80,15 @@ _FIXED = (
     Package(
         "com.android.systemui", "System UI", "/system_ext/priv-app/SystemUI/SystemUI.apk", 10090, system=True
     ),
-    Package(PREFIX + "keyboard", "Keyboard", "/product/app/Keyboard/Keyboard.apk", 10091, system=True),
-    Package(ADB_KEYBOARD, "ADB Keyboard", "/data/app/~~sim/com.android.adbkeyboard/base.apk", 10150),
+    Package(
+        PREFIX + "keyboard",
+        "Keyboard",
+        "/product/app/Keyboard/Keyboard.apk",
+        10091,
+        system=True,
+        ime=".SoftKeyboard",
+    ),
+    Package(ADB_KEYBOARD, "ADB Keyboard", f"/data/app/{ADB_KEYBOARD}/base.apk", 10150, ime=".AdbIME"),
 )
 
 

@@ -1,0 +1,247 @@
+"""Commands that change the shell itself: cd, export, set, read, exit, eval, …"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+from distrl.workers.simhost.shell import arithmetic
+from distrl.workers.simhost.shell.call import Call, Command, Failure, decode
+from distrl.workers.simhost.shell.control import Leave
+from distrl.workers.simhost.shell.lexer import is_name
+
+
+async def cd(call: Call) -> int:
+    """cd [DIR | -]"""
+    shell = call.shell
+    args = [arg for arg in call.args if arg not in ("-P", "-L", "--")]
+    target = args[0] if args else shell.variables.get("HOME", "/")
+    if target == "-":
+        target = shell.variables.get("OLDPWD", shell.cwd)
+        await call.line(target)
+    try:
+        path = call.files.real(call.path(target))
+        found = call.files.stat(path)
+    except OSError as error:
+        raise Failure(f"{target}: {error.strerror}", 2) from error
+    if not found.is_dir:
+        raise Failure(f"{target}: Not a directory", 2)
+    # The shell remembers the path as it was written, links and all.
+    parts: list[str] = []
+    for part in call.path(target).split("/"):
+        if part == "..":
+            del parts[-1:]
+        elif part not in ("", "."):
+            parts.append(part)
+    shell.variables["OLDPWD"] = shell.cwd
+    shell.cwd = shell.variables["PWD"] = "/" + "/".join(parts)
+    return 0
+
+
+async def pwd(call: Call) -> int:
+    """pwd [-P]"""
+    await call.line(call.files.real(call.shell.cwd) if "-P" in call.args else call.shell.cwd)
+    return 0
+
+
+async def export(call: Call) -> int:
+    """export [NAME[=VALUE]]…"""
+    shell = call.shell
+    names = [arg for arg in call.args if not arg.startswith("-")]
+    if not names:
+        await call.write(
+            "".join(f"export {name}={shell.variables.get(name, '')}\n" for name in sorted(shell.exported))
+        )
+    for arg in names:
+        name, equals, value = arg.partition("=")
+        if not is_name(name):
+            raise Failure(f"{name}: is not an identifier")
+        if equals:
+            shell.variables[name] = value
+        shell.exported.add(name)
+    return 0
+
+
+async def local(call: Call) -> int:
+    """local, typeset, readonly NAME[=VALUE]…: sets variables; they stay after the function."""
+    for arg in call.args:
+        name, equals, value = arg.partition("=")
+        if is_name(name) and equals:
+            call.shell.variables[name] = value
+    return 0
+
+
+async def unset(call: Call) -> int:
+    """unset [-f] NAME…"""
+    for name in call.args:
+        if "-f" in call.args:
+            call.shell.functions.pop(name, None)
+        else:
+            call.shell.variables.pop(name, None)
+            call.shell.exported.discard(name)
+    return 0
+
+
+async def set_(call: Call) -> int:
+    """set [-eux…] [--] [ARG…]"""
+    shell = call.shell
+    if not call.args:
+        await call.write("".join(f"{name}={value}\n" for name, value in sorted(shell.variables.items())))
+    for place, arg in enumerate(call.args):
+        if arg == "--" or arg[:1] not in ("-", "+") or len(arg) == 1:
+            shell.positional = call.args[place + (arg == "--") :]
+            break
+        if arg in ("-o", "+o"):
+            continue
+        change = shell.options.update if arg[0] == "-" else shell.options.difference_update
+        change(arg[1:])
+    return 0
+
+
+async def shift(call: Call) -> int:
+    """shift [N]"""
+    count = call.integer(call.args[0]) if call.args else 1
+    if not 0 <= count <= len(call.shell.positional):
+        raise Failure("nothing to shift")
+    del call.shell.positional[:count]
+    return 0
+
+
+async def read(call: Call) -> int:
+    """read [-r] [NAME…]: one line of standard input into variables."""
+    names = [arg for arg in call.args if not arg.startswith("-")] or ["REPLY"]
+    data = bytearray()
+    while True:
+        byte = await call.stdin.read(1)
+        if byte in (b"", b"\n"):
+            break
+        data += byte
+    line = decode(bytes(data))
+    if "-r" not in call.args:
+        line = re.sub(r"\\(.)", r"\1", line)
+    separators = call.shell.variables.get("IFS", " \t\n")
+    values = [line.strip(separators) if separators else line]
+    if separators:
+        values = re.split(f"[{re.escape(separators)}]+", values[0], maxsplit=len(names) - 1)
+    for place, name in enumerate(names):
+        call.shell.variables[name] = values[place] if place < len(values) else ""
+    return 0 if byte or data else 1
+
+
+def _status(call: Call) -> int:
+    return call.integer(call.args[0]) if call.args else call.shell.status
+
+
+async def exit_(call: Call) -> int:
+    """exit [STATUS]"""
+    raise Leave("exit", _status(call))
+
+
+async def return_(call: Call) -> int:
+    """return [STATUS]"""
+    raise Leave("return", _status(call))
+
+
+async def break_(call: Call) -> int:
+    """break [LOOPS]"""
+    raise Leave("break", call.integer(call.args[0]) if call.args else 1)
+
+
+async def continue_(call: Call) -> int:
+    """continue [LOOPS]"""
+    raise Leave("continue", call.integer(call.args[0]) if call.args else 1)
+
+
+async def eval_(call: Call) -> int:
+    """eval [WORD…]"""
+    return await call.shell.evaluate(" ".join(call.args))
+
+
+async def source(call: Call) -> int:
+    """. FILE"""
+    if not call.args:
+        raise Failure("missing argument")
+    return await call.shell.evaluate(decode(call.files.read(call.path(call.args[0]))))
+
+
+async def exec_(call: Call) -> int:
+    """exec COMMAND [ARG…]: runs it in place of the shell."""
+    raise Leave("exit", await call.shell.call(call.args))
+
+
+async def command(call: Call) -> int:
+    """command [-v | -V] NAME [ARG…]"""
+    if call.args[:1] not in (["-v"], ["-V"]):
+        return await call.shell.call(call.args) if call.args else 0
+    status = 0
+    for name in call.args[1:]:
+        where = call.shell.where(name)
+        status = status if where else 1
+        if where:
+            await call.line(f"{name} is {where}" if call.args[0] == "-V" else where)
+    return status
+
+
+async def type_(call: Call) -> int:
+    """type NAME…"""
+    status = 0
+    for name in call.args:
+        where = call.shell.where(name)
+        kind = "a function" if name in call.shell.functions else "a shell builtin" if where == name else where
+        status = status if where else 1
+        await call.line(f"{name} is {kind}" if where else f"{name} not found")
+    return status
+
+
+async def wait(call: Call) -> int:
+    """wait: until the commands in the background have ended."""
+    await asyncio.gather(*call.shell.jobs, return_exceptions=True)
+    call.shell.jobs.clear()
+    return 0
+
+
+async def let(call: Call) -> int:
+    """let EXPRESSION…"""
+    value = 0
+    for arg in call.args:
+        try:
+            value = arithmetic.evaluate(arg, call.shell.variables)
+        except arithmetic.ArithmeticFailure as error:
+            raise Failure(f"{arg}: {error}") from error
+    return int(not value)
+
+
+async def nothing(call: Call) -> int:
+    """:, trap, umask, alias, hash: accepted, without effect."""
+    return 0
+
+
+BUILTINS: dict[str, Command] = {
+    ".": source,
+    ":": nothing,
+    "alias": nothing,
+    "break": break_,
+    "cd": cd,
+    "command": command,
+    "continue": continue_,
+    "eval": eval_,
+    "exec": exec_,
+    "exit": exit_,
+    "export": export,
+    "hash": nothing,
+    "let": let,
+    "local": local,
+    "pwd": pwd,
+    "read": read,
+    "readonly": local,
+    "return": return_,
+    "set": set_,
+    "shift": shift,
+    "source": source,
+    "trap": nothing,
+    "type": type_,
+    "typeset": local,
+    "umask": nothing,
+    "unset": unset,
+    "wait": wait,
+}

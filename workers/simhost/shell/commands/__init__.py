@@ -1,0 +1,45 @@
+"""The commands of the simulated phone's shell; a new one is a coroutine and a line in its file's `COMMANDS`."""
+
+from __future__ import annotations
+
+from distrl.workers.simhost.shell.call import Command
+from distrl.workers.simhost.shell.commands import (
+    activity,
+    display,
+    dumpsys,
+    filesystem,
+    listing,
+    logs,
+    machine,
+    package,
+    processes,
+    search,
+    services,
+    settings,
+    test,
+    text,
+    touch_input,
+)
+
+COMMANDS: dict[str, Command] = {
+    name: command
+    for module in (
+        activity,
+        display,
+        dumpsys,
+        filesystem,
+        listing,
+        logs,
+        machine,
+        package,
+        processes,
+        search,
+        services,
+        settings,
+        test,
+        text,
+        touch_input,
+    )
+    for name, command in module.COMMANDS.items()
+}
+NAMES = sorted(COMMANDS)

@@ -1,0 +1,61 @@
+"""`cmd simphone`: gives and takes the simulated phone's state, for tasks and tests. Real phones have no such."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from distrl.workers.simhost.shell.call import Call, Failure
+from distrl.workers.simphone.phone import Phone, new_state
+
+MAX_STATE = 1 << 24
+"""Most bytes of a state."""
+_USAGE = "Usage: cmd simphone dump | load [FILE] | foreground | reset"
+
+
+async def simphone(call: Call) -> int:
+    """cmd simphone dump | load [FILE] | foreground | reset"""
+    verb, rest = (call.args[0], call.args[1:]) if call.args else ("", [])
+    if verb == "dump":
+        await call.write(call.system.device.phone.dump())
+    elif verb == "foreground":
+        await call.line(call.system.device.foreground())
+    elif verb == "load":
+        if rest:
+            data = call.files.read(call.path(rest[0]))
+        else:
+            data = await call.read_all(MAX_STATE)
+        _load(call, data)
+    elif verb == "reset":
+        _load(call, json.dumps(new_state()).encode())
+    else:
+        raise Failure(_USAGE, 255, prefixed=False)
+    return 0
+
+
+def _load(call: Call, data: bytes) -> None:
+    """Replaces the phone's state, if `data` is one that can be shown."""
+    try:
+        state = json.loads(data)
+    except ValueError as error:
+        raise Failure(f"Error: the state is no JSON: {error}", prefixed=False) from error
+    problem = _problem(state, call.system.device.phone.height)
+    if problem:
+        raise Failure(f"Error: the state cannot be used: {problem}", prefixed=False)
+    call.system.device.load(state)
+    call.system.input.reset()
+    call.system.activities.observe()
+
+
+def _problem(state: Any, height: float) -> str:
+    """Why `state` is not one of this phone, "" if it is."""
+    wanted = set(new_state())
+    if not isinstance(state, dict):
+        return "it is no object"
+    if set(state) != wanted:
+        return f"its keys differ: {', '.join(sorted(set(state) ^ wanted))}"
+    try:
+        Phone(state, height).tree()
+    except (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""

@@ -1,0 +1,52 @@
+"""An interactive shell: a prompt, a line, its commands, until the input ends or `exit`."""
+
+from __future__ import annotations
+
+from distrl.workers.simhost.shell.call import decode, encode
+from distrl.workers.simhost.shell.control import Leave
+from distrl.workers.simhost.shell.interpreter import SIGPIPE_STATUS, Interpreter
+from distrl.workers.simhost.shell.lexer import ShellSyntaxError
+from distrl.workers.simhost.shell.parser import MAX_PROGRAM, parse
+
+_INCOMPLETE = ("no closing quote", "unexpected EOF", "unclosed")
+
+
+async def interact(shell: Interpreter) -> int:
+    """Reads commands from standard input and runs them; returns the last status."""
+    text = ""
+    while True:
+        if shell.tty:
+            mark = "#" if shell.system.uid == 0 else "$"
+            prompt = "> " if text else f"simphone:{shell.cwd} {mark} "
+            await shell.fds[2].write(encode(prompt))
+        line = await _line(shell)
+        text += line
+        try:
+            sequence = parse(text)
+        except ShellSyntaxError as error:
+            if line and any(part in str(error) for part in _INCOMPLETE) and len(text) < MAX_PROGRAM:
+                continue
+            await shell.complain(str(error))
+            text, shell.status = "", 1
+        else:
+            text = ""
+            try:
+                await shell.run(sequence)
+            except Leave as leave:
+                if leave.kind == "exit":
+                    return leave.status & 255
+            except BrokenPipeError:
+                return SIGPIPE_STATUS
+        if not line:
+            return shell.status
+
+
+async def _line(shell: Interpreter) -> str:
+    """One line with its line end; without one at the end of the input."""
+    data = bytearray()
+    while len(data) < MAX_PROGRAM:
+        byte = await shell.fds[0].read(1)
+        data += byte
+        if byte in (b"", b"\n"):
+            break
+    return decode(bytes(data))

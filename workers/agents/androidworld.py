@@ -34,8 +34,8 @@ KEPT_CHARS = 2_000
 Mode = Literal["history", "incremental"]
 
 INSTRUCTIONS = """You operate an Android phone for a user. At each step you see the phone's screen; answer \
-with one action. Coordinates are whole numbers: x from 0 (left) to {max_x} (right), y from 0 (top) to {max_y} \
-(bottom). The actions are:
+with one action. Coordinates are whole numbers: x from 0 (left) to {max_x} (right), y from 0 (top) to \
+{max_y} (bottom). The actions are:
 - Tap: {{"action_type": "click", "x": <x>, "y": <y>}}; likewise "double_tap" and "long_press".
 - Type: {{"action_type": "input_text", "text": <text>, "x": <x>, "y": <y>}} taps the field and types into \
 it; without x and y it types where the cursor is.

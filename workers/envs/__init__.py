@@ -16,6 +16,7 @@ from distrl.workers.envs.base import Env
 ENVS = {
     "phone": "distrl.workers.envs.phone:PhoneEnv",
     "browser": "distrl.workers.envs.browser:BrowserEnv",
+    "android_world": "distrl.workers.envs.android_world:AndroidWorldEnv",
 }
 
 

@@ -1,0 +1,1 @@
+"""The double's android_env.components."""

@@ -1,0 +1,205 @@
+"""An AndroidWorld episode as the package plays it: attach, reset, initialize, act, score, tear down.
+
+Runs in a process of its own (`android_world_child`). The package is imported here and nowhere else, when it
+is first needed; its names are those of google-research/android_world, see docs/androidworld.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import random
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+TASK, ENV, DEVICE, MISSING = "task", "env", "device", "missing"
+"""Kinds of error: there is no such task, the package failed, the device did, a package is not installed."""
+
+
+class Refused(Exception):
+    """A request that cannot be done.
+
+    Args:
+        kind: One of the kinds above.
+        message: What happened, for people.
+    """
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class Session:
+    """The package, the device that it is attached to, and the task that runs on it.
+
+    The order within an episode is the package's own (`suite_utils._run_task`, `episode_runner.run_episode`):
+    reset, initialize_task, home if the task starts there, steps, is_successful, tear_down.
+    """
+
+    def __init__(self) -> None:
+        self._env: Any = None
+        self._task: Any = None
+        self._scratch = tempfile.TemporaryDirectory(prefix="distrl-androidworld-")
+
+    def describe(self, family: str, names: list[str], seeds: list[int]) -> dict[str, Any]:
+        """Goal and step budget of each task at each instance seed, without a device; `names` empty: all."""
+        known = self._registry(family)
+        found = []
+        for name in names or sorted(known):
+            for seed in seeds:
+                task = self._instance(family, name, instance_seed(seed, name))
+                found.append({"name": name, "seed": seed, "goal": _goal(task), "max_steps": _budget(task)})
+        return {"tasks": found}
+
+    def attach(
+        self, ports: dict[str, int], adb_path: str, accessibility: str, setup: bool, freeze_time: bool
+    ) -> dict[str, Any]:
+        """Attaches to a running emulator.
+
+        As `android_world_controller.get_controller` does, with two things it has no parameters for: the adb
+        server's port, and a task file of its own instead of one that all processes write.
+        """
+        config = _part("android_env.components.config_classes")
+        controller = _part("android_world.env.android_world_controller")
+        task_file = Path(self._scratch.name) / "default.textproto"
+        task_file.write_text('id: "default"\nname: "default"\nmax_episode_sec: 86400\n', encoding="utf-8")
+        launcher = config.EmulatorLauncherConfig(
+            emulator_console_port=ports["console"], adb_port=ports["adb"], grpc_port=ports["grpc"]
+        )
+        adb = config.AdbControllerConfig(adb_path=adb_path, adb_server_port=ports["adb_server"])
+        loaded = _part("android_env.loader").load(
+            config.AndroidEnvConfig(
+                task=config.FilesystemTaskConfig(path=str(task_file)),
+                simulator=config.EmulatorConfig(emulator_launcher=launcher, adb_controller=adb),
+            )
+        )
+        method = controller.A11yMethod(accessibility)
+        wrapped = controller.AndroidWorldController(loaded, a11y_method=method)
+        self._env = _part("android_world.env.interface").AsyncAndroidEnv(wrapped)
+        _part("android_world.env.env_launcher").setup_env(self._env, setup, freeze_time)
+        width, height = self._env.logical_screen_size
+        return {"width": int(width), "height": int(height)}
+
+    def reset(self, family: str, name: str, seed: int) -> dict[str, Any]:
+        """Starts a task. The goal may differ from the described one: some tasks word dates only now."""
+        self.tear_down()
+        env = self._attached()
+        env.reset(go_home=True)
+        task = self._instance(family, name, seed)
+        described = _goal(task)
+        self._task = task  # from here on it must be torn down
+        task.initialize_task(env)
+        env.reset(go_home=bool(task.start_on_home_screen))
+        return {
+            "goal": str(task.goal),
+            "described": described,
+            "max_steps": _budget(task),
+            **self._look(wait=True),
+        }
+
+    def step(self, action: dict[str, Any] | None, swipe: list[int] | None, wait: bool) -> dict[str, Any]:
+        """Does an action, a swipe between two points in pixels, or nothing; then looks."""
+        env = self._attached()
+        refused = ""
+        if action is not None:
+            try:
+                env.execute_action(_part("android_world.env.json_action").JSONAction(**action))
+            except ValueError as error:  # the package's word for an action that cannot be carried out
+                refused = str(error)
+        elif swipe is not None:
+            adb = _part("android_world.env.adb_utils")
+            adb.issue_generic_request(adb.generate_swipe_command(*swipe), env.controller)
+        return {"refused": refused, **self._look(wait)}
+
+    def score(self) -> dict[str, Any]:
+        """What `is_successful` says. The task goes on being torn down by `tear_down`."""
+        if self._task is None:
+            raise Refused(ENV, "no task runs")
+        return {"score": float(self._task.is_successful(self._attached()))}
+
+    def tear_down(self) -> dict[str, Any]:
+        """Tears the task down, if one runs; it counts as torn down also when that fails."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.tear_down(self._attached())
+        return {}
+
+    def tear_down_left(self, family: str, name: str, seed: int) -> dict[str, Any]:
+        """Tears down what a process that was killed left behind: the same task, as far as it can be told."""
+        self._instance(family, name, seed).tear_down(self._attached())
+        return {}
+
+    def close(self) -> dict[str, Any]:
+        """Tears down and lets go of the device."""
+        try:
+            self.tear_down()
+        finally:
+            env, self._env = self._env, None
+            if env is not None:
+                env.close()
+            self._scratch.cleanup()
+        return {}
+
+    def _look(self, wait: bool) -> dict[str, Any]:
+        clock = time.perf_counter()
+        state = self._attached().get_state(wait_to_stabilize=wait)
+        seconds = time.perf_counter() - clock
+        height, width = state.pixels.shape[:2]
+        return {
+            "pixels": state.pixels[:, :, :3].tobytes(),
+            "width": int(width),
+            "height": int(height),
+            "app": str(self._attached().foreground_activity_name or ""),
+            "settle_s": seconds if wait else 0.0,
+        }
+
+    def _attached(self) -> Any:
+        if self._env is None:
+            raise Refused(ENV, "not attached to a device")
+        return self._env
+
+    def _registry(self, family: str) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = _part("android_world.registry").TaskRegistry().get_registry(family)
+        except ValueError as error:
+            raise Refused(TASK, str(error)) from error
+        return found
+
+    def _instance(self, family: str, name: str, seed: int) -> Any:
+        """A task with the parameters that its seed gives, as `suite_utils._instantiate_task` makes it."""
+        known = self._registry(family)
+        if name not in known:
+            raise Refused(TASK, f"android_world's family {family!r} has no task {name!r}")
+        task_type = known[name]
+        task_type.set_device_time(self._env)
+        random.seed(seed)
+        params = task_type.generate_random_params()
+        params["seed"] = seed
+        return task_type(params)
+
+
+def instance_seed(seed: int, name: str, index: int = 0) -> int:
+    """The seed of a task's instance, as `suite_utils.create_suite` derives it from the suite's seed."""
+    return int(hashlib.sha256(f"{seed}_{name}_{index}".encode()).hexdigest(), 16) % 2**32
+
+
+def _goal(task: Any) -> str:
+    """The goal before the task is initialized; "" for a task that learns it from the device."""
+    try:
+        return str(task.goal)
+    except (ValueError, KeyError):
+        return ""
+
+
+def _budget(task: Any) -> int:
+    """The steps that `suite_utils._allocate_step_budget` gives a task."""
+    return max(1, int(10 * task.complexity))
+
+
+def _part(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise Refused(MISSING, error.name or name) from error

@@ -13,6 +13,7 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,7 +79,12 @@ def _script(path: Path, module: str) -> None:
 
 
 def make_avd(
-    store: AvdStore, name: str, width: int = 540, height: int = 1200, image: str = SYSDIR, **config: str
+    store: AvdStore,
+    name: str,
+    width: int = 540,
+    height: int = 1200,
+    image: str = SYSDIR,
+    config: Mapping[str, str] | None = None,
 ) -> Avd:
     """Makes an AVD.
 
@@ -87,7 +93,7 @@ def make_avd(
         name: Its name.
         width, height: Its screen in pixels.
         image: Its system image, as a path in the SDK.
-        config: Further keys of its config.ini, with "_" for ".": `sim_fault="hang_boot"`.
+        config: Further keys of its config.ini, e.g. `{"sim.fault": "hang_boot"}`.
 
     Raises:
         ConfigError: If there is one of that name, or this is no name.
@@ -99,7 +105,6 @@ def make_avd(
         raise ConfigError(f"there is an AVD {name!r} already.", "Choose another name.")
     directory = store.directory(name)
     directory.mkdir(parents=True)
-    further = {key.replace("_", ".", 1): value for key, value in config.items()}
     fields = {
         "AvdId": name,
         "avd.ini.displayname": name,
@@ -112,7 +117,7 @@ def make_avd(
         "image.sysdir.1": image,
         "tag.id": "google_apis",
     }
-    write_ini(directory / "config.ini", fields | further)
+    write_ini(directory / "config.ini", fields | dict(config or {}))
     pointer = {
         "avd.ini.encoding": "UTF-8",
         "path": str(directory),

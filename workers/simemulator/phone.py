@@ -53,6 +53,7 @@ class Emulator:
         self._avd, self._options, self._fault = avd, options, fault
         self._say, self._environ = say, environ
         self._stop = asyncio.Event()
+        self._is_cold = True
         config = avd.config()
         self._cold_s = float(config.get("sim.boot_s", COLD_BOOT_S))
         size = int(config.get("hw.lcd.width", 540)), int(config.get("hw.lcd.height", 1200))
@@ -137,6 +138,7 @@ class Emulator:
     async def _boot(self, started: float) -> None:
         system = self._system
         is_warm = self._restore()
+        self._is_cold = not is_warm
         system.properties["sys.boot_completed"] = ""
         system.properties["init.svc.bootanim"] = "running"
         if self._fault.name == "hang_boot":
@@ -170,10 +172,11 @@ class Emulator:
         return False
 
     def _save(self) -> None:
-        """Keeps the data, and the state for the next quick boot, unless told otherwise."""
+        """Keeps a cold boot's data, and the state for the next quick boot, unless told otherwise."""
         if self._options.read_only:
             return
-        (self._avd.directory / DATA).write_bytes(self._system.dump())
+        if self._is_cold:
+            (self._avd.directory / DATA).write_bytes(self._system.dump())
         if self._options.saves_on_exit:
             self._say("INFO", "Saving state as 'default_boot'")
             self._snapshots.save("default_boot", self._system.dump())

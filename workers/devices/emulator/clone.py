@@ -6,9 +6,11 @@ The clone grows in a folder of another name and gets its own, and then its ini f
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from distrl.workers.devices.emulator import qcow2
 from distrl.workers.devices.emulator.avd import NAME, Avd, AvdStore
 from distrl.workers.devices.emulator.file_copy import copy, disk_usage, reflink
 from distrl.workers.devices.emulator.ini import rewrite_ini
+from distrl.workers.devices.emulator.procfs import flock_holders
 from distrl.workers.devices.errors import EmulatorError, LowDisk
 
 SKIPPED = ("*.lock", "emu-launch-params.txt", "tmpAdbCmds", "*.new", "*.tmp")
@@ -53,31 +56,53 @@ def clone(store: AvdStore, source: str, name: str, progress: Progress = lambda d
         )
     avd.require_unused(shared=True)
     final = store.directory(name)
-    partial = final.with_name(final.name + PARTIAL)
     new = Avd(name, store.home / f"{name}.ini", final)
     try:
-        _make_room(partial)
-        _copy_files(avd.directory, partial, progress)
-        _rewrite(avd, new, partial)
-        os.rename(partial, final)
-        _write_pointer(avd, new)
+        with _room(final.with_name(final.name + PARTIAL)) as partial:
+            _copy_files(avd.directory, partial, progress)
+            _rewrite(avd, new, partial)
+            os.rename(partial, final)
+            _write_pointer(avd, new)
     except OSError as error:
         raise EmulatorError(f"the AVD {source!r} cannot be copied: {error}.", "Is the disk full?") from error
-    finally:
-        if partial.exists():
-            shutil.rmtree(partial, ignore_errors=True)
     return new
 
 
 def partial_clones(home: Path) -> list[Path]:
-    """Folders of clones that were never finished."""
-    return sorted(home.glob(f"*{PARTIAL}"))
+    """Folders of clones that were never finished, and that no process is working on."""
+    return [path for path in sorted(home.glob(f"*{PARTIAL}")) if not flock_holders(path)]
 
 
-def _make_room(partial: Path) -> None:
-    if partial.exists():
-        shutil.rmtree(partial)  # of an earlier try that was killed
-    partial.mkdir(parents=True)
+@contextmanager
+def _room(partial: Path) -> Iterator[Path]:
+    """An empty folder, which is ours while we hold a lock on it, and gone afterwards."""
+    partial.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(partial, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise EmulatorError(
+            f"another process is making {partial.name.removesuffix(PARTIAL)} at this moment.",
+            "Wait for it, or choose another name.",
+        ) from error
+    try:
+        _empty(partial)
+        yield partial
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _empty(folder: Path) -> None:
+    """Removes what an earlier try that was killed has left."""
+    for rest in folder.iterdir():
+        if rest.is_dir() and not rest.is_symlink():
+            shutil.rmtree(rest)
+        else:
+            rest.unlink()
 
 
 def _files(directory: Path) -> list[Path]:

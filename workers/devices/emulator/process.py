@@ -1,7 +1,7 @@
 """One emulator process: started in a session of its own, followed by its log, waited for, and ended for sure.
 
-Used by one thread at a time. The process is entered in the registry as soon as it runs, so that `distrl
-cleanup` finds it if this process dies without having stopped it.
+Used by one thread at a time, but `stop` and `pid` may be called by another. The process is entered in the
+registry as soon as it runs, so that `distrl cleanup` finds it if this process dies without having stopped it.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ from distrl.workers.devices.errors import (
 
 GPU = "swiftshader_indirect"
 """The GPU mode for machines without a GPU; a snapshot loads only under the mode it was saved with."""
+
+MAX_LOGS = 100
+"""Most logs that are kept in the state directory."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,8 @@ class EmulatorProcess:
     @property
     def pid(self) -> int | None:
         """Its process id while it runs."""
-        return self._child.pid if self._child is not None and self._child.poll() is None else None
+        child = self._child
+        return child.pid if child is not None and child.poll() is None else None
 
     def start(self) -> None:
         """Starts it and returns at once; `wait_booted` tells whether that went well.
@@ -166,7 +170,8 @@ class EmulatorProcess:
         Raises:
             EmulatorError: By what its log says, or `EmulatorExited` with its last words.
         """
-        has_ended = self._child is None or self._child.poll() is not None
+        child = self._child  # another thread may be stopping it
+        has_ended = child is None or child.poll() is not None
         for line in self.log.lines():
             fault = fault_of(line, self.serial)
             if fault is None and self.options.snapshot is not None:
@@ -174,7 +179,7 @@ class EmulatorProcess:
             if fault is not None:
                 raise fault
         if has_ended:
-            status = "was never started" if self._child is None else _status(self._child.returncode)
+            status = "does not run" if child is None else _status(child.returncode)
             said = last_complaint(self.log.tail())
             raise EmulatorExited(
                 f"the emulator {status}{f', saying: {said}' if said else ''}.".replace("..", "."),
@@ -234,5 +239,15 @@ def _status(code: int) -> str:
 
 
 def _log_file(avd: str, port: int) -> Path:
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    return state_dir() / "logs" / f"emulator-{port}-{avd}-{stamp}.log"
+    """A new log's path; of the old ones the newest stay."""
+    folder = state_dir() / "logs"
+    for path in sorted(folder.glob("emulator-*.log"), key=_modified)[: -MAX_LOGS + 1 or None]:
+        path.unlink(missing_ok=True)
+    return folder / f"emulator-{port}-{avd}-{time.strftime('%Y%m%d-%H%M%S')}.log"
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:  # another process removes old ones, too
+        return 0.0

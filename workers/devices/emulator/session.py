@@ -19,11 +19,11 @@ from distrl.workers.devices.emulator.boot import BootTimes
 from distrl.workers.devices.emulator.discovery import Running, running
 from distrl.workers.devices.emulator.ports import PortAllocator
 from distrl.workers.devices.emulator.process import GPU, EmulatorOptions, EmulatorProcess
-from distrl.workers.devices.emulator.procfs import cmdline
+from distrl.workers.devices.emulator.procfs import cmdline, is_alive
 from distrl.workers.devices.emulator.registry import Registry
 from distrl.workers.devices.emulator.sdk import Sdk, emulator_version
 from distrl.workers.devices.emulator.snapshots import Snapshotter
-from distrl.workers.devices.errors import AvdLocked
+from distrl.workers.devices.errors import AvdLocked, DeviceNotFound
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Session:
         server: The adb server; started when it does not run.
         console_port: The port to start it at; a free one when None.
         boot_s: Longest time for the boot; the usual when None.
-        fresh: Refuses an emulator that runs already instead of using it.
+        must_run: Only an emulator that runs already will do; none is started.
         note: Told in words what is going on.
         environ: Where the environment's variables are.
     """
@@ -75,12 +75,12 @@ class Session:
         *,
         console_port: int | None = None,
         boot_s: float | None = None,
-        fresh: bool = False,
+        must_run: bool = False,
         note: Callable[[str], object] = lambda text: None,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         self._sdk, self._avd, self._options, self._server = sdk, avd, options, server
-        self._console_port, self._boot_s, self._fresh = console_port, boot_s, fresh
+        self._console_port, self._boot_s, self._must_run = console_port, boot_s, must_run
         self._note, self._environ = note, environ
         self._stack = ExitStack()
 
@@ -98,19 +98,28 @@ class Session:
     def _open(self, stack: ExitStack) -> Open:
         stack.callback(self._server.stop)
         self._server.ensure_running()
+        self._enter_server(stack)
         there = running_from(self._avd, self._environ)
         if there is None:
+            if self._must_run:
+                raise DeviceNotFound(
+                    f"no emulator runs from the AVD {self._avd.name!r}.",
+                    f"Start one (`emulator -avd {self._avd.name}`), or make the snapshot with `create`.",
+                )
             return self._started(stack)
-        if self._fresh:
-            raise AvdLocked(
-                f"the AVD {self._avd.name!r} runs already, as {there.serial}.",
-                "Stop that emulator: it must be started for this.",
-                serial=there.serial,
-            )
+        _require_ours(there)
         client = AdbClient(there.serial, self._server.port)
         client.wait_ready(10.0)
         # An emulator that others started says nowhere which GPU mode it took, but on its command line.
         return self._wrap(there.console_port, client, _gpu_of(there, self._avd), None)
+
+    def _enter_server(self, stack: ExitStack) -> None:
+        """A server that was started for this is found by `distrl cleanup`, should we be killed."""
+        pid = self._server.own_pid
+        if pid is not None:
+            registry = Registry()
+            entry = registry.add(pid, f"adb server at port {self._server.port}", (str(self._server.port),))
+            stack.callback(registry.remove, entry)
 
     def _started(self, stack: ExitStack) -> Open:
         ports = stack.enter_context(PortAllocator().claim(self._console_port))
@@ -136,6 +145,18 @@ class Session:
         version = emulator_version(self._sdk)
         snapshotter = Snapshotter(self._avd, Console(port), client, gpu, version)
         return Open(client.serial, snapshotter, client, times)
+
+
+def _require_ours(there: Running) -> None:
+    """Refuses an emulator that another process of this tool works with, which would lose its state."""
+    for entry in Registry().entries():
+        owner = entry.owner
+        if entry.key == there.key and owner is not None and owner.pid != os.getpid() and is_alive(owner):
+            raise AvdLocked(
+                f"the {entry.what} is in use by process {owner.pid} of this tool.",
+                "Wait until that is done, or work on a clone of the AVD.",
+                serial=there.serial,
+            )
 
 
 def _gpu_of(there: Running, avd: Avd) -> str:

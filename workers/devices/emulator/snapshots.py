@@ -25,6 +25,8 @@ from distrl.workers.devices.errors import (
 
 READY_S = 30.0
 """Longest time until a device answers again after a snapshot was loaded."""
+MAX_LOOKS = 10
+"""How often the screen is looked at until it stands still."""
 SCREENSHOT = "distrl-screenshot.png"
 """The screenshot that the manifest describes, for people."""
 
@@ -141,12 +143,21 @@ class Snapshotter:
         Raises:
             SnapshotPending, LowDisk, SnapshotFailed: By what goes wrong.
         """
-        found, png = self._look(name)
+        found, png = self._still(name)
         self._console.avd_snapshot_save(name)
         directory = self.avd.snapshots / name
         manifests.write(found, directory)
         (directory / SCREENSHOT).write_bytes(png)
         return found
+
+    def _still(self, name: str) -> tuple[Manifest, bytes]:
+        """Looks until two looks in a row see the same screen, but not for ever."""
+        found, png = self._look(name)
+        for _ in range(MAX_LOOKS - 1):
+            before, (found, png) = found, self._look(name)
+            if not before.screen.changed(found.screen):
+                break
+        return found, png
 
     def load(self, name: str) -> None:
         """Brings the device back to snapshot `name` and waits until it answers.

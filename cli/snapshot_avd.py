@@ -1,71 +1,288 @@
-"""`distrl snapshot-avd`: snapshots of Android virtual devices. No Android emulator is driven yet."""
+"""`distrl snapshot-avd`: makes, clones, saves, loads, checks and deletes snapshots of virtual devices."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from distrl.core.errors import DistrlError
+if TYPE_CHECKING:
+    from distrl.cli.avd.steps import Steps
+    from distrl.workers.devices.emulator.manifest import Manifest
+    from distrl.workers.devices.emulator.process import EmulatorOptions
+    from distrl.workers.devices.emulator.session import Open
 
 app = typer.Typer(
-    no_args_is_help=True, help="Create, clone, save, load, list, verify and delete AVD snapshots."
+    no_args_is_help=True,
+    help="Create, clone, save, load, list, verify and delete AVD snapshots.",
+    pretty_exceptions_enable=False,
 )
 
 AvdArgument = Annotated[str, typer.Argument(metavar="AVD", help="The virtual device's name.")]
 SnapshotArgument = Annotated[str, typer.Argument(metavar="SNAPSHOT", help="The snapshot's name.")]
-
-
-class EmulatorUnsupported(DistrlError):
-    """A verb was asked for that needs Android emulator support."""
-
-    exit_code = 7
-
-
-def _refuse(verb: str) -> EmulatorUnsupported:
-    return EmulatorUnsupported(
-        f"snapshot-avd {verb} is not available: distrl has no Android emulator support in this version.",
-        "Use the simulated phone (env.kind=phone), which saves and loads its state by itself.",
-    )
-
-
-@app.command()
-def create(avd: AvdArgument) -> None:
-    """Create a virtual device that snapshots can be taken of."""
-    raise _refuse("create")
-
-
-@app.command()
-def clone(avd: AvdArgument, copy: Annotated[str, typer.Argument(metavar="NEW")]) -> None:
-    """Copy a virtual device with its snapshots."""
-    raise _refuse("clone")
-
-
-@app.command()
-def save(avd: AvdArgument, snapshot: SnapshotArgument) -> None:
-    """Save the running device's state."""
-    raise _refuse("save")
+SdkOption = Annotated[
+    Path | None, typer.Option("--sdk", metavar="DIR", help="The Android SDK; by default $ANDROID_HOME.")
+]
+HomeOption = Annotated[
+    Path | None,
+    typer.Option("--avd-home", metavar="DIR", help="Where the AVDs are; by default as the emulator looks."),
+]
+AdbPortOption = Annotated[
+    int | None,
+    typer.Option("--adb-port", metavar="PORT", help="The adb server's port; by default as adb."),
+]
+PortOption = Annotated[
+    int | None,
+    typer.Option("--port", metavar="PORT", help="The emulator's console port, even; by default a free one."),
+]
+BootOption = Annotated[
+    float | None, typer.Option("--boot-timeout", metavar="SECONDS", help="Longest time for a boot.")
+]
+GpuOption = Annotated[
+    str | None,
+    typer.Option("--gpu", metavar="MODE", help="The GPU mode; by default that of the manifest, or software."),
+]
+ExtraOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--emulator-option", metavar="OPTION", help="A further option for the emulator. Repeatable."
+    ),
+]
 
 
 @app.command()
-def load(avd: AvdArgument, snapshot: SnapshotArgument) -> None:
-    """Bring a device back to a saved state."""
-    raise _refuse("load")
+def create(
+    avd: AvdArgument,
+    snapshot: SnapshotArgument,
+    setup: Annotated[
+        Path | None,
+        typer.Option("--setup", metavar="FILE", help="A shell script to run on the device first."),
+    ] = None,
+    host_setup: Annotated[
+        str | None,
+        typer.Option(
+            "--host-setup", metavar="COMMAND", help="A command to run here first; ANDROID_SERIAL is set."
+        ),
+    ] = None,
+    setup_timeout: Annotated[
+        float, typer.Option("--setup-timeout", metavar="SECONDS", help="Longest time for each of them.")
+    ] = 600.0,
+    image: Annotated[
+        str | None,
+        typer.Option("--image", metavar="PACKAGE", help="Makes the AVD, if need be, from this system image."),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option("--device", metavar="PROFILE", help="With --image: the hardware profile.")
+    ] = None,
+    check: Annotated[bool, typer.Option("--verify/--no-verify", help="Load it at once and compare.")] = True,
+    sdk: SdkOption = None,
+    avd_home: HomeOption = None,
+    adb_port: AdbPortOption = None,
+    port: PortOption = None,
+    boot_timeout: BootOption = None,
+    gpu: GpuOption = None,
+    emulator_option: ExtraOption = None,
+) -> None:
+    """Boot the AVD (or use the emulator that runs from it), set it up, save a snapshot with its manifest."""
+    from distrl.cli.avd import new_avd
+    from distrl.cli.avd.place import Place
+    from distrl.cli.avd.setup import run_here, run_on_device
+    from distrl.cli.avd.steps import Steps
+    from distrl.core.errors import ConfigError
+
+    if setup is not None and not setup.is_file():
+        raise ConfigError(f"--setup {setup} is no file.", "Name a shell script.")
+    place = Place(sdk, avd_home, adb_port, port, boot_timeout)
+    with Steps() as steps:
+        if image is not None and not place.store.exists(avd):
+            steps.begin(f"making the AVD {avd}")
+            new_avd.make(place.sdk, place.store, avd, image, device)
+        with place.session(avd, _options(gpu, emulator_option), steps) as emulator:
+            if setup is not None:
+                steps.begin(f"running {setup} on {emulator.serial}")
+                run_on_device(emulator.client, setup, setup_timeout, steps.say)
+            if host_setup is not None:
+                steps.begin(f"running {host_setup!r} for {emulator.serial}")
+                run_here(host_setup, emulator.client, place.sdk, setup_timeout)
+            manifest = _save(emulator, snapshot, steps)
+            if check:
+                _load_and_compare(emulator, snapshot, steps)
+    typer.echo(_told(manifest))
+
+
+@app.command()
+def clone(
+    avd: AvdArgument,
+    copy: Annotated[str, typer.Argument(metavar="NEW", help="The new virtual device's name.")],
+    avd_home: HomeOption = None,
+) -> None:
+    """Copy a virtual device with its snapshots; no emulator may be writing it."""
+    from distrl.cli.avd.place import Place
+    from distrl.cli.avd.steps import Steps
+    from distrl.workers.devices.emulator import clone as clones
+
+    with Steps() as steps:
+        steps.begin(f"cloning {avd} to {copy}")
+        made = clones.clone(Place(avd_home=avd_home).store, avd, copy, steps.bytes_done)
+    typer.echo(f"Cloned {avd} to {copy}, in {made.directory}.")
+
+
+@app.command()
+def save(
+    avd: AvdArgument,
+    snapshot: SnapshotArgument,
+    sdk: SdkOption = None,
+    avd_home: HomeOption = None,
+    adb_port: AdbPortOption = None,
+) -> None:
+    """Save the state of the emulator that runs from the AVD, with a manifest."""
+    from distrl.cli.avd.place import Place
+    from distrl.cli.avd.steps import Steps
+
+    place = Place(sdk, avd_home, adb_port)
+    with Steps() as steps, place.session(avd, _options(), steps, must_run=True) as emulator:
+        manifest = _save(emulator, snapshot, steps)
+    typer.echo(_told(manifest))
+
+
+@app.command()
+def load(
+    avd: AvdArgument,
+    snapshot: SnapshotArgument,
+    sdk: SdkOption = None,
+    avd_home: HomeOption = None,
+    adb_port: AdbPortOption = None,
+) -> None:
+    """Bring the emulator that runs from the AVD back to a snapshot."""
+    from distrl.cli.avd.place import Place
+    from distrl.cli.avd.steps import Steps
+    from distrl.workers.devices.emulator.snapshots import get_snapshot
+
+    place = Place(sdk, avd_home, adb_port)
+    get_snapshot(place.store.get(avd), snapshot)
+    with Steps() as steps, place.session(avd, _options(), steps, must_run=True) as emulator:
+        steps.begin(f"loading {snapshot} on {emulator.serial}")
+        emulator.snapshotter.load(snapshot)
+    typer.echo(f"Loaded {avd}/{snapshot} on {emulator.serial}.")
 
 
 @app.command("list")
-def list_snapshots(avd: AvdArgument) -> None:
-    """List a device's snapshots."""
-    raise _refuse("list")
+def list_snapshots(
+    avd: Annotated[str | None, typer.Argument(metavar="[AVD]", help="Only this virtual device.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    avd_home: HomeOption = None,
+) -> None:
+    """List the virtual devices and their snapshots; no emulator need run."""
+    from distrl.cli.avd import table
+    from distrl.cli.avd.place import Place
+    from distrl.workers.devices.emulator.snapshots import snapshots_of
+
+    store = Place(avd_home=avd_home).store
+    avds = store.list() if avd is None else [store.get(avd)]
+    rows = [(one, snapshots_of(one)) for one in avds]
+    for line in table.as_json(rows) if as_json else table.as_text(rows):
+        typer.echo(line)
+    if not rows:
+        typer.echo(f"There are no AVDs in {store.home}.", err=True)
 
 
 @app.command()
-def verify(avd: AvdArgument, snapshot: SnapshotArgument) -> None:
-    """Check that a snapshot loads and answers."""
-    raise _refuse("verify")
+def verify(
+    avd: AvdArgument,
+    snapshot: SnapshotArgument,
+    sdk: SdkOption = None,
+    avd_home: HomeOption = None,
+    adb_port: AdbPortOption = None,
+    port: PortOption = None,
+    boot_timeout: BootOption = None,
+    gpu: GpuOption = None,
+    emulator_option: ExtraOption = None,
+) -> None:
+    """Load a snapshot and compare what is there with its manifest.
+
+    An emulator is started for it, read-only. One that runs from the AVD already is used, and loses its state.
+    """
+    from distrl.cli.avd.place import Place
+    from distrl.cli.avd.steps import Steps
+    from distrl.workers.devices.emulator.snapshots import get_snapshot
+
+    place = Place(sdk, avd_home, adb_port, port, boot_timeout)
+    info = get_snapshot(place.store.get(avd), snapshot)
+    gpu = gpu or (info.manifest.gpu if info.manifest else None)
+    options = _options(gpu, emulator_option, snapshot=snapshot, read_only=True)
+    with Steps() as steps, place.session(avd, options, steps) as emulator:
+        if emulator.times is None:
+            manifest = _load_and_compare(emulator, snapshot, steps)
+        else:
+            steps.begin(f"comparing {emulator.serial} with the manifest")
+            manifest = emulator.snapshotter.verify(snapshot)
+    typer.echo(f"{avd}/{snapshot} is as its manifest says: {_facts(manifest)}.")
 
 
 @app.command()
-def delete(avd: AvdArgument, snapshot: SnapshotArgument) -> None:
-    """Delete a snapshot."""
-    raise _refuse("delete")
+def delete(
+    avd: AvdArgument,
+    snapshot: Annotated[str | None, typer.Argument(metavar="[SNAPSHOT]", help="The snapshot's name.")] = None,
+    whole: Annotated[
+        bool, typer.Option("--whole-avd", help="Delete the AVD with all its snapshots.")
+    ] = False,
+    avd_home: HomeOption = None,
+) -> None:
+    """Delete a snapshot, or a whole virtual device."""
+    from distrl.cli.avd.place import Place
+    from distrl.core.errors import ConfigError
+    from distrl.workers.devices.adb.console import Console
+    from distrl.workers.devices.emulator import snapshots
+    from distrl.workers.devices.emulator.session import running_from
+
+    if whole == (snapshot is not None):
+        raise ConfigError(
+            "name either a SNAPSHOT or --whole-avd.", "See `distrl snapshot-avd delete --help`."
+        )
+    store = Place(avd_home=avd_home).store
+    one = store.get(avd)
+    if snapshot is None:
+        store.delete(avd)
+        typer.echo(f"Deleted the AVD {avd}.")
+        return
+    snapshots.get_snapshot(one, snapshot)
+    there = running_from(one)
+    if there is None:
+        snapshots.delete_files(one, snapshot)
+    else:
+        Console(there.console_port).avd_snapshot_delete(snapshot)
+    typer.echo(f"Deleted {avd}/{snapshot}.")
+
+
+def _options(
+    gpu: str | None = None,
+    extra: list[str] | None = None,
+    *,
+    snapshot: str | None = None,
+    read_only: bool = False,
+) -> EmulatorOptions:
+    from distrl.workers.devices.emulator.process import GPU, EmulatorOptions
+
+    return EmulatorOptions(gpu or GPU, snapshot, read_only, tuple(extra or ()))
+
+
+def _save(emulator: Open, snapshot: str, steps: Steps) -> Manifest:
+    steps.begin(f"saving {snapshot} on {emulator.serial}")
+    return emulator.snapshotter.save(snapshot)
+
+
+def _load_and_compare(emulator: Open, snapshot: str, steps: Steps) -> Manifest:
+    steps.begin(f"loading {snapshot} on {emulator.serial} and comparing")
+    emulator.snapshotter.load(snapshot)
+    return emulator.snapshotter.verify(snapshot)
+
+
+def _told(manifest: Manifest) -> str:
+    return f"Saved {manifest.avd}/{manifest.snapshot}: {_facts(manifest)}."
+
+
+def _facts(manifest: Manifest) -> str:
+    screen = f"{manifest.screen.width}x{manifest.screen.height}"
+    apps = f"{len(manifest.apps)} app{'' if len(manifest.apps) == 1 else 's'} besides the image's"
+    return f"API {manifest.api_level}, {manifest.gpu}, {screen}, {apps}"

@@ -1,0 +1,96 @@
+"""`distrl cleanup`: ends what earlier commands started and left behind, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from distrl.core.errors import DistrlError
+
+if TYPE_CHECKING:
+    from distrl.workers.devices.emulator.registry import Entry, Registry
+
+
+class LeftOver(DistrlError):
+    """Something could not be ended or removed."""
+
+
+def cleanup(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    in_use: Annotated[
+        bool, typer.Option("--all", help="Also end what commands that still run have started.")
+    ] = False,
+    avd_home: Annotated[
+        Path | None,
+        typer.Option(
+            "--avd-home", metavar="DIR", help="Where the AVDs are; by default as the emulator looks."
+        ),
+    ] = None,
+) -> None:
+    """End the emulators and adb servers that this tool started and left, and remove unfinished clones.
+
+    They are known by this tool's own records, and compared with the processes that run: what another program
+    started is never touched, whatever its number or name.
+    """
+    from distrl.workers.devices.emulator.avd import AvdStore
+    from distrl.workers.devices.emulator.clone import partial_clones
+    from distrl.workers.devices.emulator.registry import Registry
+
+    registry = Registry()
+    entries = registry.entries()
+    problems = [_deal_with(registry, entry, dry_run, in_use) for entry in entries]
+    leftovers = partial_clones(AvdStore(avd_home).home)
+    problems += [_remove(path, dry_run) for path in leftovers]
+    if not entries and not leftovers:
+        typer.echo("Nothing to clean up.")
+    remaining = [problem for problem in problems if problem]
+    if remaining:
+        raise LeftOver(f"{len(remaining)} could not be dealt with: {'; '.join(remaining)}.", "See above.")
+
+
+def _deal_with(registry: Registry, entry: Entry, dry_run: bool, in_use: bool) -> str:
+    """Ends the process of one entry, or says why not. Returns what went wrong, "" if nothing."""
+    from distrl.workers.devices.emulator.ending import end
+
+    what = f"{entry.what} (process {entry.key.pid})"
+    if not entry.is_running:
+        typer.echo(f"{what} is gone.")
+        if not dry_run:
+            registry.remove(entry)
+        return ""
+    if not entry.is_orphan and not in_use:
+        assert entry.owner is not None
+        typer.echo(f"{what} is in use by process {entry.owner.pid}; left alone, --all ends it.")
+        return ""
+    if dry_run:
+        typer.echo(f"{what} would be ended.")
+        return ""
+    try:
+        how = end(entry.key, entry.marks, entry.console_port)
+    except PermissionError:
+        typer.echo(f"{what} belongs to another user.")
+        return f"{what} belongs to another user"
+    if not how:
+        typer.echo(f"{what} does not end.")
+        return f"{what} does not end"
+    typer.echo(f"{what} ended ({how}).")
+    registry.remove(entry)
+    return ""
+
+
+def _remove(path: Path, dry_run: bool) -> str:
+    """Removes an unfinished clone. Returns what went wrong, "" if nothing."""
+    import shutil
+
+    if dry_run:
+        typer.echo(f"{path}, an unfinished clone, would be removed.")
+        return ""
+    try:
+        shutil.rmtree(path)
+    except OSError as error:
+        typer.echo(f"{path}, an unfinished clone, cannot be removed: {error}.")
+        return f"{path} cannot be removed"
+    typer.echo(f"{path}, an unfinished clone, was removed.")
+    return ""

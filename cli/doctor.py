@@ -1,0 +1,121 @@
+"""`distrl doctor`: looks at what emulators, phones, browsers and training need on this machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from distrl.core.errors import DistrlError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from distrl.cli.health.finding import Finding, Need
+    from distrl.configs.schema import Config
+
+_BROWSER_KINDS = ("browser", "miniwob")
+
+
+class Unfit(DistrlError):
+    """Something that is needed is missing."""
+
+
+def doctor(
+    config: Annotated[
+        str | None,
+        typer.Option("--config", metavar="CONFIG", help="Look at what this configuration needs."),
+    ] = None,
+    is_worker: Annotated[
+        bool, typer.Option("--worker", help="This machine only runs workers: no training, no policy.")
+    ] = False,
+    sdk: Annotated[
+        Path | None, typer.Option("--sdk", metavar="DIR", help="The Android SDK; by default $ANDROID_HOME.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+) -> None:
+    """Look at this machine: each line is ok, warn or fail, and says what to do.
+
+    Only what is needed can fail, and only then the exit status is 1: the packages that every process needs,
+    and with --config what that run needs. Nothing is started or changed, not even an adb server.
+    """
+    from distrl.cli.options import load
+
+    loaded = load(config) if config is not None else None
+    needs = _needs(loaded, is_worker)
+    failures = 0
+    for finding in _look(loaded, sdk):
+        level = finding.level(needs)
+        failures += level == "fail"
+        typer.echo(_as_json(finding, level) if as_json else _as_text(finding, level))
+    if failures:
+        raise Unfit(f"{failures} of these must be put right first.", "See the lines that begin with fail.")
+
+
+def _needs(config: Config | None, is_worker: bool) -> frozenset[Need]:
+    """What must be there."""
+    from distrl.cli.health.finding import Need
+
+    needs = {Need.BASE}
+    if config is not None:
+        kinds = {members.kind for members in config.devices.pool}
+        if kinds & {"adb", "avd", "phone"}:
+            needs.add(Need.ADB)
+        if "avd" in kinds:
+            needs.add(Need.EMULATOR)
+        if config.env.kind in _BROWSER_KINDS:
+            needs.add(Need.BROWSER)
+        if not is_worker:
+            needs.add(Need.TRAINING)
+        if not is_worker and any(
+            device.startswith("cuda") for device in (config.policy.device, config.learner.device)
+        ):
+            needs.add(Need.CUDA)
+    return frozenset(needs)
+
+
+def _look(config: Config | None, sdk_dir: Path | None) -> Iterator[Finding]:
+    from distrl.cli.health import android, machine, packages
+    from distrl.configs.devices import DevicesConfig
+    from distrl.workers.devices.emulator.avd import AvdStore
+
+    yield from packages.look()
+    yield machine.gpu()
+    yield android.kvm()
+    members = [part for part in config.devices.pool if part.kind == "avd"] if config else []
+    sdk_dir = sdk_dir or next((Path(part.sdk) for part in members if part.sdk), None)
+    sdk, findings = android.sdk(sdk_dir)
+    yield from findings
+    yield android.avds(AvdStore())
+    for part in members:
+        store = AvdStore(Path(part.avd_home).expanduser() if part.avd_home else None)
+        yield from android.wanted_avd(store, part.avd, part.snapshot)
+    yield from android.adb_programs(sdk)
+    devices = config.devices if config else DevicesConfig()
+    yield from android.adb_server(devices.server_port(), _serials(config))
+    yield machine.emulator_ports()
+    yield machine.disk("disk", Path(config.runs_dir if config else "runs"))
+    yield machine.disk("disk", AvdStore().home)
+    if config is not None:
+        network = config.network
+        bound = {"control": network.control, "broadcast": network.broadcast, "weights": network.weights}
+        yield from machine.addresses(bound)
+
+
+def _serials(config: Config | None) -> list[str]:
+    """The devices that a configuration names one by one."""
+    parts = config.devices.pool if config else []
+    named = [serial for part in parts if part.kind in ("adb", "phone") for serial in part.serials]
+    return [serial for serial in named if not set(serial) & set("*?[")]
+
+
+def _as_text(finding: Finding, level: str) -> str:
+    remedy = f" {finding.remedy}" if level != "ok" and finding.remedy else ""
+    return f"{level:<5} {finding.about:<14} {finding.said}{remedy}"
+
+
+def _as_json(finding: Finding, level: str) -> str:
+    fields = {"about": finding.about, "level": level, "said": finding.said, "remedy": finding.remedy}
+    return json.dumps(fields, ensure_ascii=False)

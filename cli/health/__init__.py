@@ -1,0 +1,1 @@
+"""What `distrl doctor` looks at, by theme."""

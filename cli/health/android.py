@@ -1,0 +1,169 @@
+"""Android: hardware acceleration, the SDK, the emulator, AVDs, the adb programs and their server."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from distrl.cli.health.finding import Finding, Need, bad, good
+from distrl.core.errors import DistrlError
+from distrl.workers.devices.adb.server import AdbServer, adb_path
+from distrl.workers.devices.emulator import acceleration
+from distrl.workers.devices.emulator.avd import Avd, AvdStore
+from distrl.workers.devices.emulator.sdk import Sdk, emulator_version, find_sdk
+from distrl.workers.devices.emulator.snapshots import get_snapshot
+from distrl.workers.devices.errors import ServerUnavailable
+
+_ADB_S = 10.0
+_ADB_VERSION = re.compile(r"Version (\S+)")
+_ADB_PROTOCOL = re.compile(r"Bridge version 1\.0\.(\d+)")
+
+
+def kvm() -> Finding:
+    """Whether emulators have hardware acceleration."""
+    found = acceleration.probe()
+    return Finding("kvm", found.usable, _sentence(found.reason), found.remedy, Need.EMULATOR)
+
+
+def sdk(place: Path | None) -> tuple[Sdk | None, list[Finding]]:
+    """The SDK and what it lacks.
+
+    Args:
+        place: As --sdk; None for what the environment says.
+    """
+    try:
+        found = find_sdk(place)
+    except DistrlError as error:
+        return None, [_of("sdk", error, Need.EMULATOR)]
+    findings = [good("sdk", f"{found.emulator}, by {found.found}.", Need.EMULATOR)]
+    try:
+        findings.append(good("emulator", f"version {emulator_version(found)}.", Need.EMULATOR))
+    except DistrlError as error:
+        findings.append(_of("emulator", error, Need.EMULATOR))
+    if found.avdmanager is None:
+        findings.append(
+            bad("avdmanager", "the SDK has none.", "`sdkmanager 'cmdline-tools;latest'` brings it.")
+        )
+    return found, findings
+
+
+def avds(store: AvdStore) -> Finding:
+    """Which AVDs there are."""
+    names = [avd.name for avd in store.list()]
+    if names:
+        return good("avds", f"{', '.join(names)}, in {store.home}.")
+    return bad(
+        "avds", f"there are none in {store.home}.", "`distrl snapshot-avd create --image …` makes one."
+    )
+
+
+def wanted_avd(store: AvdStore, name: str, snapshot: str | None) -> Iterator[Finding]:
+    """The AVD that a configuration names, its locks and its snapshot."""
+    try:
+        avd = store.get(name)
+    except DistrlError as error:
+        yield _of(f"avd {name}", error, Need.EMULATOR)
+        return
+    yield _unused(avd)
+    if snapshot is None:
+        return
+    try:
+        info = get_snapshot(avd, snapshot)
+    except DistrlError as error:
+        yield _of(f"snapshot {snapshot}", error, Need.EMULATOR)
+        return
+    if info.manifest is None:
+        yield bad(
+            f"snapshot {snapshot}",
+            info.problem or "it has no manifest, so nobody can tell whether it is what it should be.",
+            f"Make it anew: `distrl snapshot-avd create {name} {snapshot}`.",
+        )
+    else:
+        yield good(f"snapshot {snapshot}", f"API {info.manifest.api_level}, {info.manifest.gpu}.")
+
+
+def _unused(avd: Avd) -> Finding:
+    try:
+        avd.require_unused(shared=True)
+    except DistrlError as error:
+        return _of(f"avd {avd.name}", error, Need.NOTHING)
+    return good(f"avd {avd.name}", f"{avd.directory}.", Need.EMULATOR)
+
+
+def adb_programs(sdk: Sdk | None) -> Iterator[Finding]:
+    """The adb programs that may be used here, and whether they get along."""
+    paths: dict[str, str] = {}
+    try:
+        paths["distrl's"] = adb_path()
+    except DistrlError as error:
+        yield _of("adb", error, Need.ADB)
+    in_path = shutil.which("adb")
+    if in_path:
+        paths["PATH's"] = in_path
+    if sdk is not None and sdk.adb is not None:
+        paths["the SDK's"] = str(sdk.adb)
+    protocols: set[str] = set()
+    for whose, path in paths.items():
+        said = _adb_version(path)
+        version, protocol = _ADB_VERSION.search(said), _ADB_PROTOCOL.search(said)
+        if version is None or protocol is None:
+            words = " ".join(said.split())[:200] or "nothing"
+            yield bad("adb", f"{whose}, {path}, says: {words}.", "Reinstall it.", Need.ADB)
+            continue
+        protocols.add(protocol[1])
+        yield good("adb", f"{whose}: {path}, version {version[1]}.", Need.ADB)
+    if len(protocols) > 1:
+        yield bad(
+            "adb",
+            f"their protocols differ ({', '.join(sorted(protocols))}): each ends the other's server.",
+            "Use one of them: set ADBUTILS_ADB_PATH, and put its folder first in PATH.",
+        )
+
+
+def _adb_version(path: str) -> str:
+    """What `adb version` prints; it starts no server."""
+    try:
+        result = subprocess.run([path, "version"], capture_output=True, timeout=_ADB_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"it does not run: {error}"
+    return (result.stdout + result.stderr).decode("utf-8", "replace")
+
+
+def adb_server(port: int, serials: list[str]) -> Iterator[Finding]:
+    """The adb server, which is not started, and the devices that a configuration names.
+
+    Args:
+        port: Its port.
+        serials: The devices that it should list.
+    """
+    server = AdbServer(port=port)
+    try:
+        version, devices = server.version(), server.devices()
+    except ServerUnavailable:
+        yield good("adb server", f"none runs at port {port}; distrl starts one when it needs it.")
+        for serial in serials:
+            yield bad(serial, "not looked for: no adb server runs.", "Run `adb devices`, then look again.")
+        return
+    except DistrlError as error:
+        yield _of("adb server", error, Need.ADB)
+        return
+    listed = ", ".join(f"{one.serial} ({one.state})" for one in devices) or "no devices"
+    yield good("adb server", f"version {version} at port {port}: {listed}.", Need.ADB)
+    states = {one.serial: one.state for one in devices}
+    for serial in serials:
+        state = states.get(serial, "missing")
+        if state == "device":
+            yield good(serial, "there.", Need.ADB)
+        else:
+            yield bad(serial, f"its state is {state}.", "Plug it in, start it, or accept its key.", Need.ADB)
+
+
+def _of(about: str, error: DistrlError, need: Need) -> Finding:
+    return bad(about, _sentence(error.message), error.remedy, need)
+
+
+def _sentence(text: str) -> str:
+    return text[:1].lower() + text[1:] if text[:2].istitle() else text

@@ -1,0 +1,75 @@
+"""The machine: disk space, shared memory, ports, and a GPU."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from distrl.cli.health.finding import Finding, Need, bad, good
+from distrl.workers.devices.emulator.ports import FIRST, GRPC_OFFSET, is_free
+
+LOW_BYTES, TOO_LOW_BYTES = 10 * 10**9, 10**9
+_NVIDIA_S = 5.0
+
+
+def disk(about: str, directory: Path, need: Need = Need.BASE) -> Finding:
+    """The free space where `directory` is, or will be."""
+    place = directory.expanduser().absolute()
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    said = f"{free / 1e9:.1f} GB are free for {directory}."
+    if free < TOO_LOW_BYTES:
+        return bad(about, said, "Free some space; runs and emulators stop when there is none.", need)
+    if free < LOW_BYTES:
+        return bad(about, said, "Free some space before a long run.", Need.NOTHING)
+    return good(about, said, need)
+
+
+def gpu() -> Finding:
+    """The GPUs, as nvidia-smi names them."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return bad("gpu", "there is no nvidia-smi: the CPU computes.", "Fine for small policies.", Need.CUDA)
+    command = [program, "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=_NVIDIA_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return bad("gpu", f"nvidia-smi does not answer: {error}.", "Is the driver loaded?", Need.CUDA)
+    names = [line.strip() for line in result.stdout.splitlines() if line.strip()]
+    if result.returncode or not names:
+        said = " ".join((result.stdout + result.stderr).split())[:200] or "nothing"
+        return bad("gpu", f"nvidia-smi finds no GPU and says: {said}.", "Is the driver loaded?", Need.CUDA)
+    return good("gpu", f"{'; '.join(names)}.", Need.CUDA)
+
+
+def emulator_ports(last: int = 5584) -> Finding:
+    """How many emulators find ports that the adb server looks at by itself."""
+    consoles = range(FIRST, last + 1, 2)
+    free = [port for port in consoles if all(is_free(one) for one in (port, port + 1, port + GRPC_OFFSET))]
+    said = f"{len(free)} of {len(consoles)} console ports from {FIRST} to {last} are free."
+    if free:
+        return good("ports", said, Need.EMULATOR)
+    return bad("ports", said, "Stop emulators: `distrl cleanup --dry-run` shows this tool's.", Need.NOTHING)
+
+
+def addresses(named: Mapping[str, str]) -> Iterator[Finding]:
+    """Whether the addresses that a configuration binds on this machine are free.
+
+    Args:
+        named: Address by key, e.g. "tcp://127.0.0.1:5700".
+    """
+    for key, address in named.items():
+        port = address.rpartition(":")[2]
+        if not address.startswith("tcp://") or not port.isdecimal():
+            continue  # chosen when it is bound, or a file
+        if is_free(int(port)):
+            yield good(f"port {port}", f"free, for network.{key}.")
+        else:
+            yield bad(
+                f"port {port}",
+                f"network.{key} is in use.",
+                "By this very run, perhaps; else choose another address.",
+            )

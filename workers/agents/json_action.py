@@ -6,8 +6,8 @@
 The grid is the model's own (0 to 999 for many) or the device's pixels; a number stands for the centre of its
 cell, so a point comes back from the same grid as it went in. `scroll` and `swipe` know four directions, each
 one gesture on the screen, as in AndroidWorld's `actuation.execute_adb_action`: to scroll down the finger
-moves up, from the middle to the edge. To swipe it goes from edge to edge: down for "down" and up for "up", but
-to the right for "left", as in a scroll. Any other gesture is written as the scroll that is nearest.
+moves up, from the middle to the edge. To swipe it goes from edge to edge: down for "down" and up for "up",
+but to the right for "left", as in a scroll. Any other gesture is written as the scroll that is nearest.
 """
 
 from __future__ import annotations

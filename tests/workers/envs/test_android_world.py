@@ -1,4 +1,4 @@
-"""AndroidWorld through a double of the package: the order of an episode, its codec, and everything that fails."""
+"""AndroidWorld through a double of the package: the order of an episode, its actions, what fails."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_an_episode_in_the_packages_order(make: Make, emulators: Emulators) -> N
     env = make()
     one = counter()
     frame = env.reset(one)
-    assert (frame.image.size, frame.app) == ((90, 160), "com.counter/.Main")
+    assert (frame.image.size, frame.app) == ((90, 160), "com.launcher/.Main")
     assert env.goal == one.goal
     for _ in range(times(one)):
         result = env.step(TAP)
@@ -226,9 +226,13 @@ def test_what_the_package_raises_is_a_fault_and_the_task_is_torn_down(
     make: Make, emulators: Emulators, name: str, message: str
 ) -> None:
     env = make()
-    with pytest.raises(EnvError, match=message):
+
+    def play() -> None:
         env.reset(task(name, described(name)[0]["goal"]))
         env.evaluate()
+
+    with pytest.raises(EnvError, match=message):
+        play()
     env.close()
     assert emulators.events()[-2:] == [f"tear_down {name}", "close"]
 
@@ -242,7 +246,9 @@ def test_a_score_holds_though_tearing_down_fails_and_the_next_task_waits_for_a_c
     for _ in range(int(one["goal"].split()[3])):
         env.step(TAP)
     assert env.evaluate() == 1.0
-    with pytest.raises(EnvError, match="the task before was not torn down: .*the snapshot is gone") as caught:
+    with pytest.raises(
+        EnvError, match=r"the task before was not torn down: .*the snapshot is gone"
+    ) as caught:
         env.reset(counter())
     assert caught.value.fault == Fault.DEVICE.value
     env.close()
@@ -282,7 +288,7 @@ def test_what_the_device_fails_at_is_the_devices_fault(make: Make) -> None:
 
 
 def test_another_version_of_the_package_is_noticed(make: Make, emulators: Emulators) -> None:
-    with pytest.raises(TaskError, match="makes another task of this seed: .*Import the tasks again"):
+    with pytest.raises(TaskError, match=r"makes another task of this seed: .*Import the tasks again"):
         make().reset(task("CounterReach", "Tap the counter 9 times for Eve."))
     assert emulators.events()[-1] == "tear_down CounterReach"
 

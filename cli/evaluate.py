@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from distrl.configs.schema import Config
     from distrl.evaluator.results import Evaluation
 
-GRACE_S = 5.0  # from the first signal to the end of the process
+GRACE_S = 5.0  # from the first signal to the end of the process, besides the end of its devices
 WEIGHTS_S = 600.0
 
 CheckpointOption = Annotated[
@@ -84,7 +84,7 @@ def evaluate(
     if baseline is not None:
         load_evaluation(baseline)  # a wrong directory is told now, not after the measurement
     directory = output or default_output(loaded, label_of(subject.kind, subject.name))
-    stop: threading.Event = install_signals(GRACE_S)
+    stop: threading.Event = install_signals(GRACE_S + loaded.devices.close_s)
     evaluation = measure(loaded, who, directory, split, resume, stop, wait)
     page = write_report(loaded, directory, evaluation, baseline)
     print_numbers(evaluation)

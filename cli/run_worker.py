@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import socket
 from pathlib import Path
@@ -18,12 +19,20 @@ if TYPE_CHECKING:
     from distrl.configs.schema import Config
     from distrl.core.rundir import RunLock
 
-GRACE_S = 5.0  # from the first signal to the end of the process
+GRACE_S = 5.0  # from the first signal to the end of the process, besides the end of its devices
 FLUSH_S = 1.0  # for the last acks; what comes later stays in the spool
 MAX_UNNAMED = 256  # workers without --name that share a spool directory
 
 SlotsOption = Annotated[
     int | None, typer.Option("--slots", min=1, metavar="N", help="Environments; overrides worker.slots.")
+]
+DevicesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--devices",
+        metavar="SERIAL,…",
+        help="Devices behind adb, or patterns such as 'emulator-*'; overrides devices.pool.",
+    ),
 ]
 SpoolOption = Annotated[
     Path | None,
@@ -40,6 +49,7 @@ def run_worker(
     overrides: SetOption = None,
     slots: SlotsOption = None,
     name: NameOption = None,
+    devices: DevicesOption = None,
     spool: SpoolOption = None,
     dry_run: DryRunOption = False,
 ) -> None:
@@ -52,11 +62,18 @@ def run_worker(
     from distrl.core.logs import setup
     from distrl.core.process import install_signals
 
-    slot_override = [f"worker.slots={slots}"] if slots is not None else []
-    loaded = load(config, [*(overrides or []), *slot_override], dry_run)
+    more = [f"worker.slots={slots}"] if slots is not None else []
+    more += [f"devices.pool={adb_pool(devices)}"] if devices is not None else []
+    loaded = load(config, [*(overrides or []), *more], dry_run)
     setup(role=name or "worker")
     directory = spool or Path(loaded.runs_dir).expanduser() / ".spool" / loaded.name
-    work(loaded, name, directory, install_signals(GRACE_S))
+    work(loaded, name, directory, install_signals(GRACE_S + loaded.devices.close_s))
+
+
+def adb_pool(serials: str) -> str:
+    """`devices.pool` as YAML, of what --devices names."""
+    names = [name.strip() for name in serials.split(",") if name.strip()]
+    return json.dumps([{"kind": "adb", "serials": names}])
 
 
 def work(config: Config, name: str | None, spool_dir: Path, stop: threading.Event) -> None:

@@ -132,6 +132,13 @@ class DevicesConfig(Section):
             raise ValueError("the pool names an AVD twice; name it once, with its count")
         return self
 
+    @property
+    def close_s(self) -> float:
+        """How long the pool may take to end: it may have emulators, or an adb server, to stop."""
+        if any(isinstance(members, AvdMembers) for members in self.pool):
+            return 15.0
+        return 5.0 if any(not isinstance(members, SimMembers) for members in self.pool) else 1.0
+
     def server_port(self, environment: Mapping[str, str] = os.environ) -> int:
         """The adb server's port.
 

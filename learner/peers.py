@@ -45,6 +45,10 @@ GAUGES: Mapping[Key, tuple[str, Callable[[Sequence[float]], float]]] = {
     ("inference", "batch_p99_ms"): ("inference/batch_p99_ms", max),
     ("inference", "swap_pause_ms"): ("inference/swap_pause_ms", max),
     ("inference", "weight_version"): ("inference/weight_version_min", min),
+    ("worker", "devices_ready"): ("workers/devices_ready", sum),
+    ("worker", "devices_busy"): ("workers/devices_busy", sum),
+    ("worker", "devices_recovering"): ("workers/devices_recovering", sum),
+    ("worker", "devices_quarantined"): ("workers/devices_quarantined", sum),
 }
 ALIVE: Mapping[str, str] = {"worker": "workers/alive", "inference": "inference/alive"}
 

@@ -17,6 +17,9 @@ from distrl.core.supervisor import Program
 CHECKPOINT_S = 3.0
 """How long a learner has to write its checkpoint when it is told to stop; Ctrl-C may take 5 s in all."""
 
+LEAVE_STEP_S = 3.0
+"""How long a worker on a pool of devices may take to leave a step, before it closes the pool."""
+
 _ADDRESSES = ("control", "broadcast", "weights")
 
 
@@ -70,23 +73,27 @@ def learner(run: RunDir, network: NetworkConfig) -> Program:
 def servers_and_workers(config: Config, run: RunDir, network: NetworkConfig) -> list[Program]:
     """The inference servers and the workers."""
 
-    def program(command: str, name: str, *options: str) -> Program:
-        return Program(
-            name, distrl(command, str(run.config), "--name", name, *options, *assignments(network))
-        )
+    def program(command: str, name: str, *options: str, more_s: float = 0.0) -> Program:
+        line = distrl(command, str(run.config), "--name", name, *options, *assignments(network))
+        return Program(name, line, patience_s=Program.patience_s + more_s)
 
     servers = [program("serve-inference", f"inference-{i}") for i in range(config.local.inference_servers)]
     spool = ("--spool", str(run.spool))
-    workers = [program("run-worker", f"worker-{i}", *spool) for i in range(config.local.workers)]
+    # Killed too early, a worker would leave emulators behind.
+    more_s = LEAVE_STEP_S + config.devices.close_s if config.devices.pool else 0.0
+    workers = [
+        program("run-worker", f"worker-{i}", *spool, more_s=more_s) for i in range(config.local.workers)
+    ]
     return servers + workers
 
 
-def evaluation(run: RunDir, checkpoint: Path) -> tuple[Program, Path]:
+def evaluation(config: Config, run: RunDir, checkpoint: Path) -> tuple[Program, Path]:
     """The evaluation of a checkpoint on the test splits, and the directory of its results."""
     directory = run.evaluations / checkpoint.name
     options = ("--checkpoint", str(checkpoint), "--output", str(directory), "--resume")
     command = distrl("evaluate", str(run.config), *options)
-    return Program(f"evaluate-{checkpoint.name}", command, ends=True), directory
+    patience_s = Program.patience_s + (config.devices.close_s if config.devices.pool else 0.0)
+    return Program(f"evaluate-{checkpoint.name}", command, ends=True, patience_s=patience_s), directory
 
 
 def environment(inherited: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -2,7 +2,8 @@
 
     main thread ── Supervisor.check ──► learner, inference servers, workers (processes)
         │    └──── LearnerWatch.poll ◄── broadcast
-        └── then ──► evaluate before, evaluate after (processes, both at a time) ──► report
+        └── then ──► evaluate before, evaluate after (processes, at the same time unless there is a pool
+                     of devices, which one of them would have to wait for) ──► report
 
 One thread. It waits in `LearnerWatch.poll` for at most `TICK_S`; a signal ends all within that plus the
 learner's patience, `programs.CHECKPOINT_S`.
@@ -100,24 +101,30 @@ class LocalRun:
             ProgramFailed: An evaluation failed.
         """
         results: dict[str, Path] = {}
-        waiting: set[str] = set()
+        started: set[str] = set()
         self._supervisor.closing = False
         try:
             for label, checkpoint in EVALUATIONS.items():
                 path = resolve(self._run.checkpoints, checkpoint)
-                program, results[label] = programs.evaluation(self._run, path)
-                if program.name not in waiting:  # without updates the result is the warm start
-                    self._progress.note(f"evaluating {path.name} ({label})")
-                    self._supervisor.start(program)
-                    waiting.add(program.name)
-            while waiting:
-                if self._stop.wait(TICK_S):
+                program, results[label] = programs.evaluation(self._config, self._run, path)
+                if program.name in started:  # without updates the result is the warm start
+                    continue
+                if self._config.devices.pool and not self._wait_for(started):
                     return None
-                self._check()
-                waiting -= {name for name in waiting if self._supervisor.is_done(name)}
-            return results
+                self._progress.note(f"evaluating {path.name} ({label})")
+                self._supervisor.start(program)
+                started.add(program.name)
+            return results if self._wait_for(started) else None
         finally:
             self._supervisor.stop()
+
+    def _wait_for(self, names: set[str]) -> bool:
+        """Waits until the programs are done. False if the run was stopped before."""
+        while not all(self._supervisor.is_done(name) for name in names):
+            if self._stop.wait(TICK_S):
+                return False
+            self._check()
+        return True
 
     def elapsed(self) -> str:
         """How long all of it took so far."""

@@ -25,6 +25,28 @@ def test_slots_override_the_configuration(tmp_path: Path) -> None:
     assert yaml.safe_load(result.output)["worker"]["slots"] == 5
 
 
+def test_devices_are_a_short_form_of_a_pool_behind_adb(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("devices: {pool: [{kind: sim}]}\n")
+    command = [
+        "run-worker",
+        str(tmp_path / "c.yaml"),
+        "--devices",
+        "emulator-5554, emulator-56*",
+        "--dry-run",
+    ]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0
+    (part,) = yaml.safe_load(result.output)["devices"]["pool"]
+    assert (part["kind"], part["serials"]) == ("adb", ["emulator-5554", "emulator-56*"])
+
+
+def test_devices_that_are_none_are_one_line(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("name: x\n")
+    result = CliRunner().invoke(app, ["run-worker", str(tmp_path / "c.yaml"), "--devices", "a b"])
+    assert result.exit_code == ConfigError.exit_code
+    assert "`devices.pool.0.adb.serials.0` is 'a b'" in result.stderr
+
+
 @pytest.mark.parametrize("name", ["", "../up", "a b", ".hidden"])
 def test_a_name_that_is_no_name_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match="is no name"):

@@ -8,6 +8,7 @@ from distrl.core.errors import ProtocolError
 from distrl.core.messages import Heartbeat, Hello
 from distrl.learner import peers as module
 from distrl.learner.peers import Peers
+from distrl.workers.devices.pool.pool import DevicePool
 from distrl.workers.inference.stats import ServerStats
 from distrl.workers.tally import Tally
 
@@ -100,6 +101,6 @@ def test_there_is_a_limit(rig, monkeypatch) -> None:
 
 
 def test_the_names_are_those_that_workers_and_servers_send() -> None:
-    sent = {("worker", name) for name in Tally().stats()}
+    sent = {("worker", name) for name in [*Tally().stats(), *DevicePool().stats()]}
     sent |= {("inference", name) for name in [*ServerStats().snapshot(), "queue", "weight_version"]}
     assert {*module.RATES, *module.TOTALS, *module.GAUGES} == sent

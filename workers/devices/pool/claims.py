@@ -27,7 +27,7 @@ class Claims:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._folder = folder or state_dir() / "claims"
+        self._folder = folder
         self._locks: dict[str, RunLock] = {}
 
     def take(self, name: str) -> bool:
@@ -38,7 +38,9 @@ class Claims:
         """
         if not name or name in self._locks:
             return True
-        self._make_folder()
+        if self._folder is None:
+            self._folder = state_dir() / "claims"
+        make_private(self._folder)
         file = self._folder / f"{re.sub(r'[^A-Za-z0-9._-]', '_', name)}.lock"
         if file.is_symlink():
             raise RunDirectoryError(f"{file} is a link.", "Remove it.")
@@ -60,15 +62,21 @@ class Claims:
         for name in list(self._locks):
             self.release(name)
 
-    def _make_folder(self) -> None:
-        try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found = self._folder.lstat()
-        except OSError as error:
-            raise RunDirectoryError(
-                f"{self._folder} cannot be made: {error.strerror or error}.", "Set DISTRL_STATE_DIR."
-            ) from error
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-            raise RunDirectoryError(
-                f"{self._folder} is not a private folder of this user.", "Remove it, or set DISTRL_STATE_DIR."
-            )
+
+def make_private(folder: Path) -> None:
+    """Makes `folder`, for this user only, if it is not there.
+
+    Raises:
+        RunDirectoryError: It cannot be made, or others may write it.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.lstat()
+    except OSError as error:
+        raise RunDirectoryError(
+            f"{folder} cannot be made: {error.strerror or error}.", "Set DISTRL_STATE_DIR."
+        ) from error
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise RunDirectoryError(
+            f"{folder} is not a private folder of this user.", "Remove it, or set DISTRL_STATE_DIR."
+        )

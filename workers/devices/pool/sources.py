@@ -10,12 +10,9 @@ from typing import Any
 from distrl.configs.devices import AdbMembers, AvdMembers, DevicesConfig, PhoneMembers, SimMembers
 from distrl.configs.schema import Config
 from distrl.workers.devices.pool.member import ManagedDevice
-from distrl.workers.devices.pool.pool import CLOSE_S, DevicePool
+from distrl.workers.devices.pool.pool import DevicePool
 from distrl.workers.devices.pool.postmortem import Postmortems
 from distrl.workers.devices.pool.sim_member import SimMember
-
-AVD_CLOSE_S = 15.0
-"""How long a pool with emulators of its own may take to close: console, SIGTERM, SIGKILL."""
 
 
 def make_pool(config: Config, limit: int) -> DevicePool:
@@ -42,15 +39,7 @@ def make_pool(config: Config, limit: int) -> DevicePool:
         behind_adb, tracker = _behind_adb(devices)
         members += behind_adb
         trackers.append(tracker)
-    has_emulators = any(isinstance(part, AvdMembers) for part in devices.pool)
-    return DevicePool(
-        members,
-        health,
-        limit,
-        postmortems,
-        trackers=trackers,
-        close_s=AVD_CLOSE_S if has_emulators else CLOSE_S,
-    )
+    return DevicePool(members, health, limit, postmortems, trackers=trackers, close_s=devices.close_s)
 
 
 def postmortem_folder(config: Config) -> Path:

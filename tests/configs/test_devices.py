@@ -1,0 +1,76 @@
+"""The section `devices`: kinds of members, the adb server's port, and mistakes."""
+
+from __future__ import annotations
+
+import pytest
+
+from distrl.configs.devices import DevicesConfig
+from distrl.configs.load import check_config, dump_config
+from distrl.configs.parse import parse_yaml
+from distrl.core.errors import ConfigError
+
+MIXED = """
+devices:
+  adb_server_port: 5039
+  pool:
+    - {kind: sim, count: 2, width: 1080, height: 2400}
+    - {kind: adb, serials: ["emulator-5554", "emulator-56*"], snapshot: clean}
+    - {kind: avd, avd: Pixel_7_API_34, count: 4, snapshot: clean, mode: read-only}
+    - {kind: phone, serials: [R5CT1234567], recipe: {clear: [com.example.shop]}, reboot: true}
+"""
+
+
+def test_a_mixed_pool_is_read_and_written() -> None:
+    config = check_config(parse_yaml(MIXED, "x"), "x")
+    assert [members.kind for members in config.devices.pool] == ["sim", "adb", "avd", "phone"]
+    assert check_config(parse_yaml(dump_config(config), "y"), "y") == config
+
+
+def test_by_default_there_is_no_pool() -> None:
+    assert check_config({}, "x").devices.pool == []
+
+
+@pytest.mark.parametrize(
+    ("set_port", "environment", "port"),
+    [
+        (None, {}, 5037),
+        (None, {"ANDROID_ADB_SERVER_PORT": "5099"}, 5099),
+        (None, {"ANDROID_ADB_SERVER_PORT": ""}, 5037),
+        (5040, {"ANDROID_ADB_SERVER_PORT": "5099"}, 5040),
+    ],
+)
+def test_the_adb_server_s_port(set_port: int | None, environment: dict[str, str], port: int) -> None:
+    assert DevicesConfig(adb_server_port=set_port).server_port(environment) == port
+
+
+@pytest.mark.parametrize("value", ["many", "0", "70000", "-1"])
+def test_a_variable_that_is_no_port_is_told(value: str) -> None:
+    with pytest.raises(ConfigError, match=f"ANDROID_ADB_SERVER_PORT is '{value}', no port"):
+        DevicesConfig().server_port({"ANDROID_ADB_SERVER_PORT": value})
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ("{kind: sim, cout: 2}", "unknown key `devices.pool.0.sim.cout`"),
+        ("{kind: moon}", "does not match any of the expected tags"),
+        ("{count: 2}", "Unable to extract tag"),
+        ("{kind: adb, serials: []}", "`devices.pool.0.adb.serials` is []"),
+        ("{kind: adb, serials: ['a b']}", "`devices.pool.0.adb.serials.0` is 'a b'"),
+        ("{kind: phone, serials: ['R5*']}", "`devices.pool.0.phone.serials.0` is 'R5*'"),
+        ("{kind: avd, avd: '../up'}", "`devices.pool.0.avd.avd` is '../up'"),
+        ("{kind: avd, avd: p, mode: fast}", "`devices.pool.0.avd.mode` is 'fast'"),
+        ("{kind: adb, serials: [a]}, {kind: phone, serials: [a]}", "names 'a' twice"),
+        ("{kind: avd, avd: p}, {kind: avd, avd: p}", "names an AVD twice"),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_it(members: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_config(parse_yaml(f"devices: {{pool: [{members}]}}", "x"), "x")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_rounds_of_slots_and_a_pool_do_not_go_together() -> None:
+    with pytest.raises(ConfigError, match=r"worker\.barrier makes all slots wait"):
+        check_config({"worker": {"barrier": True}, "devices": {"pool": [{"kind": "sim"}]}}, "x")

@@ -33,6 +33,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tasks": ("tasks", "app"),
     "keys": ("keys", "app"),
     "snapshot-avd": ("snapshot_avd", "app"),
+    "sim-sdk": ("sim_sdk", "sim_sdk"),
+    "doctor": ("doctor", "doctor"),
+    "cleanup": ("cleanup", "cleanup"),
+    "sim-host": ("sim_host", "sim_host"),
 }
 
 # Package → the extra that brings it; a worker's machine has none of them.

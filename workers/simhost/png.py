@@ -1,8 +1,8 @@
 """Fast PNG: rows as differences to the row above, compressed by ISA-L at its fastest level.
 
 A phone's screen is mostly flat, so the "up" filter alone leaves little; it is one subtraction in NumPy. Where
-the package isal is not installed, Pillow writes the file, about three times slower. What comes out decodes to
-the same pixels either way.
+the package isal is not installed, Pillow writes the file, several times slower. What comes out decodes to the
+same pixels either way.
 """
 
 from __future__ import annotations

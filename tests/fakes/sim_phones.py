@@ -1,0 +1,100 @@
+"""Simulated phones with their servers, in a thread of this process: what a `sim-host` process does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from distrl.workers.simhost.process import ProcessSpec, serve
+from distrl.workers.simhost.process_phone import PhoneSpec
+
+START_S = 60.0
+
+
+def free_pair() -> int:
+    """An even port whose next is free too, outside the range that adb servers look into."""
+    for _ in range(200):
+        with socket.socket() as first:
+            first.bind(("127.0.0.1", 0))
+            port: int = first.getsockname()[1] & ~1
+        if port > 5700:
+            with contextlib.suppress(OSError), socket.socket() as one, socket.socket() as two:
+                one.bind(("127.0.0.1", port))
+                two.bind(("127.0.0.1", port + 1))
+                return port
+    raise AssertionError("no free pair of ports")
+
+
+@dataclass(frozen=True)
+class Console:
+    """A phone's console without a token."""
+
+    port: int
+
+    def say(self, line: str) -> str:
+        """Sends a line. Returns all that is said until OK or KO."""
+        with socket.create_connection(("127.0.0.1", self.port), 30) as connection:
+            stream = connection.makefile("rw", encoding="utf-8", newline="")
+            _answer(stream)
+            stream.write(f"{line}\r\n")
+            stream.flush()
+            return _answer(stream)
+
+
+def _answer(stream: object) -> str:
+    said = ""
+    for line in stream:  # type: ignore[attr-defined]
+        said += line
+        if line.startswith(("OK", "KO")):
+            return said
+    return said
+
+
+@contextlib.contextmanager
+def phones(
+    count: int = 1,
+    adb_server_port: int = 0,
+    width: int = 540,
+    height: int = 1200,
+    token_file: str = "",
+    snapshots: Path | None = None,
+) -> Iterator[list[PhoneSpec]]:
+    """Phones that listen while the context lasts; a crash ends the phone, never this process."""
+    specs = []
+    for _ in range(count):
+        port = free_pair()
+        specs.append(PhoneSpec(port, port + 1, width, height, snapshots=str(snapshots or "")))
+    spec = ProcessSpec(tuple(specs), adb_server_port, token_file, is_own_process=False)
+    started, failure = threading.Event(), []
+    loop_of: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        loop_of.append((asyncio.get_running_loop(), stop))
+        await serve(spec, stop, started.set)
+
+    def run() -> None:
+        try:
+            asyncio.run(main())
+        except BaseException as error:  # noqa: BLE001 - raised again by the test's thread
+            failure.append(error)
+            started.set()
+
+    thread = threading.Thread(target=run, name="phones", daemon=True)
+    thread.start()
+    assert started.wait(START_S), "the phones did not start"
+    try:
+        if failure:
+            raise failure[0]
+        yield specs
+    finally:
+        if thread.is_alive():
+            loop, stop = loop_of[0]
+            loop.call_soon_threadsafe(stop.set)
+            thread.join(START_S)
+        assert not thread.is_alive(), "the phones did not stop"

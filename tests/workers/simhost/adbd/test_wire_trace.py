@@ -1,0 +1,163 @@
+"""The order of messages between a real adbd (34) and a real adb server (36), replayed against the phone.
+
+Each line below is what one side sent, as it was recorded; identifiers are the recording's. Left out is what
+the recording's daemon repeats on closed streams: a second CLSE, which peers ignore.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from adb_peer import HOST_BANNER, AdbPeer, Seen
+from adb_phone import adb_phone
+
+HELLO = ("H", Seen("CNXN", 0x01000001, 0x100000, HOST_BANNER))
+SHELL_V2 = (
+    ("H", Seen("OPEN", 0x6, 0x0, b"shell,v2,TERM=xterm,raw:echo out; echo err >&2; exit 3\x00")),
+    ("D", Seen("OKAY", 0x1, 0x6)),
+    ("H", Seen("WRTE", 0x6, 0x1, b"\x04\x00\x00\x00\x00")),
+    (
+        "D",
+        Seen("WRTE", 0x1, 0x6, b"\x01\x04\x00\x00\x00out\n\x02\x04\x00\x00\x00err\n\x03\x01\x00\x00\x00\x03"),
+    ),
+    ("D", Seen("CLSE", 0x1, 0x6)),
+    ("H", Seen("OKAY", 0x6, 0x1)),
+    ("H", Seen("CLSE", 0x6, 0x1)),
+)
+EXEC = (
+    ("H", Seen("OPEN", 0x8, 0x0, b"exec:echo x\x00")),
+    ("D", Seen("OKAY", 0x2, 0x8)),
+    ("D", Seen("WRTE", 0x2, 0x8, b"x\n")),
+    ("D", Seen("CLSE", 0x2, 0x8)),
+    ("H", Seen("OKAY", 0x8, 0x2)),
+    ("H", Seen("CLSE", 0x8, 0x2)),
+)
+SHELL_V1 = (
+    ("H", Seen("OPEN", 0xB, 0x0, b"shell:echo v1; echo e >&2\x00")),
+    ("D", Seen("OKAY", 0x3, 0xB)),
+    ("D", Seen("WRTE", 0x3, 0xB, b"v1\ne\n")),
+    ("D", Seen("CLSE", 0x3, 0xB)),
+    ("H", Seen("OKAY", 0xB, 0x3)),
+    ("H", Seen("CLSE", 0xB, 0x3)),
+)
+LATE_STDIN = (
+    ("H", Seen("OPEN", 0xE, 0x0, b"shell,v2,TERM=xterm,raw:echo fake-ro.product.model\x00")),
+    ("D", Seen("OKAY", 0x4, 0xE)),
+    ("D", Seen("WRTE", 0x4, 0xE, b"\x01\x16\x00\x00\x00fake-ro.product.model\n\x03\x01\x00\x00\x00\x00")),
+    ("D", Seen("CLSE", 0x4, 0xE)),
+    ("H", Seen("WRTE", 0xE, 0x4, b"\x04\x00\x00\x00\x00")),  # after the end: nobody minds
+    ("H", Seen("OKAY", 0xE, 0x4)),
+    ("H", Seen("OKAY", 0xE, 0x4)),
+    ("H", Seen("CLSE", 0xE, 0x4)),
+)
+_PATH = b"/data/local/tmp/absent"
+_ABSENT = b"STA2\x02\x00\x00\x00" + bytes(64)
+SYNC = (
+    ("H", Seen("OPEN", 0x11, 0x0, b"sync:\x00")),
+    ("D", Seen("OKAY", 0x5, 0x11)),
+    ("H", Seen("WRTE", 0x11, 0x5, b"STA2" + len(_PATH).to_bytes(4, "little") + _PATH)),
+    ("D", Seen("OKAY", 0x5, 0x11)),
+    ("D", Seen("WRTE", 0x5, 0x11, _ABSENT)),
+    ("H", Seen("OKAY", 0x11, 0x5)),
+    (
+        "H",
+        Seen(
+            "WRTE",
+            0x11,
+            0x5,
+            b"SEND" + (len(_PATH) + 6).to_bytes(4, "little") + _PATH + b",33188" + b"DATA\x02\x00\x00\x00hi"
+            b"DONE\x05\x00\x00\x00",
+        ),
+    ),
+    ("D", Seen("OKAY", 0x5, 0x11)),
+    ("D", Seen("WRTE", 0x5, 0x11, b"OKAY\x00\x00\x00\x00")),
+    ("H", Seen("OKAY", 0x11, 0x5)),
+    ("H", Seen("WRTE", 0x11, 0x5, b"QUIT\x00\x00\x00\x00")),
+    ("D", Seen("OKAY", 0x5, 0x11)),
+    ("D", Seen("CLSE", 0x5, 0x11)),
+    ("H", Seen("CLSE", 0x11, 0x5)),
+)
+TRUE = (
+    ("H", Seen("OPEN", 0x17, 0x0, b"shell,v2,TERM=xterm,raw:true\x00")),
+    ("D", Seen("OKAY", 0x7, 0x17)),
+    ("D", Seen("WRTE", 0x7, 0x17, b"\x03\x01\x00\x00\x00\x00")),
+    ("D", Seen("CLSE", 0x7, 0x17)),
+    ("H", Seen("CLSE", 0x17, 0x7)),
+)
+TRACES = {
+    "shell v2": SHELL_V2,
+    "exec": EXEC,
+    "shell v1": SHELL_V1,
+    "late stdin": LATE_STDIN,
+    "sync": SYNC,
+    "true": TRUE,
+}
+Script = tuple[tuple[str, Seen], ...]
+
+
+async def replay(peer: AdbPeer, script: Script, ids: dict[int, int]) -> None:
+    """Sends the host's messages and compares the phone's, which may cut its data differently.
+
+    Args:
+        peer: The connection.
+        script: The recording.
+        ids: The phone's ids by the recording's.
+    """
+    pending = b""
+    for sender, recorded in script:
+        if sender == "H":
+            ours = (
+                ids.get(recorded.arg1, recorded.arg1)
+                if recorded.command not in ("OPEN", "CNXN")
+                else recorded.arg1
+            )
+            peer.send(recorded.command, recorded.arg0, ours, recorded.payload)
+            continue
+        seen = await peer.next()
+        if recorded.command == "OKAY" and recorded.arg0 not in ids:
+            ids[recorded.arg0] = seen.arg0
+        expected = Seen(
+            recorded.command, ids.get(recorded.arg0, recorded.arg0), recorded.arg1, recorded.payload
+        )
+        while seen.command == "WRTE" and seen.payload != expected.payload:
+            pending += seen.payload
+            assert expected.payload.startswith(pending), (seen, expected)
+            peer.send("OKAY", seen.arg1, seen.arg0)
+            seen = await peer.next()
+            seen = Seen(seen.command, seen.arg0, seen.arg1, pending + seen.payload)
+            pending = b""
+        assert seen == expected
+
+
+def run(*scripts: Script) -> None:
+    async def main() -> None:
+        async with adb_phone() as phone:
+            peer = await AdbPeer.connect(phone.port)
+            peer.send("CNXN", HELLO[1].arg0, HELLO[1].arg1, HELLO[1].payload)
+            hello = await peer.next()
+            assert (hello.command, hello.arg0, hello.arg1) == ("CNXN", 0x01000001, 0x100000)
+            ids: dict[int, int] = {}
+            for script in scripts:
+                await replay(peer, script, ids)
+            assert await peer.is_silent()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_one_exchange_goes_as_it_was_recorded(name: str) -> None:
+    run(TRACES[name])
+
+
+def test_all_exchanges_one_after_the_other_on_one_connection() -> None:
+    run(*TRACES.values())
+
+
+def test_an_exchange_with_a_wrong_answer_is_noticed() -> None:
+    wrong = tuple(
+        (sender, Seen(seen.command, seen.arg0, seen.arg1, seen.payload.replace(b"x\n", b"y\n")))
+        for sender, seen in EXEC
+    )
+    with pytest.raises(AssertionError):
+        run(wrong)

@@ -1,0 +1,252 @@
+"""Many simulated phones on this machine: processes with phones, kept alive, known to the adb server.
+
+    SimHost (the caller's thread) ── Child processes, one per core ── phones (see process.py)
+             └─ a ready file of each tells that its ports listen; `check` starts the dead again
+
+The caller's main thread starts and checks: Linux ties a child's life to the thread that spawned it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from distrl.core.errors import ConfigError
+from distrl.core.process import Child, stop_all
+from distrl.core.supervisor import last_error
+from distrl.workers.devices.errors import BootTimeout, EmulatorExited, PortInUse
+from distrl.workers.devices.sim import SimDevice
+from distrl.workers.simhost.console import TOKEN_FILE, read_token
+from distrl.workers.simhost.faults import Kind, parse
+from distrl.workers.simhost.process import ProcessSpec
+from distrl.workers.simhost.process_phone import PhoneSpec
+
+RESTART_S = 1.0
+"""The pause before a dead process is started again; it doubles while it dies without having been ready."""
+MAX_RESTART_S = 10.0
+PATIENCE_S = 2.0
+"""How long a process may take to stop after SIGTERM."""
+MAX_PHONES = 256
+_LOOK_S = 0.02
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class HostedDevice:
+    """One phone of a host.
+
+    Attributes:
+        serial: Its name in adb.
+        console_port, adb_port: Its ports on 127.0.0.1.
+        width, height: Screen size in pixels.
+        pid: The process that it is in.
+    """
+
+    serial: str
+    console_port: int
+    adb_port: int
+    width: int
+    height: int
+    pid: int
+
+
+@dataclass
+class _Kept:
+    name: str
+    spec: ProcessSpec
+    child: Child | None = None
+    start_at: float = 0.0
+    pause_s: float = RESTART_S
+
+    @property
+    def ready_file(self) -> Path:
+        return Path(self.spec.ready_file)
+
+    def is_ready(self) -> bool:
+        """Whether the process that runs now listens."""
+        if self.child is None or not self.ready_file.exists():
+            return False
+        return self.ready_file.read_text(encoding="ascii") == str(self.child.pid)
+
+
+class SimHost:
+    """Simulated phones as processes.
+
+    Args:
+        num: How many phones.
+        width, height: Their screens in pixels.
+        base_port: The first phone's console port, even; adb is at the next, the second phone two further. The
+            adb server looks for emulators by itself at 5554 to 5585.
+        processes: How many processes share them; one per core, at most one per phone, when None.
+        adb_server_port: The adb server that is told about them; 0 tells nobody. It is never started.
+        token_file: The consoles' token; made if it is not there; "" lets everybody in.
+        snapshots: A folder for the phones' snapshots, one folder each in it; None keeps them in memory.
+        faults: Faults to start with, by serial, as the console's `sim fault` takes them.
+
+    Attributes:
+        phones: What they are to be.
+        folder: The processes' logs; removed at the end.
+
+    Raises:
+        ConfigError: If the numbers or the faults make no sense.
+        EnvError: If the screen is not one of a phone.
+    """
+
+    def __init__(
+        self,
+        num: int,
+        width: int = 540,
+        height: int = 1200,
+        base_port: int = 5554,
+        processes: int | None = None,
+        adb_server_port: int = 5037,
+        token_file: str = TOKEN_FILE,
+        snapshots: Path | None = None,
+        faults: Mapping[str, str] | None = None,
+    ) -> None:
+        _check(num, base_port, processes)
+        SimDevice(width, height).close()  # refuses impossible screens
+        phones = [
+            PhoneSpec(
+                console_port=base_port + 2 * index,
+                adb_port=base_port + 2 * index + 1,
+                width=width,
+                height=height,
+                snapshots=str(snapshots / f"emulator-{base_port + 2 * index}") if snapshots else "",
+            )
+            for index in range(num)
+        ]
+        self.phones = _with_faults(phones, faults or {})
+        self.folder = Path(tempfile.mkdtemp(prefix="distrl-sim-host-"))
+        count = min(num, processes or os.cpu_count() or 1)
+        shared = ProcessSpec((), adb_server_port, token_file)
+        self._kept = [
+            _Kept(
+                f"phones-{index}",
+                replace(
+                    shared,
+                    phones=tuple(self.phones[index::count]),
+                    ready_file=str(self.folder / f"phones-{index}.ready"),
+                ),
+            )
+            for index in range(count)
+        ]
+
+    def start(self, timeout_s: float = 60.0) -> list[HostedDevice]:
+        """Starts all phones and waits until they listen.
+
+        Raises:
+            PortInUse: If a port is taken; nothing runs any more then, as after the other errors.
+            EmulatorExited: If a process ended.
+            BootTimeout: If it takes longer than `timeout_s`.
+            OSError: If the token file can neither be read nor made.
+        """
+        if self._kept[0].spec.token_file:
+            read_token(Path(self._kept[0].spec.token_file).expanduser())
+        deadline = time.monotonic() + timeout_s
+        try:
+            for kept in self._kept:
+                self._spawn(kept)
+            for kept in self._kept:
+                while not kept.is_ready():
+                    self._raise_if_dead(kept)
+                    if time.monotonic() > deadline:
+                        raise BootTimeout(
+                            f"simulated phones did not start within {timeout_s:g} s.",
+                            f"See {self._log(kept)}.",
+                        )
+                    time.sleep(_LOOK_S)
+        except BaseException:
+            self.stop()
+            raise
+        return self.devices()
+
+    def devices(self) -> list[HostedDevice]:
+        """The phones whose processes run now."""
+        found = []
+        for kept in self._kept:
+            if kept.child is not None:
+                for phone in kept.spec.phones:
+                    ports = (phone.console_port, phone.adb_port)
+                    size = (phone.width, phone.height)
+                    found.append(HostedDevice(phone.serial, *ports, *size, kept.child.pid))
+        return sorted(found, key=lambda device: device.console_port)
+
+    def check(self) -> None:
+        """Notices processes that died and starts those whose pause is over; to be called often."""
+        for kept in self._kept:
+            if kept.child is not None:
+                exit_code = kept.child.poll()
+                if exit_code is not None:
+                    self._bury(kept, exit_code)
+            elif time.monotonic() >= kept.start_at:
+                self._spawn(kept)
+
+    def stop(self) -> None:
+        """Stops all processes, at most `PATIENCE_S`, and removes what was written. May be called twice."""
+        stop_all([(kept.child, PATIENCE_S) for kept in self._kept if kept.child is not None])
+        for kept in self._kept:
+            kept.child = None
+            kept.start_at = float("inf")
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> SimHost:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    def _spawn(self, kept: _Kept) -> None:
+        kept.ready_file.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "distrl.workers.simhost.process", kept.spec.dump()]
+        kept.child = Child(kept.name, command, self._log(kept))
+
+    def _log(self, kept: _Kept) -> Path:
+        return self.folder / f"{kept.name}.log"
+
+    def _bury(self, kept: _Kept, exit_code: int) -> None:
+        kept.pause_s = RESTART_S if kept.is_ready() else min(2 * kept.pause_s, MAX_RESTART_S)
+        serials = ", ".join(phone.serial for phone in kept.spec.phones)
+        _log.warning("%s died with exit code %d; starts again in %g s", serials, exit_code, kept.pause_s)
+        kept.child = None
+        kept.start_at = time.monotonic() + kept.pause_s
+
+    def _raise_if_dead(self, kept: _Kept) -> None:
+        assert kept.child is not None
+        exit_code = kept.child.poll()
+        if exit_code is None:
+            return
+        told = last_error(self._log(kept))
+        if exit_code == PortInUse.exit_code and "in use" in told:
+            raise PortInUse(told)
+        raise EmulatorExited(f"simulated phones ended with exit code {exit_code}: {told}")
+
+
+def _check(num: int, base_port: int, processes: int | None) -> None:
+    if not 1 <= num <= MAX_PHONES:
+        raise ConfigError(f"a host has 1 to {MAX_PHONES} phones, got {num}.", "Correct --num.")
+    if base_port % 2 or not 1024 <= base_port <= 65534 - 2 * num:
+        raise ConfigError(
+            f"the first console port must be even and leave room for {2 * num} ports, got {base_port}.",
+            "5554 is the emulator's own.",
+        )
+    if processes is not None and processes < 1:
+        raise ConfigError(f"phones need at least 1 process, got {processes}.", "Correct --processes.")
+
+
+def _with_faults(phones: Sequence[PhoneSpec], faults: Mapping[str, str]) -> list[PhoneSpec]:
+    """The phones, each with the fault that it is to start with."""
+    known = {phone.serial for phone in phones}
+    for serial, text in faults.items():
+        if serial not in known:
+            raise ConfigError(f"there is no phone {serial!r} to have a fault.", f"Known: {', '.join(known)}.")
+        if parse(text).kind is Kind.CRASH:
+            raise ConfigError("a phone cannot start with a crash.", "Use `sim fault crash` at its console.")
+    return [replace(phone, fault=faults.get(phone.serial, "")) for phone in phones]

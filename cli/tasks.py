@@ -1,4 +1,4 @@
-"""`distrl tasks`: which tasks there are."""
+"""`distrl tasks`: which tasks there are, and task files of other suites' tasks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from distrl.core.types import Task
 
-app = typer.Typer(no_args_is_help=True, help="List tasks, or show one.")
+app = typer.Typer(no_args_is_help=True, help="List tasks, show one, or import others.")
 
 SuiteOption = Annotated[
     str, typer.Option("--suite", metavar="SUITE", help="A suite, a task file, or pkg.mod:Name.")
@@ -57,6 +57,50 @@ def show_task(
     """Show one task with all its parameters, as JSON."""
     task = _find(task_id, suite)
     typer.echo(json.dumps(task.model_dump(mode="json"), indent=2, ensure_ascii=False))
+
+
+@app.command("import")
+def import_tasks(
+    output: Annotated[
+        str, typer.Option("-o", "--output", metavar="FILE", help="A new .jsonl or .yaml file.")
+    ],
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Task names; all when none is given.")
+    ] = None,
+    androidworld: Annotated[
+        bool, typer.Option("--androidworld", help="Tasks of the installed package android_world.")
+    ] = False,
+    family: Annotated[
+        str, typer.Option("--family", metavar="FAMILY", help="A family of that package's registry.")
+    ] = "android_world",
+    train_seeds: Annotated[
+        str, typer.Option("--train-seeds", metavar="A:B", help="Seeds of the split `train`, without B.")
+    ] = "100:120",
+    eval_seeds: Annotated[
+        str, typer.Option("--eval-seeds", metavar="C:D", help="Seeds of the split `eval`, without D.")
+    ] = "30:31",
+) -> None:
+    """Write a task file: each task at each seed. The two splits share no seed."""
+    from pathlib import Path
+
+    from distrl.core.errors import ConfigError
+    from distrl.evaluator.suites import androidworld as suite
+
+    if not androidworld:
+        raise ConfigError("nothing says what to import.", "Add --androidworld.")
+    train, evaluation = suite.parse_seeds(train_seeds), suite.parse_seeds(eval_seeds)
+    path = Path(output)
+    suite.check_file(path)
+    tasks = suite.import_tasks(names or [], train, evaluation, family)
+    suite.write_file(tasks, path)
+    typer.echo(f"{path}: {_counts(tasks)}", err=True)
+    known = suite.known_goals(tasks)
+    if known:
+        typer.echo(
+            f"{len(known)} evaluation tasks read like a training task, as their parameters have few values: "
+            f"{', '.join(sorted({task.template for task in known}))}",
+            err=True,
+        )
 
 
 def _find(task_id: str, suite: str | None) -> Task:

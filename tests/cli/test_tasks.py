@@ -63,3 +63,38 @@ def test_wrong_names_get_one_line_with_the_nearest(arguments: list[str], expecte
     assert result.exit_code == 6
     assert expected in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
+
+
+DOUBLE = Path(__file__).resolve().parents[1] / "fakes" / "android_world_double"
+
+
+def test_import_writes_a_task_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(DOUBLE))
+    file = tmp_path / "aw.jsonl"
+    seeds = ["--train-seeds", "0:20", "--eval-seeds", "20:22"]
+    names = ["CounterReach", "AskDay"]
+    result = runner.invoke(app, ["tasks", "import", "--androidworld", *names, *seeds, "-o", str(file)])
+    assert result.exit_code == 0, result.stderr
+    assert "44 tasks: 40 train, 4 eval" in result.stderr
+    assert "read like a training task" in result.stderr
+    assert "AskDay" in result.stderr.splitlines()[1]
+    listed = runner.invoke(app, ["tasks", "list", "--suite", str(file), "--split", "eval"])
+    assert [line.split()[0] for line in listed.stdout.splitlines()] == [
+        f"androidworld/{name}/eval/{seed:04d}" for name in names for seed in (20, 21)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "expected"),
+    [
+        (["A", "-o", "x.jsonl"], 2, "nothing says what to import. Add --androidworld."),
+        (["--androidworld", "-o", "x.txt"], 6, "ends in .jsonl or .yaml"),
+        (["--androidworld", "-o", "x.jsonl", "--train-seeds", "x"], 6, "'x' are no seeds"),
+        (["--androidworld", "-o", "x.jsonl", "--train-seeds", "0:9", "--eval-seeds", "8"], 6, "e.g. 8"),
+    ],
+)
+def test_an_import_that_cannot_be_says_why(arguments: list[str], code: int, expected: str) -> None:
+    result = runner.invoke(app, ["tasks", "import", *arguments])
+    assert result.exit_code == code
+    assert expected in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1

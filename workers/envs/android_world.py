@@ -20,13 +20,11 @@ from distrl.core.errors import EnvError, TaskError
 from distrl.core.types import Task
 from distrl.workers.agents.json_action import Grid, named_gesture, write
 from distrl.workers.envs.android_world_claim import Claim
-from distrl.workers.envs.android_world_options import Ports, checked, find_adb
+from distrl.workers.envs.android_world_options import FAMILY, Ports, checked, find_adb
 from distrl.workers.envs.android_world_process import WorldProcess
 from distrl.workers.envs.base import Frame, StepResult
 
 SWIPE_MS = 500
-FAMILY = "android_world"
-"""The package's whole suite."""
 
 _log = logging.getLogger(__name__)
 

@@ -12,6 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from distrl.core.errors import ConfigError, MissingDependency
 
+FAMILY = "android_world"
+"""The package's whole suite, in the words of its registry."""
+
 
 class Ports(BaseModel):
     """Where one running emulator is reached.

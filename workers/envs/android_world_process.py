@@ -145,7 +145,10 @@ def _error(operation: str, answer: dict[str, Any]) -> Exception:
     if kind == MISSING:
         return MissingDependency(f"AndroidWorld needs the package {message}, which is not installed.", REMEDY)
     if kind == TASK:
-        return TaskError(f"{message}.", "See `android_world/registry.py` for its names.")
+        return TaskError(
+            message.rstrip("?.") + ("?" if message.endswith("?") else "."),
+            "See `android_world/registry.py` for its names.",
+        )
     detail = str(answer.get("detail", "")).strip().rpartition("\n")[2]
     said = message if detail in ("", message) else f"{message} ({detail})"
     fault = "device" if kind == DEVICE else "env"

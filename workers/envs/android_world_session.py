@@ -6,6 +6,7 @@ is first needed; its names are those of google-research/android_world, see docs/
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import importlib
 import random
@@ -171,7 +172,9 @@ class Session:
         """A task with the parameters that its seed gives, as `suite_utils._instantiate_task` makes it."""
         known = self._registry(family)
         if name not in known:
-            raise Refused(TASK, f"android_world's family {family!r} has no task {name!r}")
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise Refused(TASK, f"android_world's family {family!r} has no task {name!r}{hint}")
         task_type = known[name]
         task_type.set_device_time(self._env)
         random.seed(seed)

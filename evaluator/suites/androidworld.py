@@ -1,0 +1,129 @@
+"""Making suites of AndroidWorld tasks: names of the package's registry times seeds, as a task file.
+
+A suite's seed s and a task's name give the instance that `suite_utils.create_suite(seed=s)` makes first:
+parameters by sha256(f"{s}_{name}_0") mod 2³². The benchmark's own run is seed 30.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from distrl.core.errors import TaskError
+from distrl.core.types import Task
+from distrl.workers.envs.android_world_options import FAMILY
+from distrl.workers.envs.android_world_process import WorldProcess
+from distrl.workers.envs.android_world_session import instance_seed
+
+SUITE = "androidworld"
+TRAIN, EVAL = "train", "eval"
+MAX_SEEDS = 10_000
+DESCRIBE_S = 600.0
+"""Deadline for importing the package and making every task's parameters."""
+
+CLOSE_S = 30.0
+
+
+def parse_seeds(text: str) -> range:
+    """The seeds "A:B" from A up to but without B, or the one seed "A".
+
+    Raises:
+        TaskError: It is neither, or no seed, or more than `MAX_SEEDS`.
+    """
+    first, colon, last = text.partition(":")
+    try:
+        start = int(first)
+        seeds = range(start, int(last) if colon else start + 1)
+    except ValueError:
+        seeds = range(0)
+    if not 0 < len(seeds) <= MAX_SEEDS or seeds[0] < 0:
+        raise TaskError(f"{text!r} are no seeds.", f"Write A:B with 0 <= A < B, at most {MAX_SEEDS} of them.")
+    return seeds
+
+
+def import_tasks(names: Sequence[str], train: range, evaluation: range, family: str = FAMILY) -> list[Task]:
+    """The tasks of the installed `android_world`, without a device.
+
+    Args:
+        names: Which; all of the family if there are none.
+        train, evaluation: Seeds of the splits "train" and "eval".
+        family: A family of the package's registry.
+
+    Raises:
+        TaskError: The splits share a seed, there is no such task, or one words its goal on the device only.
+        MissingDependency: The package is not installed.
+    """
+    shared = sorted(set(train) & set(evaluation))
+    if shared:
+        raise TaskError(
+            f"{len(shared)} seeds are for training and for evaluation, e.g. {shared[0]}.",
+            "Choose ranges that do not overlap: what is trained on measures nothing.",
+        )
+    process = WorldProcess()
+    try:
+        seeds = [*train, *evaluation]
+        found = process.call("describe", DESCRIBE_S, family=family, names=list(names), seeds=seeds)["tasks"]
+    finally:
+        process.close(CLOSE_S)
+    return [
+        _task(one["name"], int(one["seed"]), TRAIN if one["seed"] in train else EVAL, family, one)
+        for one in found
+    ]
+
+
+def _task(name: str, seed: int, split: str, family: str, one: dict[str, object]) -> Task:
+    if not one["goal"]:
+        raise TaskError(
+            f"the AndroidWorld task {name} has no goal before it runs on a device.", "Leave it out."
+        )
+    return Task(
+        id=f"{SUITE}/{name}/{split}/{seed:04d}",
+        suite=SUITE,
+        template=name,
+        split=split,
+        goal=str(one["goal"]),
+        params={"task": name, "family": family, "suite_seed": seed},
+        seed=instance_seed(seed, name),
+        max_steps=int(str(one["max_steps"])),
+    )
+
+
+def known_goals(tasks: Sequence[Task]) -> list[Task]:
+    """The evaluation tasks whose goal some training task has too.
+
+    Some tasks have few parameters or none, and then other seeds make the same instance.
+    """
+    trained = {(task.template, task.goal) for task in tasks if task.split == TRAIN}
+    return [task for task in tasks if task.split == EVAL and (task.template, task.goal) in trained]
+
+
+def check_file(path: Path) -> None:
+    """Raises TaskError unless `write_file` can write there."""
+    if path.suffix not in (".jsonl", ".yaml", ".yml"):
+        raise TaskError(f"{path}: a task file ends in .jsonl or .yaml.", "Choose another name.")
+    if path.exists():
+        raise TaskError(f"{path} is there already.", "Choose another name, or remove it.")
+    if not path.parent.is_dir():
+        raise TaskError(f"{path}: there is no directory {path.parent}.", "Make it first.")
+
+
+def write_file(tasks: Sequence[Task], path: Path) -> None:
+    """Writes a task file that `distrl.evaluator.suites.load_suite` reads: one JSON a line, or YAML.
+
+    Raises:
+        TaskError: It cannot be written, or is there already.
+    """
+    check_file(path)
+    entries = [task.model_dump(mode="json") for task in tasks]
+    if path.suffix == ".jsonl":
+        text = "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries)
+    else:
+        text = yaml.safe_dump({"tasks": entries}, sort_keys=False, allow_unicode=True, width=110)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise TaskError(f"{path} cannot be written: {error.strerror}.", "Check the path.") from error

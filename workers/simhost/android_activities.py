@@ -126,7 +126,7 @@ class Activities:
         return Task(self._tasks[app], package)
 
     def open(self, app: str, *page: st.Page) -> None:
-        """Brings an app of the phone (or "launcher") to the front, with `page` on top of its root if given."""
+        """Brings an app of the phone (or "launcher") to the front; `page` goes on top of its root page."""
 
         def edit(state: State) -> None:
             state["drawer"] = False

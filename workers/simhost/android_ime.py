@@ -1,7 +1,7 @@
 """Input methods of the simulated phone: which are installed, enabled and chosen, and those that adb talks to.
 
-ADBKeyboard (github.com/senzhk/ADBKeyBoard) and the keyboard that uiautomator2 brings along type what arrives in
-broadcasts, any character of it. They only listen while they are the chosen input method.
+ADBKeyboard (github.com/senzhk/ADBKeyBoard) and the keyboard that uiautomator2 brings along type what arrives
+in broadcasts, any character of it. They only listen while they are the chosen input method.
 """
 
 from __future__ import annotations

@@ -62,8 +62,8 @@ class Input:
         if max(abs(x2 - x1), abs(y2 - y1)) >= slop:
             self._selected = False
             if self._system.screen_on:
-                points = (math.floor(value) for value in (x1, y1, x2, y2))
-                self._system.device.swipe(*points, duration_ms=round(duration_ms))
+                start, end = (math.floor(x1), math.floor(y1)), (math.floor(x2), math.floor(y2))
+                self._system.device.swipe(*start, *end, round(duration_ms))
                 self._system.activities.observe()
         elif duration_ms >= self._long_press_ms():
             self._selected = False

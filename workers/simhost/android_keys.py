@@ -132,7 +132,7 @@ CHARACTERS: dict[int, str] = {
 }
 """What a key types."""
 
-SHIFTED: dict[str, str] = dict(zip("`1234567890-=[]\\;',./", '~!@#$%^&*()_+{}|:"<>?'))
+SHIFTED: dict[str, str] = dict(zip("`1234567890-=[]\\;',./", '~!@#$%^&*()_+{}|:"<>?', strict=True))
 """What a key types with shift, for those that type no letter."""
 
 APPS: dict[str, str] = {

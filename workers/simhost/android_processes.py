@@ -103,7 +103,7 @@ class Processes:
         return self._table.get(pid)
 
     def keep(self, task: asyncio.Task[Any]) -> None:
-        """Lets a command go on after its shell has ended; the oldest is not waited for beyond `MAX_DAEMONS`."""
+        """Lets a command go on after its shell has ended; beyond `MAX_DAEMONS` it is ended, too."""
         if len(self._daemons) >= MAX_DAEMONS:
             task.cancel()
             return

@@ -85,7 +85,8 @@ class Installer:
         old = self._system.packages.get(manifest.package)
         if old is not None and old.system:
             raise InstallFailure(
-                f"INSTALL_FAILED_UPDATE_INCOMPATIBLE: Existing package {old.name} signatures do not match newer version"
+                f"INSTALL_FAILED_UPDATE_INCOMPATIBLE: Existing package {old.name} signatures do not "
+                "match newer version"
             )
         if old is not None and manifest.version_code < old.version_code and not downgrade:
             raise InstallFailure(

@@ -1,7 +1,7 @@
 """Runs the syntax tree: pipelines as tasks joined by pipes, redirections, control flow, functions, jobs.
 
-One `Interpreter` is one shell process. Subshells, substitutions and the stages of pipelines run in forks of it,
-which change nothing of their parent.
+One `Interpreter` is one shell process. Subshells, substitutions and the stages of pipelines run in forks of
+it, which change nothing of their parent.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from distrl.workers.simhost.files import normal
-from distrl.workers.simhost.shell import dispatch, expansion
-from distrl.workers.simhost.shell import patterns as pat
+from distrl.workers.simhost.shell import dispatch, expansion, flow
 from distrl.workers.simhost.shell.call import decode, encode
 from distrl.workers.simhost.shell.control import MAX_DEPTH, Leave
 from distrl.workers.simhost.shell.expansion import ExpansionFailure
@@ -23,17 +22,13 @@ from distrl.workers.simhost.shell.redirection import RedirectionFailure, redirec
 from distrl.workers.simhost.shell.streams import Buffer, Pipe, Stream
 from distrl.workers.simhost.shell.syntax import (
     AndOr,
-    Case,
     Command,
-    For,
     Function,
     Group,
-    If,
     Pipeline,
     Redirected,
     Sequence,
     Simple,
-    While,
     Word,
 )
 
@@ -236,7 +231,7 @@ class Interpreter:
                 self.functions[command.name] = command.body
                 self.status = 0
             else:
-                self.status = await self._control(command)
+                self.status = await flow.run(self, command)
         except ExpansionFailure as error:
             await self.complain(str(error))
             self.status = 1
@@ -244,59 +239,6 @@ class Interpreter:
             await self.complain(str(error))
             self.status = 1
         return self.status
-
-    async def _control(self, command: If | For | While | Case) -> int:
-        if isinstance(command, If):
-            for condition, then in command.branches:
-                if await self.condition(condition) == 0:
-                    return await self.run(then)
-            return await self.run(command.otherwise) if command.otherwise is not None else 0
-        if isinstance(command, Case):
-            return await self._case(command)
-        return await (self._for(command) if isinstance(command, For) else self._while(command))
-
-    async def _case(self, command: Case) -> int:
-        text = await expansion.single(self, command.word)
-        for words, body in command.branches:
-            for word in words:
-                if pat.matches(await expansion.pattern(self, word), text):
-                    self.status = 0
-                    return await self.run(body)
-        return 0
-
-    async def _for(self, command: For) -> int:
-        values = (
-            list(self.positional) if command.words is None else await expansion.arguments(self, command.words)
-        )
-        self.status = 0
-        for value in values:
-            self.variables[command.name] = value
-            if not await self._round(command.body):
-                break
-        return self.status
-
-    async def _while(self, command: While) -> int:
-        status = 0
-        while (await self.condition(command.condition) == 0) != command.until:
-            going = await self._round(command.body)
-            status = self.status
-            if not going:
-                break
-        return status
-
-    async def _round(self, body: Sequence) -> bool:
-        """Runs a loop's body once; False when the loop ends."""
-        # A loop of builtins never waits for anything: let others have their turn.
-        await asyncio.sleep(0)
-        try:
-            await self.run(body)
-        except Leave as leave:
-            if leave.kind not in ("break", "continue"):
-                raise
-            if leave.status > 1:
-                raise Leave(leave.kind, leave.status - 1) from None
-            return leave.kind == "continue"
-        return True
 
     async def _redirected(self, command: Redirected) -> int:
         outer = self.fds

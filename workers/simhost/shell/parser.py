@@ -112,7 +112,8 @@ class _Parser(Lexer):
         return found
 
     def and_or(self) -> AndOr:
-        first, rest = self.pipeline(), []
+        first = self.pipeline()
+        rest: list[tuple[str, Pipeline]] = []
         while True:
             self.blanks()
             operator = self.peek(2)
@@ -148,7 +149,7 @@ class _Parser(Lexer):
         self._deeper()
         found = self.compound(opener)
         self.depth -= 1
-        redirects = []
+        redirects: list[Redirect] = []
         while True:
             self.blanks()
             redirect = self.redirect()
@@ -233,7 +234,7 @@ class _Parser(Lexer):
         self.blanks()
         word = self.word()
         self.keyword("in")
-        branches = []
+        branches: list[tuple[tuple[Word, ...], Sequence]] = []
         while True:
             self.lines()
             if self.reserved(("esac",)):

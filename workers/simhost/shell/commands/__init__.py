@@ -1,4 +1,4 @@
-"""The commands of the simulated phone's shell; a new one is a coroutine and a line in its file's `COMMANDS`."""
+"""The commands of the phone's shell; a new one is a coroutine and a line in its file's `COMMANDS`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from distrl.workers.simhost.shell.commands import (
     display,
     dumpsys,
     filesystem,
+    finding,
     listing,
     logs,
     machine,
     package,
     processes,
+    running,
     search,
     services,
     settings,
@@ -28,11 +30,13 @@ COMMANDS: dict[str, Command] = {
         display,
         dumpsys,
         filesystem,
+        finding,
         listing,
         logs,
         machine,
         package,
         processes,
+        running,
         search,
         services,
         settings,

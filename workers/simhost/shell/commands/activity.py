@@ -52,7 +52,7 @@ async def _unresolved(call: Call, intent: Intent) -> int:
 
 
 def _crash(call: Call, package: Package) -> None:
-    """Starts an app that was installed: this phone cannot run it, so it ends at once, as a broken app does."""
+    """Starts an app that was installed: this phone cannot run it, so it ends at once."""
     pid = call.system.processes.fresh_pid()
     log = call.system.log
     log.write(
@@ -167,7 +167,8 @@ async def _config(call: Call, args: list[str]) -> int:
     density = {240: "hdpi", 320: "xhdpi", 480: "xxhdpi", 640: "xxxhdpi"}.get(call.system.density)
     tail = "finger-keysexposed-nokeys-navhidden-nonav"
     await call.line(
-        f"config: {language}-r{country or 'US'}-{size}-{density or f'{call.system.density}dpi'}-{tail}-v{call.system.api_level}"
+        f"config: {language}-r{country or 'US'}-{size}-{density or f'{call.system.density}dpi'}-{tail}"
+        f"-v{call.system.api_level}"
     )
     await call.line("abi: x86_64,arm64-v8a")
     return 0
@@ -253,7 +254,8 @@ async def monkey(call: Call) -> int:
     else:
         call.system.activities.open(targets[0].app)
     await call.write(
-        f"Events injected: {count or 1}\n## Network stats: elapsed time=12ms (0ms mobile, 0ms wifi, 12ms not connected)\n"
+        f"Events injected: {count or 1}\n"
+        "## Network stats: elapsed time=12ms (0ms mobile, 0ms wifi, 12ms not connected)\n"
     )
     return 0
 

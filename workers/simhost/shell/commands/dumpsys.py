@@ -9,6 +9,7 @@ from distrl.workers.simhost.android_proc import BATTERY_PERCENT, MEMORY_KIB
 from distrl.workers.simhost.packages import Package
 from distrl.workers.simhost.shell.call import Call, Command, Failure
 from distrl.workers.simhost.shell.commands import dumpsys_window as screen
+from distrl.workers.simhost.shell.commands.dumpsys_activity import activity
 from distrl.workers.simhost.shell.commands.package import stamp
 from distrl.workers.simhost.shell.commands.settings import SERVICES
 
@@ -22,9 +23,12 @@ def _battery(system: AndroidSystem, args: list[str]) -> str:
     if args:
         return ""  # `set` and `reset` are accepted; the phone's battery stays as its settings page shows it
     return (
-        "Current Battery Service state:\n  AC powered: true\n  USB powered: false\n  Wireless powered: false\n"
-        "  Dock powered: false\n  Max charging current: 0\n  Max charging voltage: 0\n  Charge counter: 10000\n"
-        f"  status: 2\n  health: 2\n  present: true\n  level: {BATTERY_PERCENT}\n  scale: 100\n  voltage: 5000\n"
+        "Current Battery Service state:\n  AC powered: true\n  USB powered: false\n"
+        "  Wireless powered: false\n"
+        "  Dock powered: false\n  Max charging current: 0\n  Max charging voltage: 0\n"
+        "  Charge counter: 10000\n"
+        f"  status: 2\n  health: 2\n  present: true\n  level: {BATTERY_PERCENT}\n  scale: 100\n"
+        "  voltage: 5000\n"
         "  temperature: 250\n  technology: Li-ion\n"
     )
 
@@ -37,7 +41,8 @@ def _power(system: AndroidSystem, args: list[str]) -> str:
         f"  mWakefulness={wake}\n  mWakefulnessChanging=false\n  mIsPowered=true\n  mPlugType=1\n"
         f"  mBatteryLevel={BATTERY_PERCENT}\n  mStayOn={on}\n  mBootCompleted=true\n  mSystemReady=true\n"
         f"  mHoldingWakeLockSuspendBlocker=false\n  mHoldingDisplaySuspendBlocker={on}\n  mInteractive={on}\n"
-        f"  mScreenOn={on}\n\nDisplay Power: state={'ON' if system.screen_on else 'OFF'}\n\nWake Locks: size=0\n"
+        f"  mScreenOn={on}\n\nDisplay Power: state={'ON' if system.screen_on else 'OFF'}\n\n"
+        "Wake Locks: size=0\n"
     )
 
 
@@ -74,11 +79,14 @@ def _described(package: Package) -> str:
         f"    versionCode={package.version_code} minSdk=24 targetSdk={package.target_sdk}\n"
         f"    versionName={package.version_name}\n    flags=[ {flags} ]\n    pkgFlags=[ {flags} ]\n"
         f"    dataDir=/data/user/0/{package.name}\n    timeStamp={stamp(package.updated_ms)}\n"
-        f"    firstInstallTime={stamp(package.installed_ms)}\n    lastUpdateTime={stamp(package.updated_ms)}\n"
+        f"    firstInstallTime={stamp(package.installed_ms)}\n"
+        f"    lastUpdateTime={stamp(package.updated_ms)}\n"
         f"    installerPackageName={package.installer or 'null'}\n"
-        f"    signatures=PackageSignatures{{{package.uid:x} version:2, signatures:[{package.uid:08x}], past signatures:[]}}\n"
+        f"    signatures=PackageSignatures{{{package.uid:x} version:2, signatures:[{package.uid:08x}], "
+        "past signatures:[]}\n"
         f"    requested permissions:\n{permissions}    User 0: ceDataInode=0 installed=true hidden=false "
-        f"suspended=false stopped=false enabled={0 if package.enabled else 3}\n      runtime permissions:\n{granted}"
+        f"suspended=false stopped=false enabled={0 if package.enabled else 3}\n      runtime permissions:\n"
+        f"{granted}"
     )
 
 
@@ -91,15 +99,18 @@ def _meminfo(system: AndroidSystem, args: list[str]) -> str:
         return (
             f"Applications Memory Usage (in Kilobytes):\nUptime: {int(system.uptime * 1000)}\n\n"
             f"** MEMINFO in pid {found[0].pid} [{names[0]}] **\n                   Pss  Private\n"
-            "                 Total    Dirty\n  Native Heap    12000    11000\n  Dalvik Heap     8000     7000\n"
-            "        TOTAL    48000    30000\n\n App Summary\n           TOTAL PSS:    48000            TOTAL RSS:   123456\n"
+            "                 Total    Dirty\n  Native Heap    12000    11000\n"
+            "  Dalvik Heap     8000     7000\n"
+            "        TOTAL    48000    30000\n\n App Summary\n"
+            "           TOTAL PSS:    48000            TOTAL RSS:   123456\n"
         )
     rows = "".join(
         f"     48,000K: {each.name} (pid {each.pid})\n" for each in system.processes if each.uid >= 10000
     )
     return (
         f"Applications Memory Usage (in Kilobytes):\n\nTotal PSS by process:\n{rows}\n"
-        f"Total RAM: {MEMORY_KIB:,}K (status normal)\n Free RAM: 1,000,000K\n Used RAM: {MEMORY_KIB - 1_000_000:,}K\n"
+        f"Total RAM: {MEMORY_KIB:,}K (status normal)\n Free RAM: 1,000,000K\n"
+        f" Used RAM: {MEMORY_KIB - 1_000_000:,}K\n"
     )
 
 
@@ -108,7 +119,7 @@ def _cpuinfo(system: AndroidSystem, args: list[str]) -> str:
 
 
 def _telephony(system: AndroidSystem, args: list[str]) -> str:
-    return "last known state:\n  Phone Id=0\n    mCallState=0\n    mCallIncomingNumber=\n    mDataConnectionState=2\n"
+    return "last known state:\n  Phone Id=0\n    mCallState=0\n    mCallIncomingNumber=\n"
 
 
 def _wifi(system: AndroidSystem, args: list[str]) -> str:
@@ -127,7 +138,7 @@ def _alarm(system: AndroidSystem, args: list[str]) -> str:
 
 _DUMPS: dict[str, Dump] = {
     "SurfaceFlinger": screen.surface_flinger,
-    "activity": screen.activity,
+    "activity": activity,
     "alarm": _alarm,
     "battery": _battery,
     "cpuinfo": _cpuinfo,

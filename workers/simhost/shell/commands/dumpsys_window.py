@@ -1,19 +1,16 @@
-"""`dumpsys` of what is on the screen: window, activity, input, display, SurfaceFlinger, input_method."""
+"""`dumpsys` of what is on the screen: window, input, display, SurfaceFlinger, input_method."""
 
 from __future__ import annotations
 
-import zlib
 from typing import TYPE_CHECKING
 
-from distrl.workers.simhost.android_activities import Task
 from distrl.workers.simhost.shell.commands.display import DISPLAY_ID
-from distrl.workers.simphone.nodes import walk
 
 if TYPE_CHECKING:
     from distrl.workers.simhost.android import AndroidSystem
 
 _FOCUS_IN_WINDOWS = 28
-"""The last API level whose `dumpsys window windows` says what has the focus; later ones say it in `displays`."""
+"""The last API level whose `dumpsys window windows` names the focus; later ones do so in `displays`."""
 
 
 def _focus(system: AndroidSystem) -> str:
@@ -65,7 +62,8 @@ def _windows(system: AndroidSystem) -> str:
             f"    Requested w={width} h={height} mLayoutSeq=42\n"
             f"    mActivityRecord={task.record}\n"
             f"    mHasSurface={shown} isReadyForDisplay()={shown} mWindowRemovalAllowed=false\n"
-            f"    Frames: parent=[0,0][{width},{height}] display=[0,0][{width},{height}] frame=[0,0][{width},{height}]\n"
+            f"    Frames: parent=[0,0][{width},{height}] display=[0,0][{width},{height}] "
+            f"frame=[0,0][{width},{height}]\n"
             f"    isOnScreen={shown}\n    isVisible={shown}\n"
         )
         place += 1
@@ -85,7 +83,8 @@ def _policy(system: AndroidSystem) -> str:
         "WINDOW MANAGER POLICY STATE (dumpsys window policy)\n"
         f"    mSystemReady=true mSystemBooted=true\n    mAwake={on} mScreenOnEarly={on} mScreenOnFully={on}\n"
         f"    mCurrentAppOrientation=SCREEN_ORIENTATION_UNSPECIFIED mCurrentRotation=ROTATION_0\n"
-        f"    screenState={state}\n    interactiveState=INTERACTIVE_STATE_{'AWAKE' if system.screen_on else 'SLEEP'}\n"
+        f"    screenState={state}\n"
+        f"    interactiveState=INTERACTIVE_STATE_{'AWAKE' if system.screen_on else 'SLEEP'}\n"
         "    mShowingDream=false mDreamingLockscreen=false mShowingLockscreen=false isKeyguardShowing=false\n"
         "    KeyguardServiceDelegate\n      showing=false\n      mIsShowing=false\n      secure=false\n"
         f"    mTopFullscreenOpaqueWindowState={system.activities.front.window}\n\n"
@@ -122,101 +121,6 @@ def window(system: AndroidSystem, args: list[str]) -> str:
     )
 
 
-def _activities(system: AndroidSystem) -> str:
-    width, height = system.device.size
-    tasks = system.activities.tasks()
-    text = [
-        "ACTIVITY MANAGER ACTIVITIES (dumpsys activity activities)\nDisplay #0 (activities from top to bottom):\n"
-    ]
-    for place, task in enumerate(tasks):
-        shown = place == 0
-        kind = "home" if task.package.home else "standard"
-        text.append(
-            f"  * Task{{{task.id:x}a7c31 #{task.id} type={kind} A={task.package.uid}:{task.package.name} U=0 "
-            f"visible={str(shown).lower()} visibleRequested={str(shown).lower()} mode=fullscreen translucent=false sz=1}}\n"
-            f"    mBounds=Rect(0, 0 - {width}, {height})\n    userId=0 effectiveUid=u0a{task.package.uid - 10000}\n"
-        )
-        if shown:
-            text.append(f"    topResumedActivity={task.record}\n    mResumedActivity: {task.record}\n")
-        process = next(iter(system.processes.find(task.package.name)), None)
-        text.append(
-            f"    * Hist  #0: {task.record}\n      packageName={task.package.name} processName={task.package.name}\n"
-            f"      launchedFromUid=10001 launchedFromPackage=org.simphone.launcher userId=0\n"
-            f"      app=ProcessRecord{{{process.pid if process else 0}:{task.package.name}/u0a{task.package.uid - 10000}}}\n"
-            f"      state={'RESUMED' if shown else 'STOPPED'} nowVisible={str(shown).lower()}\n"
-        )
-    front = tasks[0]
-    text.append(
-        f"\n  ResumedActivity: {front.record}\n\nActivityTaskSupervisor state:\n  topDisplayFocusedRootTask=Task{{{front.id:x}a7c31 "
-        f"#{front.id}}}\n  mLastOrientationSource=null\n  KeyguardController:\n    mKeyguardShowing=false\n"
-        "    mAodShowing=false\n    mKeyguardGoingAway=false\n    mDismissalRequested=false\n  LockTaskController:\n"
-        "    mLockTaskModeState=NONE\n"
-    )
-    return "".join(text)
-
-
-def _top(system: AndroidSystem, tasks: list[Task]) -> str:
-    text = ["TASK MANAGER (dumpsys activity top)\n"]
-    for task in reversed(tasks):
-        process = next(iter(system.processes.find(task.package.name)), None)
-        text.append(
-            f"TASK {task.package.name} id={task.id} userId=0\n"
-            f"  ACTIVITY {task.package.component} {task.id:x}f2b4c1 pid={process.pid if process else 0}\n"
-            f"    Local Activity {task.id:x}a1b2c3 State:\n"
-            f"      mResumed={str(task is tasks[0]).lower()} mStopped={str(task is not tasks[0]).lower()} mFinished=false\n"
-        )
-        if task is tasks[0]:
-            text.append(_views(system))
-    return "".join(text)
-
-
-def _views(system: AndroidSystem) -> str:
-    """The view hierarchy of the activity in front, as the framework prints it."""
-    scale = system.device.size[0] / 360
-    text = ["    View Hierarchy:\n      DecorView@f00d001[MainActivity]\n"]
-    for node in walk(system.device.phone.tree()):
-        if node.rid or node.clickable:
-            box = [round(edge * scale) for edge in node.box]
-            flags = f"V{'F' if node.clickable else '.'}E...{'C' if node.clickable else '.'}.."
-            name = f" #7f0a0001 app:id/{node.rid}" if node.rid else ""
-            text.append(
-                f"        android.{node.cls}{{{zlib.crc32(f'{node.rid}{box}'.encode()) >> 4:07x} {flags} ........ "
-                f"{box[0]},{box[1]}-{box[2]},{box[3]}{name}}}\n"
-            )
-    return "".join(text)
-
-
-def activity(system: AndroidSystem, args: list[str]) -> str:
-    """dumpsys activity [activities|top|recents|processes|PACKAGE]"""
-    tasks = system.activities.tasks()
-    what = args[0] if args else ""
-    if what in ("top", "all"):
-        return _top(system, tasks)
-    if what in ("recents", "r"):
-        lines = [
-            f"  * Recent #{place}: Task{{{task.id:x}a7c31 #{task.id} type=standard A={task.package.uid}:"
-            f"{task.package.name}}}\n    id={task.id} userId=0 hasTask=true lastActiveTime=1\n"
-            for place, task in enumerate(tasks)
-            if not task.package.home
-        ]
-        return "ACTIVITY MANAGER RECENT TASKS (dumpsys activity recents)\n  Recent tasks:\n" + "".join(lines)
-    if what in ("processes", "p"):
-        return "ACTIVITY MANAGER RUNNING PROCESSES (dumpsys activity processes)\n" + "".join(
-            f"  *APP* UID {process.uid} ProcessRecord{{{process.pid}:{process.name}}}\n"
-            for process in system.processes
-            if process.uid >= 10000
-        )
-    if what in ("services", "broadcasts", "providers", "intents", "exit-info", "settings"):
-        return f"ACTIVITY MANAGER {what.upper()} (dumpsys activity {what})\n  (nothing)\n"
-    if what not in ("", "activities", "a"):
-        chosen = [
-            task for task in tasks if what in (task.package.name, task.package.component, task.long_name)
-        ]
-        return _top(system, chosen) if chosen else f"No activities match: {what}\n"
-    text = _activities(system)
-    return text if what else f"{text}\n{_top(system, tasks[:1])}"
-
-
 def input_(system: AndroidSystem, args: list[str]) -> str:
     """dumpsys input"""
     width, height = system.device.size
@@ -229,7 +133,8 @@ def input_(system: AndroidSystem, args: list[str]) -> str:
     turned = "SurfaceOrientation" if system.api_level < 33 else "InputDeviceOrientation"
     return (
         "INPUT MANAGER (dumpsys input)\n\nEvent Hub State:\n  Devices:\n    1: virtio_input_multi_touch_1\n\n"
-        "Input Reader State (Nums of device: 1):\n  Device 1: virtio_input_multi_touch_1\n    IsExternal: false\n"
+        "Input Reader State (Nums of device: 1):\n  Device 1: virtio_input_multi_touch_1\n"
+        "    IsExternal: false\n"
         "    Touch Input Mapper (mode - DIRECT):\n      Parameters:\n        DeviceType: TOUCH_SCREEN\n"
         "        OrientationAware: true\n        Orientation: ORIENTATION_0\n"
         f"      Raw Axes:\n        X: min=0, max={width - 1}\n        Y: min=0, max={height - 1}\n"
@@ -249,11 +154,13 @@ def display(system: AndroidSystem, args: list[str]) -> str:
     state, density = ("ON" if system.screen_on else "OFF"), system.density
     brightness = system.state["apps"]["settings"]["brightness"] / 100
     return (
-        "DISPLAY MANAGER (dumpsys display)\n  mOnlyCode=false\n  mViewports=[DisplayViewport{type=INTERNAL, valid=true, "
+        "DISPLAY MANAGER (dumpsys display)\n  mOnlyCode=false\n"
+        "  mViewports=[DisplayViewport{type=INTERNAL, valid=true, "
         f"isActive=true, displayId=0, uniqueId='local:{DISPLAY_ID}', physicalPort=0, orientation=0, "
         f"logicalFrame=Rect(0, 0 - {width}, {height}), physicalFrame=Rect(0, 0 - {width}, {height}), "
         f"deviceWidth={width}, deviceHeight={height}}}]\n"
-        f"\nDisplay States: size=1\n  Display Id=0\n  Display State={state}\n  Display Brightness={brightness:.2f}\n"
+        f"\nDisplay States: size=1\n  Display Id=0\n  Display State={state}\n"
+        f"  Display Brightness={brightness:.2f}\n"
         f"  mScreenState={state}\n  mCurrentOrientation=0\n"
         "\nLogical Displays: size=1\n  Display 0:\n    mDisplayId=0\n"
         f'    mBaseDisplayInfo=DisplayInfo{{"Built-in Screen", displayId 0, real {width} x {height}, '
@@ -285,8 +192,10 @@ def input_method(system: AndroidSystem, args: list[str]) -> str:
     focus = system.state["focus"]
     return (
         f"Current Input Method Manager state:\n  Input Methods: mMethodMapUpdateCount=1\n{names}"
-        f"  mCurMethodId={methods.current}\n  mCurId={methods.current} mHaveConnection=true mBoundToMethod=true "
-        f"mVisibleBound={shown}\n  mCurFocusedWindowClient=ClientState{{mUid={system.activities.front.package.uid}}}\n"
+        f"  mCurMethodId={methods.current}\n"
+        f"  mCurId={methods.current} mHaveConnection=true mBoundToMethod=true "
+        f"mVisibleBound={shown}\n"
+        f"  mCurFocusedWindowClient=ClientState{{mUid={system.activities.front.package.uid}}}\n"
         f"  mShowRequested={shown} mShowExplicitlyRequested=false mShowForced=false mInputShown={shown}\n"
         f"  mSystemReady=true mInteractive={str(system.screen_on).lower()}\n"
         f"  mServedView={'android.widget.EditText{' + focus + '}' if focus else 'null'}\n"

@@ -127,7 +127,9 @@ async def chown(call: Call) -> int:
         number = [int(ids.get(name, name or -1)) for name in (owner, group)]
         if call.name == "chgrp":
             number = [-1, number[0]]
-        uid, gid = (new if new >= 0 else old for new, old in zip(number, (found.uid, found.gid)))
+        uid, gid = (
+            new if new >= 0 else old for new, old in zip(number, (found.uid, found.gid), strict=False)
+        )
         call.files.chown(absolute, uid, gid)
 
     return await _each(call, options.rest[1:], one)

@@ -22,40 +22,48 @@ _EXTRAS = {
     **dict.fromkeys(("--eia", "--eial", "--ela", "--elal", "--efa", "--efal", "--esa", "--esal"), 2),
     "--esn": 1,
 }
-_VALUED = (
-    "--user",
-    "--display",
-    "--windowingMode",
-    "--activityType",
-    "--task",
-    "-R",
-    "--receiver-permission",
+_VALUED = frozenset(
+    [
+        "--user",
+        "--display",
+        "--windowingMode",
+        "--activityType",
+        "--task",
+        "-R",
+        "--receiver-permission",
+        "--start-profiler",
+        "-P",
+        "--sampling",
+        "--allow-background-activity-starts-token",
+    ]
 )
-_VALUED += ("--start-profiler", "-P", "--sampling", "--allow-background-activity-starts-token")
-_FLAGS = (
-    "-D",
-    "-N",
-    "-W",
-    "-S",
-    "--streaming",
-    "--track-allocation",
-    "--task-overlay",
-    "--lock-task",
-    "--async",
-)
-_FLAGS += ("--grant-read-uri-permission", "--grant-write-uri-permission", "--include-stopped-packages")
-_FLAGS += (
-    "--activity-clear-task",
-    "--activity-clear-top",
-    "--activity-single-top",
-    "--exclude-stopped-packages",
-)
-_FLAGS += ("--activity-brought-to-front", "--receiver-foreground", "--receiver-registered-only", "--selector")
-_FLAGS += (
-    "--activity-no-animation",
-    "--activity-no-history",
-    "--activity-reset-task-if-needed",
-    "--ephemeral",
+_FLAGS = frozenset(
+    [
+        "-D",
+        "-N",
+        "-W",
+        "-S",
+        "--streaming",
+        "--track-allocation",
+        "--task-overlay",
+        "--lock-task",
+        "--async",
+        "--selector",
+        "--ephemeral",
+        "--grant-read-uri-permission",
+        "--grant-write-uri-permission",
+        "--include-stopped-packages",
+        "--exclude-stopped-packages",
+        "--activity-clear-task",
+        "--activity-clear-top",
+        "--activity-single-top",
+        "--activity-brought-to-front",
+        "--activity-no-animation",
+        "--activity-no-history",
+        "--activity-reset-task-if-needed",
+        "--receiver-foreground",
+        "--receiver-registered-only",
+    ]
 )
 
 

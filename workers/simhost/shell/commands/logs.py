@@ -107,16 +107,17 @@ def _since(text: str) -> float:
     """A time as -T and -t take it, in seconds since 1970; 0 when it is a count or nothing."""
     found = re.fullmatch(r"(?:(\d{4})-)?(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d+))?", text)
     if found:
-        year, *rest = (int(part or 0) for part in found.groups()[:6])
+        year, month, day, hour, minute, second = (int(part or 0) for part in found.groups()[:6])
         try:
-            return datetime(year or 2025, *rest, tzinfo=timezone.utc).timestamp()
+            when = datetime(year or 2025, month, day, hour, minute, second, tzinfo=timezone.utc)
         except ValueError:
             return 0.0
+        return when.timestamp()
     return float(text) if re.fullmatch(r"\d{9,10}\.\d+", text) else 0.0
 
 
 async def logcat(call: Call) -> int:
-    """logcat [-dcgs] [-v FORMAT] [-b BUFFER] [-t COUNT|TIME] [-T COUNT|TIME] [-e REGEX] [--pid PID] [TAG:LEVEL…]"""
+    """logcat [-dcgs] [-v FORMAT] [-b BUFFER] [-t|-T COUNT|TIME] [-e REGEX] [--pid PID] [TAG:LEVEL…]"""
     options = parse(call, "dcgsLDSBp", "vbtTemrnfG")
     for name in [name for name in options if name in _LONG]:
         value = options.pop(name)
@@ -129,7 +130,8 @@ async def logcat(call: Call) -> int:
     if "g" in options:
         for name in _DEFAULT:
             await call.line(
-                f"{name}: ring buffer is 256 KiB (12 KiB consumed), max entry is 5120 B, max payload is 4068 B"
+                f"{name}: ring buffer is 256 KiB (12 KiB consumed), max entry is 5120 B, max payload "
+                "is 4068 B"
             )
         return 0
     chosen = _Filter(call, options)

@@ -73,6 +73,12 @@ def formatted(when: datetime, form: str) -> str:
     return re.sub(r"%([0-9]?)(.)", one, form)
 
 
+_GROUPS = (
+    "2000(shell),1004(input),1007(log),1011(adb),1015(sdcard_rw),1028(sdcard_r),1078(ext_data_rw),"
+    "1079(ext_obb_rw),3001(net_bt_admin),3002(net_bt),3003(inet),3006(net_bw_stats),3009(readproc),3011(uhid)"
+)
+
+
 async def identity(call: Call) -> int:
     """id [-u|-g|-G|-n]; whoami; groups; logname"""
     uid = call.system.uid
@@ -81,14 +87,7 @@ async def identity(call: Call) -> int:
         await call.line(name)
         return 0
     options = parse(call, "ugGnrZ")
-    groups = (
-        ""
-        if uid == 0
-        else (
-            " groups=2000(shell),1004(input),1007(log),1011(adb),1015(sdcard_rw),1028(sdcard_r),1078(ext_data_rw),"
-            "1079(ext_obb_rw),3001(net_bt_admin),3002(net_bt),3003(inet),3006(net_bw_stats),3009(readproc),3011(uhid)"
-        )
-    )
+    groups = "" if uid == 0 else f" groups={_GROUPS}"
     context = f"u:r:{'su' if uid == 0 else 'shell'}:s0"
     if "Z" in options:
         await call.line(context)
@@ -150,9 +149,11 @@ async def network(call: Call) -> int:
         )
     elif call.name == "ip" and on:
         await call.write(
-            "14: wlan0: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 qdisc mq state UP group default qlen 1000\n"
+            "14: wlan0: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 qdisc mq state UP group default "
+            "qlen 1000\n"
             "    link/ether 02:15:b2:00:00:00 brd ff:ff:ff:ff:ff:ff\n"
-            f"    inet {ADDRESS}/24 brd 10.0.2.255 scope global wlan0\n       valid_lft forever preferred_lft forever\n"
+            f"    inet {ADDRESS}/24 brd 10.0.2.255 scope global wlan0\n"
+            "       valid_lft forever preferred_lft forever\n"
         )
     return 0
 

@@ -46,7 +46,8 @@ def _known(call: Call, name: str) -> Package:
     if package is None:
         message = f"Unknown package: {name}"
         raise Failure(
-            f"\nException occurred while executing '{call.args[0]}':\njava.lang.IllegalArgumentException: {message}",
+            f"\nException occurred while executing '{call.args[0]}':\n"
+            f"java.lang.IllegalArgumentException: {message}",
             255,
             prefixed=False,
         )
@@ -129,7 +130,7 @@ async def _install(call: Call, args: list[str]) -> int:
         data = await _apk(call, size, rest[0] if rest and rest[0] != "-" else "")
         call.system.installer.install(data, grant="-g" in options, downgrade="-d" in options)
     except InstallFailure as failure:
-        await call.error(f"Failure [{failure}]")
+        await call.line(f"Failure [{failure}]")
         return 1
     await call.line("Success")
     return 0
@@ -176,7 +177,7 @@ async def _session(call: Call, args: list[str]) -> int:
         else:
             installer.commit(number)
     except InstallFailure as failure:
-        await call.error(f"Failure [{failure}]")
+        await call.line(f"Failure [{failure}]")
         return 1
     await call.line("Success")
     return 0
@@ -239,7 +240,8 @@ async def _resolve(call: Call, args: list[str]) -> int:
     else:
         await call.write(
             "priority=0 preferredOrder=0 match=0x108000 specificIndex=-1 isDefault=true\nActivityInfo:\n"
-            f"  name={target.package.activity}\n  packageName={target.package.name}\n  enabled=true exported=true\n"
+            f"  name={target.package.activity}\n  packageName={target.package.name}\n"
+            "  enabled=true exported=true\n"
         )
     return 0
 
@@ -258,7 +260,8 @@ async def _query(call: Call, args: list[str]) -> int:
     await call.line(f"{len(found)} activities found:")
     for place, package in enumerate(found):
         await call.write(
-            f"  Activity #{place}:\n    priority=0 preferredOrder=0 match=0x108000 specificIndex=-1 isDefault=true\n"
+            f"  Activity #{place}:\n"
+            "    priority=0 preferredOrder=0 match=0x108000 specificIndex=-1 isDefault=true\n"
             f"    {package.component}\n"
         )
     return 0

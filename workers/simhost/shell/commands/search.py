@@ -110,7 +110,7 @@ async def grep(call: Call) -> int:
         return await _grep_stream(call, options, matcher)
     paths = _below(call, options.rest) if {"r", "R"} & set(options) else options.rest
     call.shell.status = 0
-    named = ("H" in options or len(paths) > 1) and "h" not in options
+    named = ("H" in options or len(paths) > 1 or bool({"r", "R"} & set(options))) and "h" not in options
     total = 0
     for path, data in await inputs(call, paths):
         lines = [decode(line) for line in lines_of(data)]

@@ -57,7 +57,8 @@ def _described(call: Call, name: str, short: bool) -> str:
         return f"{name}\n"
     package, _, service = name.partition("/")
     return (
-        f"{name}:\n  mId={name} mSettingsActivityName=null mIsVrOnly=false mSupportsSwitchingToNextInputMethod=false\n"
+        f"{name}:\n  mId={name} mSettingsActivityName=null mIsVrOnly=false "
+        "mSupportsSwitchingToNextInputMethod=false\n"
         f"  mIsDefaultResId=0x0\n  Service:\n    name={package}{service} packageName={package}\n"
     )
 
@@ -102,7 +103,8 @@ async def cmd(call: Call) -> int:
         return 0
     if not args:
         raise Failure(
-            "No service specified; use -l to list all running services. Use -w to start and wait for a service.",
+            "No service specified; use -l to list all running services. Use -w to start and wait for "
+            "a service.",
             20,
         )
     work = _SERVICES.get(args[0])

@@ -1,4 +1,4 @@
-"""Properties and settings: getprop, setprop, settings, svc, and `cmd` of the services that only set something."""
+"""Properties and settings: getprop, setprop, settings, svc, and `cmd` of services that set something."""
 
 from __future__ import annotations
 
@@ -94,7 +94,8 @@ async def svc(call: Call) -> int:
     if what in ("usb", "power") and verb not in ("reboot", "shutdown"):
         return 0
     await call.error(
-        "Available commands:\n    help     Show information about the subcommands\n    power, data, wifi, usb, nfc, bluetooth"
+        "Available commands:\n    help     Show information about the subcommands\n"
+        "    power, data, wifi, usb, nfc, bluetooth"
     )
     return 0 if what in ("", "help") else 1
 

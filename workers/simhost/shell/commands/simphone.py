@@ -1,4 +1,4 @@
-"""`cmd simphone`: gives and takes the simulated phone's state, for tasks and tests. Real phones have no such."""
+"""`cmd simphone`: gives and takes the simulated phone's state, for tasks. Real phones have no such."""
 
 from __future__ import annotations
 

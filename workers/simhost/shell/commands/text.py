@@ -227,7 +227,7 @@ async def tr(call: Call) -> int:
     second = _characters(options.rest[1]) if len(options.rest) > 1 else ""
     chosen = set(first)
     inverted = "c" in options or "C" in options
-    table = dict(zip(first, second.ljust(len(first), second[-1:]) if second else first))
+    table = dict(zip(first, second.ljust(len(first), second[-1:]) if second else first, strict=False))
     out: list[str] = []
     async for chunk in call.chunks():
         for char in chunk.decode("latin-1"):

@@ -24,7 +24,7 @@ _SOURCES = (
 )
 _USAGE = """Usage: input [<source>] [-d DISPLAY_ID] <command> [<arg>...]
 
-The sources are: 
+The sources are:
 {sources}
 -d: specify the display ID.
       (Default: -1 for key event, 0 for motion event if not specified.)
@@ -160,9 +160,9 @@ async def _tap(call: Call, args: _Args) -> None:
 
 
 async def _swipe(call: Call, args: _Args) -> None:
-    points = [args.number() for _ in range(4)]
+    x1, y1, x2, y2 = (args.number() for _ in range(4))
     duration = args.whole() if args.rest else 300
-    call.system.input.swipe(*points, 300 if duration < 0 else duration)
+    call.system.input.swipe(x1, y1, x2, y2, 300 if duration < 0 else duration)
 
 
 async def _motion(call: Call, args: _Args) -> None:
@@ -179,7 +179,7 @@ async def _combination(call: Call, args: _Args) -> None:
         args.whole()
     names = [args.next(), *args.rest]
     codes = [keycode(name) for name in names]
-    for name, code in zip(names, codes):
+    for name, code in zip(names, codes, strict=True):
         if code == 0:
             raise _exception("IllegalArgumentException", f"Unknown keycode: {name}", args.verb)
     if len(codes) < 2:

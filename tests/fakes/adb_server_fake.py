@@ -93,15 +93,15 @@ def runs(answer: Callable[[str], Answer | bytes | str]) -> Serve:
 
 
 class FakeAdbServer:
-    """The server. Its devices are in `devices`, by serial."""
+    """The server, at any free port or at `port`. Its devices are in `devices`, by serial."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         self.devices: dict[str, FakeDevice] = {}
         self.requests: list[str] = []
         self._over = threading.Event()
         self._changed = threading.Condition()
         self._open: set[socket.socket] = set()
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", port))
         self.port: int = self._listener.getsockname()[1]
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()

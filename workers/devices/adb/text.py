@@ -29,7 +29,7 @@ _READ_S = 5.0
 _BOUND_S, _LOOK_S = 3.0, 0.1
 _UNSET = ("", "null")
 _ENTER = "input keyevent 66"
-_CURRENT = "settings get secure default_input_method"
+_METHODS = "ime list -a -s && echo = && settings get secure default_input_method"
 
 
 def type_text(client: AdbClient, text: str, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -102,7 +102,8 @@ def _broadcasts(text: str) -> Iterator[str]:
 
 def _choose_keyboard(client: AdbClient, sleep: Callable[[float], None]) -> str:
     """Makes ADBKeyboard the input method. Returns the one that was it before."""
-    installed = client.check("ime list -a -s", _READ_S, reads=True).text.split()
+    all_of_them, _, current = client.check(_METHODS, _READ_S, reads=True).text.partition("=\n")
+    installed, former = all_of_them.split(), current.strip()
     if KEYBOARD not in installed:
         raise ServiceRejected(
             "text beyond ASCII cannot be typed: `input text` does not know such characters.",
@@ -110,7 +111,6 @@ def _choose_keyboard(client: AdbClient, sleep: Callable[[float], None]) -> str:
             serial=client.serial,
             evidence="input methods: " + " ".join(installed),
         )
-    former = client.check(_CURRENT, _READ_S, reads=True).text.strip()
     if former != KEYBOARD:
         client.check(f"ime enable {KEYBOARD} && ime set {KEYBOARD}", _READ_S, reads=True)
         _wait_bound(client, sleep)

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from adb_server_fake import FakeDevice, fake_server
+from adb_server_fake import FakeAdbServer, FakeDevice, fake_server
 
 from distrl.workers.devices.adb.client import AdbClient
 from distrl.workers.devices.adb.server import AdbServer, DeviceEntry, adb_path, parse_devices
@@ -177,6 +177,25 @@ def test_another_program_at_the_port_is_not_fought(free_port: int) -> None:
             server.ensure_running()
         assert server.own_pid is None
         thread.join(10)
+
+
+def test_a_server_that_somebody_else_started_meanwhile_is_theirs(
+    free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = AdbServer(port=free_port)
+    others: list[FakeAdbServer] = []
+
+    def start_too_late(log: object) -> None:
+        others.append(FakeAdbServer(free_port))
+        server._own = subprocess.Popen(["false"])  # as ours ends that cannot bind
+        server._own.wait(10)
+
+    monkeypatch.setattr(server, "_start", start_too_late)
+    try:
+        server.ensure_running()
+        assert server.own_pid is None
+    finally:
+        others[0].close()
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,9 @@ class Phone:
             case ["input", "keyevent", "66"]:
                 self.field += "\n"
             case ["ime", "list", "-a", "-s"]:
-                return "\n".join(self.installed)
+                return "".join(f"{ime}\n" for ime in self.installed)
+            case ["echo", "="]:
+                return "=\n"
             case ["ime", "enable", ime]:
                 self.enabled.add(ime)
             case ["ime", "set", ime]:

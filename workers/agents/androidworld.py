@@ -8,10 +8,10 @@ them. There are two ways to tell what has happened so far:
 
     mode        each step's prompt
     history     instructions, goal, what was done in one line a step, and the present screenshot
-    incremental the whole conversation: every screenshot and every answer so far, then the present screenshot
+    incremental the whole conversation: every question and answer so far, then the present screenshot
 
-Both give one chat a step. An incremental prompt begins with the one before it, so a server that keeps
-prefixes reads each screenshot once.
+Both give one chat a step. Where a conversation shows all its screenshots, each prompt begins with the one
+before it, so a server that keeps prefixes reads each screenshot once.
 """
 
 from __future__ import annotations
@@ -64,6 +64,8 @@ class AndroidWorldAgent:
             writes pixels of the screenshot.
         history: How many earlier steps are told at most, the latest ones, in mode "history".
         reason_chars: How much of an earlier reason is repeated there.
+        screenshots: How many of the latest screenshots a conversation shows, in mode "incremental"; 0 shows
+            all, for policies that read several images.
     """
 
     def __init__(
@@ -72,18 +74,20 @@ class AndroidWorldAgent:
         coordinates: int | Sequence[int] = 1000,
         history: int = 50,
         reason_chars: int = 200,
+        screenshots: int = 1,
     ) -> None:
         if mode not in get_args(Mode):
             raise ValueError(f"mode must be one of {', '.join(get_args(Mode))}, not {mode!r}")
         axes = [coordinates, coordinates] if isinstance(coordinates, int) else list(coordinates)
         if len(axes) != 2 or not all(isinstance(axis, int) and 2 <= axis <= 100_000 for axis in axes):
             raise ValueError(f"coordinates must be a number from 2 to 100000, or two, not {coordinates!r}")
-        if history < 0 or reason_chars < 0:
-            raise ValueError("history and reason_chars must be 0 or more")
+        if min(history, reason_chars, screenshots) < 0:
+            raise ValueError("history, reason_chars and screenshots must be 0 or more")
         self.mode = mode
         self.grid = Grid(*axes)
         self.history = history
         self.reason_chars = reason_chars
+        self.screenshots = screenshots
         self._instructions = INSTRUCTIONS.format(max_x=self.grid.columns - 1, max_y=self.grid.rows - 1)
 
     def prompt(self, goal: str, image_digest: str, history: Sequence[TimeStep]) -> tuple[ChatMessage, ...]:
@@ -98,9 +102,11 @@ class AndroidWorldAgent:
         return (system, _question(text, image_digest))
 
     def _conversation(self, goal: str, image: str, history: Sequence[TimeStep]) -> list[ChatMessage]:
+        first_shown = len(history) + 1 - self.screenshots if self.screenshots else 0
         messages = []
         for number, step in enumerate(history):
-            messages.append(_question(_asked(goal, number), step.observation.image))
+            shown = step.observation.image if number >= first_shown else ""
+            messages.append(_question(_asked(goal, number), shown))
             messages.append(ChatMessage(role="assistant", parts=(TextPart(text=self._answered(step)),)))
         messages.append(_question(_asked(goal, len(history)), image))
         return messages
@@ -149,6 +155,9 @@ def reason_of(text: str) -> str:
 
 
 def _question(text: str, image_digest: str) -> ChatMessage:
+    """A question with its screenshot, or a word in the place of one that is not shown any more."""
+    if not image_digest:
+        return ChatMessage(role="user", parts=(TextPart(text=f"{text} (no longer shown)"),))
     return ChatMessage(role="user", parts=(TextPart(text=text), ImagePart(digest=image_digest)))
 
 

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrl.core.actions import Action, ActionKind
@@ -54,6 +54,7 @@ def actions_on(draw: st.DrawFn, grid: Grid) -> Action:
     )
 
 
+@settings(deadline=None)
 @given(st.data(), grids)
 def test_every_action_comes_back_from_its_json(data: st.DataObject, grid: Grid) -> None:
     action = data.draw(actions_on(grid))
@@ -62,6 +63,7 @@ def test_every_action_comes_back_from_its_json(data: st.DataObject, grid: Grid) 
     assert write(read(fields, grid), grid) == fields
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_parse_reads_what_format_writes(data: st.DataObject) -> None:
     action = data.draw(actions_on(AGENT.grid))
@@ -77,6 +79,7 @@ fragments = st.sampled_from(
 )
 
 
+@settings(deadline=None)
 @given(st.one_of(st.text(), st.lists(st.one_of(fragments, st.text(max_size=5)), max_size=25).map("".join)))
 def test_parse_takes_any_text(text: str) -> None:
     action = AGENT.parse(text)
@@ -182,6 +185,17 @@ def test_other_coordinates() -> None:
     assert "to 999 (right)" in system_text(AGENT)
 
 
+@pytest.mark.parametrize(("screenshots", "shown"), [(1, "c"), (2, "bc"), (0, "abc"), (9, "abc")])
+def test_an_incremental_prompt_shows_the_latest_screenshots(screenshots: int, shown: str) -> None:
+    agent = AndroidWorldAgent(mode="incremental", screenshots=screenshots)
+    messages = agent.prompt("go", "c", [step(CLICK, "a"), step(CLICK, "b")])
+    parts = [part for message in messages for part in message.parts]
+    assert [part.digest for part in parts if isinstance(part, ImagePart)] == list(shown)
+    assert len(messages) == 6
+    left_out = [part for part in parts if isinstance(part, TextPart) and "no longer shown" in part.text]
+    assert len(left_out) == 3 - len(shown)
+
+
 @pytest.mark.parametrize(
     "options", [{"mode": "both"}, {"coordinates": 1}, {"coordinates": [1, 2, 3]}, {"history": -1}]
 )
@@ -240,7 +254,7 @@ def test_a_history_prompt_begins_with_nothing_and_is_bounded() -> None:
 
 
 def test_an_incremental_prompt_grows_from_the_one_before() -> None:
-    agent = AndroidWorldAgent(mode="incremental")
+    agent = AndroidWorldAgent(mode="incremental", screenshots=0)
     steps = [step(CLICK, "a"), step("what?", "b")]
     prompts = [agent.prompt("Add Ann", image, steps[:n]) for n, image in enumerate("abc")]
     for shorter, longer in itertools.pairwise(prompts):

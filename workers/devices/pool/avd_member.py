@@ -82,7 +82,7 @@ class AvdFleet:
     boot_s: float = 180.0
     options: Mapping[str, object] = field(default_factory=dict)
     claims_folder: Path | None = None
-    stagger_s: float = STAGGER_S
+    stagger_s: float = field(default_factory=lambda: STAGGER_S)
     launch: threading.Lock = field(default_factory=threading.Lock)
 
 

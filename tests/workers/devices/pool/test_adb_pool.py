@@ -1,0 +1,168 @@
+"""A pool on simulated phones behind a real adb server: joining, faults, crashes, a server that restarts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import adb_programs
+import pytest
+import sim_phones
+from waiting import until
+
+from distrl.configs.schema import Config
+from distrl.workers.devices.errors import DeviceError
+from distrl.workers.devices.pool import adb_member, table
+from distrl.workers.devices.pool.pool import DevicePool
+from distrl.workers.devices.pool.sources import make_pool
+from distrl.workers.devices.pool.state import SlotState
+from distrl.workers.simhost.process_phone import PhoneSpec
+
+pytestmark = [
+    pytest.mark.needs("adbutils", "isal"),
+    pytest.mark.skipif(adb_programs.bundled() is None, reason="adbutils brings no adb for this machine"),
+]
+DEADLINE_S = 60.0
+
+
+@pytest.fixture(autouse=True)
+def _quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISTRL_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setattr(adb_member, "WAIT_S", 1.0)
+    monkeypatch.setattr(adb_member, "SETTLE_S", 2.0)
+    monkeypatch.setattr(adb_member, "PROBE_S", 2.0)
+    monkeypatch.setattr(table, "CLAIM_S", 0.5)
+
+
+class World:
+    """An adb server, phones that are announced to it, and a pool on them."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.folder, self.stack = folder, stack
+        program = adb_programs.bundled()
+        assert program is not None
+        self.program = program
+        self.server = ExitStack()
+        stack.callback(self.server.close)
+        self.port = self.start_server()
+
+    def start_server(self, port: int | None = None) -> int:
+        return self.server.enter_context(adb_programs.server(self.program, self.folder / "home", port))
+
+    def phones(self, count: int) -> list[PhoneSpec]:
+        return self.stack.enter_context(sim_phones.phones(count, self.port))
+
+    def pool(self, *serials: str, **health: float) -> DevicePool:
+        quick = {"probe_every_s": 0.5, "pause_s": 0.3, "max_pause_s": 0.3, "max_faults": 100}
+        config = Config.model_validate(
+            {
+                "runs_dir": str(self.folder / "runs"),
+                "devices": {
+                    "adb_server_port": self.port,
+                    "pool": [{"kind": "adb", "serials": list(serials)}],
+                    "health": {**quick, **health},
+                },
+            }
+        )
+        return self.stack.enter_context(make_pool(config, 100))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with ExitStack() as stack:
+        yield World(tmp_path, stack)
+
+
+def wait_for(pool: DevicePool, serial: str, *states: SlotState) -> None:
+    until(
+        lambda: pool.states().get(serial) in states,
+        f"{serial} {' or '.join(state.value for state in states)}",
+        DEADLINE_S,
+        details=pool.line,
+    )
+
+
+def test_devices_that_fit_a_pattern_join_and_work(world: World) -> None:
+    pool = world.pool("emulator-*")
+    with pytest.raises(DeviceError, match="no devices"):
+        pool.acquire(0.1)
+    one, two = world.phones(2)
+    with pool.acquire(DEADLINE_S) as first, pool.acquire(DEADLINE_S) as second:
+        assert {first.id, second.id} == {one.serial, two.serial}
+        before = first.device.screenshot()
+        first.device.tap(270, 1150)
+        assert first.device.screenshot().size == before.size == (540, 1200)
+    assert pool.capacity == 2
+
+
+@pytest.mark.parametrize("fault", ["offline", "unauthorized", "blank"])
+def test_a_device_with_a_fault_is_out_until_it_is_well_again(world: World, fault: str) -> None:
+    (phone,) = world.phones(1)
+    pool = world.pool(phone.serial)
+    console = sim_phones.Console(phone.console_port)
+    lease = pool.acquire(DEADLINE_S)
+    console.say(f"sim fault {fault}")
+    with pytest.raises(DeviceError) as caught:
+        lease.device.screenshot()
+    pool.release(lease, caught.value)
+    wait_for(pool, phone.serial, SlotState.QUARANTINED, SlotState.ABSENT)
+    console.say("sim fault none")
+    wait_for(pool, phone.serial, SlotState.READY)
+    with pool.acquire(DEADLINE_S) as again:
+        again.device.screenshot()
+    assert list(world.folder.glob("runs/.postmortems/run/*/fault.json"))
+
+
+def test_a_hung_device_is_found_by_its_probe_and_comes_back(world: World) -> None:
+    (phone,) = world.phones(1)
+    pool = world.pool(phone.serial)
+    wait_for(pool, phone.serial, SlotState.READY)
+    console = sim_phones.Console(phone.console_port)
+    console.say("sim fault hang")
+    wait_for(pool, phone.serial, SlotState.QUARANTINED, SlotState.RECOVERING)
+    console.say("sim fault none")
+    wait_for(pool, phone.serial, SlotState.READY)
+
+
+def test_a_device_that_crashes_leaves_and_joins_again(world: World) -> None:
+    stays, crashes = world.phones(2)
+    pool = world.pool("emulator-*")
+    for phone in (stays, crashes):
+        wait_for(pool, phone.serial, SlotState.READY)
+    sim_phones.Console(crashes.console_port).say("sim fault crash 1")
+    wait_for(pool, crashes.serial, SlotState.ABSENT, SlotState.SUSPECT, SlotState.RECOVERING)
+    with pool.acquire(DEADLINE_S, avoid=[crashes.serial]) as lease:
+        lease.device.screenshot()
+    wait_for(pool, crashes.serial, SlotState.READY)
+
+
+def test_a_server_that_restarts_is_survived_and_counts_against_nobody(world: World) -> None:
+    phones = world.phones(2)
+    pool = world.pool("emulator-*", max_faults=1)
+    for phone in phones:
+        wait_for(pool, phone.serial, SlotState.READY)
+    lease = pool.acquire(DEADLINE_S)
+    world.server.close()
+    with pytest.raises(DeviceError) as caught:
+        lease.device.screenshot()
+    pool.release(lease, caught.value)
+    # The tracker starts a server of its own unless ours is faster; either serves.
+    for phone in phones:
+        wait_for(pool, phone.serial, SlotState.READY)
+    with pool.acquire(DEADLINE_S) as again:
+        again.device.screenshot()
+
+
+def test_two_pools_share_the_devices(world: World) -> None:
+    phones = world.phones(2)
+    first = world.pool("emulator-*")
+    for phone in phones:
+        wait_for(first, phone.serial, SlotState.READY)
+    second = world.pool("emulator-*")
+    until(lambda: len(second.states()) == 2, "the second pool's list", DEADLINE_S)
+    with pytest.raises(DeviceError, match="2 absent"):
+        second.acquire(0.5)
+    first.close()
+    with second.acquire(DEADLINE_S) as lease:
+        lease.device.screenshot()

@@ -1,0 +1,143 @@
+"""A pool that starts emulators itself, with the stand-in for Android's emulator and a real adb server."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import adb_programs
+import pytest
+from waiting import until
+
+from distrl.configs.schema import Config
+from distrl.core.errors import EnvError
+from distrl.workers.devices.emulator.registry import Registry
+from distrl.workers.devices.errors import DeviceError
+from distrl.workers.devices.pool import avd_member
+from distrl.workers.devices.pool.pool import DevicePool
+from distrl.workers.devices.pool.sources import make_pool
+from distrl.workers.devices.pool.state import SlotState
+from distrl.workers.simemulator.fake_sdk import SimSdk, make_avd, make_sdk
+
+pytestmark = [
+    pytest.mark.needs("adbutils", "isal"),
+    pytest.mark.skipif(adb_programs.bundled() is None, reason="adbutils brings no adb for this machine"),
+]
+DEADLINE_S = 120.0
+
+
+class World:
+    """An SDK with the stand-in emulator, an adb server, and a pool on the AVD "pixel"."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.folder, self.stack = folder, stack
+        self.sdk: SimSdk = make_sdk(folder / "sdk")
+        make_avd(self.sdk.store, "pixel")
+        program = adb_programs.bundled()
+        assert program is not None
+        self.port = stack.enter_context(adb_programs.server(program, folder / "home"))
+
+    def pool(self, **avd: object) -> DevicePool:
+        part = {
+            "kind": "avd",
+            "avd": "pixel",
+            "sdk": str(self.sdk.root),
+            "avd_home": str(self.sdk.store.home),
+            **avd,
+        }
+        health = {"probe_every_s": 0.5, "pause_s": 0.3, "max_pause_s": 0.3, "max_faults": 100}
+        config = Config.model_validate(
+            {
+                "runs_dir": str(self.folder / "runs"),
+                "devices": {"adb_server_port": self.port, "pool": [part], "health": health},
+            }
+        )
+        return self.stack.enter_context(make_pool(config, 100))
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    monkeypatch.setenv("DISTRL_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(avd_member, "STAGGER_S", 0.0)
+    (tmp_path / "runtime").mkdir()
+    with ExitStack() as stack:
+        yield World(tmp_path, stack)
+    assert [entry.what for entry in Registry().entries() if entry.is_running] == []
+
+
+def wait_for(pool: DevicePool, name: str, state: SlotState) -> None:
+    until(lambda: pool.states()[name] is state, f"{name} {state.value}", DEADLINE_S, details=pool.line)
+
+
+def pids() -> list[int]:
+    return [entry.key.pid for entry in Registry().entries() if entry.is_running]
+
+
+def test_clones_are_booted_lent_and_stopped(world: World) -> None:
+    pool = world.pool(count=2)
+    with pool.acquire(DEADLINE_S) as one, pool.acquire(DEADLINE_S) as two:
+        assert {one.id, two.id} == {"pixel-distrl-0", "pixel-distrl-1"}
+        one.device.save_state("mine")
+        one.device.load_state("mine")
+        assert two.device.screenshot().size == (540, 1200)
+        assert len(pids()) == 2
+    pool.close()
+    assert pids() == []
+    assert [avd.name for avd in world.sdk.store.list()] == ["pixel", "pixel-distrl-0", "pixel-distrl-1"]
+
+
+def test_an_emulator_that_dies_is_started_again(world: World) -> None:
+    pool = world.pool()
+    with pool.acquire(DEADLINE_S) as lease:
+        first = lease.generation
+    os.kill(pids()[0], signal.SIGKILL)
+    until(lambda: pool.states()["pixel-distrl-0"] is not SlotState.READY, "its fault", DEADLINE_S)
+    wait_for(pool, "pixel-distrl-0", SlotState.READY)
+    with pool.acquire(DEADLINE_S) as lease:
+        assert lease.generation == first + 1
+        lease.device.screenshot()
+    (bundle,) = world.folder.glob("runs/.postmortems/run/*")
+    assert b"emulator" in (bundle / "emulator.log").read_bytes().lower()
+    assert '"cold boot"' in (bundle / "fault.json").read_text()
+
+
+def test_a_shared_avd_is_reset_by_a_restart(world: World) -> None:
+    save_snapshot(world, "clean")
+    pool = world.pool(count=2, mode="read-only", snapshot="clean")
+    with pool.acquire(DEADLINE_S) as one, pool.acquire(DEADLINE_S) as two:
+        before = pids()
+        one.device.load_state("clean")
+        assert len(set(pids()) - set(before)) == 1
+        one.device.screenshot()
+        two.device.screenshot()
+        with pytest.raises(EnvError, match="cannot save snapshots"):
+            one.device.save_state("mine")
+    assert [avd.name for avd in world.sdk.store.list()] == ["pixel"]
+
+
+def test_an_avd_that_does_not_boot_says_so_and_rests(world: World) -> None:
+    config = world.sdk.store.get("pixel").directory / "config.ini"
+    config.write_text(config.read_text() + "sim.fault=low_disk\n")
+    pool = world.pool()
+    wait_for(pool, "pixel-distrl-0", SlotState.QUARANTINED)
+    with pytest.raises(DeviceError, match=r"(?i)disk space"):
+        pool.acquire(0.0)
+
+
+def save_snapshot(world: World, name: str) -> None:
+    """Boots the AVD itself once, and saves a snapshot of it."""
+    with ExitStack() as stack:
+        world_stack, world.stack = world.stack, stack
+        pool = world.pool()
+        with pool.acquire(DEADLINE_S) as lease:
+            lease.device.save_state(name)
+        world.stack = world_stack
+    # Only clones are written by pools: the clone becomes the AVD.
+    own, source = world.sdk.store.get("pixel-distrl-0"), world.sdk.store.get("pixel")
+    (own.directory / "snapshots").rename(source.directory / "snapshots")
+    world.sdk.store.delete("pixel-distrl-0")

@@ -84,11 +84,16 @@ class Recipe(BaseModel):
             ) from error
 
     @property
+    def put_settings(self) -> dict[str, str]:
+        """The settings that are put one by one."""
+        awake = {"global/stay_on_while_plugged_in": "7"} if self.keep_awake else {}
+        return {**awake, **self.settings}
+
+    @property
     def wanted_settings(self) -> dict[str, str]:
         """All settings that the recipe wants, its switches included."""
-        awake = {"global/stay_on_while_plugged_in": "7"} if self.keep_awake else {}
         still = {f"global/{name}": "0" for name in animations.SCALES} if self.animations_off else {}
-        return {**awake, **still, **self.settings}
+        return {**still, **self.put_settings}
 
 
 class Cook:
@@ -110,7 +115,9 @@ class Cook:
     def season(self) -> None:
         """Only what a snapshot may lack: the screen on, the settings, home. Raises as `apply`."""
         wake(self._shell)
-        for name, value in self.recipe.wanted_settings.items():
+        if self.recipe.animations_off:
+            animations.turn_off(self._shell)
+        for name, value in self.recipe.put_settings.items():
             put_setting(self._shell, name, value)
         if self.recipe.home:
             go_home(self._shell)

@@ -183,10 +183,10 @@ class FakeAdbServer:
         device = self.devices.get(serial)
         if device is None:
             peer.fail(f"device '{serial}' not found")
-        elif what == "get-state":
-            peer.okay(device.state)
         elif device.state != "device" and what != "reconnect":
             peer.fail(f"device {device.state}")
+        elif what == "get-state":
+            peer.okay("device")
         elif what == "features":
             peer.okay(",".join(sorted(device.features)))
         else:

@@ -16,7 +16,9 @@ from distrl.workers.devices.adb.deadline import Deadline
 from distrl.workers.devices.adb.smart_socket import Connection, unusable
 from distrl.workers.devices.errors import (
     DeviceError,
+    DeviceOffline,
     DeviceTimeout,
+    DeviceUnauthorized,
     ServiceRejected,
     TransportError,
 )
@@ -26,6 +28,7 @@ STATE_S = 2.0
 RETRY_AFTER_S = (0.2, 1.0)
 """Waits before a read is tried a second and a third time."""
 _POLL_S = 0.1
+_UNUSABLE = ("offline", "unauthorized", "connecting", "authorizing", "detached", "no permissions")
 Answer = TypeVar("Answer")
 
 
@@ -54,12 +57,18 @@ class DeviceLink:
     def state(self, timeout_s: float = STATE_S) -> str:
         """The device's state: "device" when it can be used, else "offline", "unauthorized", ….
 
-        A device that hangs stays "device".
+        A device that hangs stays "device". Servers answer for one that cannot be used with a refusal.
 
         Raises:
             DeviceNotFound: If the server knows no such device.
         """
-        return self._ask("get-state", timeout_s)
+        try:
+            return self._ask("get-state", timeout_s)
+        except (DeviceOffline, DeviceUnauthorized) as error:
+            said = [state for state in _UNUSABLE if state in error.evidence]
+            if not said:
+                raise
+            return said[0]
 
     def features(self, timeout_s: float = STATE_S) -> frozenset[str]:
         """What the device can do, as `adb features` lists it."""

@@ -309,9 +309,10 @@ def test_an_input_at_the_moment_when_the_device_goes_away_is_uncertain() -> None
         client_of(server).act("input tap 1 2", PLENTY_S)
 
 
-def test_the_state_is_the_servers_word() -> None:
-    with fake_server(phone=FakeDevice("offline")) as server:
-        assert client_of(server).state() == "offline"
+@pytest.mark.parametrize("state", ["device", "offline", "unauthorized", "still connecting"])
+def test_the_state_is_the_servers_word(state: str) -> None:
+    with fake_server(phone=FakeDevice(state)) as server:
+        assert client_of(server).state() == state.removeprefix("still ")
         with pytest.raises(DeviceNotFound):
             AdbClient("nobody", server.port).state()
 

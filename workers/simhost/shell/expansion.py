@@ -38,12 +38,11 @@ class _Fields:
             if text:
                 self.add(text, True)
             return
-        blank = "".join(char for char in separators if char in " \t\n")
         hard = "".join(char for char in separators if char not in " \t\n")
-        pattern = "|".join(
-            ([f"[{re.escape(blank)}]*[{re.escape(hard)}][{re.escape(blank)}]*"] if hard else [])
-            + ([f"[{re.escape(blank)}]+"] if blank else [])
-        )
+        blank = "".join(char for char in separators if char in " \t\n")
+        around = f"[{blank}]*" if blank else ""
+        choices = [f"{around}[{re.escape(hard)}]{around}"] if hard else []
+        pattern = "|".join([*choices, f"[{blank}]+"] if blank else choices)
         at = 0
         for found in re.finditer(pattern, text):
             if found.start() > at:

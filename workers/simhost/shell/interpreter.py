@@ -29,6 +29,7 @@ from distrl.workers.simhost.shell.syntax import (
     Redirected,
     Sequence,
     Simple,
+    Text,
     Word,
 )
 
@@ -250,7 +251,7 @@ class Interpreter:
 
     async def _simple(self, command: Simple) -> int:
         self._captured = None
-        args = await expansion.arguments(self, command.words)
+        args = await self._arguments(command.words)
         outer = self.fds
         self.fds = await redirected(self, command.redirects)
         if args == ["exec"]:
@@ -262,6 +263,11 @@ class Interpreter:
             return await self._with(command.assignments, args)
         finally:
             self.fds = outer
+
+    async def _arguments(self, words: tuple[Word, ...]) -> list[str]:
+        if words and words[0] == (Text("[["),):  # neither splits words nor looks for files
+            return [await expansion.single(self, word) for word in words]
+        return await expansion.arguments(self, words)
 
     async def _assign(self, assignments: tuple[tuple[str, Word], ...]) -> None:
         for name, word in assignments:

@@ -39,7 +39,7 @@ def parse(text: str, depth: int = 0) -> Sequence:
     parser = _Parser(text, depth)
     found = parser.sequence()
     if not parser.ended:
-        raise parser.unexpected()
+        raise parser.unexpected_word()
     return found
 
 
@@ -78,10 +78,11 @@ class _Parser(Lexer):
         """Reads `word`, which must come next."""
         self.lines()
         if not self.reserved((word,)):
-            raise self._unexpected_word()
+            raise self.unexpected_word()
         self.at += len(word)
 
-    def _unexpected_word(self) -> ShellSyntaxError:
+    def unexpected_word(self) -> ShellSyntaxError:
+        """The error that the word that comes next has no place here."""
         if self.ended or self.peek() in DELIMITERS:
             return self.unexpected()
         end = self.at
@@ -102,13 +103,13 @@ class _Parser(Lexer):
             if background or (self.starts(";") and not self.starts(";;")):
                 self.at += 1
             elif not (self.ended or self.peek() in "\n);"):
-                raise self._unexpected_word()
+                raise self.unexpected_word()
 
     def block(self) -> Sequence:
         """A sequence of at least one command."""
         found = self.sequence()
         if not found.items:
-            raise self._unexpected_word()
+            raise self.unexpected_word()
         return found
 
     def and_or(self) -> AndOr:
@@ -141,7 +142,7 @@ class _Parser(Lexer):
     def command(self) -> Command:
         self.blanks()
         if self.ended or self.reserved(_CLOSERS):
-            raise self._unexpected_word()
+            raise self.unexpected_word()
         opener = "(" if self.starts("(") else self.reserved(_OPENERS)
         if not opener:
             return self.simple()
@@ -210,7 +211,7 @@ class _Parser(Lexer):
         word = self.word()
         text = "".join(part.text for part in word if isinstance(part, Text))
         if not word or not is_name(text.replace("-", "_")):
-            raise self._unexpected_word()
+            raise self.unexpected_word()
         return text
 
     def _for(self) -> For:
@@ -245,18 +246,18 @@ class _Parser(Lexer):
             while self.accept("|"):
                 patterns.append(self._pattern())
             if not self.accept(")"):
-                raise self._unexpected_word()
+                raise self.unexpected_word()
             branches.append((tuple(patterns), self.sequence()))
             self.lines()
             if not self.accept(";;") and not self.reserved(("esac",)):
-                raise self._unexpected_word()
+                raise self.unexpected_word()
 
     def _pattern(self) -> Word:
         self.blanks()
         found = self.word()
         self.blanks()
         if not found:
-            raise self._unexpected_word()
+            raise self.unexpected_word()
         return found
 
     def _function(self, name: str) -> Function:
@@ -284,7 +285,7 @@ class _Parser(Lexer):
             if len(words) == 1 and not assignments and not redirects and self._parentheses():
                 return self._definition(word)
         if not (assignments or words or redirects):
-            raise self._unexpected_word()
+            raise self.unexpected_word()
         return Simple(tuple(assignments), tuple(words), tuple(redirects))
 
     def _parentheses(self) -> bool:

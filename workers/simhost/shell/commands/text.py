@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 from distrl.workers.simhost.shell.call import Call, Command, Failure, decode, encode
@@ -341,6 +342,7 @@ async def yes(call: Call) -> int:
     line = encode((" ".join(call.args) or "y") + "\n")
     while True:
         await call.write(line * max(1, 4096 // len(line)))
+        await asyncio.sleep(0)  # whoever reads may take everything at once: let others have their turn
 
 
 COMMANDS: dict[str, Command] = {

@@ -36,7 +36,7 @@ class ProcessSpec:
         adb_server_port: The adb server that is told about them; 0 tells nobody.
         token_file: The console's token file; "" lets everybody in.
         ready_file: Written, with the process id as text, when all ports listen.
-        is_own_process: Whether the process has nothing else to do, so that the crash of an only phone ends it.
+        is_own_process: Whether there is nothing else in the process: then the crash of an only phone ends it.
     """
 
     phones: tuple[PhoneSpec, ...]

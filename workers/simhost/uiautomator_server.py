@@ -78,7 +78,7 @@ class _Sink:
 
 
 class UiautomatorServer:
-    """Answers HTTP requests.
+    """Answers HTTP requests. A method `rpc_NAME` is the JSON-RPC method NAME, with the client's parameters.
 
     Args:
         system: The phone.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from distrl.workers.simhost.adbd import packets, services
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 FEATURES = "shell_v2,cmd,stat_v2,ls_v2,fixed_push_mkdir,fixed_push_symlink_timestamp"
 MAX_STREAMS = 256
 """Most open streams of one connection; another is refused."""
+RESTART_S = 0.1
+"""How long after its answer adbd is gone, when a client has asked for a restart."""
 _TOKEN_BYTES = 20
 _log = logging.getLogger(__name__)
 
@@ -86,10 +89,14 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def close_after_sending(self) -> None:
-        """Ends the connection once what is written has left."""
-        loop = asyncio.get_running_loop()
-        loop.call_soon(lambda: self._transport.close() if self._transport is not None else None)
+    def restart(self, then: Callable[[], None] = lambda: None) -> None:
+        """Ends the connection after `RESTART_S`, when the client has heard the answer, and calls `then`."""
+
+        def end() -> None:
+            self.close()
+            then()
+
+        asyncio.get_running_loop().call_later(RESTART_S, end)
 
     def fault_changed(self, fault: Fault) -> None:
         """Hangs, goes on, or answers a handshake that got no answer."""
@@ -221,7 +228,7 @@ class Connection(asyncio.Protocol):
         streams = list(self._streams.values())
         self._streams.clear()
         for stream in streams:
-            stream.ended_by_peer()
+            stream.ended_by_peer(is_gone=True)
 
     # Sending.
 

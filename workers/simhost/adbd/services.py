@@ -49,7 +49,7 @@ def find(service: str, connection: Connection) -> Handler | None:
 
 def _reboot(connection: Connection, argument: str) -> Handler:
     async def serve(stream: Stream) -> None:
-        connection.server.reboot()
+        connection.restart(connection.server.reboot)
 
     return serve
 
@@ -70,8 +70,7 @@ def _become(connection: Connection, uid: int, already: str, changing: str) -> Ha
             return
         system.uid = uid
         await stream.write(changing.encode())
-        stream.close()
-        connection.close_after_sending()  # adbd starts anew
+        connection.restart()
 
     return serve
 

@@ -89,6 +89,7 @@ async def shell(system: AndroidSystem, options: Sequence[str], command: str, str
         command: The command line; empty for an interactive shell.
         stream: The client.
     """
+    stream.lingers = True
     is_tty = "raw" not in options if "pty" in options or not command else False
     if "v2" not in options:
         plain = PlainIo(stream)
@@ -100,6 +101,7 @@ async def shell(system: AndroidSystem, options: Sequence[str], command: str, str
 
 async def execute(system: AndroidSystem, command: str, stream: Stream) -> None:
     """`exec:COMMAND`: bytes in and out as they are, errors among them."""
+    stream.lingers = True
     await phone_shell.run(system, command, PlainIo(stream))
 
 

@@ -19,6 +19,9 @@ READ_AHEAD = 256 * 1024
 WRITE_AHEAD = 1 << 20
 """`write` waits while more than this many bytes wait to be sent."""
 
+LINGER_S = 1.0
+"""How long a command goes on at most when its client has closed, e.g. to write what was piped into it."""
+
 
 class Link(Protocol):
     """What a stream needs of its connection."""
@@ -52,11 +55,13 @@ class Stream:
 
     Attributes:
         task: The service that runs on it, if any.
+        lingers: Whether the service may finish when the peer has closed, as a command does.
     """
 
     def __init__(self, link: Link, local: int, remote: int = 0) -> None:
         self.local, self.remote = local, remote
         self.task: asyncio.Task[None] | None = None
+        self.lingers = False
         self._link = link
         self._in = bytearray()
         self._owes_okay = False
@@ -90,13 +95,21 @@ class Stream:
         self._confirm()
         self._changed.set()
 
-    def ended_by_peer(self) -> None:
-        """The peer has closed, or is gone: what was not sent is dropped, and the service stops."""
+    def ended_by_peer(self, is_gone: bool = False) -> None:
+        """The peer has closed: what was not sent is dropped, and the service stops.
+
+        A service that lingers sees the end of its input after what has come, and has `LINGER_S` to finish.
+
+        Args:
+            is_gone: The connection is lost too: nothing lingers.
+        """
         self._ended = True
         self._out.clear()
         self._waiting = 0
         self._changed.set()
-        if self.task is not None:
+        if self.task is not None and self.lingers and not is_gone:
+            asyncio.get_running_loop().call_later(LINGER_S, self.task.cancel)
+        elif self.task is not None:
             self.task.cancel()
 
     def pump(self) -> None:

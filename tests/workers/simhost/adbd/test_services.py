@@ -177,9 +177,8 @@ def test_a_reboot_ends_connections_and_programs_and_keeps_files() -> None:
         phone.system.files.write("/data/local/tmp/kept", b"x")
         phone.system.network.listen(7000, echo)
         phone.system.device.tap(45, 150)
-        peer.send("OPEN", 1, 0, b"reboot:\0")
-        while not peer.reader.at_eof():
-            await asyncio.wait_for(peer.reader.read(4096), 30)
+        assert await peer.run(b"reboot:", 1) == b""
+        assert await peer.ended()
         again = await AdbPeer.online(phone.port)
         again.send("OPEN", 1, 0, b"tcp:7000\0")
         assert await again.next() == Seen("CLSE", 0, 1)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import sim_phones
+from waiting import until
 
 adb_device = pytest.importorskip("adb_shell.adb_device")
 exceptions = pytest.importorskip("adb_shell.exceptions")
@@ -50,7 +51,17 @@ def test_root_and_reboot(device: adb_device.AdbDeviceTcp) -> None:
     device.close()
     assert device.connect()
     assert device.shell("id -u") == "0\n"
+    device.shell("setprop debug.volatile 1")
     device.reboot()
-    device.close()
-    assert device.connect()
+    until(lambda: says(device, "getprop debug.volatile") == "\n", "the phone after its reboot")
     assert device.shell("getprop sys.boot_completed") == "1\n"
+
+
+def says(device: adb_device.AdbDeviceTcp, command: str) -> str:
+    """What the phone says on a new connection; nothing while there is none."""
+    device.close()
+    try:
+        device.connect()
+        return str(device.shell(command, transport_timeout_s=1, read_timeout_s=1))
+    except (OSError, exceptions.TcpTimeoutException, exceptions.AdbTimeoutError):
+        return ""

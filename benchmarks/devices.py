@@ -1,0 +1,199 @@
+"""What a step on a device behind adb costs: simulated phones, a real adb server, our client and adbutils.
+
+Phones run as `distrl sim-host` runs them, in processes of their own; the adb server is one of our own on a
+free port, stopped at the end. Every tap of the tour changes the screen, so that no picture is taken from a
+cache: the tour was found beforehand on the same phone in this process.
+
+Arms, in turns so that other load on the machine hits both
+    raw       `distrl.workers.devices.adb.client.AdbClient`: one connection per call, straight to the service
+    adbutils  the same calls through adbutils, its device chosen by transport_id
+
+Printed, with targets
+    shell no-op             median, ms                                          ≤ 1
+    tap + screencap         median, ms, at 1080x2400 (and at 540x1200)          ≤ 12
+    16 devices              steps per second at 1080x2400 on two cores          ≥ 100
+
+    python benchmarks/devices.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import socket
+import statistics
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import adbutils
+
+from distrl.workers.devices.adb.client import AdbClient
+from distrl.workers.devices.adb.server import AdbServer
+from distrl.workers.devices.base import Key
+from distrl.workers.devices.sim import SimDevice
+from distrl.workers.simhost.host import SimHost
+
+SIZES = ((1080, 2400), (540, 1200))
+DEADLINE_S = 60.0
+BASE_PORT = 15554
+_BOUNDS = re.compile(r'clickable="true".*?bounds="\[(\d+),(\d+)\]\[(\d+),(\d+)\]"')
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One client on one phone: what runs a shell command, and what fetches a screenshot."""
+
+    name: str
+    shell: Callable[[str], object]
+    screencap: Callable[[], bytes]
+
+
+def tour(width: int, height: int, length: int, seed: int) -> list[str]:
+    """Commands of which each changes the screen of a phone fresh from the box."""
+    device, rng = SimDevice(width, height), random.Random(seed)
+    found: list[str] = []
+    while len(found) < length:
+        before = device.screen().key
+        boxes = [tuple(map(int, box)) for box in _BOUNDS.findall(device.hierarchy())]
+        left, top, right, bottom = rng.choice(boxes)
+        x, y = (left + right) // 2, (top + bottom) // 2
+        state = device.phone.dump()
+        device.tap(x, y)
+        if device.screen().key != before:
+            found.append(f"input tap {x} {y}")
+            continue
+        device.phone.load(state)
+        if rng.random() < 0.2:
+            device.key(Key.HOME)
+            if device.screen().key != before:
+                found.append("input keyevent KEYCODE_HOME")
+            else:
+                device.phone.load(state)
+    return found
+
+
+def raw(serial: str, port: int) -> Arm:
+    """Our client."""
+    client = AdbClient(serial, port)
+    return Arm(
+        "raw",
+        lambda command: client.check(command, DEADLINE_S),
+        lambda: client.exec_out("screencap -p", DEADLINE_S),
+    )
+
+
+def through_adbutils(serial: str, port: int) -> Arm:
+    """adbutils, without the version request that it makes when it has only the serial."""
+    client = adbutils.AdbClient(host="127.0.0.1", port=port)
+    (transport,) = [entry.transport_id for entry in client.list(extended=True) if entry.serial == serial]
+    device = client.device(transport_id=transport)
+    return Arm(
+        "adbutils",
+        lambda command: device.shell(command, timeout=DEADLINE_S),
+        lambda: device.shell("screencap -p", encoding=None, timeout=DEADLINE_S),
+    )
+
+
+def timed(call: Callable[[], object]) -> float:
+    """Milliseconds of one call."""
+    since = time.perf_counter()
+    call()
+    return 1000 * (time.perf_counter() - since)
+
+
+def step(arm: Arm, command: str) -> None:
+    """An action and the look at its result."""
+    arm.shell(command)
+    data = arm.screencap()
+    assert data.endswith(b"IEND\xaeB`\x82"), f"{arm.name}: no whole PNG but {len(data)} bytes"
+
+
+def latencies(arms: Sequence[Arm], commands: Sequence[str]) -> dict[str, tuple[float, float]]:
+    """By arm: median of a no-op and of a step, in ms. The arms take turns."""
+    no_ops: dict[str, list[float]] = {arm.name: [] for arm in arms}
+    steps: dict[str, list[float]] = {arm.name: [] for arm in arms}
+    for command in commands:
+        for arm in arms:
+            no_ops[arm.name].append(timed(partial(arm.shell, "true")))
+            steps[arm.name].append(timed(partial(step, arm, command)))
+    return {name: (statistics.median(no_ops[name]), statistics.median(steps[name])) for name in no_ops}
+
+
+def throughput(arms: Sequence[Arm], commands: Sequence[str]) -> float:
+    """Steps per second when every arm has a thread of its own."""
+    start = threading.Barrier(len(arms) + 1)
+    failures: list[BaseException] = []
+
+    def work(arm: Arm) -> None:
+        start.wait()
+        try:
+            for command in commands:
+                step(arm, command)
+        except BaseException as error:  # noqa: BLE001 - shown by the main thread
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(arm,), daemon=True) for arm in arms]
+    for thread in threads:
+        thread.start()
+    start.wait()
+    since = time.perf_counter()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    return len(arms) * len(commands) / (time.perf_counter() - since)
+
+
+def wait_listed(server: AdbServer, serials: set[str]) -> None:
+    """Waits until the adb server has all phones."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not serials <= {entry.serial for entry in server.devices() if entry.state == "device"}:
+        assert time.monotonic() < deadline, "the adb server does not list all phones"
+        time.sleep(0.05)
+
+
+def measure(width: int, height: int, num: int, steps: int, port: int) -> None:
+    """Prints one screen size's numbers."""
+    server = AdbServer(port=port)
+    with SimHost(num + 2, width, height, BASE_PORT, adb_server_port=port, token_file="") as host:
+        serials = [device.serial for device in host.start()]
+        wait_listed(server, set(serials))
+        commands = tour(width, height, steps, seed=1)
+        pair = [raw(serials[0], port), through_adbutils(serials[1], port)]
+        for name, (no_op, both) in latencies(pair, commands).items():
+            print(f"{width}x{height}  {name:<9} shell no-op {no_op:6.2f} ms   tap + screencap {both:6.2f} ms")
+            if name == "raw":
+                print(f"{'':11}targets: no-op {no_op / 1.0:.2f} of 1 ms", end="")
+                print(f", tap + screencap {both / 12.0:.2f} of 12 ms" if width == 1080 else "")
+        rate = throughput([raw(serial, port) for serial in serials[2:]], commands)
+        aim = f"  ({rate / 100:.2f} of 100)" if width == 1080 else ""
+        print(f"{width}x{height}  {num} devices: {rate:.0f} steps/s{aim}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--devices", type=int, default=16)
+    parser.add_argument("--steps", type=int, default=60)
+    given = parser.parse_args()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    os.environ["ANDROID_ADB_SERVER_PORT"] = str(port)
+    server = AdbServer(port=port)
+    server.ensure_running()
+    try:
+        for width, height in SIZES:
+            measure(width, height, given.devices, given.steps, port)
+    finally:
+        server.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -121,16 +121,16 @@ class AvdMember:
         self._client().check("true", PROBE_S)
 
     def ladder(self) -> Sequence[RecoveryStep]:
-        """All steps of the reference; those that need a snapshot, or a clone, only with one."""
+        """From waiting to a new clone; what needs a snapshot, a clone or a running emulator only with it."""
         fleet, steps = self._fleet, []
-        if self._ports is not None:
+        is_running = self._process is not None and self._process.pid is not None
+        if is_running:
             steps += mild_steps(self._client(), fleet.server)
         else:
-            steps.append(
-                RecoveryStep("wait", lambda: fleet.server.ensure_running(SERVER_START_S), SERVER_START_S)
-            )
-        if fleet.snapshot is not None:
-            if not fleet.is_shared and self._ports is not None:
+            again = partial(self._start, fleet.snapshot)
+            steps.append(RecoveryStep("start again", again, self.open_limit_s, True))
+        if fleet.snapshot is not None and is_running:
+            if not fleet.is_shared:
                 load = partial(self._load, fleet.snapshot)
                 steps.append(RecoveryStep("load snapshot", load, LOAD_LIMIT_S, True))
             restart = partial(self._start, fleet.snapshot)

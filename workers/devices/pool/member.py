@@ -62,7 +62,7 @@ class ManagedDevice(Protocol):
         ...
 
     def ladder(self) -> Sequence[RecoveryStep]:
-        """What may repair it, cheapest first; the first one only waits. Answers at once."""
+        """What may repair it, cheapest first; the first one at least waits. Answers at once."""
         ...
 
     def evidence(self) -> Mapping[str, bytes]:

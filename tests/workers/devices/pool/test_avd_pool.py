@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -14,9 +15,13 @@ from waiting import until
 
 from distrl.configs.schema import Config
 from distrl.core.errors import EnvError
+from distrl.workers.devices.adb.server import AdbServer
+from distrl.workers.devices.emulator.ports import PortAllocator
 from distrl.workers.devices.emulator.registry import Registry
+from distrl.workers.devices.emulator.sdk import find_sdk
 from distrl.workers.devices.errors import DeviceError
 from distrl.workers.devices.pool import avd_member
+from distrl.workers.devices.pool.avd_member import AvdFleet, AvdMember
 from distrl.workers.devices.pool.pool import DevicePool
 from distrl.workers.devices.pool.sources import make_pool
 from distrl.workers.devices.pool.state import SlotState
@@ -88,7 +93,7 @@ def test_clones_are_booted_lent_and_stopped(world: World) -> None:
         assert len(pids()) == 2
     pool.close()
     assert pids() == []
-    assert [avd.name for avd in world.sdk.store.list()] == ["pixel", "pixel-distrl-0", "pixel-distrl-1"]
+    assert {avd.name for avd in world.sdk.store.list()} == {"pixel", "pixel-distrl-0", "pixel-distrl-1"}
 
 
 def test_an_emulator_that_dies_is_started_again(world: World) -> None:
@@ -103,7 +108,56 @@ def test_an_emulator_that_dies_is_started_again(world: World) -> None:
         lease.device.screenshot()
     (bundle,) = world.folder.glob("runs/.postmortems/run/*")
     assert b"emulator" in (bundle / "emulator.log").read_bytes().lower()
-    assert '"cold boot"' in (bundle / "fault.json").read_text()
+    told = json.loads((bundle / "fault.json").read_text())
+    assert (told["error"]["type"], told["result"]) == ("EmulatorExited", "ready")
+    assert [step["name"] for step in told["ladder"]] == ["start again"]
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "running", "ladder"),
+    [
+        ("clean", True, "wait, reconnect, load snapshot, restart from snapshot, cold boot, reclone"),
+        (None, True, "wait, reconnect, cold boot, reclone"),
+        ("clean", False, "start again, cold boot, reclone"),
+    ],
+)
+def test_the_ladder_has_what_can_help(world: World, snapshot: str | None, running: bool, ladder: str) -> None:
+    (member,) = make_members(world, snapshot)
+    if running:
+        member.open() if snapshot is None else member._start(None)
+    try:
+        assert ", ".join(step.name for step in member.ladder()) == ladder
+    finally:
+        member.close()
+
+
+def test_every_step_of_the_ladder_works(world: World) -> None:
+    """Taken one after the other on an emulator that runs: after each it runs again."""
+    (member,) = make_members(world, None)
+    member.open().save_state("clean")
+    member._fleet.snapshot = "clean"
+    try:
+        for step in member.ladder():
+            if step.name == "reclone":  # the new clone has no snapshot of that name
+                member._fleet.snapshot = None
+            step.run()
+            member.open()
+            member.probe()
+    finally:
+        member.close()
+
+
+def make_members(world: World, snapshot: str | None) -> list[AvdMember]:
+    fleet = AvdFleet(
+        find_sdk(world.sdk.root),
+        world.sdk.store,
+        PortAllocator(first=6554, last=6600),
+        AdbServer(port=world.port),
+        "pixel",
+        snapshot,
+        claims_folder=world.folder / "claims",
+    )
+    return [AvdMember(fleet, 0, 1)]
 
 
 def test_a_shared_avd_is_reset_by_a_restart(world: World) -> None:

@@ -88,6 +88,7 @@ class Session:
         self.tear_down()
         env = self._attached()
         env.reset(go_home=True)
+        env.hide_automation_ui()  # the coordinates that android_env draws on the screen
         task = self._instance(family, name, seed)
         described = _goal(task)
         self._task = task  # from here on it must be torn down

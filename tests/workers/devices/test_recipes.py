@@ -133,7 +133,7 @@ def test_after_a_snapshot_only_settings_and_home_are_seen_to() -> None:
     [
         ({"awake": False}, {}, "its screen is off"),
         ({"locked": True}, {}, r"it is locked\. Remove the PIN"),
-        ({"settings": {}}, {}, "the setting global/stay_on_while_plugged_in is 'null', not '7'"),
+        ({"settings": SCALES}, {}, "the setting global/stay_on_while_plugged_in is 'null', not '7'"),
         ({"free_kib": 100_000}, {}, "97 MiB free on /data, less than 512"),
         ({"front": "com.mail/.Inbox"}, {}, r"com\.mail/com\.mail\.Inbox is in front, not the home screen"),
         ({}, {"time_zone": "Asia/Tokyo"}, "the time zone is UTC"),

@@ -73,6 +73,9 @@ class AsyncAndroidEnv:
             raise RuntimeError("emulator lost")
         emulator.phone = {**emulator.phone, "app": name}
 
+    def hide_automation_ui(self) -> None:
+        self._controller.env.log("hide_automation_ui")
+
     @property
     def foreground_activity_name(self) -> str:
         return f"com.{self._controller.env.phone['app']}/.Main"

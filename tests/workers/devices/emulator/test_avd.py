@@ -1,0 +1,123 @@
+"""AVDs on disk and their locks."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from avds import avd_with_snapshot
+from emulator_programs import bystander, dead_pid
+
+from distrl.workers.devices.emulator.avd import AvdStore, avd_home
+from distrl.workers.devices.errors import AvdLocked, EmulatorError, SnapshotPending
+from distrl.workers.simemulator.fake_sdk import make_avd
+
+
+@pytest.mark.parametrize(
+    ("environ", "home"),
+    [
+        ({"ANDROID_AVD_HOME": "/a", "ANDROID_USER_HOME": "/b"}, "/a"),
+        ({"ANDROID_USER_HOME": "/b", "HOME": "/h"}, "/b/avd"),
+        ({"ANDROID_EMULATOR_HOME": "/e", "HOME": "/h"}, "/e/avd"),
+        ({"ANDROID_SDK_HOME": "/s", "HOME": "/h"}, "/s/.android/avd"),
+        ({"HOME": "/h"}, "/h/.android/avd"),
+    ],
+)
+def test_where_avds_are(environ: dict[str, str], home: str) -> None:
+    assert avd_home(environ) == Path(home)
+
+
+def test_list_and_get(store: AvdStore) -> None:
+    made = [make_avd(store, name) for name in ("tablet", "pixel")]
+    (store.home / "broken.ini").write_text("target=android-34\n")
+    (store.home / "gone.ini").write_text("path=/not/there.avd\n")
+    assert [avd.name for avd in store.list()] == ["pixel", "tablet"]
+    assert store.get("tablet") == made[0]
+    assert store.get("tablet").api_level() == 34
+
+
+def test_a_moved_home_is_found_by_the_relative_path(store: AvdStore) -> None:
+    make_avd(store, "pixel")
+    moved = AvdStore(store.home.parent / "elsewhere" / "avd")
+    moved.home.parent.mkdir()
+    store.home.rename(moved.home)
+    assert moved.get("pixel").directory == moved.home / "pixel.avd"
+
+
+def test_an_unknown_name_gets_the_nearest(store: AvdStore) -> None:
+    make_avd(store, "pixel_6")
+    with pytest.raises(EmulatorError, match="Did you mean 'pixel_6'"):
+        store.get("pixel6")
+    with pytest.raises(EmulatorError, match="There are: pixel_6"):
+        store.get("../../etc/passwd")
+
+
+def test_one_without_its_directory_says_so(store: AvdStore) -> None:
+    (store.home / "gone.ini").write_text("path=/not/there.avd\n")
+    with pytest.raises(EmulatorError, match=r"lacks its directory /not/there.avd.*Correct `path`"):
+        store.get("gone")
+
+
+def test_delete_takes_all_of_it(store: AvdStore) -> None:
+    avd_with_snapshot(store)
+    (store.home / "pixel.avd" / "hardware-qemu.ini.lock").unlink()
+    store.delete("pixel")
+    assert list(store.home.iterdir()) == []
+
+
+class TestLocks:
+    @pytest.fixture
+    def emulator(self) -> Iterator[int]:
+        process = bystander("-avd", "pixel")
+        yield process.pid
+        process.kill()
+        process.communicate()
+
+    def test_a_living_writer_locks_it(self, store: AvdStore, emulator: int) -> None:
+        avd = make_avd(store, "pixel")
+        (avd.directory / "hardware-qemu.ini.lock").write_text(f"{emulator}")
+        with pytest.raises(AvdLocked, match=rf"in use by process {emulator} .*clone"):
+            avd.require_unused(shared=True)
+        with pytest.raises(AvdLocked):
+            store.delete("pixel")
+
+    def test_a_lock_that_is_a_directory_counts_too(self, store: AvdStore, emulator: int) -> None:
+        avd = make_avd(store, "pixel")
+        (avd.directory / "hardware-qemu.ini.lock").mkdir()
+        (avd.directory / "hardware-qemu.ini.lock" / "pid").write_text(f"{emulator}")
+        with pytest.raises(AvdLocked):
+            avd.require_unused()
+
+    def test_a_snapshot_in_the_making_is_waited_for(self, store: AvdStore, emulator: int) -> None:
+        avd = make_avd(store, "pixel")
+        (avd.directory / "snapshot.lock").write_text(f"{emulator}\0")
+        with pytest.raises(SnapshotPending, match="Wait until it is done"):
+            avd.require_unused()
+
+    def test_the_dead_lock_nothing(self, store: AvdStore) -> None:
+        avd = make_avd(store, "pixel")
+        for name in ("hardware-qemu.ini.lock", "snapshot.lock"):
+            (avd.directory / name).write_text(f"{dead_pid()}")
+        (avd.directory / "multiinstance.lock").touch()
+        avd.require_unused()
+
+    def test_a_number_that_became_a_stranger_s_is_named(self, store: AvdStore) -> None:
+        avd = make_avd(store, "pixel")
+        stranger = bystander(name="editor")
+        (avd.directory / "hardware-qemu.ini.lock").write_text(f"{stranger.pid}")
+        with pytest.raises(AvdLocked, match=r"no emulator.*Remove .*hardware-qemu\.ini\.lock"):
+            avd.require_unused()
+        stranger.communicate()
+
+    def test_read_only_emulators_stop_only_who_wants_it_alone(self, store: AvdStore) -> None:
+        avd = make_avd(store, "pixel")
+        descriptor = os.open(avd.directory / "multiinstance.lock", os.O_CREAT | os.O_RDWR)
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        avd.require_unused(shared=True)
+        with pytest.raises(AvdLocked):
+            avd.require_unused()
+        os.close(descriptor)
+        avd.require_unused()

@@ -1,0 +1,95 @@
+"""Claims of ports."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sim_phones
+
+from distrl.core.errors import ConfigError
+from distrl.workers.devices.emulator.ports import PortAllocator, is_free
+from distrl.workers.devices.errors import PortInUse
+
+
+@pytest.fixture
+def first() -> int:
+    """A console port that is free with its adb port."""
+    while True:
+        port = sim_phones.free_pair()
+        if port < 60000:
+            return port
+
+
+def test_ports_belong_together(first: int) -> None:
+    with PortAllocator(first=first, last=first).claim() as ports:
+        assert (ports.console, ports.adb, ports.serial) == (first, first + 1, f"emulator-{first}")
+        assert ports.grpc in (first + 3000, first + 3001)
+
+
+def test_two_claims_never_meet(first: int) -> None:
+    allocator = PortAllocator(first=first, last=60000)
+    with allocator.claim() as one, allocator.claim() as two:
+        assert len({one.console, one.adb, one.grpc, two.console, two.adb, two.grpc}) == 6
+    with pytest.raises(PortInUse, match="has claimed it"), allocator.claim(first):
+        allocator.claim(first)
+
+
+def test_what_is_given_back_can_be_had_again(first: int) -> None:
+    allocator = PortAllocator(first=first, last=first)
+    ports = allocator.claim()
+    with pytest.raises(PortInUse, match=f"all console ports from {first} to {first}"):
+        allocator.claim()
+    ports.release()
+    ports.release()
+    allocator.claim().release()
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+def test_a_port_that_a_stranger_holds_is_passed_over(first: int, offset: int) -> None:
+    with socket.socket() as stranger:
+        stranger.bind(("127.0.0.1", first + offset))
+        stranger.listen()
+        assert not is_free(first + offset)
+        with pytest.raises(PortInUse, match=f"port {first + offset} is in use"):
+            PortAllocator().claim(first)
+        with PortAllocator(first=first, last=60000).claim() as ports:
+            assert ports.console > first
+
+
+def test_a_taken_grpc_port_has_a_neighbour(first: int) -> None:
+    with socket.socket() as stranger:
+        try:
+            stranger.bind(("127.0.0.1", first + 3000))
+        except OSError:
+            pytest.skip("that port is taken already")
+        stranger.listen()
+        with PortAllocator().claim(first) as ports:
+            assert ports.grpc == first + 3001
+
+
+def test_a_claim_ends_with_its_process(first: int, state: Path) -> None:
+    code = (
+        "import sys\nfrom distrl.workers.devices.emulator.ports import PortAllocator\n"
+        f"ports = PortAllocator().claim({first})\nprint('claimed', flush=True)\nsys.stdin.read()\n"
+    )
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"claimed\n"
+        with pytest.raises(PortInUse):
+            PortAllocator().claim(first)
+        other.kill()
+    PortAllocator().claim(first).release()
+
+
+@pytest.mark.parametrize("port", [5555, 70000, 80])
+def test_odd_and_impossible_ports_are_refused(port: int) -> None:
+    with pytest.raises(ConfigError):
+        PortAllocator().claim(port)
+    with pytest.raises(ConfigError):
+        PortAllocator(first=port)

@@ -1,0 +1,121 @@
+"""Processes that were started: entered, told from strangers, and ended."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from emulator_programs import bystander, dead_pid
+
+from distrl.workers.devices.emulator import ending, procfs
+from distrl.workers.devices.emulator.registry import Registry
+from distrl.workers.devices.errors import EmulatorError
+
+
+@pytest.fixture
+def child() -> Iterator[int]:
+    """A process with the arguments of an emulator."""
+    process = bystander("-avd", "pixel")
+    yield process.pid
+    process.kill()
+    process.communicate()
+
+
+def gone(pid: int) -> bool:
+    """Whether our child has ended; collects it."""
+    return os.waitpid(pid, os.WNOHANG)[0] == pid
+
+
+def test_an_entry_is_found_by_others(child: int, registry: Registry, state: Path) -> None:
+    entered = registry.add(child, "emulator of AVD pixel", ("-avd", "pixel"), 5554)
+    assert Registry(state).entries() == [entered]
+    assert entered.is_running
+    assert not entered.is_orphan
+    registry.remove(entered)
+    registry.remove(entered)
+    assert registry.entries() == []
+
+
+def test_without_its_owner_it_is_an_orphan(child: int, registry: Registry) -> None:
+    entry = registry.add(child, "emulator", ("-avd",))
+    assert entry.owner is not None
+    past = dataclasses.replace(entry.owner, started=entry.owner.started - 1)
+    assert dataclasses.replace(entry, owner=past).is_orphan
+
+
+@pytest.mark.parametrize("change", [{"started": 1}, {"boot": "another boot"}])
+def test_a_number_that_was_used_again_is_another_process(
+    child: int, registry: Registry, change: dict
+) -> None:
+    entry = registry.add(child, "emulator", ("-avd",))
+    stale = dataclasses.replace(entry, key=dataclasses.replace(entry.key, **change))
+    assert not stale.is_running
+    assert not procfs.send(stale.key, signal.SIGKILL)
+    assert ending.end(stale.key) == "gone"
+    assert entry.is_running
+
+
+def test_a_process_with_other_arguments_is_not_touched(child: int, registry: Registry) -> None:
+    entry = registry.add(child, "emulator", ("-avd", "another"))
+    assert not entry.is_running
+    assert not procfs.send(entry.key, signal.SIGKILL, entry.marks)
+    assert ending.end(entry.key, entry.marks) == "gone"
+    assert procfs.is_alive(entry.key)
+
+
+def test_a_process_that_is_gone_cannot_be_entered(registry: Registry) -> None:
+    with pytest.raises(EmulatorError, match="ended at once"):
+        registry.add(dead_pid(), "emulator")
+
+
+def test_what_is_no_entry_is_left_alone(registry: Registry, caplog) -> None:
+    registry.directory.mkdir(parents=True)
+    (registry.directory / "1-2-3.json").write_text('{"what": 1}')
+    assert registry.entries() == []
+    assert "no entry" in caplog.text
+
+
+def test_sigterm_is_enough_for_one_that_listens_to_it(child: int, registry: Registry) -> None:
+    entry = registry.add(child, "emulator", ("-avd",))
+    assert ending.end(entry.key, entry.marks, is_gone=lambda: gone(child)) == "SIGTERM"
+    assert not entry.is_running
+
+
+def test_sigkill_is_for_one_that_does_not(monkeypatch) -> None:
+    monkeypatch.setattr(ending, "TERM_S", 0.1)
+    command = ["/bin/sh", "-c", "trap '' TERM; echo deaf; read line; read line"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as deaf:
+        assert deaf.stdout is not None
+        assert deaf.stdout.readline() == b"deaf\n"
+        key = procfs.key_of(deaf.pid)
+        assert key is not None
+        assert ending.end(key, is_gone=lambda: deaf.poll() is not None) == "SIGKILL"
+
+
+def test_a_console_of_another_process_is_not_told_to_kill(child: int, registry: Registry) -> None:
+    with socket.socket() as stranger:
+        stranger.bind(("127.0.0.1", 0))
+        stranger.listen()
+        port = stranger.getsockname()[1]
+        assert procfs.listens(os.getpid(), port)
+        assert not procfs.listens(child, port)
+        entry = registry.add(child, "emulator", ("-avd",), port)
+        assert ending.end(entry.key, entry.marks, port, is_gone=lambda: gone(child)) == "SIGTERM"
+        stranger.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            stranger.accept()
+
+
+def test_a_zombie_is_not_alive() -> None:
+    pid = os.fork()
+    if not pid:
+        os._exit(0)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    assert procfs.key_of(pid) is None
+    os.waitpid(pid, 0)

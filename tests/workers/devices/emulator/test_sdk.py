@@ -1,0 +1,73 @@
+"""Finding the SDK's programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from emulator_programs import program
+
+from distrl.core.errors import MissingDependency
+from distrl.workers.devices.emulator.sdk import emulator_version, find_sdk
+
+
+def sdk(root: Path) -> Path:
+    program(root / "emulator" / "emulator", "echo 'INFO | Android emulator version 36.1.9.0 (build_id 1)'")
+    return root
+
+
+def test_what_the_user_names_comes_first(tmp_path: Path) -> None:
+    environ = {"ANDROID_HOME": str(sdk(tmp_path / "home")), "PATH": ""}
+    assert find_sdk(sdk(tmp_path / "named"), environ).root == tmp_path / "named"
+    assert find_sdk(None, environ).found == "$ANDROID_HOME"
+
+
+def test_what_the_user_names_is_not_replaced_by_another(tmp_path: Path) -> None:
+    environ = {"ANDROID_HOME": str(sdk(tmp_path / "home")), "PATH": ""}
+    with pytest.raises(MissingDependency, match="nothing-here"):
+        find_sdk(tmp_path / "nothing-here", environ)
+
+
+def test_a_variable_that_leads_nowhere_is_passed_over(tmp_path: Path) -> None:
+    environ = {"ANDROID_HOME": str(tmp_path), "ANDROID_SDK_ROOT": str(sdk(tmp_path / "root")), "PATH": ""}
+    assert find_sdk(None, environ).root == tmp_path / "root"
+
+
+def test_a_program_in_path_brings_its_sdk(tmp_path: Path) -> None:
+    root = sdk(tmp_path / "sdk")
+    adb = program(root / "platform-tools" / "adb", "true")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "emulator").symlink_to(root / "emulator" / "emulator")
+    found = find_sdk(None, {"PATH": str(tmp_path / "bin")})
+    assert (found.root, found.adb) == (root, adb)
+
+
+def test_the_newest_command_line_tools_count(tmp_path: Path) -> None:
+    root = sdk(tmp_path)
+    for version in ("9.0", "16.0", "11.0"):
+        program(root / "cmdline-tools" / version / "bin" / "avdmanager", "true")
+    newest = root / "cmdline-tools" / "16.0" / "bin" / "avdmanager"
+    assert find_sdk(root).avdmanager == newest
+    latest = program(root / "cmdline-tools" / "latest" / "bin" / "avdmanager", "true")
+    assert find_sdk(root).need_avdmanager() == latest
+
+
+def test_an_sdk_without_avdmanager_says_how_to_get_it(tmp_path: Path) -> None:
+    with pytest.raises(MissingDependency, match="sdkmanager 'cmdline-tools;latest'"):
+        find_sdk(sdk(tmp_path)).need_avdmanager()
+
+
+def test_none_at_all_names_the_places(tmp_path: Path) -> None:
+    with pytest.raises(MissingDependency, match=r"\$ANDROID_HOME \(/no/sdk\).*none in PATH"):
+        find_sdk(None, {"ANDROID_HOME": "/no/sdk", "PATH": str(tmp_path)})
+
+
+def test_the_version_is_what_the_emulator_says(tmp_path: Path) -> None:
+    assert emulator_version(find_sdk(sdk(tmp_path))) == "36.1.9.0"
+
+
+@pytest.mark.parametrize("line", ["echo hello", "exit 1", "exec sleep 600"])
+def test_what_says_no_version_is_no_emulator(tmp_path: Path, line: str) -> None:
+    program(tmp_path / "emulator" / "emulator", line)
+    with pytest.raises(MissingDependency):
+        emulator_version(find_sdk(tmp_path), timeout_s=2.0)

@@ -44,7 +44,7 @@ def test_states_are_snapshots_and_loading_waits_for_the_device(tmp_path: Path) -
         device: Device = EmulatorDevice(AdbClient("emulator", server.port), Console(console.port, token))
         device.save_state("start")
         device.load_state("start")
-        assert fake.reconnects == 1
+        assert fake.reconnects >= 1
         assert fake.asked[-1] == "shell,v2,raw:true"
     assert console.commands == ["avd snapshot save start", "avd snapshot load start"]
 

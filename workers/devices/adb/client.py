@@ -26,8 +26,9 @@ from distrl.workers.devices.errors import (
 INSTALL_S = 120.0
 """Longest time to install an app."""
 _POLL_S = 0.1
-_TRY_S = (0.5, 1.0, 2.0)
-"""How long each of the first tries may take, for a device that may be silent; the last one stays."""
+_TRY_S = (1.0, 2.0, 4.0, 8.0)
+"""How long each try may take on a device that may be silent; the last one stays. They grow, as a slow device
+must not be reconnected for ever before it can answer."""
 
 
 def quote(text: str) -> str:

@@ -32,6 +32,7 @@ from distrl.workers.simhost.network import Network
 from distrl.workers.simhost.packages import Packages
 from distrl.workers.simhost.packages_install import Installer
 from distrl.workers.simhost.settings import Settings
+from distrl.workers.simphone.render import RenderCache
 from distrl.workers.simphone.state import State
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class AndroidSystem:
         width, height: Screen size in pixels.
         api_level: The Android API level it reports.
         state: The phone's state; fresh from the box when None.
+        cache: Where rendered pictures are kept; pictures are only read here.
 
     Attributes:
         device: Screen, touch and the apps.
@@ -81,10 +83,11 @@ class AndroidSystem:
         height: int = 2400,
         api_level: int = 34,
         state: State | None = None,
+        cache: RenderCache | None = None,
     ) -> None:
         self.serial = serial
         self.api_level = api_level
-        self.device = SimDevice(width, height, state)
+        self.device = SimDevice(width, height, state, cache)
         self.encode_png: Callable[[Image.Image], bytes] = _png
         self.screen_on = True
         self.blank = False
@@ -178,7 +181,7 @@ class AndroidSystem:
     def dump(self) -> bytes:
         """Everything but what a reboot would lose anyway, as one snapshot."""
         files = [
-            (path, node.mode, node.mtime, node.uid, node.gid, node.target if node.is_link else node.data)
+            (path, node.mode, node.mtime, node.uid, node.gid, node.target if node.is_link else bytes(node.data))
             for top in android_tree.KEPT
             for path, node in self.files.tree(top)
         ]

@@ -105,7 +105,7 @@ class Files:
                     trail = trail[:1]
                 continue
             if child is None:
-                if last:
+                if last and not path.endswith("/."):
                     return here, name, None, _join(trail, name)
                 raise fail(errno.ENOENT, path)
             trail.append((name, child))
@@ -171,7 +171,7 @@ class Files:
             raise fail(errno.EISDIR, path)
         if not self._may(node, 4):
             raise fail(errno.EACCES, path)
-        return node.data if node.source is None else node.source()
+        return bytes(node.data) if node.source is None else node.source()
 
     def write(
         self, path: str, data: bytes, mode: int = 0o644, mtime: int | None = None, append: bool = False
@@ -186,6 +186,8 @@ class Files:
             append: Whether `data` is put after what the file has.
         """
         parent, name, node, real = self._walk(path, True)
+        if node is None and path.endswith("/"):
+            raise fail(errno.EISDIR, path)
         if node is None:
             self._change(parent, real, path)
             node = self._new(modes.S_IFREG | (mode & 0o7777), parent.gid if parent.mode & 0o2000 else None)
@@ -202,7 +204,12 @@ class Files:
         if self._bytes + added > MAX_BYTES:
             raise fail(errno.ENOSPC, path)
         self._bytes += added
-        node.data = node.data + data if append else bytes(data)
+        if not append:
+            node.data = bytes(data)
+        elif data:
+            if not isinstance(node.data, bytearray):
+                node.data = bytearray(node.data)
+            node.data += data
         node.mtime = self._clock() if mtime is None else mtime
 
     def mkdir(self, path: str, mode: int = 0o755, parents: bool = False) -> None:

@@ -51,7 +51,7 @@ class Node:
 
     Attributes:
         mode, mtime, ino, uid, gid: As in `Stat`.
-        data: A regular file's bytes.
+        data: A regular file's bytes; a bytearray once something was appended.
         target: A link's target.
         children: A directory's entries.
         source: Makes the contents anew at each read (files under /proc).
@@ -62,7 +62,7 @@ class Node:
     ino: int
     uid: int = ROOT
     gid: int = ROOT
-    data: bytes = b""
+    data: bytes | bytearray = b""
     target: str = ""
     children: dict[str, Node] = field(default_factory=dict)
     source: Callable[[], bytes] | None = None

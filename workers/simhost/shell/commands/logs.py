@@ -135,12 +135,12 @@ async def logcat(call: Call) -> int:
             )
         return 0
     chosen = _Filter(call, options)
-    entries = log.entries()
+    entries = [entry for entry in log.entries() if chosen.wants(entry)]
     last = log.last
     for option in ("t", "T"):
         if options.get(option, "").isdecimal():
-            wanted = [entry for entry in entries if chosen.wants(entry)]
-            entries = wanted[-int(options[option][:9]) :] if int(options[option][:9]) else []
+            count = int(options[option][:9])
+            entries = entries[-count:] if count else []
     await call.write((_begin(entries) if chosen.kind != "raw" else "") + chosen.text(entries))
     if "d" in options or "t" in options:
         return 0

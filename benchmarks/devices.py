@@ -2,7 +2,7 @@
 
 Phones run as `distrl sim-host` runs them, in processes of their own; the adb server is one of our own on a
 free port, stopped at the end. Every tap of the tour changes the screen, so that no picture is taken from a
-cache: the tour was found beforehand on the same phone in this process.
+cache, and every phone has a tour of its own, found beforehand on a phone in this process.
 
 Arms, in turns so that other load on the machine hits both
     raw       `distrl.workers.devices.adb.client.AdbClient`: one connection per call, straight to the service
@@ -12,6 +12,7 @@ Printed, with targets
     shell no-op             median, ms                                          ≤ 1
     tap + screencap         median, ms, at 1080x2400 (and at 540x1200)          ≤ 12
     16 devices              steps per second at 1080x2400 on two cores          ≥ 100
+    CPU time                of phones, adb server and clients per step, which other load changes little
 
     python benchmarks/devices.py
 """
@@ -124,12 +125,12 @@ def latencies(arms: Sequence[Arm], commands: Sequence[str]) -> dict[str, tuple[f
     return {name: (statistics.median(no_ops[name]), statistics.median(steps[name])) for name in no_ops}
 
 
-def throughput(arms: Sequence[Arm], commands: Sequence[str]) -> float:
-    """Steps per second when every arm has a thread of its own."""
+def throughput(arms: Sequence[Arm], tours: Sequence[Sequence[str]]) -> float:
+    """Steps per second when every arm has a thread and a tour of its own."""
     start = threading.Barrier(len(arms) + 1)
     failures: list[BaseException] = []
 
-    def work(arm: Arm) -> None:
+    def work(arm: Arm, commands: Sequence[str]) -> None:
         start.wait()
         try:
             for command in commands:
@@ -137,7 +138,9 @@ def throughput(arms: Sequence[Arm], commands: Sequence[str]) -> float:
         except BaseException as error:  # noqa: BLE001 - shown by the main thread
             failures.append(error)
 
-    threads = [threading.Thread(target=work, args=(arm,), daemon=True) for arm in arms]
+    threads = [
+        threading.Thread(target=work, args=pair, daemon=True) for pair in zip(arms, tours, strict=True)
+    ]
     for thread in threads:
         thread.start()
     start.wait()
@@ -146,7 +149,7 @@ def throughput(arms: Sequence[Arm], commands: Sequence[str]) -> float:
         thread.join()
     if failures:
         raise failures[0]
-    return len(arms) * len(commands) / (time.perf_counter() - since)
+    return sum(map(len, tours)) / (time.perf_counter() - since)
 
 
 def wait_listed(server: AdbServer, serials: set[str]) -> None:
@@ -157,11 +160,19 @@ def wait_listed(server: AdbServer, serials: set[str]) -> None:
         time.sleep(0.05)
 
 
-def measure(width: int, height: int, num: int, steps: int, port: int) -> None:
+def cpu_s(pid: int) -> float:
+    """Seconds of CPU time that a process has used."""
+    with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
+        fields = stat.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measure(width: int, height: int, num: int, steps: int, port: int, server_pid: int) -> None:
     """Prints one screen size's numbers."""
     server = AdbServer(port=port)
     with SimHost(num + 2, width, height, BASE_PORT, adb_server_port=port, token_file="") as host:
-        serials = [device.serial for device in host.start()]
+        devices = host.start()
+        serials = [device.serial for device in devices]
         wait_listed(server, set(serials))
         commands = tour(width, height, steps, seed=1)
         pair = [raw(serials[0], port), through_adbutils(serials[1], port)]
@@ -170,9 +181,17 @@ def measure(width: int, height: int, num: int, steps: int, port: int) -> None:
             if name == "raw":
                 print(f"{'':11}targets: no-op {no_op / 1.0:.2f} of 1 ms", end="")
                 print(f", tap + screencap {both / 12.0:.2f} of 12 ms" if width == 1080 else "")
-        rate = throughput([raw(serial, port) for serial in serials[2:]], commands)
+        tours = [tour(width, height, steps, seed) for seed in range(2, num + 2)]
+        pids = {*(device.pid for device in devices), os.getpid(), server_pid}
+        before = sum(map(cpu_s, pids))
+        rate = throughput([raw(serial, port) for serial in serials[2:]], tours)
+        cpu_ms = 1000 * (sum(map(cpu_s, pids)) - before) / sum(map(len, tours))
         aim = f"  ({rate / 100:.2f} of 100)" if width == 1080 else ""
-        print(f"{width}x{height}  {num} devices: {rate:.0f} steps/s{aim}", flush=True)
+        print(f"{width}x{height}  {num} devices: {rate:.0f} steps/s{aim}")
+        print(
+            f"{'':11}{cpu_ms:.1f} ms of CPU a step: no more than {2000 / cpu_ms:.0f} on two idle cores",
+            flush=True,
+        )
 
 
 def main() -> None:
@@ -190,7 +209,7 @@ def main() -> None:
     server.ensure_running()
     try:
         for width, height in SIZES:
-            measure(width, height, given.devices, given.steps, port)
+            measure(width, height, given.devices, given.steps, port, server.own_pid or os.getpid())
     finally:
         server.stop()
 

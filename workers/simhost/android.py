@@ -181,7 +181,14 @@ class AndroidSystem:
     def dump(self) -> bytes:
         """Everything but what a reboot would lose anyway, as one snapshot."""
         files = [
-            (path, node.mode, node.mtime, node.uid, node.gid, node.target if node.is_link else bytes(node.data))
+            (
+                path,
+                node.mode,
+                node.mtime,
+                node.uid,
+                node.gid,
+                node.target if node.is_link else bytes(node.data),
+            )
             for top in android_tree.KEPT
             for path, node in self.files.tree(top)
         ]
@@ -213,15 +220,15 @@ class AndroidSystem:
             raise EnvError(f"the snapshot is not of format {FORMAT}.", "Save it again.", "device")
         self.device.phone.load(snapshot["phone"])
         self.screen_on, self.uid = snapshot["screen_on"], snapshot["uid"]
-        self.properties = dict(snapshot["properties"])
+        own = dict.fromkeys(("ro.serialno", "ro.boot.serialno"), self.serial)
+        self.properties = {**snapshot["properties"], **own}
         self.settings.load(snapshot["settings"])
         self.packages.load(snapshot["packages"])
         self.log.load(snapshot["log"])
         self.files.replace(android_tree.KEPT, snapshot["files"])
         self.input.reset()
         self.processes.reset()
-        self.activities.reset()
-        self.activities.observe()
+        self.activities.restore()
 
     def reboot(self) -> None:
         """What remains after a boot: home screen, files, settings and packages; the rest is as new."""

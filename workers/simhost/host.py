@@ -34,6 +34,12 @@ MAX_RESTART_S = 10.0
 PATIENCE_S = 2.0
 """How long a process may take to stop after SIGTERM."""
 MAX_PHONES = 256
+_MEMORY = {
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 28),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
+    "PILLOW_BLOCKS_MAX": "8",
+}
+"""Buffers of pictures are kept for the next one: fresh memory for each costs as much as the rendering."""
 _LOOK_S = 0.02
 _log = logging.getLogger(__name__)
 
@@ -206,7 +212,7 @@ class SimHost:
     def _spawn(self, kept: _Kept) -> None:
         kept.ready_file.unlink(missing_ok=True)
         command = [sys.executable, "-m", "distrl.workers.simhost.process", kept.spec.dump()]
-        kept.child = Child(kept.name, command, self._log(kept))
+        kept.child = Child(kept.name, command, self._log(kept), _MEMORY)
 
     def _log(self, kept: _Kept) -> Path:
         return self.folder / f"{kept.name}.log"

@@ -132,6 +132,10 @@ class RenderCache:
 
     def picture(self, tree: Node, width: int, height: int) -> Image.Image:
         """The picture of `tree`; the caller owns the copy."""
+        return self.shown(tree, width, height).copy()
+
+    def shown(self, tree: Node, width: int, height: int) -> Image.Image:
+        """The picture of `tree` as others see it too: not to be changed."""
         key = (tree, width, height)
         with self._lock:
             image = self._pictures.get(key)
@@ -143,7 +147,7 @@ class RenderCache:
                 self._pictures[key] = image
                 while len(self._pictures) > self._capacity:
                     self._pictures.popitem(last=False)
-        return image.copy()
+        return image
 
 
 SHARED = RenderCache()

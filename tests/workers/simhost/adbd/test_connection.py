@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -330,3 +331,30 @@ def test_stopping_the_server_ends_its_connections() -> None:
             await AdbPeer.connect(phone.port)
 
     run(test)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_a_peer_sends_the_next_one_is_served(seed: int, caplog: pytest.LogCaptureFixture) -> None:
+    rng = random.Random(seed)
+    services = [
+        b"tcp:7000\0",
+        b"sync:\0",
+        b"shell,v2,raw:cat\0",
+        b"reverse:forward:tcp:1;tcp:2\0",
+        b"exec:\0",
+        b"\0",
+    ]
+
+    async def test(phone: AdbPhone) -> None:
+        service = answers(phone, bytes(10_000))
+        peer = await AdbPeer.online(phone.port)
+        for _ in range(200):
+            command = rng.choice(["OPEN", "OPEN", "OKAY", "WRTE", "CLSE", "AUTH"])
+            payload = rng.choice(services) if command == "OPEN" else rng.randbytes(rng.randrange(64))
+            peer.send(command, rng.randrange(12), rng.randrange(12), payload)
+        await peer.writer.drain()
+        await peer.close()
+        assert await (await AdbPeer.online(phone.port)).run(service, 4) == bytes(10_000)
+
+    run(test)
+    assert "Traceback" not in caplog.text

@@ -10,6 +10,7 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from distrl.workers.simhost.android_processes import Process
 from distrl.workers.simhost.packages import LAUNCHER, PREFIX, Package
 from distrl.workers.simphone import state as st
 from distrl.workers.simphone.apps import APPS
@@ -70,8 +71,13 @@ class Activities:
         """Forgets all tasks, as a reboot does."""
         self._next, self._order, self._tasks, self._seen = 1, [], {}, ""
 
-    def observe(self) -> None:
-        """Takes notice of which app is in front."""
+    def restore(self) -> None:
+        """Begins anew with the app that a snapshot has in front."""
+        self.reset()
+        self.observe(log=False)
+
+    def observe(self, log: bool = True) -> None:
+        """Takes notice of which app is in front; with `log` the log tells of it."""
         front = self._system.device.phone.front
         if front == self._seen:
             return
@@ -85,9 +91,11 @@ class Activities:
         if front in self._order:
             self._order.remove(front)
         self._order.insert(0, front)
-        self._launched(package)
+        started = self._system.processes.start(package.name, package.uid)
+        if log:
+            self._launched(package, started)
 
-    def _launched(self, package: Package) -> None:
+    def _launched(self, package: Package, started: Process | None) -> None:
         log, category = self._system.log, "HOME" if package.home else "LAUNCHER"
         log.write(
             "I",
@@ -96,7 +104,6 @@ class Activities:
             f"flg=0x10000000 cmp={package.component}}} with LAUNCH_SINGLE_TASK from uid 10001 result code=0",
             buffer="system",
         )
-        started = self._system.processes.start(package.name, package.uid)
         if started is not None:
             log.write(
                 "I",

@@ -92,8 +92,8 @@ class LogBuffer:
         self._entries = deque(kept, maxlen=CAPACITY)
 
     def dump(self) -> list[dict[str, Any]]:
-        """The entries as plain data."""
-        return [asdict(entry) for entry in self._entries]
+        """The entries as plain data, without their serials."""
+        return [{**asdict(entry), "serial": 0} for entry in self._entries]
 
     def load(self, entries: list[dict[str, Any]]) -> None:
         """Replaces the log by what `dump` gave; serials go on from the present ones, so followers see it."""

@@ -8,13 +8,13 @@ from distrl.workers.simhost.android import AndroidSystem
 from distrl.workers.simhost.files import Files
 
 
-@pytest.fixture()
+@pytest.fixture
 def system() -> AndroidSystem:
     """A small phone, freshly booted."""
     return AndroidSystem(width=540, height=1200)
 
 
-@pytest.fixture()
+@pytest.fixture
 def phone_files(system: AndroidSystem) -> Files:
     """The files of a phone, seen by the shell's user."""
     return system.files

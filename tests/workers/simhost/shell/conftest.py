@@ -58,12 +58,12 @@ class Result:
 Run = Callable[..., Result]
 
 
-@pytest.fixture()
+@pytest.fixture
 def phone() -> AndroidSystem:
     return AndroidSystem(width=540, height=1200)
 
 
-@pytest.fixture()
+@pytest.fixture
 def sh(phone: AndroidSystem) -> Run:
     """Runs a command line on the phone: `sh(command, stdin=b"", tty=False)`."""
 

@@ -14,7 +14,9 @@ from distrl.workers.simhost.android import AndroidSystem
 from distrl.workers.simphone.apps import APPS
 
 FOCUS = re.compile(r"mCurrentFocus=Window{.*\s+(?P<package>[^\s]+)/(?P<activity>[^\s]+)\}")
-RESUMED = re.compile(r"mResumedActivity: ActivityRecord\{.*?\s+(?P<package>[^\s]+)/(?P<activity>[^\s]+)\s.*?\}")
+RESUMED = re.compile(
+    r"mResumedActivity: ActivityRecord\{.*?\s+(?P<package>[^\s]+)/(?P<activity>[^\s]+)\s.*?\}"
+)
 TOP = re.compile(r"ACTIVITY (?P<package>[^\s]+)/(?P<activity>[^/\s]+) \w+ pid=(?P<pid>\d+)")
 STACK = re.compile(
     r"^\ *taskId=(?P<id>[0-9]*): (?P<base>[^\s]*) .*visible=true.*topActivity=ComponentInfo{(?P<top>[^\s]*)}$"
@@ -99,7 +101,11 @@ def test_power_and_keyguard_lines(phone: AndroidSystem, sh: Any) -> None:
         ("-a android.settings.SETTINGS", "settings", ["root"]),
         ("-a android.settings.WIFI_SETTINGS", "settings", ["section", "network"]),
         ("-a android.settings.BLUETOOTH_SETTINGS", "settings", ["section", "devices"]),
-        ("-a android.intent.action.VIEW -d http://find.example/?q=red%20shoes", "browser", ["results", "red shoes"]),
+        (
+            "-a android.intent.action.VIEW -d http://find.example/?q=red%20shoes",
+            "browser",
+            ["results", "red shoes"],
+        ),
         ("-a android.intent.action.VIEW -d https://market.example/", "browser", ["shop"]),
         ("-a android.intent.action.VIEW -d https://example.org", "browser", ["root"]),
         ("-a android.intent.action.SENDTO -d sms:123", "messages", ["root"]),
@@ -109,7 +115,9 @@ def test_power_and_keyguard_lines(phone: AndroidSystem, sh: Any) -> None:
         ("-S -n org.simphone.weather/org.simphone.weather.MainActivity", "weather", ["root"]),
     ],
 )
-def test_intents_open_what_they_name(phone: AndroidSystem, sh: Any, intent: str, app: str, page: list[str]) -> None:
+def test_intents_open_what_they_name(
+    phone: AndroidSystem, sh: Any, intent: str, app: str, page: list[str]
+) -> None:
     result = sh(f"am start {intent}")
     assert (result.status, result.err) == (0, "")
     assert phone.device.foreground() == app
@@ -120,9 +128,14 @@ def test_intents_open_what_they_name(phone: AndroidSystem, sh: Any, intent: str,
 def test_intents_that_nobody_takes(phone: AndroidSystem, sh: Any) -> None:
     gone = sh("am start -n com.android.chrome/com.google.android.apps.chrome.Main")
     assert gone.status == 1
-    assert "Error type 3\nError: Activity class {com.android.chrome/com.google.android.apps.chrome.Main}" in gone.err
+    assert (
+        "Error type 3\nError: Activity class {com.android.chrome/com.google.android.apps.chrome.Main}"
+        in gone.err
+    )
     call = sh("am start -a android.intent.action.CALL -d tel:5551234")
-    assert "Error: Activity not started, unable to resolve Intent { act=android.intent.action.CALL" in call.err
+    assert (
+        "Error: Activity not started, unable to resolve Intent { act=android.intent.action.CALL" in call.err
+    )
     assert "5551234" not in call.out + call.err
     assert "Bad component name: nonsense" in sh("am start -n nonsense").err
     assert sh("am instrument -w x/y").status == 1
@@ -180,9 +193,13 @@ def test_who_takes_the_home_intent(sh: Any) -> None:
     home = "-a android.intent.action.MAIN -c android.intent.category.HOME"
     brief = sh(f"cmd package resolve-activity --brief {home}").out.splitlines()
     assert brief[1] == "org.simphone.launcher/.MainActivity"
-    assert sh("pm resolve-activity --brief org.simphone.notes | tail -1").out == "org.simphone.notes/.MainActivity\n"
+    assert (
+        sh("pm resolve-activity --brief org.simphone.notes | tail -1").out
+        == "org.simphone.notes/.MainActivity\n"
+    )
     assert sh("cmd package resolve-activity --brief com.foo").out == "No activity found\n"
-    launchers = sh("cmd package query-activities --components -c android.intent.category.LAUNCHER -a android.intent.action.MAIN")
+    launcher = "-a android.intent.action.MAIN -c android.intent.category.LAUNCHER"
+    launchers = sh(f"cmd package query-activities --components {launcher}")
     assert set(launchers.out.split()) == {f"org.simphone.{name}/.MainActivity" for name in APPS}
 
 
@@ -210,7 +227,9 @@ def test_the_hierarchy_is_the_phones(phone: AndroidSystem, sh: Any) -> None:
     line, _, xml = result.out.partition("\n")
     assert line == "UI hierchary dumped to: /sdcard/w.xml"
     assert xml == phone.device.hierarchy().replace("\n", "")
-    assert xml.startswith("<?xml version='1.0' encoding='UTF-8' standalone='yes' ?><hierarchy rotation=\"0\">")
+    assert xml.startswith(
+        "<?xml version='1.0' encoding='UTF-8' standalone='yes' ?><hierarchy rotation=\"0\">"
+    )
     assert sh("uiautomator dump").out == "UI hierchary dumped to: /sdcard/window_dump.xml\n"
     assert sh("uiautomator dump /dev/tty").out == xml + "UI hierchary dumped to: /dev/tty\n"
     assert sh("uiautomator dump /nope/x").status == 1
@@ -226,9 +245,9 @@ def test_screenshots_as_png_and_raw(phone: AndroidSystem, sh: Any) -> None:
     assert struct.unpack("<4I", raw[:16]) == (540, 1200, 1, 1)
     colours = Image.frombytes("RGBA", (540, 1200), raw[16:])
     assert ImageChops.difference(colours.convert("RGB"), picture).getbbox() is None
-    assert sh("screencap -p /sdcard/a.png; screencap /sdcard/b.png; cmp -s /sdcard/a.png; ls /sdcard/*.png").out == (
-        "/sdcard/a.png\n/sdcard/b.png\n"
-    )
+    assert sh(
+        "screencap -p /sdcard/a.png; screencap /sdcard/b.png; cmp -s /sdcard/a.png; ls /sdcard/*.png"
+    ).out == ("/sdcard/a.png\n/sdcard/b.png\n")
     assert phone.files.read("/sdcard/a.png") == phone.files.read("/sdcard/b.png") == sh("screencap -p").data
     assert sh("screencap -p /nope/a.png").status == 1
 

@@ -29,7 +29,8 @@ def text(phone: AndroidSystem) -> str:
 
 def test_the_same_gestures_as_in_process(phone: AndroidSystem, sh: Any) -> None:
     twin = SimDevice(540, 1200)
-    sh("input tap 270 1100; input swipe 270 900 270 300; input swipe 100 100 100 100 600; input tap 65.9 700.2")
+    sh("input tap 270 1100; input swipe 270 900 270 300")
+    sh("input swipe 100 100 100 100 600; input tap 65.9 700.2")
     twin.tap(270, 1100)
     twin.swipe(270, 900, 270, 300)
     twin.long_press(100, 100)
@@ -106,7 +107,8 @@ def test_characters_that_the_virtual_keyboard_lacks_fail_as_on_android(phone: An
 
 def test_keys_type_delete_and_submit(phone: AndroidSystem, sh: Any) -> None:
     focus(phone)
-    sh("input keyevent 29 KEYCODE_B 7 SPACE KEYCODE_DEL; input keycombination 59 31; input keycombination 59 8")
+    sh("input keyevent 29 KEYCODE_B 7 SPACE KEYCODE_DEL")
+    sh("input keycombination 59 31; input keycombination 59 8")
     assert text(phone) == "ab0C!"
     sh("input keyevent --longpress 67; input keyevent 67")
     assert text(phone) == "ab0"

@@ -30,11 +30,11 @@ PROGRAMS = {
     'set -- a "b c" d; echo $# $2; for i in "$@"; do echo "<$i>"; done; shift; echo $1': (
         "3 b c\n<a>\n<b c>\n<d>\nb c\n"
     ),
-    "x='a  b'; echo $x; echo \"$x\"; IFS=:; y=1:2; echo $y \"$y\"": "a b\na  b\n1 2 1:2\n",
+    'x=\'a  b\'; echo $x; echo "$x"; IFS=:; y=1:2; echo $y "$y"': "a b\na  b\n1 2 1:2\n",
     "x=1; x=2 sh -c 'echo $x'; echo $x; export x; sh -c 'echo $x'": "2\n1\n1\n",
     # substitution and arithmetic
     "echo $(echo $(echo deep)) `echo back`": "deep back\n",
-    'echo "$(printf \'a\\n\\n\')"b': "ab\n",
+    "echo \"$(printf 'a\\n\\n')\"b": "ab\n",
     "i=3; echo $((i*2+1)) $((i<<2|1)) $((i>2?10:20)) $((-7/2)) $((-7%3))": "7 13 10 -3 -1\n",
     "echo $((0x10)) $((010)) $((2147483647+1))": "16 8 -2147483648\n",
     "echo $((i=4, i+=2)) $i; let i=i*2; echo $i": "6 6\n12\n",
@@ -118,7 +118,7 @@ def test_deep_nesting_is_an_error_and_no_crash(sh: Any, depth: int) -> None:
 
 
 def test_scripts_run_from_files(sh: Any) -> None:
-    script = b"#!/system/bin/sh\necho \"$0 got $1\"\nexit 9\n"
+    script = b'#!/system/bin/sh\necho "$0 got $1"\nexit 9\n'
     assert sh("cat > /data/local/tmp/s.sh", script).status == 0
     assert sh("/data/local/tmp/s.sh x").status == 126
     result = sh("chmod 755 /data/local/tmp/s.sh; /data/local/tmp/s.sh x; echo $?; sh /data/local/tmp/s.sh y")
@@ -156,7 +156,14 @@ def test_cancelling_ends_everything_that_runs(phone: AndroidSystem) -> None:
         async def err(self, data: bytes) -> None: ...
 
     async def go() -> None:
-        for command in ("cat", "sleep 100 | cat", "while true; do :; done", "sleep 100 & wait", "$(cat)", "yes"):
+        for command in (
+            "cat",
+            "sleep 100 | cat",
+            "while true; do :; done",
+            "sleep 100 & wait",
+            "$(cat)",
+            "yes",
+        ):
             task = asyncio.ensure_future(shell.run(phone, command, Silent()))
             await asyncio.sleep(0)
             await asyncio.sleep(0)
@@ -183,7 +190,9 @@ def test_a_loop_of_builtins_lets_others_run(phone: AndroidSystem, sh: Any) -> No
 
     async def go() -> None:
         nonlocal turns
-        task = asyncio.ensure_future(shell.run(phone, "i=0; while [ $i -lt 200 ]; do i=$((i+1)); done", Quiet()))
+        task = asyncio.ensure_future(
+            shell.run(phone, "i=0; while [ $i -lt 200 ]; do i=$((i+1)); done", Quiet())
+        )
         while not task.done():
             turns += 1
             await asyncio.sleep(0)

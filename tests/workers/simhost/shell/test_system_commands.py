@@ -15,22 +15,37 @@ from distrl.workers.simphone.phone import new_state
 
 
 def test_properties(phone: AndroidSystem, sh: Any) -> None:
-    assert sh("getprop ro.build.version.sdk; getprop sys.boot_completed; getprop ro.distrl.simphone").out == "34\n1\n1\n"
+    assert (
+        sh("getprop ro.build.version.sdk; getprop sys.boot_completed; getprop ro.distrl.simphone").out
+        == "34\n1\n1\n"
+    )
     assert sh("getprop init.svc.bootanim; getprop nope; getprop nope fallback").out == "stopped\n\nfallback\n"
     assert "[ro.product.model]: [Simphone One]\n" in sh("getprop").out
     assert sh("setprop debug.foo 'a b'; getprop debug.foo").out == "a b\n"
     assert "failed to set property 'ro.serialno'" in sh("setprop ro.serialno x").err
     assert sh("setprop persist.sys.timezone Europe/Berlin").status == 1
     phone.uid = 0
-    assert sh("setprop persist.sys.timezone Europe/Berlin; getprop persist.sys.timezone").out == "Europe/Berlin\n"
+    assert (
+        sh("setprop persist.sys.timezone Europe/Berlin; getprop persist.sys.timezone").out
+        == "Europe/Berlin\n"
+    )
 
 
 def test_settings(sh: Any) -> None:
     assert sh("settings get global nothing").out == "null\n"
-    assert sh("settings put global window_animation_scale 0; settings get global window_animation_scale").out == "0\n"
+    assert (
+        sh("settings put global window_animation_scale 0; settings get global window_animation_scale").out
+        == "0\n"
+    )
     assert sh("settings put system a 'b c'; settings list system | grep ^a=").out == "a=b c\n"
-    assert sh("settings --user 0 delete system a; settings delete system a").out == "Deleted 1 rows\nDeleted 0 rows\n"
-    assert sh("settings reset global window_animation_scale; settings get global window_animation_scale").out == "1.0\n"
+    assert (
+        sh("settings --user 0 delete system a; settings delete system a").out
+        == "Deleted 1 rows\nDeleted 0 rows\n"
+    )
+    assert (
+        sh("settings reset global window_animation_scale; settings get global window_animation_scale").out
+        == "1.0\n"
+    )
     assert sh("settings get nowhere x").status == 255
     assert sh("settings get system").status == 255
     assert sh("content query --uri content://settings/system/font_scale").out == (
@@ -52,7 +67,11 @@ def test_settings(sh: Any) -> None:
         ("settings put secure ui_night_mode 2", "settings put secure ui_night_mode 1", "dark"),
         ("settings put global zen_mode 1", "settings put global zen_mode 0", "dnd"),
         ("settings put secure location_mode 3", "settings put secure location_mode 0", "location"),
-        ("settings put system accelerometer_rotation 1", "settings put system accelerometer_rotation 0", "rotate"),
+        (
+            "settings put system accelerometer_rotation 1",
+            "settings put system accelerometer_rotation 0",
+            "rotate",
+        ),
     ],
 )
 def test_settings_of_the_phone_are_what_its_screen_shows(
@@ -124,7 +143,10 @@ def test_who_and_where(phone: AndroidSystem, sh: Any) -> None:
 
 def test_the_clock_is_the_phones(phone: AndroidSystem, sh: Any) -> None:
     assert sh("date").out == "Tue Jun  3 09:41:00 UTC 2025\n"
-    assert sh("date +%s; date '+%Y-%m-%d %H:%M:%S'; date -d @0 +%F").out == "1748943660\n2025-06-03 09:41:00\n1970-01-01\n"
+    assert (
+        sh("date +%s; date '+%Y-%m-%d %H:%M:%S'; date -d @0 +%F").out
+        == "1748943660\n2025-06-03 09:41:00\n1970-01-01\n"
+    )
     for _ in range(60):
         phone.device.tap(0, 0)
     assert sh("date +%T").out == "09:43:00\n"
@@ -132,28 +154,28 @@ def test_the_clock_is_the_phones(phone: AndroidSystem, sh: Any) -> None:
 
 
 def test_files(sh: Any) -> None:
-    assert sh("cd /sdcard/Download; mkdir -p a/b; echo hi > a/b/f; cp -r a c; mv c/b/f c/g; find . | sort").out == (
-        ".\n./a\n./a/b\n./a/b/f\n./c\n./c/b\n./c/g\n"
-    )
+    assert sh(
+        "cd /sdcard/Download; mkdir -p a/b; echo hi > a/b/f; cp -r a c; mv c/b/f c/g; find . | sort"
+    ).out == (".\n./a\n./a/b\n./a/b/f\n./c\n./c/b\n./c/g\n")
     listing = sh("ls -l /sdcard/Download/a/b/f").out
-    assert re.fullmatch(
-        r"-rw-r--r-- 1 shell sdcard_rw 3 2025-06-03 09:41 /sdcard/Download/a/b/f\n", listing
+    assert re.fullmatch(r"-rw-r--r-- 1 shell sdcard_rw 3 2025-06-03 09:41 /sdcard/Download/a/b/f\n", listing)
+    assert (
+        sh("ls /sdcard/Download; ls -d /sdcard; ls -a /sdcard/Download/a").out == "a\nc\n/sdcard\n.\n..\nb\n"
     )
-    assert sh("ls /sdcard/Download; ls -d /sdcard; ls -a /sdcard/Download/a").out == "a\nc\n/sdcard\n.\n..\nb\n"
     assert sh("stat -c '%s %a %F %n' /sdcard/Download/c/g").out == "3 644 regular file /sdcard/Download/c/g\n"
     assert sh("rm /sdcard/Download/a").err == "rm: /sdcard/Download/a: Is a directory\n"
     assert sh("rm -r /sdcard/Download/a /sdcard/Download/c; rm -f /nope; ls /sdcard/Download").out == ""
     assert sh("rmdir /sdcard/Download/zz").err == "rmdir: /sdcard/Download/zz: No such file or directory\n"
-    assert sh("touch /sdcard/e; test -s /sdcard/e || echo empty; chmod u+x /sdcard/e; ls -l /sdcard/e").out.startswith(
-        "empty\n-rwxr--r--"
-    )
-    assert sh("ln -s /sdcard/e /data/local/tmp/l; readlink /data/local/tmp/l; realpath /data/local/tmp/l").out == (
-        "/sdcard/e\n/storage/emulated/0/e\n"
-    )
+    assert sh(
+        "touch /sdcard/e; test -s /sdcard/e || echo empty; chmod u+x /sdcard/e; ls -l /sdcard/e"
+    ).out.startswith("empty\n-rwxr--r--")
+    assert sh(
+        "ln -s /sdcard/e /data/local/tmp/l; readlink /data/local/tmp/l; realpath /data/local/tmp/l"
+    ).out == ("/sdcard/e\n/storage/emulated/0/e\n")
     assert sh("ls /data/local").err == "ls: /data/local: Permission denied\n"
-    assert sh("dd if=/dev/zero of=/sdcard/z bs=1k count=3 2>/dev/null; wc -c < /sdcard/z; du -h /sdcard/z").out == (
-        "3072\n3.0K\t/sdcard/z\n"
-    )
+    assert sh(
+        "dd if=/dev/zero of=/sdcard/z bs=1k count=3 2>/dev/null; wc -c < /sdcard/z; du -h /sdcard/z"
+    ).out == ("3072\n3.0K\t/sdcard/z\n")
     assert sh("df /data").out.splitlines()[1].endswith("/data")
 
 
@@ -187,7 +209,9 @@ def test_following_the_log(phone: AndroidSystem) -> None:
     async def go() -> bytes:
         io = Io()
         phone.log.clear()
-        task = asyncio.ensure_future(shell.run(phone, "logcat -v raw -s t | grep --line-buffered -m 2 hit", io))
+        task = asyncio.ensure_future(
+            shell.run(phone, "logcat -v raw -s t | grep --line-buffered -m 2 hit", io)
+        )
         for number in range(50):
             await asyncio.sleep(0)
             phone.log.write("I", "t", f"{'hit' if number % 20 == 19 else 'miss'} {number}")
@@ -210,7 +234,9 @@ def test_the_phones_state_is_given_and_taken(phone: AndroidSystem, sh: Any) -> N
 
 
 @pytest.mark.parametrize("bad", [b"", b"[]", b"{}", b'{"front": 1}', b"\xff"])
-def test_a_state_that_is_none_is_refused_and_changes_nothing(phone: AndroidSystem, sh: Any, bad: bytes) -> None:
+def test_a_state_that_is_none_is_refused_and_changes_nothing(
+    phone: AndroidSystem, sh: Any, bad: bytes
+) -> None:
     before = phone.device.phone.dump()
     result = sh("cmd simphone load", bad)
     assert result.status == 1

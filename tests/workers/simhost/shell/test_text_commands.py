@@ -84,7 +84,10 @@ def test_checksums_are_those_of_the_bytes(sh: Any) -> None:
         ("seq 3 -1 1 | xargs", "3 2 1\n"),
         ("basename /a/b.txt .txt; dirname /a/b.txt; dirname b", "b\n/a\n.\n"),
         ("grep -q root /system/etc/hosts; echo $?; grep -q local /system/etc/hosts; echo $?", "1\n0\n"),
-        ("grep -l local /system/etc/*; grep -h localhost /system/etc/hosts | head -1 | cut -c1-9", "/system/etc/hosts\n127.0.0.1\n"),
+        (
+            "grep -l local /system/etc/*; grep -h localhost /system/etc/hosts | head -1 | cut -c1-9",
+            "/system/etc/hosts\n127.0.0.1\n",
+        ),
     ],
 )
 def test_makers(sh: Any, command: str, expected: str) -> None:

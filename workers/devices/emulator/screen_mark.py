@@ -11,6 +11,7 @@ import io
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from distrl.workers.devices.errors import FrameTruncated
@@ -18,7 +19,7 @@ from distrl.workers.devices.settle import STATUS_BAR
 
 COLUMNS, ROWS = 18, 38
 CELL_TOLERANCE = 12
-"""Grey levels of 256 by which a cell may differ and still be the same."""
+"""Levels of 256 by which each colour of a cell may differ and still be the same."""
 MAX_CHANGED = 0.05
 """Share of the cells that may differ on the same screen."""
 
@@ -30,7 +31,7 @@ class ScreenMark:
     Attributes:
         width, height: Its size in pixels.
         sha256: Of its RGB bytes without the status bar.
-        cells: Its mean grey in ROWS x COLUMNS cells, row by row, as hexadecimal bytes.
+        cells: Its mean colour in ROWS x COLUMNS cells, row by row, as hexadecimal RGB bytes.
     """
 
     width: int
@@ -44,10 +45,14 @@ class ScreenMark:
             return 1.0
         if self.sha256 == other.sha256:
             return 0.0
-        mine, theirs = (np.frombuffer(bytes.fromhex(mark.cells), np.uint8) for mark in (self, other))
-        if mine.size != theirs.size:
+        mine, theirs = self._cells(), other._cells()
+        if mine.shape != theirs.shape:
             return 1.0
-        return float((np.abs(mine.astype(np.int16) - theirs) > CELL_TOLERANCE).mean())
+        return float((np.abs(mine - theirs) > CELL_TOLERANCE).any(axis=1).mean())
+
+    def _cells(self) -> NDArray[np.int16]:
+        """One row of three colours for each cell."""
+        return np.frombuffer(bytes.fromhex(self.cells), np.uint8).astype(np.int16).reshape(-1, 3)
 
 
 def mark_of(png: bytes, serial: str = "") -> ScreenMark:
@@ -69,5 +74,5 @@ def mark_of(png: bytes, serial: str = "") -> ScreenMark:
         ) from error
     width, height = image.size
     body = image.crop((0, round(STATUS_BAR[3] * height), width, height))
-    cells = body.convert("L").resize((COLUMNS, ROWS), Image.Resampling.BOX)
+    cells = body.resize((COLUMNS, ROWS), Image.Resampling.BOX)
     return ScreenMark(width, height, hashlib.sha256(body.tobytes()).hexdigest(), cells.tobytes().hex())

@@ -1,0 +1,263 @@
+"""Emulator processes, played by small shell scripts: started, followed, ended; nothing is left over."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import sim_phones
+from avds import avd_with_snapshot
+from emulator_programs import bystander, program
+from waiting import until
+
+from distrl.workers.devices.emulator import procfs
+from distrl.workers.devices.emulator.avd import Avd, AvdStore
+from distrl.workers.devices.emulator.ports import PortAllocator
+from distrl.workers.devices.emulator.process import EmulatorOptions, EmulatorProcess
+from distrl.workers.devices.emulator.registry import Registry
+from distrl.workers.devices.emulator.reset import ResetMode, RestartReset, SnapshotReset
+from distrl.workers.devices.emulator.sdk import Sdk
+from distrl.workers.devices.errors import (
+    AvdLocked,
+    BootTimeout,
+    DeviceNotFound,
+    EmulatorError,
+    EmulatorExited,
+    LowDisk,
+    SnapshotFailed,
+    SnapshotMissing,
+)
+
+WAITS = 'read forever <> "$0.fifo"'
+"""Waits for ever: nobody writes into it."""
+LIVES = 'echo "$@"; echo "home=$ANDROID_AVD_HOME server=$ANDROID_ADB_SERVER_PORT"; ' + WAITS
+Make = Callable[..., EmulatorProcess]
+
+
+class Nobody:
+    """A client of a device that the adb server does not see."""
+
+    def state(self, timeout_s: float = 2.0) -> str:
+        raise DeviceNotFound("no such device.")
+
+    def shell(self, command: str, timeout_s: float) -> None:
+        raise AssertionError
+
+    def exec_out(self, command: str, timeout_s: float) -> bytes:
+        raise AssertionError
+
+
+@pytest.fixture
+def avd(store: AvdStore) -> Avd:
+    return avd_with_snapshot(store)
+
+
+@pytest.fixture
+def make(tmp_path: Path, avd: Avd) -> Iterator[Make]:
+    """Makes emulators whose program is the given script; all are stopped at the end."""
+    made: list[EmulatorProcess] = []
+
+    def _make(*lines: str, **options: object) -> EmulatorProcess:
+        script = program(tmp_path / "sdk" / "emulator" / "emulator", *lines)
+        if not made:
+            os.mkfifo(script.with_name("emulator.fifo"))
+        ports = PortAllocator().claim(sim_phones.free_pair())
+        one = EmulatorProcess(
+            Sdk(script, "--sdk"), avd, ports, EmulatorOptions(**options), adb_server_port=12345
+        )
+        made.append(one)
+        return one
+
+    yield _make
+    for one in made:
+        one.stop(0.0)
+        one.ports.release()
+    assert Registry().entries() == []
+
+
+def said(process: EmulatorProcess) -> str:
+    until(lambda: "server=" in process.log.tail(), details=process.log.tail)
+    return process.log.tail()
+
+
+def test_it_is_told_what_it_needs(make: Make, avd: Avd) -> None:
+    process = make(LIVES, snapshot="base", extra=("-memory", "4096"))
+    process.start()
+    words = said(process).split()
+    ports = process.ports
+    assert words[words.index("-avd") + 1] == "pixel"
+    assert words[words.index("-port") + 1] == str(ports.console)
+    assert words[words.index("-grpc") + 1] == str(ports.grpc)
+    assert words[words.index("-snapshot") + 1] == "base"
+    assert words[words.index("-memory") + 1] == "4096"
+    assert {"-no-window", "-no-audio", "-no-boot-anim", "-no-snapshot-save"} <= set(words)
+    assert not {"-read-only", "-no-snapshot-load"} & set(words)
+    assert f"home={avd.home}" in words
+    assert "server=12345" in words
+
+
+def test_without_a_snapshot_it_boots_cold_and_shares_when_told(make: Make) -> None:
+    process = make(LIVES, read_only=True)
+    process.start()
+    assert {"-read-only", "-no-snapshot-load"} <= set(said(process).split())
+
+
+def test_it_lives_in_a_session_of_its_own_and_is_entered(make: Make) -> None:
+    process = make(LIVES)
+    process.start()
+    pid = process.pid
+    assert pid is not None
+    assert os.getsid(pid) == pid
+    (entry,) = Registry().entries()
+    assert (entry.key.pid, entry.console_port) == (pid, process.ports.console)
+    assert "AVD pixel" in entry.what
+    said(process)
+    assert entry.is_running
+    assert not entry.is_orphan
+    assert process.stop() == "SIGTERM"
+    assert process.pid is None
+    assert not procfs.is_alive(entry.key)
+    assert process.stop() == "gone"
+
+
+def test_it_can_be_started_again(make: Make) -> None:
+    process = make(LIVES)
+    process.start()
+    with pytest.raises(EmulatorError, match="runs already"):
+        process.start()
+    process.stop()
+    process.start()
+    assert process.pid is not None
+
+
+def test_its_last_words_are_the_error(make: Make) -> None:
+    process = make("echo 'INFO | hello'; echo 'ERROR | the skin is missing'; exit 3")
+    process.start()
+    with pytest.raises(EmulatorExited, match=r"ended with exit status 3, saying: the skin is missing\. See"):
+        process.wait_booted(Nobody(), 30.0)
+
+
+def test_a_known_line_is_its_error_at_once(make: Make) -> None:
+    process = make("echo \"FATAL | Not enough disk space to run AVD 'pixel'. Exiting...\"; " + WAITS)
+    process.start()
+    with pytest.raises(LowDisk):
+        process.wait_booted(Nobody(), 30.0)
+
+
+def test_a_crash_is_told_with_its_signal(make: Make) -> None:
+    process = make(LIVES)
+    process.start()
+    said(process)
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGKILL)
+    with pytest.raises(EmulatorExited, match="was ended by signal 9"):
+        process.wait_booted(Nobody(), 30.0)
+
+
+def test_a_snapshot_that_does_not_load_is_no_reason_to_go_on(make: Make) -> None:
+    line = "echo \"WARNING | Failed to load snapshot 'base'\"; " + WAITS
+    process = make(line, snapshot="base")
+    process.start()
+    with pytest.raises(SnapshotFailed):
+        process.wait_booted(Nobody(), 30.0)
+    cold = make(line)
+    cold.start()
+    with pytest.raises(BootTimeout, match="waiting for adb: no such device"):
+        cold.wait_booted(Nobody(), 0.2)
+
+
+def test_a_boot_that_hangs_tells_the_end_of_the_log(make: Make) -> None:
+    process = make(LIVES)
+    process.start()
+    said(process)
+    with pytest.raises(BootTimeout) as caught:
+        process.wait_booted(Nobody(), 0.1)
+    assert "server=12345" in caught.value.evidence
+
+
+def test_a_missing_snapshot_is_seen_before_the_start(make: Make) -> None:
+    process = make(LIVES, snapshot="other")
+    with pytest.raises(SnapshotMissing, match="distrl snapshot-avd create pixel other"):
+        process.start()
+    assert process.pid is None
+
+
+def test_a_locked_avd_is_seen_before_the_start(make: Make, avd: Avd) -> None:
+    emulator = bystander()
+    (avd.directory / "hardware-qemu.ini.lock").write_text(str(emulator.pid))
+    with pytest.raises(AvdLocked):
+        make(LIVES).start()
+    shared = make(LIVES, read_only=True)
+    with pytest.raises(AvdLocked):
+        shared.start()
+    emulator.communicate()
+    shared.start()
+
+
+def test_a_program_that_cannot_run_is_an_error(make: Make, tmp_path: Path) -> None:
+    process = make(LIVES)
+    (tmp_path / "sdk" / "emulator" / "emulator").unlink()
+    with pytest.raises(EmulatorError, match="cannot be started"):
+        process.start()
+
+
+def test_what_cannot_be_entered_does_not_run(make: Make, state: Path) -> None:
+    process = make(LIVES)
+    (state / "processes").touch()
+    with pytest.raises(EmulatorError, match="cannot be written"):
+        process.start()
+    assert process.pid is None
+    (state / "processes").unlink()
+
+
+class TestReset:
+    class Emulator:
+        """Notes what is done to it."""
+
+        def __init__(self) -> None:
+            self.did: list[str] = []
+            self.now = 0.0
+
+        def avd_snapshot_load(self, name: str) -> None:
+            self.did.append(f"load {name}")
+            self.now += 3.0
+
+        def avd_snapshot_save(self, name: str) -> None:
+            raise AssertionError
+
+        def avd_snapshot_delete(self, name: str) -> None:
+            raise AssertionError
+
+        def wait_ready(self, timeout_s: float) -> None:
+            self.did.append("ready")
+
+    def test_a_clone_loads_its_snapshot(self) -> None:
+        emulator = self.Emulator()
+        reset = SnapshotReset(emulator, emulator, "base", lambda: emulator.now)
+        assert reset.run() == 3.0
+        assert emulator.did == ["load base", "ready"]
+
+    def test_a_shared_one_is_started_again(self, make: Make) -> None:
+        process = make(LIVES, snapshot="base", read_only=True)
+        process.start()
+        said(process)
+        first = process.pid
+        with pytest.raises(BootTimeout):
+            RestartReset(process, Nobody(), boot_s=0.1, stop_s=0.0).run()
+        assert process.pid not in (None, first)
+
+    @pytest.mark.parametrize("options", [{"snapshot": "base"}, {"read_only": True}])
+    def test_only_a_shared_one_with_a_snapshot_may_be(self, make: Make, options: dict) -> None:
+        with pytest.raises(EmulatorError, match="read-only and starts from a snapshot"):
+            RestartReset(make(LIVES, **options), Nobody())
+
+    def test_the_modes_are_those_of_the_configuration(self) -> None:
+        from typing import get_args
+
+        from distrl.configs.devices import AvdMembers
+
+        named = get_args(AvdMembers.model_fields["mode"].annotation)
+        assert {mode.value for mode in ResetMode} == set(named)

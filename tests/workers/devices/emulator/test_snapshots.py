@@ -1,0 +1,221 @@
+"""Snapshots with manifests, on an emulator that is played here: a console and a shell over one state."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from distrl.workers.devices.emulator import manifest as manifests
+from distrl.workers.devices.emulator.avd import Avd, AvdStore
+from distrl.workers.devices.emulator.clone import clone
+from distrl.workers.devices.emulator.snapshots import (
+    Snapshotter,
+    delete_files,
+    get_snapshot,
+    snapshots_of,
+)
+from distrl.workers.devices.errors import (
+    OutputInvalid,
+    SnapshotFailed,
+    SnapshotMismatch,
+    SnapshotMissing,
+)
+from distrl.workers.simemulator.fake_sdk import make_avd
+
+
+@dataclass(frozen=True)
+class Said:
+    text: str
+
+
+@dataclass
+class Played:
+    """An emulator: the console writes the AVD's directory, the shell tells the state."""
+
+    avd: Avd
+    serial: str = "emulator-5554"
+    level: str = "34"
+    image: str = "google/sdk_gphone64/34"
+    apps: dict[str, int] = field(default_factory=lambda: {"org.notes": 3})
+    colour: str = "#336699"
+    frames: list[str] = field(default_factory=list)
+    did: list[str] = field(default_factory=list)
+
+    def avd_snapshot_save(self, name: str) -> None:
+        folder = self.avd.snapshots / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "ram.bin").write_text(json.dumps([self.level, self.image, self.apps, self.colour]))
+
+    def avd_snapshot_load(self, name: str) -> None:
+        self.did.append(f"load {name}")
+        self.level, self.image, self.apps, self.colour = json.loads(
+            (self.avd.snapshots / name / "ram.bin").read_text()
+        )
+
+    def avd_snapshot_delete(self, name: str) -> None:
+        self.did.append(f"delete {name}")
+
+    def wait_ready(self, timeout_s: float) -> None:
+        self.did.append("ready")
+
+    def shell(self, command: str, timeout_s: float, *, reads: bool = False) -> Said:
+        assert reads
+        packages = "".join(f"package:{name} versionCode:{code}\n" for name, code in self.apps.items())
+        return Said(
+            {
+                "getprop ro.build.version.sdk": f"{self.level}\n",
+                "getprop ro.build.fingerprint": f"{self.image}\n",
+                "pm list packages -3 --show-versioncode": packages,
+                "wm density": "Physical density: 420\n",
+            }[command]
+        )
+
+    def exec_out(self, command: str, timeout_s: float, *, reads: bool = False) -> bytes:
+        assert command == "screencap -p"
+        out = io.BytesIO()
+        Image.new("RGB", (108, 240), self.frames.pop(0) if self.frames else self.colour).save(out, "PNG")
+        return out.getvalue()
+
+
+@pytest.fixture
+def emulator(store: AvdStore) -> Played:
+    return Played(make_avd(store, "pixel"))
+
+
+def snapshotter(
+    emulator: Played, gpu: str = "swiftshader_indirect", version: str = "36.1.9.0"
+) -> Snapshotter:
+    return Snapshotter(emulator.avd, emulator, emulator, gpu, version, clock=lambda: 1.8e9)
+
+
+def test_a_saved_snapshot_has_a_manifest_with_everything(emulator: Played) -> None:
+    saved = snapshotter(emulator).save("base")
+    info = get_snapshot(emulator.avd, "base")
+    assert info.manifest == saved
+    assert (saved.snapshot, saved.avd, saved.created) == ("base", "pixel", 1.8e9)
+    assert (saved.api_level, saved.image, saved.apps) == (34, "google/sdk_gphone64/34", {"org.notes": 3})
+    assert (saved.gpu, saved.emulator, saved.density) == ("swiftshader_indirect", "36.1.9.0", 420)
+    assert (saved.screen.width, saved.screen.height) == (108, 240)
+    assert (emulator.avd.snapshots / "base" / "distrl-screenshot.png").stat().st_size
+
+
+def test_the_screen_is_taken_when_it_stands_still(emulator: Played) -> None:
+    emulator.frames = ["red", "green", "blue", "#336699"]
+    saved = snapshotter(emulator).save("base")
+    assert emulator.frames == []
+    emulator.frames = []
+    assert snapshotter(emulator).verify("base").screen == saved.screen
+
+
+def test_a_screen_that_never_stands_still_is_taken_all_the_same(emulator: Played) -> None:
+    emulator.frames = ["red", "green"] * 20
+    snapshotter(emulator).save("base")
+    assert len(emulator.frames) == 30
+
+
+def test_after_loading_all_is_as_the_manifest_says(emulator: Played) -> None:
+    one = snapshotter(emulator)
+    one.save("base")
+    emulator.apps, emulator.colour = {}, "black"
+    one.load("base")
+    assert emulator.did == ["load base", "ready"]
+    assert one.verify("base").apps == {"org.notes": 3}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"level": "33"}, "the API level is 33, the manifest says 34"),
+        ({"image": "other"}, "the system image is other, the manifest says google/sdk_gphone64/34"),
+        ({"apps": {"org.notes": 4}}, "org.notes has version 4, the manifest says 3"),
+        ({"apps": {}}, "org.notes is missing"),
+        ({"apps": {"org.notes": 3, "org.more": 1}}, "org.more is there, not in the manifest"),
+        ({"colour": "white"}, "100% of the screen looks different"),
+    ],
+)
+def test_each_difference_is_named(emulator: Played, change: dict[str, Any], said: str) -> None:
+    one = snapshotter(emulator)
+    one.save("base")
+    for key, value in change.items():
+        setattr(emulator, key, value)
+    with pytest.raises(SnapshotMismatch) as caught:
+        one.verify("base")
+    assert said in caught.value.message
+    assert "distrl snapshot-avd create pixel base" in caught.value.remedy
+
+
+def test_another_gpu_mode_is_a_difference(emulator: Played) -> None:
+    snapshotter(emulator).save("base")
+    with pytest.raises(SnapshotMismatch, match="the GPU mode is host, the manifest says swiftshader"):
+        snapshotter(emulator, gpu="host").verify("base")
+
+
+def test_another_emulator_version_is_none_and_all_differences_come_at_once(emulator: Played) -> None:
+    snapshotter(emulator).save("base")
+    snapshotter(emulator, version="37").verify("base")
+    emulator.level, emulator.image = "33", "other"
+    with pytest.raises(SnapshotMismatch, match=r"API level .*; the system image"):
+        snapshotter(emulator).verify("base")
+
+
+def test_a_clone_s_snapshot_fits_its_manifest(emulator: Played, store: AvdStore) -> None:
+    snapshotter(emulator).save("base")
+    cloned = replace(emulator, avd=clone(store, "pixel", "pixel-2"))
+    snapshotter(cloned).verify("base")
+
+
+def test_a_snapshot_of_other_making_cannot_be_verified(emulator: Played) -> None:
+    emulator.avd_snapshot_save("default_boot")
+    with pytest.raises(SnapshotMismatch, match="has no manifest: it was not saved by this tool"):
+        snapshotter(emulator).verify("default_boot")
+
+
+@pytest.mark.parametrize("text", ["{", "{}", '{"format": 99}', "[]", '{"format": 1, "avd": "x"}'])
+def test_a_broken_manifest_is_told_of_and_lists_all_the_same(emulator: Played, text: str) -> None:
+    snapshotter(emulator).save("base")
+    (emulator.avd.snapshots / "base" / manifests.FILE).write_text(text)
+    (info,) = snapshots_of(emulator.avd)
+    assert info.manifest is None
+    assert "cannot be used" in info.problem
+    with pytest.raises(SnapshotMismatch, match="cannot be used"):
+        snapshotter(emulator).verify("base")
+
+
+def test_a_console_that_writes_elsewhere_is_noticed(emulator: Played) -> None:
+    emulator.avd_snapshot_save = lambda name: None  # type: ignore[method-assign]
+    with pytest.raises(SnapshotFailed, match="ANDROID_AVD_HOME"):
+        snapshotter(emulator).save("base")
+
+
+def test_what_is_no_android_is_an_error(emulator: Played) -> None:
+    emulator.level = ""
+    with pytest.raises(OutputInvalid, match=r"ro\.build\.version\.sdk is ''"):
+        snapshotter(emulator).save("base")
+
+
+def test_a_missing_one_is_told_with_those_there_are(emulator: Played) -> None:
+    assert snapshots_of(emulator.avd) == []
+    emulator.avd_snapshot_save("base")
+    with pytest.raises(SnapshotMissing, match=r"no snapshot 'bsae'; it has: base.*create pixel bsae"):
+        get_snapshot(emulator.avd, "bsae")
+
+
+def test_deleting_without_an_emulator(emulator: Played) -> None:
+    emulator.avd_snapshot_save("base")
+    delete_files(emulator.avd, "base")
+    assert snapshots_of(emulator.avd) == []
+    with pytest.raises(SnapshotMissing):
+        delete_files(emulator.avd, "base")
+
+
+def test_the_size_is_what_it_takes_on_disk(emulator: Played, tmp_path: Path) -> None:
+    emulator.avd_snapshot_save("base")
+    with (emulator.avd.snapshots / "base" / "hole.bin").open("wb") as file:
+        file.truncate(10**9)
+    assert get_snapshot(emulator.avd, "base").size_bytes < 10**6

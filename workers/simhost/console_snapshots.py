@@ -106,11 +106,12 @@ class Snapshots:
         else:
             (self._folder / (name + _SUFFIX)).unlink(missing_ok=True)
 
-    def _names(self) -> list[str]:
+    def _names(self) -> tuple[str, ...]:
         if self._folder is None:
-            return sorted(self._memory)
+            return tuple(sorted(self._memory))
         files = self._folder.glob(f"*{_SUFFIX}") if self._folder.is_dir() else iter(())
-        return sorted(file.name.removesuffix(_SUFFIX) for file in files if not file.name.startswith("."))
+        names = (file.name.removesuffix(_SUFFIX) for file in files if not file.name.startswith("."))
+        return tuple(sorted(names))
 
     def _read(self, name: str) -> bytes | None:
         if self._folder is None:

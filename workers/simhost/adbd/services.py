@@ -44,7 +44,8 @@ def find(service: str, connection: Connection) -> Handler | None:
         return system.network.answer(int(port[1])) if port else None
     if kind == "reverse":
         return lambda stream: stream.write(connection.reverse.request(argument))
-    return _CONTROLS.get(kind, lambda _, __: None)(connection, argument)
+    control = _CONTROLS.get(kind)
+    return control(connection, argument) if control is not None else None
 
 
 def _reboot(connection: Connection, argument: str) -> Handler:
@@ -79,7 +80,7 @@ def _says(text: str) -> Callable[[Connection, str], Handler]:
     return lambda connection, argument: lambda stream: stream.write(text.format(argument).encode())
 
 
-_CONTROLS: dict[str, Callable[[Connection, str], Handler | None]] = {
+_CONTROLS: dict[str, Callable[[Connection, str], Handler]] = {
     "reboot": _reboot,
     "root": _root,
     "unroot": _unroot,

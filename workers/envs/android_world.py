@@ -65,7 +65,7 @@ class AndroidWorldEnv:
         self._frame: Frame | None = None
         self._score: float | None = None
         self._unclean = ""
-        self._is_closed = False
+        self._is_attached = self._is_closed = False
         self._reworded: set[str] = set()
         adb = find_adb(self._options.adb_path)
         self._claim = Claim.take(self._options.devices)
@@ -147,7 +147,7 @@ class AndroidWorldEnv:
         was_alive = self._process.is_alive
         try:
             self._process.close(self._deadlines.tear_down_s)
-            if was_alive and not self._unclean:
+            if was_alive and self._is_attached and not self._unclean:
                 self._claim.note(None)
         except EnvError as error:
             # The claim still names the task: the next holder of the emulator tears it down.
@@ -166,6 +166,7 @@ class AndroidWorldEnv:
             setup=options.setup,
             freeze_time=options.freeze_time,
         )
+        self._is_attached = True
         left = self._claim.left
         if left is not None:
             try:

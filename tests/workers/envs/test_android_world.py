@@ -336,6 +336,21 @@ def test_an_emulator_that_does_not_run_is_a_fault_and_the_claim_goes(
     make()
 
 
+def test_what_was_left_is_torn_down_when_the_emulator_is_there_again(
+    make: Make, emulators: Emulators
+) -> None:
+    env = make()
+    env.reset(counter())
+    os.kill(env._process.pid, signal.SIGKILL)
+    env.close()
+    (emulators.folder / "running").unlink()
+    with pytest.raises(EnvError, match="no emulator"):
+        make()
+    (emulators.folder / "running").touch()
+    make()
+    assert emulators.events().count("tear_down CounterReach") == 1
+
+
 ABANDONED = """
 import os, signal, sys
 from test_android_world import counter

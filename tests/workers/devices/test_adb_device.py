@@ -165,8 +165,9 @@ def test_an_input_cut_off_is_uncertain_and_sent_once(do: Callable[[AdbDevice], N
 
 
 def test_a_hung_device_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit in ("SCREENSHOT_S", "INPUT_S", "ASK_S", "HIERARCHY_S"):
-        monkeypatch.setattr(f"distrl.workers.devices.adb_device.{limit}", 0.2)
+    limits = {"SCREENSHOT_S": 0.2, "INPUT_S": 2.0, "ASK_S": 0.2, "HIERARCHY_S": 0.2}
+    for limit, seconds in limits.items():
+        monkeypatch.setattr(f"distrl.workers.devices.adb_device.{limit}", seconds)
     fake = FakeDevice(serve=lambda service, peer: peer.hang())
     with fake_server(phone=fake) as server:
         device = AdbDevice(AdbClient("phone", server.port))

@@ -63,7 +63,7 @@ class DeviceLink:
             DeviceNotFound: If the server knows no such device.
         """
         try:
-            return self._ask("get-state", timeout_s)
+            return self._ask("get-state", self._deadline(timeout_s, "get-state"))
         except (DeviceOffline, DeviceUnauthorized) as error:
             said = [state for state in _UNUSABLE if state in error.evidence]
             if not said:
@@ -77,7 +77,7 @@ class DeviceLink:
     def reconnect(self, timeout_s: float = STATE_S) -> None:
         """Makes the server connect to the device anew: one that hangs is offline from then on."""
         self._features = None
-        self._ask("reconnect", timeout_s)
+        self._ask("reconnect", self._deadline(timeout_s, "reconnect"))
 
     def wait_for_state(self, state: str, timeout_s: float) -> None:
         """Waits until the server sees the device in `state`.
@@ -97,15 +97,14 @@ class DeviceLink:
             if seen != state:
                 self.sleep(min(_POLL_S, deadline.remaining(f"last seen: {seen}")))
 
-    def _ask(self, what: str, timeout_s: float) -> str:
-        deadline = self._deadline(timeout_s, what)
+    def _ask(self, what: str, deadline: Deadline) -> str:
         with Connection(self.host, self.port, deadline) as connection:
             connection.request(f"host-serial:{self.serial}:{what}")
             return connection.read_text()
 
     def _known_features(self, deadline: Deadline) -> frozenset[str]:
         if self._features is None:
-            text = self._ask("features", deadline.remaining())
+            text = self._ask("features", deadline)
             self._features = frozenset(filter(None, text.replace(",", " ").split()))
         return self._features
 

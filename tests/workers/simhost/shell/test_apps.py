@@ -62,6 +62,20 @@ def test_every_dump_names_the_app_that_was_started(phone: AndroidSystem, sh: Any
     assert sh("cmd simphone foreground").out == f"{app}\n"
 
 
+def test_views_are_nested_as_on_the_screen(sh: Any) -> None:
+    """android-env follows a path of patterns through the indentation."""
+    sh("am start -n org.simphone.settings/.MainActivity")
+    lines = sh("dumpsys activity org.simphone.settings org.simphone.settings").out.splitlines()
+    depth = {line.strip(): len(line) - len(line.lstrip()) for line in lines}
+    assert depth["View Hierarchy:"] == 4
+    path = [
+        "DecorView@",
+        r"android.widget.FrameLayout\{.*id/settings\}",
+        r".*ScrollView\{.*id/settings_root_list\}",
+    ]
+    assert [depth[next(key for key in depth if re.match(part, key))] for part in path] == [6, 8, 10]
+
+
 def test_older_androids_name_the_focus_among_the_windows() -> None:
     from distrl.workers.simhost.shell.commands.dumpsys_window import window
 

@@ -6,7 +6,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from distrl.workers.simhost.android_activities import Task
-from distrl.workers.simphone.nodes import walk
+from distrl.workers.simphone.nodes import WIDTH, Node
 
 if TYPE_CHECKING:
     from distrl.workers.simhost.android import AndroidSystem
@@ -69,20 +69,24 @@ def _top(system: AndroidSystem, tasks: list[Task]) -> str:
 
 
 def _views(system: AndroidSystem) -> str:
-    """The view hierarchy of the activity in front, as the framework prints it."""
-    scale = system.device.size[0] / 360
-    text = ["    View Hierarchy:\n      DecorView@f00d001[MainActivity]\n"]
-    for node in walk(system.device.phone.tree()):
-        if node.rid or node.clickable:
-            box = [round(edge * scale) for edge in node.box]
-            flags = f"V{'F' if node.clickable else '.'}E...{'C' if node.clickable else '.'}.."
-            name = f" #7f0a0001 app:id/{node.rid}" if node.rid else ""
-            address = zlib.crc32(f"{node.rid}{box}".encode()) >> 4
-            text.append(
-                f"        android.{node.cls}{{{address:07x} {flags} ........ "
-                f"{box[0]},{box[1]}-{box[2]},{box[3]}{name}}}\n"
-            )
-    return "".join(text)
+    """The view hierarchy of the activity in front, as the framework prints it: bounds inside the parent."""
+    lines = ["    View Hierarchy:", "      DecorView@f00d001[MainActivity]"]
+    _view(lines, system.device.phone.tree(), (0, 0), system.device.size[0] / WIDTH, 8)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _view(lines: list[str], node: Node, parent: tuple[int, int], scale: float, indent: int) -> None:
+    left, top, right, bottom = (round(edge * scale) for edge in node.box)
+    x, y = parent
+    tap = "C" if node.clickable else "."
+    name = f" #7f0a0001 app:id/{node.rid}" if node.rid else ""
+    address = zlib.crc32(f"{node.rid}/{node.cls}/{left}/{top}".encode()) >> 4
+    lines.append(
+        f"{' ' * indent}android.{node.cls}{{{address:07x} V{'F' if node.clickable else '.'}E...{tap}.. "
+        f"........ {left - x},{top - y}-{right - x},{bottom - y}{name}}}"
+    )
+    for child in node.children:
+        _view(lines, child, (left, top), scale, indent + 2)
 
 
 def activity(system: AndroidSystem, args: list[str]) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
+from pathlib import Path
 from typing import Any
 
+import pytest
 from apk_files import apk
 
 from distrl.workers.simhost.android import AndroidSystem
+from distrl.workers.simphone.state import focus
 
 APK = apk()
 
@@ -56,3 +60,25 @@ def test_an_installed_app_cannot_run_here_and_says_so_in_the_log(phone: AndroidS
     assert sh(f"am start -n {package.name}/.Main").status == 0
     assert phone.device.foreground() == "launcher"
     assert "FATAL EXCEPTION" in sh("logcat -d -b crash").out
+
+
+@pytest.mark.needs("uiautomator2")
+def test_uiautomator2s_keyboard_types_any_text(phone: AndroidSystem, sh: Any) -> None:
+    """It comes with the package, is installed like any app, and answers its broadcasts."""
+    spec = importlib.util.find_spec("uiautomator2")
+    assert spec is not None
+    assert spec.origin is not None
+    data = (Path(spec.origin).parent / "assets" / "app-uiautomator.apk").read_bytes()
+    assert sh(f"cmd package install -r -t -S {len(data)}", data).out == "Success\n"
+    name = "com.github.uiautomator/.AdbKeyboard"
+    assert name in sh("ime list -s -a").out.split()
+    assert sh(f"ime enable {name}; ime set {name}").status == 0
+    phone.activities.open("browser")
+    phone.change(lambda state: focus(state, "browser.query"))
+    typed = sh("am broadcast -a ADB_KEYBOARD_INPUT_TEXT --es text 8J+YgCDkvaDlpb0=").out
+    assert typed.endswith('Broadcast completed: result=-1, data="success"\n')
+    assert phone.state["fields"]["browser.query"] == "😀 你好"
+    assert 'data="success"' in sh("am broadcast -a ADB_KEYBOARD_CLEAR_TEXT").out
+    assert phone.state["fields"]["browser.query"] == ""
+    sh("am broadcast -a ADB_KEYBOARD_HIDE")
+    assert phone.state["focus"] == ""

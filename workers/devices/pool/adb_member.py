@@ -17,14 +17,14 @@ from distrl.workers.devices.errors import TransportError
 from distrl.workers.devices.pool.member import RecoveryStep
 from distrl.workers.devices.recipes import Cook, Recipe
 
-OPEN_S = 45.0
-"""Longest opening: a connection, the screen's size and a screenshot, with their repetitions."""
+OPEN_S = 60.0
+"""Longest opening: the server's start, a connection, the screen's size and a screenshot."""
 
 WAIT_S = 5.0
 PROBE_S = 4.0
 """Shorter than the pool's limit, so that the device's own error is told."""
 
-SERVER_START_S = 20.0
+SERVER_START_S, CONNECT_S = 20.0, 10.0
 SETTLE_S = 10.0
 """Until a reconnected device answers its shell."""
 
@@ -61,7 +61,7 @@ class AdbMember:
 
     def open(self) -> Device:
         """The device, after it has shown its screen."""
-        self._connect()
+        connect(self.id, self._server)
         return looked_at(device_of(self._client))
 
     def probe(self) -> None:
@@ -85,12 +85,6 @@ class AdbMember:
 
     def close(self) -> None:
         """Nothing is held: the device is somebody else's."""
-
-    def _connect(self) -> None:
-        """A device on the network is known to the server only once it was told to connect."""
-        if ":" in self.id:
-            self._server.ensure_running(SERVER_START_S)
-            self._server.connect(self.id)
 
 
 class PhoneMember(AdbMember):
@@ -129,6 +123,13 @@ class PhoneMember(AdbMember):
         BootWait(self._client).wait(REBOOT_S, self.id)
 
 
+def connect(serial: str, server: AdbServer) -> None:
+    """Makes sure that there is a server, and that it knows a device on the network, which it may forget."""
+    server.ensure_running(SERVER_START_S)
+    if ":" in serial:
+        server.connect(serial, CONNECT_S)
+
+
 def device_of(client: AdbClient) -> AdbDevice:
     """The device behind `client`; one whose serial is an emulator's has a console."""
     return EmulatorDevice(client) if client.serial.startswith("emulator-") else AdbDevice(client)
@@ -144,7 +145,7 @@ def mild_steps(client: AdbClient, server: AdbServer) -> list[RecoveryStep]:
     """Waiting for a device, and reconnecting to it."""
 
     def wait() -> None:
-        server.ensure_running(SERVER_START_S)
+        connect(client.serial, server)
         client.wait_for_state("device", WAIT_S)
 
     def reconnect() -> None:
@@ -152,7 +153,7 @@ def mild_steps(client: AdbClient, server: AdbServer) -> list[RecoveryStep]:
         client.wait_ready(SETTLE_S)
 
     return [
-        RecoveryStep("wait", wait, SERVER_START_S + WAIT_S),
+        RecoveryStep("wait", wait, SERVER_START_S + CONNECT_S + WAIT_S),
         RecoveryStep("reconnect", reconnect, SETTLE_S + WAIT_S),
     ]
 

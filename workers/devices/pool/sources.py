@@ -51,10 +51,10 @@ def postmortem_folder(config: Config) -> Path:
 
 def _behind_adb(devices: DevicesConfig) -> tuple[list[ManagedDevice], Any]:
     """The members that are opened without being listed first, and the tracker of all others."""
-    from distrl.workers.devices.adb.server import AdbServer
+    from distrl.workers.devices.pool.pool_server import PoolServer
     from distrl.workers.devices.pool.tracking import AdbTracker
 
-    server = AdbServer(port=devices.server_port())
+    server = PoolServer(port=devices.server_port())
     members: list[ManagedDevice] = []
     tracked: list[tuple[str, Callable[[str], ManagedDevice]]] = []
     for part in devices.pool:

@@ -11,10 +11,11 @@ import threading
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 
-from distrl.workers.devices.adb.server import AdbServer, DeviceEntry
+from distrl.workers.devices.adb.server import DeviceEntry
 from distrl.workers.devices.errors import DeviceError
 from distrl.workers.devices.pool.member import ManagedDevice
 from distrl.workers.devices.pool.pool import DevicePool
+from distrl.workers.devices.pool.pool_server import PoolServer
 
 START_AGAIN_S = 2.0
 """Pause after an adb server could not be started."""
@@ -36,7 +37,7 @@ class AdbTracker:
     """
 
     def __init__(
-        self, server: AdbServer, serials: Sequence[tuple[str, Callable[[str], ManagedDevice]]] = ()
+        self, server: PoolServer, serials: Sequence[tuple[str, Callable[[str], ManagedDevice]]] = ()
     ) -> None:
         self._server, self._serials = server, serials
         self._stop = threading.Event()
@@ -59,7 +60,7 @@ class AdbTracker:
         self._stop.set()
         if self._thread is not None:
             self._thread.join(timeout_s)
-        self._server.stop()
+        self._server.end()
 
     # ---- tracker thread ----
 

@@ -12,11 +12,14 @@ import sim_phones
 from waiting import until
 
 from distrl.configs.schema import Config
+from distrl.workers.devices.adb.server import AdbServer
 from distrl.workers.devices.errors import DeviceError
 from distrl.workers.devices.pool import adb_member, table
+from distrl.workers.devices.pool.adb_member import PhoneMember
 from distrl.workers.devices.pool.pool import DevicePool
 from distrl.workers.devices.pool.sources import make_pool
 from distrl.workers.devices.pool.state import SlotState
+from distrl.workers.devices.recipes import Recipe
 from distrl.workers.simhost.process_phone import PhoneSpec
 
 pytestmark = [
@@ -152,6 +155,39 @@ def test_a_server_that_restarts_is_survived_and_counts_against_nobody(world: Wor
         wait_for(pool, phone.serial, SlotState.READY)
     with pool.acquire(DEADLINE_S) as again:
         again.device.screenshot()
+
+
+def test_a_device_on_the_network_is_connected_to_again_and_again(world: World) -> None:
+    """A server that restarts has forgotten it."""
+    (phone,) = world.stack.enter_context(sim_phones.phones(1))  # not announced to the server
+    serial = f"127.0.0.1:{phone.adb_port}"
+    pool = world.pool(serial)
+    with pool.acquire(DEADLINE_S) as lease:
+        assert lease.id == serial
+        lease.device.screenshot()
+    world.server.close()
+    world.start_server(world.port)
+    until(lambda: pool.states()[serial] is not SlotState.READY, "its fault", DEADLINE_S, details=pool.line)
+    wait_for(pool, serial, SlotState.READY)
+    with pool.acquire(DEADLINE_S) as lease:
+        lease.device.screenshot()
+
+
+def test_every_step_of_a_phone_s_ladder_works(world: World) -> None:
+    (phone,) = world.phones(1)
+    adb_programs.wait_listed(world.port, phone.serial)
+    recipe = Recipe(settings={"global/test": "1"}, min_free_mib=0)
+    member = PhoneMember(phone.serial, AdbServer(port=world.port), recipe, may_reboot=True)
+    member.open()
+    steps = member.ladder()
+    assert [step.name for step in steps] == ["wait", "reconnect", "reset", "reboot"]
+    for step in steps:
+        step.run()
+        member.probe()
+        member.open()
+    assert set(member.evidence()) == {"adb-state.txt", "logcat.txt", "screen-now.png"}
+    careful = PhoneMember(phone.serial, AdbServer(port=world.port), recipe)
+    assert [step.name for step in careful.ladder()] == ["wait", "reconnect", "reset"]
 
 
 def test_two_pools_share_the_devices(world: World) -> None:

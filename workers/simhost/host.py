@@ -71,16 +71,6 @@ class _Kept:
     start_at: float = 0.0
     pause_s: float = RESTART_S
 
-    @property
-    def ready_file(self) -> Path:
-        return Path(self.spec.ready_file)
-
-    def is_ready(self) -> bool:
-        """Whether the process that runs now listens."""
-        if self.child is None or not self.ready_file.exists():
-            return False
-        return self.ready_file.read_text(encoding="ascii") == str(self.child.pid)
-
 
 class SimHost:
     """Simulated phones as processes.
@@ -98,7 +88,7 @@ class SimHost:
 
     Attributes:
         phones: What they are to be.
-        folder: The processes' logs; removed at the end.
+        folder: The processes' logs, while it runs; None before its start and after its end.
 
     Raises:
         ConfigError: If the numbers or the faults make no sense.
@@ -130,18 +120,11 @@ class SimHost:
             for index in range(num)
         ]
         self.phones = _with_faults(phones, faults or {})
-        self.folder = Path(tempfile.mkdtemp(prefix="distrl-sim-host-"))
+        self.folder: Path | None = None
         count = min(num, processes or os.cpu_count() or 1)
         shared = ProcessSpec((), adb_server_port, token_file)
         self._kept = [
-            _Kept(
-                f"phones-{index}",
-                replace(
-                    shared,
-                    phones=tuple(self.phones[index::count]),
-                    ready_file=str(self.folder / f"phones-{index}.ready"),
-                ),
-            )
+            _Kept(f"phones-{index}", replace(shared, phones=tuple(self.phones[index::count])))
             for index in range(count)
         ]
 
@@ -152,16 +135,16 @@ class SimHost:
             PortInUse: If a port is taken; nothing runs any more then, as after the other errors.
             EmulatorExited: If a process ended.
             BootTimeout: If it takes longer than `timeout_s`.
-            OSError: If the token file can neither be read nor made.
+            ConfigError: If the token file can neither be read nor made.
         """
-        if self._kept[0].spec.token_file:
-            read_token(Path(self._kept[0].spec.token_file).expanduser())
+        _make_token(self._kept[0].spec.token_file)
         deadline = time.monotonic() + timeout_s
+        self.folder = Path(tempfile.mkdtemp(prefix="distrl-sim-host-"))
         try:
             for kept in self._kept:
                 self._spawn(kept)
             for kept in self._kept:
-                while not kept.is_ready():
+                while not self._is_ready(kept):
                     self._raise_if_dead(kept)
                     if time.monotonic() > deadline:
                         raise BootTimeout(
@@ -201,7 +184,9 @@ class SimHost:
         for kept in self._kept:
             kept.child = None
             kept.start_at = float("inf")
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.folder = None
 
     def __enter__(self) -> SimHost:
         return self
@@ -210,15 +195,28 @@ class SimHost:
         self.stop()
 
     def _spawn(self, kept: _Kept) -> None:
-        kept.ready_file.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "distrl.workers.simhost.process", kept.spec.dump()]
+        ready_file = self._file(kept, "ready")
+        ready_file.unlink(missing_ok=True)
+        spec = replace(kept.spec, ready_file=str(ready_file))
+        command = [sys.executable, "-m", "distrl.workers.simhost.process", spec.dump()]
         kept.child = Child(kept.name, command, self._log(kept), _MEMORY)
 
+    def _file(self, kept: _Kept, kind: str) -> Path:
+        assert self.folder is not None, "the host was not started"
+        return self.folder / f"{kept.name}.{kind}"
+
     def _log(self, kept: _Kept) -> Path:
-        return self.folder / f"{kept.name}.log"
+        return self._file(kept, "log")
+
+    def _is_ready(self, kept: _Kept) -> bool:
+        """Whether the process that runs now listens."""
+        file = self._file(kept, "ready")
+        if kept.child is None or not file.exists():
+            return False
+        return file.read_text(encoding="ascii") == str(kept.child.pid)
 
     def _bury(self, kept: _Kept, exit_code: int) -> None:
-        kept.pause_s = RESTART_S if kept.is_ready() else min(2 * kept.pause_s, MAX_RESTART_S)
+        kept.pause_s = RESTART_S if self._is_ready(kept) else min(2 * kept.pause_s, MAX_RESTART_S)
         serials = ", ".join(phone.serial for phone in kept.spec.phones)
         _log.warning("%s died with exit code %d; starts again in %g s", serials, exit_code, kept.pause_s)
         kept.child = None
@@ -245,6 +243,16 @@ def _check(num: int, base_port: int, processes: int | None) -> None:
         )
     if processes is not None and processes < 1:
         raise ConfigError(f"phones need at least 1 process, got {processes}.", "Correct --processes.")
+
+
+def _make_token(token_file: str) -> None:
+    if token_file:
+        try:
+            read_token(Path(token_file).expanduser())
+        except OSError as error:
+            raise ConfigError(
+                f"the console's token file {token_file} cannot be used: {error.strerror}.", "Choose another."
+            ) from error
 
 
 def _with_faults(phones: Sequence[PhoneSpec], faults: Mapping[str, str]) -> list[PhoneSpec]:

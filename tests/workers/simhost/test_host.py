@@ -104,11 +104,14 @@ def test_a_lone_phone_that_crashes_takes_its_process_with_it_and_both_come_back(
 def test_stopping_leaves_no_process_and_no_file() -> None:
     host = small(faults={})
     (device,) = host.start()
+    folder = host.folder
     assert is_running(device.pid)
+    assert folder is not None
+    assert folder.exists()
     host.stop()
     assert not is_running(device.pid)
     assert host.devices() == []
-    assert not list(Path(host.folder).parent.glob(host.folder.name))
+    assert not folder.exists()
     host.stop()
     host.check()
     assert host.devices() == []
@@ -120,6 +123,12 @@ def test_a_port_in_use_stops_the_start_with_one_line() -> None:
         small(base_port=base).start()
     assert f"port {base + 1} of 127.0.0.1 is in use" in str(failure.value)
     assert "\n" not in str(failure.value)
+
+
+def test_a_token_file_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    host = SimHost(1, base_port=free_range(1), adb_server_port=0, token_file=str(tmp_path / "none" / "token"))
+    with pytest.raises(ConfigError, match="cannot be used: No such file or directory"):
+        host.start()
 
 
 def test_a_phone_may_start_with_a_fault() -> None:

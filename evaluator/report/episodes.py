@@ -173,7 +173,7 @@ def _step_view(
         mark=mark(step.action, shot),
         kind=step.action.kind,
         action=describe(step.action),
-        detail=step.action.reason,
+        detail=_detail(group),
         app=seen.app,
         probability=math.exp(min(0.0, sum(logprobs))) if logprobs else None,
         versions=_weights(group, weights),
@@ -181,6 +181,12 @@ def _step_view(
         calls=calls,
         seconds=_seconds(step),
     )
+
+
+def _detail(group: Sequence[TimeStep]) -> str:
+    """Why the action is none, or what the device's guard left after it."""
+    guarded = dict.fromkeys(step.guard for step in group if step.guard)
+    return group[0].action.reason or (f"the guard left {', '.join(guarded)}" if guarded else "")
 
 
 def _seconds(step: TimeStep) -> tuple[tuple[str, float], ...]:

@@ -98,4 +98,4 @@ def test_a_crash_ends_what_is_under_way_and_the_phone_comes_back(world: AdbWorld
 def test_nobody_is_asked_for_in_vain(world: AdbWorld) -> None:
     client = type(world.client)("emulator-1", world.client.port)
     with pytest.raises(DeviceNotFound):
-        client.shell("true", SOON_S)
+        client.shell("true", PATIENCE_S)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from distrl.configs.devices import DevicesConfig
 from distrl.configs.load import check_config, dump_config
 from distrl.configs.parse import parse_yaml
 from distrl.core.errors import ConfigError
+from distrl.workers.devices.guard import GuardPolicy
+from distrl.workers.devices.recipes import Recipe
 
 MIXED = """
 devices:
@@ -24,6 +29,20 @@ def test_a_mixed_pool_is_read_and_written() -> None:
     config = check_config(parse_yaml(MIXED, "x"), "x")
     assert [members.kind for members in config.devices.pool] == ["sim", "adb", "avd", "phone"]
     assert check_config(parse_yaml(dump_config(config), "y"), "y") == config
+
+
+def test_the_configurations_in_the_documentation_are_valid() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "devices.md").read_text(encoding="utf-8")
+    blocks = [parse_yaml(block, "docs") for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
+    pools = [block for block in blocks if isinstance(block, dict) and "devices" in block]
+    assert len(pools) >= 2
+    for pool in pools:
+        check_config(pool, "docs")
+    for block in blocks:
+        if isinstance(block, dict) and "recipe" in block:
+            Recipe.of(block["recipe"])
+        if isinstance(block, dict) and "guard" in block:
+            GuardPolicy.of(block["guard"])
 
 
 def test_by_default_there_is_no_pool() -> None:

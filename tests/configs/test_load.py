@@ -29,7 +29,7 @@ def test_every_preset_loads_and_is_named_after_its_file(name: str) -> None:
 
 
 def test_the_presets_are_shipped() -> None:
-    assert {"quickstart", "miniwob"} <= set(presets())
+    assert {"quickstart", "miniwob", "devices"} <= set(presets())
 
 
 def test_an_empty_file_is_all_defaults(write) -> None:

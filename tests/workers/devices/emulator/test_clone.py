@@ -127,8 +127,8 @@ def test_a_clone_of_a_clone(store: AvdStore) -> None:
 def test_holes_stay_holes(tmp_path: Path) -> None:
     source, target = tmp_path / "a", tmp_path / "b"
     with source.open("wb") as file:
-        file.truncate(8 * 2**18)
-        file.seek(4 * 2**18)
+        file.truncate(8 * 2**20)
+        file.seek(4 * 2**20)
         file.write(b"data")
     told: list[int] = []
     file_copy.copy(source, target, told.append)

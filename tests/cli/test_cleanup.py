@@ -1,0 +1,137 @@
+"""`distrl cleanup`: what was left behind goes, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from emulator_programs import bystander, dead_pid
+from typer.testing import CliRunner, Result
+
+from distrl.cli.main import app
+from distrl.workers.devices.emulator.registry import Entry, Registry
+
+runner = CliRunner()
+Start = Callable[..., subprocess.Popen[bytes]]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DISTRL_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("ANDROID_AVD_HOME", str(tmp_path / "avd"))
+    (tmp_path / "avd").mkdir()
+    return tmp_path / "avd"
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts processes; whatever is left of them goes at the end."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def _start(*words: str) -> subprocess.Popen[bytes]:
+        started.append(bystander(*words))
+        return started[-1]
+
+    yield _start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def enter(process: subprocess.Popen[bytes], *, orphan: bool = True, **changes: object) -> Entry:
+    """Enters a process; an orphan's owner has ended."""
+    registry = Registry()
+    entry = registry.add(process.pid, "emulator of AVD pixel", ("-avd", "pixel"))
+    if orphan:
+        assert entry.owner is not None
+        entry = replace(entry, owner=replace(entry.owner, pid=dead_pid()))
+    entry = replace(entry, **changes)
+    (path,) = registry.directory.glob(f"{process.pid}-*.json")
+    path.write_text(json.dumps(asdict(entry)))
+    return entry
+
+
+def cleanup(*words: str) -> Result:
+    return runner.invoke(app, ["cleanup", *words])
+
+
+def test_nothing_to_do_is_said() -> None:
+    result = cleanup()
+    assert (result.exit_code, result.stdout) == (0, "Nothing to clean up.\n")
+
+
+def test_an_orphan_is_ended_and_forgotten(start: Start) -> None:
+    process = start("-avd", "pixel")
+    enter(process)
+    result = cleanup()
+    assert result.exit_code == 0
+    assert f"emulator of AVD pixel (process {process.pid}) ended (SIGTERM)." in result.stdout
+    assert process.wait(30.0) != 0
+    assert Registry().entries() == []
+
+
+def test_a_dry_run_only_says_so(start: Start, home: Path) -> None:
+    process = start("-avd", "pixel")
+    enter(process)
+    (home / "x.avd.distrl-partial").mkdir()
+    result = cleanup("--dry-run")
+    assert f"(process {process.pid}) would be ended." in result.stdout
+    assert "x.avd.distrl-partial, an unfinished clone, would be removed." in result.stdout
+    assert process.poll() is None
+    assert len(Registry().entries()) == 1
+    assert (home / "x.avd.distrl-partial").exists()
+
+
+def test_what_a_living_command_uses_stays_unless_all_is_asked_for(start: Start) -> None:
+    process = start("-avd", "pixel")
+    entry = enter(process, orphan=False)
+    assert entry.owner is not None
+    assert f"is in use by process {entry.owner.pid}; left alone" in cleanup().stdout
+    assert process.poll() is None
+    assert "ended (SIGTERM)" in cleanup("--all").stdout
+    process.wait(30.0)
+
+
+def test_a_stranger_under_the_same_number_is_not_touched(start: Start) -> None:
+    process = start("-avd", "pixel")
+    entry = enter(process)
+    enter(process, key=replace(entry.key, started=entry.key.started - 1))
+    result = cleanup("--all")
+    assert f"(process {process.pid}) is gone." in result.stdout
+    assert process.poll() is None
+
+
+def test_a_process_with_other_arguments_is_not_touched(start: Start) -> None:
+    process = start("-avd", "tablet")
+    enter(process)
+    assert "is gone." in cleanup("--all").stdout
+    assert process.poll() is None
+
+
+def test_what_nobody_entered_is_not_touched(start: Start) -> None:
+    process = start("-avd", "pixel")
+    assert cleanup("--all").stdout == "Nothing to clean up.\n"
+    assert process.poll() is None
+
+
+def test_unfinished_clones_go_and_avds_stay(home: Path) -> None:
+    (home / "x.avd.distrl-partial").mkdir()
+    (home / "pixel.avd").mkdir()
+    assert "was removed." in cleanup().stdout
+    assert [path.name for path in home.iterdir()] == ["pixel.avd"]
+
+
+def test_what_does_not_end_is_an_error(start: Start, monkeypatch) -> None:
+    from distrl.workers.devices.emulator import ending
+
+    monkeypatch.setattr(ending, "end", lambda *arguments: "")
+    process = start("-avd", "pixel")
+    enter(process)
+    result = cleanup()
+    assert result.exit_code == 1
+    assert "1 could not be dealt with" in result.stderr
+    assert len(Registry().entries()) == 1

@@ -1,0 +1,189 @@
+"""`distrl doctor`: each line tells how it is and what to do; only what is needed can fail."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+import sim_phones
+from adb_programs import bundled, debian, server
+from emulator_programs import program
+from typer.testing import CliRunner
+
+from distrl.cli.health import android, machine, packages
+from distrl.cli.health.finding import Need, bad, good
+from distrl.cli.main import app
+from distrl.workers.devices.emulator.acceleration import Acceleration
+from distrl.workers.simemulator.fake_sdk import make_avd, make_sdk
+
+runner = CliRunner()
+NO_KVM = Acceleration(False, "there is no /dev/kvm.", "Switch on virtualisation.")
+YES_KVM = Acceleration(True, "/dev/kvm answers with API version 12.")
+
+
+@pytest.fixture(autouse=True)
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """A machine without Android: no SDK, no AVDs, no KVM. Gives a port where no adb server is."""
+    for variable in ("ANDROID_HOME", "ANDROID_SDK_ROOT", "ANDROID_USER_HOME", "ANDROID_EMULATOR_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    port = sim_phones.free_pair()
+    monkeypatch.setenv("ANDROID_AVD_HOME", str(tmp_path / "avd"))
+    monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(port))
+    monkeypatch.setenv("DISTRL_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr(android.acceleration, "probe", lambda: NO_KVM)
+    monkeypatch.chdir(tmp_path)
+    return port
+
+
+def doctor(*words: str) -> tuple[int, dict[str, dict[str, str]], str]:
+    """Exit status, the findings by what they are about (of several the last one), standard error."""
+    result = runner.invoke(app, ["doctor", "--json", *words])
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    return result.exit_code, {one["about"]: one for one in found}, result.stderr
+
+
+def config(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "run.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_without_a_configuration_a_missing_emulator_is_no_failure() -> None:
+    status, found, _ = doctor()
+    assert status == 0
+    for about in ("kvm", "sdk", "avds"):
+        assert found[about]["level"] == "warn"
+        assert found[about]["remedy"]
+    assert found["python"]["level"] == "ok"
+    assert "no nvidia-smi" in found["gpu"]["said"]
+    assert "none runs at port" in found["adb server"]["said"]
+
+
+def test_the_lines_for_people_end_with_the_remedy() -> None:
+    result = runner.invoke(app, ["doctor"])
+    (line,) = (line for line in result.stdout.splitlines() if line.split()[1] == "kvm")
+    assert line == "warn  kvm            there is no /dev/kvm. Switch on virtualisation."
+
+
+def test_no_adb_server_is_started(bare: int) -> None:
+    doctor()
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", bare)) != 0
+
+
+def test_a_configuration_with_emulators_needs_them(tmp_path: Path) -> None:
+    text = "devices: {pool: [{kind: avd, avd: pixel, snapshot: base}]}\n"
+    status, found, error = doctor("--worker", "--config", config(tmp_path, text))
+    assert status == 1
+    assert "must be put right first" in error
+    for about in ("kvm", "sdk", "avd pixel"):
+        assert found[about]["level"] == "fail"
+        assert found[about]["remedy"]
+
+
+def test_with_all_there_only_the_snapshot_is_missing(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(android.acceleration, "probe", lambda: YES_KVM)
+    sdk = make_sdk(tmp_path / "sdk")
+    make_avd(sdk.store, "pixel")
+    pool = f"{{kind: avd, avd: pixel, snapshot: base, sdk: {sdk.root}, avd_home: {sdk.store.home}}}"
+    status, found, _ = doctor("--worker", "--config", config(tmp_path, f"devices: {{pool: [{pool}]}}\n"))
+    assert {about: found[about]["level"] for about in ("kvm", "sdk", "emulator", "avd pixel")} == {
+        "kvm": "ok",
+        "sdk": "ok",
+        "emulator": "ok",
+        "avd pixel": "ok",
+    }
+    assert "36.1" in found["emulator"]["said"]
+    assert found["snapshot base"]["level"] == "fail"
+    assert "distrl snapshot-avd create pixel base" in found["snapshot base"]["remedy"]
+    assert status == 1
+
+
+def test_a_run_with_other_tasks_does_not_need_emulators(tmp_path: Path) -> None:
+    _, found, _ = doctor("--worker", "--config", config(tmp_path, "env: {kind: miniwob}\n"))
+    assert found["sdk"]["level"] == "warn"
+    assert found["chromium"]["level"] == "fail"
+    assert "DISTRL_CHROMIUM" in found["chromium"]["remedy"]
+
+
+def test_a_worker_needs_no_training_packages(monkeypatch, tmp_path: Path) -> None:
+    groups = [(about, need, extra, ("no-such-package",)) for about, need, extra, _ in packages.GROUPS[1:2]]
+    monkeypatch.setattr(packages, "GROUPS", (*groups, packages.GROUPS[0]))
+    some = config(tmp_path, "env: {kind: phone}\n")
+    assert doctor("--worker", "--config", some)[1]["training"]["level"] == "warn"
+    status, found, _ = doctor("--config", some)
+    assert (status, found["training"]["level"]) == (1, "fail")
+    assert found["training"]["remedy"] == 'pip install "distrl[train]".'
+
+
+def test_a_mistake_in_the_configuration_is_one_line(tmp_path: Path) -> None:
+    result = runner.invoke(app, ["doctor", "--config", config(tmp_path, "no_such_key: 1\n")])
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_server_that_runs_tells_which_devices_are_missing(tmp_path: Path, monkeypatch, bare: int) -> None:
+    adb = bundled() or debian()
+    if adb is None:
+        pytest.skip("needs adb, or the package adbutils, which brings one")
+    with server(adb, tmp_path) as port:
+        monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(port))
+        text = "devices: {pool: [{kind: phone, serials: [R5CT123]}, {kind: adb, serials: ['emulator-*']}]}\n"
+        status, found, _ = doctor("--worker", "--config", config(tmp_path, text))
+    assert found["adb server"]["level"] == "ok"
+    assert f"at port {port}: no devices" in found["adb server"]["said"]
+    assert found["R5CT123"] == {
+        "about": "R5CT123",
+        "level": "fail",
+        "said": "its state is missing.",
+        "remedy": "Plug it in, start it, or accept its key.",
+    }
+    assert status == 1
+    assert not [about for about in found if "*" in about]
+
+
+def test_adb_programs_that_do_not_get_along_are_told(tmp_path: Path, monkeypatch) -> None:
+    def adb(path: Path, protocol: int) -> Path:
+        return program(
+            path, f"echo 'Android Debug Bridge version 1.0.{protocol}'; echo 'Version 3{protocol}.0'"
+        )
+
+    monkeypatch.setattr(android, "adb_path", lambda: str(adb(tmp_path / "ours", 41)))
+    adb(tmp_path / "bin" / "adb", 39)
+    said = [(finding.is_good, finding.said) for finding in android.adb_programs(None)]
+    assert [good for good, _ in said] == [True, True, False]
+    assert "version 339.0" in said[1][1]
+    assert "their protocols differ (39, 41)" in said[2][1]
+
+
+def test_addresses_in_use_and_low_disks_are_told(tmp_path: Path, monkeypatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        used, free = machine.addresses(
+            {"control": f"tcp://127.0.0.1:{port}", "weights": f"tcp://*:{sim_phones.free_pair()}"}
+        )
+        assert (used.is_good, free.is_good) == (False, True)
+        assert list(machine.addresses({"act": "tcp://127.0.0.1:*", "broadcast": "ipc:///x"})) == []
+    assert machine.disk("disk", tmp_path / "not" / "yet").said.endswith(f"free for {tmp_path}/not/yet.")
+    monkeypatch.setattr(machine, "TOO_LOW_BYTES", 10**18)
+    assert machine.disk("disk", tmp_path).level(frozenset({Need.BASE})) == "fail"
+
+
+def test_only_what_is_needed_fails() -> None:
+    missing = bad("x", "missing.", "Get it.", Need.ADB)
+    assert missing.level(frozenset()) == "warn"
+    assert missing.level(frozenset({Need.ADB})) == "fail"
+    assert good("x", "there.", Need.ADB).level(frozenset({Need.ADB})) == "ok"
+
+
+def test_the_gpu_is_what_nvidia_smi_says(tmp_path: Path) -> None:
+    program(tmp_path / "bin" / "nvidia-smi", "echo 'NVIDIA H200, 143771 MiB, 570.1'")
+    assert machine.gpu().said == "NVIDIA H200, 143771 MiB, 570.1."
+    program(tmp_path / "bin" / "nvidia-smi", "echo 'No devices were found'; exit 6")
+    assert "No devices were found" in machine.gpu().said
+    assert not machine.gpu().is_good

@@ -1,0 +1,272 @@
+"""`distrl snapshot-avd` on stand-in emulators: each verb, and each fault with its message and remedy."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sim_phones
+from emulator_programs import bystander
+from emulator_world import HEIGHT, WIDTH, EmulatorWorld, emulator_world
+from typer.testing import CliRunner, Result
+
+from distrl.cli.main import app
+from distrl.workers.devices.emulator import manifest as manifests
+from distrl.workers.devices.emulator.ini import read_ini
+from distrl.workers.devices.emulator.registry import Registry
+from distrl.workers.devices.emulator.snapshots import get_snapshot
+
+runner = CliRunner()
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmulatorWorld]:
+    with emulator_world(tmp_path_factory.mktemp("world")) as made:
+        yield made
+
+
+def run(*words: object) -> Result:
+    return runner.invoke(app, ["snapshot-avd", *map(str, words)])
+
+
+def port() -> tuple[str, int]:
+    """An option: other tests' emulators are elsewhere."""
+    return "--port", sim_phones.free_pair()
+
+
+def error_of(result: Result) -> str:
+    """The error's one line, which comes after the steps."""
+    last = result.stderr.strip().splitlines()[-1]
+    assert last.startswith("error: ")
+    assert "Traceback" not in result.output
+    return last
+
+
+@pytest.fixture(scope="module")
+def made(world: EmulatorWorld, tmp_path_factory: pytest.TempPathFactory) -> Result:
+    """The AVD "pixel" with the snapshot "base", made by the command, with both kinds of set-up."""
+    world.avd("pixel")
+    folder = tmp_path_factory.mktemp("setup")
+    (folder / "setup.sh").write_text(
+        'echo "brightness was $(settings get system screen_brightness)"\n'
+        "settings put system screen_brightness 77\n"
+    )
+    (folder / "setup.py").write_text(
+        "import os, pathlib\n"
+        "pathlib.Path(__file__).with_name('seen').write_text(os.environ['ANDROID_SERIAL'])\n"
+    )
+    host = f"{sys.executable} {folder / 'setup.py'}"
+    arguments = ("create", "pixel", "base", "--setup", folder / "setup.sh", "--host-setup", host)
+    serial_port = port()
+    result = run(*arguments, *serial_port)
+    assert result.exit_code == 0, result.output
+    assert (folder / "seen").read_text() == f"emulator-{serial_port[1]}"
+    return result
+
+
+def test_create_boots_sets_up_saves_and_compares(made: Result, world: EmulatorWorld) -> None:
+    assert f"Saved pixel/base: API 34, swiftshader_indirect, {WIDTH}x{HEIGHT}" in made.stdout
+    for step in ("booting emulator-", "setup.sh on emulator-", "setup.py", "saving base", "and comparing"):
+        assert step in made.stderr
+    assert "brightness was" in made.stderr
+    manifest = get_snapshot(world.sdk.store.get("pixel"), "base").manifest
+    assert manifest is not None
+    assert manifest.api_level == 34
+    assert Registry().entries() == []
+
+
+def test_list_shows_it_without_an_emulator(made: Result, world: EmulatorWorld) -> None:
+    world.avd("empty")
+    lines = run("list").stdout.splitlines()
+    assert lines[0].split() == ["AVD", "SNAPSHOT", "SIZE", "SAVED", "API", "GPU", "SCREEN", "APPS"]
+    assert ["empty", "-"] in [line.split() for line in lines]
+    (line,) = (line.split() for line in lines if line.startswith("pixel "))
+    assert line[1] == "base"
+    assert f"{WIDTH}x{HEIGHT}" in line
+    (listed,) = (json.loads(line) for line in run("list", "pixel", "--json").stdout.splitlines())
+    assert (listed["snapshot"], listed["api_level"], listed["has_manifest"]) == ("base", 34, True)
+
+
+def test_verify_starts_it_and_finds_what_was_saved(made: Result) -> None:
+    result = run("verify", "pixel", "base", *port())
+    assert result.exit_code == 0, result.output
+    assert "pixel/base is as its manifest says: API 34" in result.stdout
+
+
+def test_a_clone_has_the_snapshot_and_is_its_own(made: Result, world: EmulatorWorld) -> None:
+    assert run("clone", "pixel", "pixel-2").exit_code == 0
+    clone = world.sdk.store.get("pixel-2")
+    hardware = read_ini(clone.snapshots / "base" / "hardware.ini")
+    assert hardware["disk.dataPartition.path"].startswith(str(clone.directory))
+    result = run("verify", "pixel-2", "base", *port())
+    assert result.exit_code == 0, result.output
+    taken = run("clone", "pixel", "pixel-2")
+    assert taken.exit_code == 8
+    assert "there is an AVD 'pixel-2' already. Choose another name" in error_of(taken)
+    assert run("delete", "pixel-2", "--whole-avd").stdout == "Deleted the AVD pixel-2.\n"
+    assert not world.sdk.store.exists("pixel-2")
+
+
+def test_a_running_emulator_is_saved_loaded_and_left_running(world: EmulatorWorld) -> None:
+    avd = world.avd("runs")
+    with world.running(avd) as emulator:
+        assert run("save", "runs", "one").exit_code == 0
+        assert run("load", "runs", "one").stdout == f"Loaded runs/one on {emulator.serial}.\n"
+        assert run("verify", "runs", "one").exit_code == 0
+        assert run("create", "runs", "two").exit_code == 0
+        assert run("delete", "runs", "one").exit_code == 0
+        assert [path.name for path in avd.snapshots.iterdir()] == ["two"]
+        emulator.check()
+        locked = run("clone", "runs", "other")
+        assert "the AVD 'runs' is in use by process" in error_of(locked)
+        assert "is in use by process" in error_of(run("delete", "runs", "--whole-avd"))
+    gone = run("save", "runs", "one")
+    assert gone.exit_code == 8
+    assert "no emulator runs from the AVD 'runs'. Start one (`emulator -avd runs`)" in error_of(gone)
+    assert run("delete", "runs", "two").exit_code == 0
+
+
+def test_an_emulator_that_a_run_works_with_is_left_alone(world: EmulatorWorld) -> None:
+    avd = world.avd("busy")
+    with world.running(avd, in_use=True):
+        for verb in ("save", "create", "verify"):
+            (avd.snapshots / "base").mkdir(parents=True, exist_ok=True)
+            assert "is in use by process" in error_of(run(verb, "busy", "base"))
+
+
+def test_an_avd_can_be_made_from_an_image(world: EmulatorWorld) -> None:
+    image = "system-images;android-34;google_apis;x86_64"
+    result = run("create", "fresh", "base", "--image", image, "--no-verify", *port())
+    assert result.exit_code == 0, result.output
+    assert "making the AVD fresh" in result.stderr
+    wrong = run("create", "fresher", "base", "--image", "system-images;android-99;x;y")
+    assert "avdmanager did not make the AVD 'fresher'" in error_of(wrong)
+    assert "sdkmanager 'system-images;android-99;x;y'" in error_of(wrong)
+
+
+class TestFaults:
+    """Each fault of the stand-in, and each of the real causes: exit status 8, one line, what to do."""
+
+    @pytest.mark.parametrize(
+        ("fault", "message", "remedy"),
+        [
+            ("low_disk", "Not enough disk space to run AVD", "Free some GB on the disk of the AVD"),
+            ("avd_locked", "another emulator uses the AVD", "clone the AVD, or start all of its emulators"),
+            ("snapshot_pending", "another process saves or loads a snapshot", "remove snapshot.lock"),
+            ("no_accel", "the emulator cannot use hardware acceleration", ""),
+            ("port_in_use", "the emulator could not listen on its ports", "choose another even --port"),
+            ("crash:0", "the emulator was ended by signal 9", "See its log"),
+        ],
+    )
+    def test_it_does_not_start(self, world: EmulatorWorld, fault: str, message: str, remedy: str) -> None:
+        world.avd(f"fault-{fault.partition(':')[0]}", fault)
+        result = run("create", f"fault-{fault.partition(':')[0]}", "base", *port())
+        assert result.exit_code == 8
+        assert message in error_of(result)
+        assert remedy in error_of(result)
+        assert "failed after" in result.stderr
+
+    @pytest.mark.parametrize(("fault", "waits_for"), [("hang_boot", ""), ("offline", "adb")])
+    def test_it_does_not_boot(self, world: EmulatorWorld, fault: str, waits_for: str) -> None:
+        world.avd(f"fault-{fault}", fault)
+        result = run("create", f"fault-{fault}", "base", "--boot-timeout", "5", *port())
+        assert result.exit_code == 8
+        assert f"not ready after 5 s, waiting for {waits_for}" in error_of(result)
+        assert "See the emulator's log" in error_of(result)
+
+    def test_a_snapshot_is_damaged(self, made: Result, world: EmulatorWorld) -> None:
+        avd = world.sdk.store.get("pixel")
+        ram = avd.snapshots / "base" / "ram.bin"
+        whole = ram.read_bytes()
+        ram.write_bytes(whole[:-1])
+        try:
+            result = run("verify", "pixel", "base", *port())
+        finally:
+            ram.write_bytes(whole)
+        assert result.exit_code == 8
+        assert "the snapshot 'base' does not load. It is damaged, or was made by another" in error_of(result)
+
+    def test_snapshots_do_not_load_by_the_coded_fault(self, made: Result, monkeypatch) -> None:
+        monkeypatch.setenv("DISTRL_SIMEMULATOR_FAULT", "snapshot_corrupt")
+        assert "the snapshot 'base' does not load" in error_of(run("verify", "pixel", "base", *port()))
+
+    def test_a_snapshot_of_another_gpu_mode(self, made: Result) -> None:
+        result = run("verify", "pixel", "base", "--gpu", "host", *port())
+        assert "was made by another emulator version or GPU mode" in error_of(result)
+
+    def test_a_snapshot_is_not_what_it_was(self, made: Result, world: EmulatorWorld) -> None:
+        folder = world.sdk.store.get("pixel").snapshots / "base"
+        path = folder / manifests.FILE
+        text = path.read_text()
+        path.write_text(text.replace('"api_level": 34', '"api_level": 33'))
+        try:
+            result = run("verify", "pixel", "base", *port())
+        finally:
+            path.write_text(text)
+        assert result.exit_code == 8
+        assert "the API level is 34, the manifest says 33" in error_of(result)
+        assert "make it anew with `distrl snapshot-avd create pixel base`" in error_of(result)
+
+    @pytest.mark.parametrize("verb", ["load", "verify", "delete"])
+    def test_a_snapshot_is_missing(self, made: Result, verb: str) -> None:
+        result = run(verb, "pixel", "bsae")
+        assert result.exit_code == 8
+        assert "the AVD 'pixel' has no snapshot 'bsae'; it has: base. Make it with" in error_of(result)
+
+    @pytest.mark.parametrize("name", ["hardware-qemu.ini.lock", "snapshot.lock"])
+    def test_a_lock_is_held(self, made: Result, world: EmulatorWorld, name: str) -> None:
+        lock = world.sdk.store.get("pixel").directory / name
+        emulator = bystander()
+        lock.write_text(str(emulator.pid))
+        try:
+            result = run("create", "pixel", "other", *port())
+        finally:
+            lock.unlink()
+            emulator.communicate()
+        assert result.exit_code == 8
+        said = {"hardware-qemu.ini.lock": "is in use by", "snapshot.lock": "is saving or loading a snapshot"}
+        assert said[name] in error_of(result)
+        assert f"process {emulator.pid}" in error_of(result)
+
+    def test_a_port_is_taken(self, made: Result) -> None:
+        with socket.socket() as stranger:
+            number = sim_phones.free_pair()
+            stranger.bind(("127.0.0.1", number))
+            stranger.listen()
+            result = run("create", "pixel", "other", "--port", number)
+        assert result.exit_code == 8
+        assert f"port {number} is in use by another process" in error_of(result)
+        assert "Choose another even port" in error_of(result)
+
+    def test_no_such_avd_and_no_sdk(self, made: Result, tmp_path: Path) -> None:
+        assert "Did you mean 'pixel'?" in error_of(run("create", "pixl", "base"))
+        lost = run("create", "pixel", "base", "--sdk", tmp_path)
+        assert lost.exit_code == 7
+        assert "no Android emulator was found" in error_of(lost)
+        nowhere = run("list", "--avd-home", tmp_path / "none")
+        assert nowhere.exit_code == 2
+
+    def test_a_set_up_that_fails_saves_nothing(
+        self, made: Result, world: EmulatorWorld, tmp_path: Path
+    ) -> None:
+        avd = world.avd("unset")
+        with world.running(avd):
+            (tmp_path / "setup.sh").write_text("echo it broke; exit 5\n")
+            result = run("create", "unset", "base", "--setup", tmp_path / "setup.sh")
+            assert "setup.sh ended with exit status 5" in error_of(result)
+            assert "it broke" in result.stderr
+            result = run("create", "unset", "base", "--host-setup", f"{sys.executable} -c exit(3)")
+            assert "ended with exit status 3" in error_of(result)
+            result = run("create", "unset", "base", "--host-setup", "no-such-program-here")
+            assert result.exit_code == 2
+        assert not avd.snapshots.exists()
+        missing = run("create", "unset", "base", "--setup", tmp_path / "none.sh")
+        assert missing.exit_code == 2
+
+    def test_deleting_needs_to_know_what(self, made: Result) -> None:
+        assert run("delete", "pixel").exit_code == 2
+        assert run("delete", "pixel", "base", "--whole-avd").exit_code == 2

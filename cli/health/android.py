@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -95,18 +96,19 @@ def _unused(avd: Avd) -> Finding:
 
 def adb_programs(sdk: Sdk | None) -> Iterator[Finding]:
     """The adb programs that may be used here, and whether they get along."""
-    paths: dict[str, str] = {}
+    users: dict[str, list[str]] = {}
     try:
-        paths["distrl's"] = adb_path()
+        users.setdefault(os.path.realpath(adb_path()), []).append("distrl's")
     except DistrlError as error:
         yield _of("adb", error, Need.ADB)
     in_path = shutil.which("adb")
     if in_path:
-        paths["PATH's"] = in_path
+        users.setdefault(os.path.realpath(in_path), []).append("PATH's")
     if sdk is not None and sdk.adb is not None:
-        paths["the SDK's"] = str(sdk.adb)
+        users.setdefault(os.path.realpath(sdk.adb), []).append("the SDK's")
     protocols: set[str] = set()
-    for whose, path in paths.items():
+    for path, names in users.items():
+        whose = " and ".join(names)
         said = _adb_version(path)
         version, protocol = _ADB_VERSION.search(said), _ADB_PROTOCOL.search(said)
         if version is None or protocol is None:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+import sim_phones
 from emulator_programs import bystander, dead_pid
+from emulator_world import emulator_world
 from typer.testing import CliRunner, Result
+from waiting import until
 
 from distrl.cli.main import app
+from distrl.workers.devices.emulator.discovery import running
 from distrl.workers.devices.emulator.registry import Entry, Registry
+from distrl.workers.devices.emulator.session import running_from
 
 runner = CliRunner()
 Start = Callable[..., subprocess.Popen[bytes]]
@@ -123,6 +129,24 @@ def test_unfinished_clones_go_and_avds_stay(home: Path) -> None:
     (home / "pixel.avd").mkdir()
     assert "was removed." in cleanup().stdout
     assert [path.name for path in home.iterdir()] == ["pixel.avd"]
+
+
+def test_what_a_killed_command_left_is_ended(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A real command, killed while its emulator boots for ever."""
+    with emulator_world(tmp_path_factory.mktemp("world")) as world:
+        world.avd("pixel", "hang_boot")
+        port = sim_phones.free_pair()
+        words = ["snapshot-avd", "create", "pixel", "base", "--port", str(port)]
+        command = subprocess.Popen([sys.executable, "-m", "distrl", *words], stderr=subprocess.DEVNULL)
+        until(lambda: [one for one in running() if one.console_port == port], "the emulator")
+        command.kill()
+        command.wait()
+        (entry,) = Registry().entries()
+        assert entry.is_orphan
+        result = cleanup()
+        assert f"emulator of AVD pixel at port {port} (process {entry.key.pid}) ended" in result.stdout
+        assert not entry.is_running
+        assert running_from(world.sdk.store.get("pixel")) is None
 
 
 def test_what_does_not_end_is_an_error(start: Start, monkeypatch) -> None:

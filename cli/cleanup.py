@@ -64,6 +64,9 @@ def _deal_with(registry: Registry, entry: Entry, dry_run: bool, in_use: bool) ->
         assert entry.owner is not None
         typer.echo(f"{what} is in use by process {entry.owner.pid}; left alone, --all ends it.")
         return ""
+    if entry.has_clients and not in_use:
+        typer.echo(f"{what} has clients of other processes; left alone, --all ends it.")
+        return ""
     if dry_run:
         typer.echo(f"{what} would be ended.")
         return ""

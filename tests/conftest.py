@@ -12,6 +12,12 @@ sys.path.append(FAKES)
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), FAKES]))
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _state_dir(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Tests, and the processes that they start, leave nothing in the user's own state directory."""
+    os.environ["DISTRL_STATE_DIR"] = str(tmp_path_factory.mktemp("state"))
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skips a test marked `needs(package, ...)` where one of the packages is not installed."""
     packages = {package for mark in item.iter_markers("needs") for package in mark.args}

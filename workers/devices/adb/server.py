@@ -21,6 +21,7 @@ from typing import IO
 from distrl.core.errors import MissingDependency
 from distrl.workers.devices.adb.deadline import Deadline
 from distrl.workers.devices.adb.smart_socket import Connection
+from distrl.workers.devices.emulator.registry import Entry, Registry
 from distrl.workers.devices.errors import DeviceError, DeviceNotFound, DeviceTimeout, ServerUnavailable
 
 CALL_S = 2.0
@@ -95,6 +96,7 @@ class AdbServer:
         self.host = host
         self.port = port
         self._own: subprocess.Popen[bytes] | None = None
+        self._entry: Entry | None = None
 
     @property
     def own_pid(self) -> int | None:
@@ -183,6 +185,10 @@ class AdbServer:
                 break
         if self._own.poll() is not None:
             self._own = None  # another process was faster at this port: that server is not ours
+            return
+        # Should this process be killed, `distrl cleanup` knows the server by its entry.
+        what, marks = f"adb server at port {self.port}", ("-P", str(self.port))
+        self._entry = Registry().add(self._own.pid, what, marks, shared_port=self.port)
 
     def _not_started(self, log: IO[bytes], ended: bool) -> ServerUnavailable:
         log.seek(0)
@@ -198,6 +204,9 @@ class AdbServer:
     def stop(self) -> None:
         """Ends the server if `ensure_running` started it; any other server is left alone."""
         own, self._own = self._own, None
+        if self._entry is not None:
+            Registry().remove(self._entry)
+            self._entry = None
         if own is None or own.poll() is not None:
             return
         own.terminate()

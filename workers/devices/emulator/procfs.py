@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROC = Path("/proc")
-_LISTEN = "0A"
+_ESTABLISHED, _LISTEN = "01", "0A"
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def send(key: ProcessKey, number: signal.Signals, marks: Iterable[str] = ()) -> 
 
 def listens(pid: int, port: int) -> bool:
     """Whether the process is the one that listens on this TCP port."""
-    inodes = {f"socket:[{inode}]" for inode in _listening(port)}
+    inodes = {f"socket:[{inode}]" for inode in _sockets(port, _LISTEN)}
     if not inodes:
         return False
     with contextlib.suppress(OSError), os.scandir(PROC / str(pid) / "fd") as entries:
@@ -110,14 +110,19 @@ def listens(pid: int, port: int) -> bool:
     return False
 
 
-def _listening(port: int) -> set[str]:
-    """The inodes of the sockets that listen on `port`, at any address."""
+def has_clients(port: int) -> bool:
+    """Whether anybody is connected to the server on this local TCP port."""
+    return bool(_sockets(port, _ESTABLISHED))
+
+
+def _sockets(port: int, state: str) -> set[str]:
+    """The inodes of the sockets with the local port `port` in this state, at any address."""
     found = set()
     for name in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
             for line in (PROC / "net" / name).read_text(encoding="ascii").splitlines()[1:]:
                 fields = line.split()
-                if fields[3] == _LISTEN and int(fields[1].rpartition(":")[2], 16) == port:
+                if fields[3] == state and int(fields[1].rpartition(":")[2], 16) == port:
                     found.add(fields[9])
     return found
 

@@ -34,6 +34,7 @@ class Entry:
         owner: Who started it.
         started_at: When, in seconds since 1970.
         console_port: Its console, if it is an emulator; else None.
+        shared_port: Where it serves whoever comes, if it is an adb server; else None.
     """
 
     key: ProcessKey
@@ -42,6 +43,7 @@ class Entry:
     owner: ProcessKey | None
     started_at: float
     console_port: int | None = None
+    shared_port: int | None = None
 
     @property
     def is_running(self) -> bool:
@@ -52,6 +54,11 @@ class Entry:
     def is_orphan(self) -> bool:
         """Whether it runs and nobody who started it does."""
         return self.is_running and (self.owner is None or not procfs.is_alive(self.owner))
+
+    @property
+    def has_clients(self) -> bool:
+        """Whether others are connected to what it serves."""
+        return self.shared_port is not None and procfs.has_clients(self.shared_port)
 
 
 class Registry:
@@ -64,7 +71,14 @@ class Registry:
     def __init__(self, directory: Path | None = None) -> None:
         self.directory = (directory or state_dir()) / "processes"
 
-    def add(self, pid: int, what: str, marks: tuple[str, ...] = (), console_port: int | None = None) -> Entry:
+    def add(
+        self,
+        pid: int,
+        what: str,
+        marks: tuple[str, ...] = (),
+        console_port: int | None = None,
+        shared_port: int | None = None,
+    ) -> Entry:
         """Enters a process that was just started by this one.
 
         Raises:
@@ -73,7 +87,8 @@ class Registry:
         key = procfs.key_of(pid)
         if key is None:
             raise EmulatorError(f"{what} ended at once.", "See its log.")
-        entry = Entry(key, what, marks, procfs.key_of(os.getpid()), time.time(), console_port)
+        owner = procfs.key_of(os.getpid())
+        entry = Entry(key, what, marks, owner, time.time(), console_port, shared_port)
         path = self._path(key)
         fresh = path.with_suffix(f".{os.getpid()}.new")
         try:
@@ -114,6 +129,7 @@ def _read(path: Path) -> Entry | None:
             ProcessKey(**owner) if owner else None,
             float(fields["started_at"]),
             fields["console_port"],
+            fields["shared_port"],
         )
     except FileNotFoundError:
         return None  # ended while we looked

@@ -98,7 +98,6 @@ class Session:
     def _open(self, stack: ExitStack) -> Open:
         stack.callback(self._server.stop)
         self._server.ensure_running()
-        self._enter_server(stack)
         there = running_from(self._avd, self._environ)
         if there is None:
             if self._must_run:
@@ -112,14 +111,6 @@ class Session:
         client.wait_ready(10.0)
         # An emulator that others started says nowhere which GPU mode it took, but on its command line.
         return self._wrap(there.console_port, client, _gpu_of(there, self._avd), None)
-
-    def _enter_server(self, stack: ExitStack) -> None:
-        """A server that was started for this is found by `distrl cleanup`, should we be killed."""
-        pid = self._server.own_pid
-        if pid is not None:
-            registry = Registry()
-            entry = registry.add(pid, f"adb server at port {self._server.port}", (str(self._server.port),))
-            stack.callback(registry.remove, entry)
 
     def _started(self, stack: ExitStack) -> Open:
         ports = stack.enter_context(PortAllocator().claim(self._console_port))

@@ -72,6 +72,17 @@ class DeviceEnv(CountingEnv):
         self.device.close()
 
 
+class MeetingEnv(DeviceEnv):
+    """Episodes begin two at a time: when `meeting` lets them."""
+
+    meeting: ClassVar[threading.Barrier] = threading.Barrier(2)
+
+    def reset(self, task: Task) -> Frame:
+        frame = super().reset(task)
+        self.meeting.wait(20.0)
+        return frame
+
+
 class FakeMember:
     """A pool member.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from counting_env import counting_task
 from policy_of_counting import CountingPolicy
-from pool_devices import DeviceEnv, FakeMember
+from pool_devices import DeviceEnv, FakeMember, MeetingEnv
 from waiting import until
 
 from distrl.configs.devices import HealthConfig
@@ -94,10 +94,10 @@ class Rig:
             until(lambda: set(pool.states().values()) == {SlotState.READY}, "the devices", DEADLINE_S)
         return pool
 
-    def worker(self, pool: DevicePool, link: SchedulerLink, slots: int = 8) -> Worker:
-        config = Config.model_validate(
-            {"env": {"import_path": "pool_devices:DeviceEnv"}, "worker": {"slots": slots}, "name": "r"}
-        )
+    def worker(
+        self, pool: DevicePool, link: SchedulerLink, slots: int = 8, env: str = "pool_devices:DeviceEnv"
+    ) -> Worker:
+        config = Config.model_validate({"env": {"import_path": env}, "worker": {"slots": slots}, "name": "r"})
         return Worker(config, link, CountingPolicy, "w", places=PooledPlaces(config.env, pool))
 
 
@@ -182,22 +182,18 @@ def test_all_devices_down_costs_no_lease_and_work_goes_on_afterwards(rig: Rig) -
 
 
 def test_slots_come_with_the_devices(rig: Rig) -> None:
-    first, second = FakeMember("a"), FakeMember("b")
-    gate = first.hang = threading.Event()  # it never gets ready: whatever is done, is done by the other
-    pool, link = rig.pool(first, are_ready=False), SchedulerLink(5)
-    worker = rig.worker(pool, link)
+    """Each episode waits for another one to be under way: that takes two slots."""
+    MeetingEnv.meeting = threading.Barrier(2)
+    pool, link = rig.pool(FakeMember("a")), SchedulerLink(4)
+    worker = rig.worker(pool, link, env="pool_devices:MeetingEnv")
     thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
-    try:
-        until(lambda: first.log == ["open"], "the opening", DEADLINE_S)
-        pool.join(second)
-        pool.listed({"b": "device"})
-        thread.join(DEADLINE_S)
-        assert not thread.is_alive()
-    finally:
-        gate.set()
-    assert {device for _, device in DeviceEnv.ran} == {"b"}
-    assert pool.capacity == 2
+    until(lambda: MeetingEnv.meeting.n_waiting == 1, "the first episode", DEADLINE_S)
+    pool.join(FakeMember("b"))
+    pool.listed({"b": "device"})
+    thread.join(DEADLINE_S)
+    assert not thread.is_alive()
+    assert {device for _, device in DeviceEnv.ran} == {"a", "b"}
 
 
 def test_heartbeats_tell_where_the_devices_stand(rig: Rig) -> None:

@@ -6,7 +6,7 @@ import difflib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -131,6 +131,7 @@ def _explain(problem: Any, others: int, source: str) -> ConfigError:
 def nearest_key(path: str) -> str | None:
     """The existing key most like `path`: first among its siblings, then by its last name anywhere."""
     everything = list(keys())
+    path = ".".join(part for part in path.split(".") if not part.isdigit())
     parent, _, name = path.rpartition(".")
     siblings = {key.rpartition(".")[2]: key for key in everything if key.rpartition(".")[0] == parent}
     near = difflib.get_close_matches(name, siblings, n=1, cutoff=0.6)
@@ -144,12 +145,21 @@ def nearest_key(path: str) -> str | None:
 
 
 def keys(model: type[BaseModel] = Config, prefix: str = "") -> Iterator[str]:
-    """All dotted keys of the schema, sections included."""
+    """All dotted keys of the schema, sections included; in a list by the kind of entry, without an index."""
     for name, field in model.model_fields.items():
         yield prefix + name
-        for annotation in (field.annotation, *get_args(field.annotation)):
-            if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-                yield from keys(annotation, f"{prefix}{name}.")
+        for section in _sections(field.annotation):
+            kind = section.model_fields.get("kind") if get_origin(field.annotation) is list else None
+            tag = f"{get_args(kind.annotation)[0]}." if kind is not None else ""
+            yield from keys(section, f"{prefix}{name}.{tag}")
+
+
+def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The sections that a field may hold, also in a list."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _sections(inner)
 
 
 def dump_config(config: Config) -> str:

@@ -71,7 +71,10 @@ def test_a_variable_that_is_no_port_is_told(value: str) -> None:
 @pytest.mark.parametrize(
     ("members", "message"),
     [
-        ("{kind: sim, cout: 2}", "unknown key `devices.pool.0.sim.cout`"),
+        (
+            "{kind: sim, cout: 2}",
+            "unknown key `devices.pool.0.sim.cout`. Did you mean `devices.pool.sim.count`?",
+        ),
         ("{kind: moon}", "does not match any of the expected tags"),
         ("{count: 2}", "Unable to extract tag"),
         ("{kind: adb, serials: []}", "`devices.pool.0.adb.serials` is []"),

@@ -14,8 +14,8 @@ from distrl.workers.devices.errors import FrameTruncated
 def screen(clock: str = "9:00", date: str = "Tue, Jun 3", page: str = "home", size=(270, 600)) -> ScreenMark:
     image = Image.new("RGB", size, "#205080")
     draw = ImageDraw.Draw(image)
-    draw.text((20, 10), clock, "white", font_size=24)
-    draw.text((60, 200), date, "white", font_size=20)
+    draw.text((20, 4), clock, "white", font_size=12)
+    draw.text((60, 200), date, "white", font_size=12)
     if page == "settings":
         image.paste("white", (0, 60, *size))
     out = io.BytesIO()

@@ -1,4 +1,4 @@
-"""A worker on a pool of simulated phones, with a real learner socket: episodes, and the pool in heartbeats."""
+"""A worker on a pool of simulated phones, with a real learner: episodes, and the pool in heartbeats."""
 
 from __future__ import annotations
 

@@ -148,8 +148,8 @@ class InferenceConfig(Section):
 class DemonstrationConfig(Section):
     """The warm start: expert episodes, a share `noise` of actions random, cloned for `updates` updates.
 
-    `weights` by task template, 1 for those not named: how often its tasks are demonstrated. Cloning's rate
-    falls linearly from `lr` to 0, so that fewer updates make a weaker start, not a more accidental one.
+    `weights` by task template, 1 for those not named: how often its tasks are demonstrated. With
+    `until_loss`, cloning ends earlier, when the mean loss of the last 20 updates is there.
     """
 
     episodes: Annotated[int, Field(ge=0)] = 200
@@ -158,6 +158,7 @@ class DemonstrationConfig(Section):
     updates: Annotated[int, Field(ge=0)] = 300
     batch_size: Count = 64
     lr: Positive = 1e-3
+    until_loss: Positive | None = None
     critic_updates: Annotated[int, Field(ge=0)] = 100
 
 

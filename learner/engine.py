@@ -33,17 +33,10 @@ class Engine:
         self._cloner: torch.optim.Optimizer | None = None
         self._num_steps = 0
 
-    def clone(self, batch: StepBatch, progress: float = 0.0) -> float:
-        """One behaviour-cloning update. Its optimiser is apart, so that the online phase starts afresh.
-
-        Args:
-            batch: Demonstrated steps.
-            progress: The share of cloning that is over; the learning rate falls linearly to 0 with it.
-        """
+    def clone(self, batch: StepBatch) -> float:
+        """One behaviour-cloning update. Its optimiser is apart, so that the online phase starts afresh."""
         if self._cloner is None:
             self._cloner = self._adam(self.policy, self._clone_lr)
-        for group in self._cloner.param_groups:
-            group["lr"] = self._clone_lr * (1.0 - progress)
         to_device(batch, self.policy.device)
         loss = cloning_loss(self.policy, batch)
         self._step(self._cloner, loss, self.policy)

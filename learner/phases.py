@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Sequence
 from statistics import mean
 from threading import Event
@@ -18,6 +19,7 @@ from distrl.learner.updates import Updates
 
 POLL_S = 0.25
 LOG_EVERY = 20
+RECENT_LOSSES = 20  # cloning may end when their mean is low enough
 _log = logging.getLogger(__name__)
 
 
@@ -84,6 +86,7 @@ def _clone(parts: Parts, steps: Sequence[StepData], stop: Event) -> bool:
         return [steps[i] for i in parts.rng.choice(len(steps), size=min(config.batch_size, len(steps)))]
 
     losses: list[float] = []
+    recent: deque[float] = deque(maxlen=RECENT_LOSSES)
     try:
         for update in range(config.updates):
             if stop.is_set():
@@ -98,12 +101,20 @@ def _clone(parts: Parts, steps: Sequence[StepData], stop: Event) -> bool:
                 return True
             while prefetcher.num_pending < 2:
                 prefetcher.submit(draw())
-            losses.append(parts.engine.clone(prefetcher.get(), update / config.updates))
+            losses.append(parts.engine.clone(prefetcher.get()))
+            recent.append(losses[-1])
+            if _is_enough(recent, config.until_loss):
+                _log.info("cloning ends after %d updates", update + 1)
+                break
     finally:
         prefetcher.close()
     if losses:
-        _write_cloning(parts, losses, config.updates)
+        _write_cloning(parts, losses, update + 1)
     return True
+
+
+def _is_enough(recent: deque[float], until_loss: float | None) -> bool:
+    return until_loss is not None and len(recent) == RECENT_LOSSES and mean(recent) <= until_loss
 
 
 def _write_cloning(parts: Parts, losses: Sequence[float], num_updates: int) -> None:

@@ -27,7 +27,7 @@ from distrl.learner.scheduler import TaskScheduler
 
 OPTIONS = {
     "episodes": 300,
-    "demonstrations": {"episodes": 12, "updates": 8, "lr": 0.05, "critic_updates": 20, "noise": 0.0},
+    "demonstrations": {"episodes": 12, "updates": 6, "lr": 0.05, "critic_updates": 20, "noise": 0.0},
     "optim": {"lr": 0.05, "critic_lr": 0.03},
     "aride": {"rho_max": 1.0, "entropy": 0.01},
     "updates_per_episode": 0.5,

@@ -64,14 +64,3 @@ def test_the_optimiser_steps_by_the_rate(make, batch, share, rate) -> None:
     assert float(moved) == pytest.approx(rate, rel=1e-3)
     critic_moved = (engine.critic.value.bias.detach() - critic_before).abs().max()
     assert float(critic_moved) == pytest.approx(1e-3, rel=1e-3), "the critic's rate is its own and constant"
-
-
-@pytest.mark.parametrize(("share", "rate"), [(0.0, 1e-3), (0.75, 0.25e-3)])
-def test_the_rate_of_cloning_falls_to_nothing(make, toy, policy, load_images, share, rate) -> None:
-    engine = make()
-    episode = compile_episode(toy.trajectory("shown", [toy.step(1, (2,), (-1.0,), image=1)]), policy)
-    steps = Batcher(policy, ImageCache(policy.image, load_images)).steps(episode.steps)
-    before = engine.policy.head.weight.detach().clone()
-    engine.clone(steps, share)
-    moved = (engine.policy.head.weight.detach() - before).abs().max()
-    assert float(moved) == pytest.approx(rate, rel=1e-3)

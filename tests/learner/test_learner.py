@@ -244,10 +244,10 @@ def test_a_dead_network_thread_is_noticed_in_the_warm_ups(toy, tmp_path, method)
     def dies() -> None:
         raise NetworkError("The network thread is dead.")
 
-    def first(batch, *progress):
+    def first(batch):
         world.check = dies
         calls.append(batch)
-        return work(batch, *progress)
+        return work(batch)
 
     setattr(learner.parts.engine, method, first)
     with pytest.raises(NetworkError, match="dead"):
@@ -350,3 +350,12 @@ def test_the_learning_rate_falls_as_the_runs_episodes_come_in(toy, tmp_path) -> 
     assert rates == sorted(rates, reverse=True)
     assert rates[0] < 0.05, "the first update comes after min_replay episodes"
     assert rates[-1] == pytest.approx(0.005)
+
+
+def test_cloning_ends_at_the_loss_that_is_asked_for(toy, tmp_path) -> None:
+    demonstrations = {**OPTIONS["demonstrations"], "updates": 400, "until_loss": 0.5}
+    learner, _ = build(toy, tmp_path, demonstrations=demonstrations, episodes=16)
+    learner.run()
+    rows = [row for row in read_metrics(tmp_path / "metrics.jsonl") if "loss/cloning" in row]
+    assert rows[0]["loss/cloning"] > 0.5
+    assert 20 <= rows[-1]["cloning_updates"] < 400, "cloning did not end early"

@@ -105,6 +105,10 @@ class Places(Protocol):
         """The slot comes no more."""
         ...
 
+    def check(self) -> None:
+        """Raises what ended them for good, if anything did."""
+        ...
+
     def stats(self) -> Mapping[str, float]:
         """Numbers for heartbeats."""
         ...
@@ -150,6 +154,9 @@ class OwnPlaces:
     def quit(self, index: int) -> None:
         """Closes the slot's environment."""
         close_env(self._envs.pop(index, None))
+
+    def check(self) -> None:
+        """Nothing: each slot finds out for itself."""
 
     def stats(self) -> Mapping[str, float]:
         """Nothing."""
@@ -245,6 +252,10 @@ class PooledPlaces:
 
     def quit(self, index: int) -> None:
         """Nothing: environments stay with their devices."""
+
+    def check(self) -> None:
+        """Raises what ended the pool, such as a missing program."""
+        self._pool.check()
 
     def stats(self) -> Mapping[str, float]:
         """The devices by state."""

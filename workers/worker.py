@@ -163,6 +163,7 @@ class Worker:
         next_report = time.monotonic() + REPORT_S
         while not self._stop.wait(WATCH_S):
             self._link.check()
+            self._places.check()
             self._link.set_stats(self.stats())
             self._grow()
             if self._errors or self._link.shutdown.is_set():

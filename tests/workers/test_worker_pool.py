@@ -15,7 +15,7 @@ from waiting import until
 
 from distrl.configs.devices import HealthConfig
 from distrl.configs.schema import Config, LearnerConfig
-from distrl.core.errors import ConfigError
+from distrl.core.errors import ConfigError, MissingDependency
 from distrl.core.messages import Lease, Status
 from distrl.core.types import Fault, Purpose, Trajectory
 from distrl.learner import leases
@@ -91,7 +91,7 @@ class Rig:
         self.pools.append(pool)
         pool.start()
         if are_ready:
-            until(lambda: set(pool.states().values()) == {SlotState.READY}, "the devices", DEADLINE_S)
+            until(lambda: set(pool.states().values()) <= {SlotState.READY}, "the devices", DEADLINE_S)
         return pool
 
     def worker(
@@ -222,6 +222,14 @@ def test_a_worker_that_waits_for_leases_lets_idle_devices_be_probed(rig: Rig) ->
     thread.join(DEADLINE_S)
     assert not thread.is_alive()
     assert link.submitted == []
+
+
+def test_what_ends_the_pool_ends_a_worker_that_has_no_device_yet(rig: Rig) -> None:
+    pool, link = rig.pool(), SchedulerLink(1)
+    worker = rig.worker(pool, link)
+    pool.crashed(MissingDependency("there is no adb program."))
+    with pytest.raises(MissingDependency, match="no adb program"):
+        worker.run()
 
 
 def test_an_environment_without_devices_is_refused(rig: Rig) -> None:

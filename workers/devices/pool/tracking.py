@@ -42,15 +42,12 @@ class AdbTracker:
         self._server, self._serials = server, serials
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        # Tracker thread only:
-        self._joined: set[str] = set()
-        self._had_devices = False
+        self._had_devices = False  # tracker thread only
 
     def start(self, pool: DevicePool) -> None:
         """Adds the devices that are named, and follows the list in the background."""
         for serial, make in self._serials:
             if not is_pattern(serial):
-                self._joined.add(serial)
                 pool.join(make(serial))
         self._thread = threading.Thread(target=self._run, args=(pool,), name="adb-tracker", daemon=True)
         self._thread.start()
@@ -76,14 +73,11 @@ class AdbTracker:
         """Hands on one list. An empty one, where there were devices, most likely means a lost server."""
         if not entries and self._had_devices:
             pool.server_lost()
-        states: dict[str, str | None] = dict.fromkeys(self._joined)
+        states: dict[str, str | None] = dict.fromkeys(pool.states())
         for entry in entries:
-            if entry.serial not in self._joined:
-                make = self._maker(entry.serial)
-                if make is None:
-                    continue
+            make = self._maker(entry.serial)
+            if entry.serial not in states and make is not None:  # also one that was forgotten meanwhile
                 _log.info("device %s joins the pool", entry.serial)
-                self._joined.add(entry.serial)
                 pool.join(make(entry.serial), forget=True)
             states[entry.serial] = entry.state
         pool.listed(states)

@@ -18,6 +18,7 @@ import re
 from collections.abc import Sequence
 
 from distrl.core.actions import Action, ActionKind
+from distrl.core.errors import ConfigError
 from distrl.core.types import ChatMessage, ImagePart, TextPart, TimeStep
 
 TAP_DISTANCE = 0.04
@@ -48,6 +49,9 @@ _TYPE_NAMES = {kind: name for name, kind in _KINDS.items()} | {
     ActionKind.LONG_PRESS: "LONG_PRESS",
     ActionKind.TYPE: "TYPE",
 }
+KINDS = frozenset(_TYPE_NAMES)
+"""The kinds of actions that this notation has words for."""
+
 _PLAN = re.compile(r"\s*Action Plan:.*?Action Decision:", re.DOTALL)
 _FIELD = re.compile(r'"(\w+)"\s*:\s*"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _POINT = re.compile(r"\s*\[\s*([^,\s]+)\s*,\s*([^,\s]+)\s*\]\s*")
@@ -105,9 +109,16 @@ class AutoUIAgent:
 
         A swipe shorter than `TAP_DISTANCE` cannot be told from a tap in this notation. An INVALID action has
         no text of its own: the model's text is given back.
+
+        Raises:
+            ConfigError: If the notation has no such action.
         """
         if action.kind is ActionKind.INVALID:
             return action.text
+        if action.kind not in KINDS:
+            raise ConfigError(
+                f"AutoUI's notation has no action {action.kind.value!r}.", "Choose another agent, agent.kind."
+            )
         touch = lift = (-1.0, -1.0)
         if action.point is not None:
             touch, lift = action.point, action.to or action.point

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distrl.core.actions import Action, ActionKind
+from distrl.core.errors import ConfigError
 from distrl.core.types import ActionRecord, ImagePart, Observation, TextPart, TimeStep
 from distrl.workers.agents.autoui import REMEMBERED_CHARS, TAP_DISTANCE, AutoUIAgent, vocabulary
 
@@ -183,3 +184,8 @@ def test_the_vocabulary_covers_every_prompt_around_its_actions() -> None:
         for action in taken:
             text = text.replace(AGENT.format(action), "") if action.kind is not ActionKind.INVALID else text
         assert set(text.split()) <= words
+
+
+def test_an_action_that_the_notation_lacks_is_refused() -> None:
+    with pytest.raises(ConfigError, match="answer"):
+        AutoUIAgent().format(Action(kind=ActionKind.ANSWER, text="7"))

@@ -1,11 +1,16 @@
-"""Makes tests/fakes importable, here and in processes that tests start; skips what needs an absent extra."""
+"""Makes tests/fakes importable, here and in started processes; skips what needs an absent extra."""
 
 import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# How long an example takes says something of the machine, not of the code.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 FAKES = str(Path(__file__).parent / "fakes")
 sys.path.append(FAKES)

@@ -14,7 +14,7 @@ import struct
 from dataclasses import dataclass
 
 from distrl.workers.devices.adb.smart_socket import Connection
-from distrl.workers.devices.errors import OutputInvalid, ServiceRejected
+from distrl.workers.devices.errors import DeviceDisconnected, OutputInvalid, ServiceRejected
 
 _STDIN, _STDOUT, _STDERR, _EXIT, _CLOSE_STDIN = range(5)
 _HEADER = struct.Struct("<BI")
@@ -79,15 +79,21 @@ def _exchange(connection: Connection, inbox: bytearray, waiting: memoryview) -> 
         poll.register(connection.socket, select.POLLIN | select.POLLOUT)
         ready = poll.poll(connection.deadline.remaining() * 1000)
         if not ready or not ready[0][1] & (select.POLLIN | select.POLLHUP | select.POLLERR):
-            if ready:
-                connection.send(waiting[:_PIECE])
-                waiting = waiting[_PIECE:]
-            return waiting
+            return _send_piece(connection, waiting) if ready else waiting
     part = connection.read()
     if not part:
         raise connection.broken("it ended before the exit status")
     inbox += part
     return waiting
+
+
+def _send_piece(connection: Connection, waiting: memoryview) -> memoryview:
+    """Sends the next piece. Returns what is left; nothing if the other side takes no more, as it may."""
+    try:
+        connection.send(waiting[:_PIECE])
+    except DeviceDisconnected:
+        return memoryview(b"")  # what it said before it closed can still be read
+    return waiting[_PIECE:]
 
 
 def _take(inbox: bytearray, serial: str) -> list[tuple[int, bytes]]:

@@ -42,16 +42,17 @@ def train(
     from distrl.cli.local.programs import check_addresses, free_addresses
     from distrl.cli.local.run import LocalRun
     from distrl.cli.local.unmake import unmake
+    from distrl.core.checkpoints import pointed
     from distrl.core.process import install_signals
     from distrl.core.rundir import RunDir
 
     check_tasks(loaded.tasks)
     network = free_addresses(loaded.network)
-    check_addresses(network)
+    check_addresses(network, loaded.local.inference_servers)
     console = Console(highlight=False)
     run = RunDir.create_or_open(loaded, resume)
     with run.lock("train"):
-        run.write_config(loaded)
+        former, progress = run.write_config(loaded), pointed(run.checkpoints, "latest")
         console.print(f"Run directory: {run.path}", soft_wrap=True)
         try:
             local = LocalRun(loaded, network, run, install_signals(), console)
@@ -59,6 +60,8 @@ def train(
         except DistrlError as error:
             if not resume:
                 unmake(run, error)
+            elif former is not None and pointed(run.checkpoints, "latest") == progress:
+                former.replace(run.config)  # what was refused is not the run's configuration
             raise
         if results is None:
             console.print(f"Stopped. Go on with: distrl train {run.config} --resume", soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,6 +12,8 @@ from pydantic import Field, field_validator, model_validator
 from distrl.configs.devices import DevicesConfig
 from distrl.configs.section import Count, Fraction, NonNegative, Positive, Section
 
+_PORT = r"\*|[0-5]?\d{1,4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5]"
+_ADDRESS = re.compile(rf"tcp://(\[[^\]\s]+\]|[^:\s]+):({_PORT})|(ipc|inproc)://\S.*")
 GridSize = Annotated[int, Field(ge=1, le=48)]
 
 
@@ -96,6 +99,15 @@ class NetworkConfig(Section):
     keys_dir: str | None = None
     key_name: str = "client"
     connect_timeout_s: Positive = 60.0
+
+    @field_validator("control", "broadcast", "weights", "act", "advertise")
+    @classmethod
+    def _is_an_address(cls, value: str | None) -> str | None:
+        if value is not None and not _ADDRESS.fullmatch(value):
+            raise ValueError(
+                f"{value!r} is no address like tcp://127.0.0.1:5700 (ports up to 65535) or ipc:///PATH"
+            )
+        return value
 
     @property
     def keys_path(self) -> Path | None:

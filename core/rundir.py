@@ -112,11 +112,15 @@ class RunDir:
         """The directory of `config`'s run: an existing one if `resume`, else a new one."""
         return cls.open(cls.of(config).path) if resume else cls.create(config)
 
-    def write_config(self, config: RunOptions) -> None:
-        """Makes `config` the run's configuration; a different one before it is kept as config.N.yaml."""
+    def write_config(self, config: RunOptions) -> Path | None:
+        """Makes `config` the run's configuration.
+
+        Returns:
+            Where a different one before it is kept, config.N.yaml; None if there was none.
+        """
         text = config.to_yaml()
         if self.config.read_text(encoding="utf-8") == text:
-            return
+            return None
         number = 1
         while (kept := self.path / f"config.{number}.yaml").exists():
             number += 1
@@ -124,6 +128,7 @@ class RunDir:
         fresh = self.path / "config.yaml.new"
         fresh.write_text(text, encoding="utf-8")
         fresh.replace(self.config)
+        return kept
 
     def lock(self, role: str = "learner") -> RunLock:
         """Takes the run for `role`; released by `RunLock.release`, or when the process ends, however it ends.

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from distrl.configs.schema import Config, NetworkConfig
+from distrl.core.errors import ConfigError
 from distrl.core.rundir import RunDir
 from distrl.core.security import load_security
 from distrl.core.sockets import Wire
@@ -42,15 +43,21 @@ def free_addresses(network: NetworkConfig) -> NetworkConfig:
     return network.model_copy(update=update)
 
 
-def check_addresses(network: NetworkConfig) -> None:
+def check_addresses(network: NetworkConfig, inference_servers: int = 1) -> None:
     """Binds each address and lets it go, so that one in use is reported before anything is started.
 
     Raises:
+        ConfigError: Several inference servers would bind one address.
         NetworkError: An address is in use or not of this machine.
         SecurityError: A public address without keys.
     """
+    if inference_servers > 1 and not network.act.endswith("*"):
+        raise ConfigError(
+            f"Only one of {inference_servers} inference servers can bind network.act, {network.act}.",
+            "Let each choose its port, as in tcp://127.0.0.1:*, or set local.inference_servers=1.",
+        )
     with Wire(load_security(network.keys_path, network.key_name)) as wire:
-        for name in _ADDRESSES:
+        for name in (*_ADDRESSES, "act"):
             wire.bind_router(getattr(network, name)).close()
 
 

@@ -11,7 +11,7 @@ from distrl.evaluator.statistics import Interval, Summary, newcombe
 SPLIT_NOTES = {
     "train": "Tasks that training used.",
     "val": "Held-out tasks that training watched.",
-    "test": "Held-out tasks: parameters that neither demonstrations nor training saw.",
+    "test": "Held-out tasks: parameters, or combinations, that neither demonstrations nor training saw.",
     "unseen_layout": "A screen layout that training never showed.",
 }
 

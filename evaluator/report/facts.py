@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from distrl.configs.schema import ArideConfig, Config
 from distrl.evaluator.report.chart import short_number
 from distrl.evaluator.report.metrics import ELAPSED, EPISODES, UPDATES, RunMetrics
 from distrl.evaluator.report.page import duration
@@ -92,7 +93,7 @@ def _version_fact(versions: tuple[int, int]) -> Fact:
     return Fact("evaluated_version", high, "Weights measured", text)
 
 
-def methods(loaded: Mapping[str, LoadedEvaluation]) -> list[tuple[str, str]]:
+def methods(loaded: Mapping[str, LoadedEvaluation], config: Config | None = None) -> list[tuple[str, str]]:
     """How the numbers came about, as (heading, text)."""
     temperatures = {one.evaluation.spec.temperature for one in loaded.values()}
     sampling = (
@@ -101,8 +102,10 @@ def methods(loaded: Mapping[str, LoadedEvaluation]) -> list[tuple[str, str]]:
         else f"Actions are sampled at temperature {', '.join(str(t) for t in sorted(temperatures))}."
     )
     subjects = "; ".join(f"{label}: {_subject(one)}" for label, one in loaded.items())
+    trained = [] if config is None else [("Training", _objective(config.learner.aride))]
     return [
         ("Who", f"{subjects}."),
+        *trained,
         ("Episodes", f"One episode per task, each task started from its own seed. {sampling}"),
         (
             "Success",
@@ -116,6 +119,20 @@ def methods(loaded: Mapping[str, LoadedEvaluation]) -> list[tuple[str, str]]:
         ),
         ("Repeated actions", "The share of actions that repeat the one before on an unchanged screen."),
     ]  # fmt: skip
+
+
+def _objective(aride: ArideConfig) -> str:
+    """The objective, and where it goes beyond the paper's."""
+    beyond = []
+    if aride.policy_clip is not None:
+        high = aride.policy_clip_high or aride.policy_clip
+        beyond.append(f"PPO's clip ({aride.policy_clip:g} below, {high:g} above)")
+    if aride.negative_weight < 1.0:
+        beyond.append(f"advantages below 0 weighing {aride.negative_weight:g}")
+    if aride.entropy_by_failure:
+        beyond.append("entropy where the critic expects failure")
+    ends = f", with what the paper does not have: {', '.join(beyond)}" if beyond else ""
+    return f"Behaviour cloning of an expert, then A-RIDE on the agent's own episodes{ends}."
 
 
 def _subject(one: LoadedEvaluation) -> str:

@@ -135,7 +135,7 @@ def build_report(
             for split in one.evaluation.splits.values()
             for episode in split.faulted
         ],
-        methods=methods(loaded),
+        methods=methods(loaded, config),
         config=_config_text(config),
     )
 

@@ -13,10 +13,11 @@ from typer.testing import CliRunner
 
 from distrl.cli.local import programs
 from distrl.cli.local.progress import Progress, clock
+from distrl.cli.local.run import LocalRun
 from distrl.cli.main import app
 from distrl.configs.load import load_config
 from distrl.configs.schema import Config, NetworkConfig
-from distrl.core.errors import NetworkError, SecurityError
+from distrl.core.errors import CheckpointError, NetworkError, SecurityError
 from distrl.core.messages import Status, WeightInfo
 from distrl.core.rundir import RunDir
 
@@ -53,6 +54,9 @@ def test_an_existing_run_is_refused_and_left_alone(tmp_path: Path) -> None:
         (["--resume"], 3, "is not a run"),
         (["--set", "learner.episods=3"], 2, "Did you mean `learner.episodes`?"),
         (["--set", "network.control=tcp://0.0.0.0:0"], 5, "needs keys"),
+        (["--set", "network.control=tcp://127.0.0.1:99999"], 2, "no address"),
+        (["--set", "network.control=nonsense"], 2, "no address"),
+        (["--set", "network.act=tcp://127.0.0.1:5799", "--set", "local.inference_servers=2"], 2, "one of 2"),
     ],
 )
 @pytest.mark.needs("torch", "transformers", "jinja2")
@@ -96,14 +100,33 @@ def test_default_addresses_become_free_ports_and_chosen_ones_stay() -> None:
     assert len({again.control, again.broadcast, again.weights}) == 3
 
 
-def test_an_address_in_use_is_found_before_anything_starts() -> None:
+@pytest.mark.parametrize("name", ["control", "broadcast", "weights", "act"])
+def test_an_address_in_use_is_found_before_anything_starts(name: str) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         address = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
-        network = programs.free_addresses(NetworkConfig(weights=address))
         with pytest.raises(NetworkError, match=f"{address} is in use"):
-            programs.check_addresses(network)
+            programs.check_addresses(programs.free_addresses(NetworkConfig(**{name: address})))
+
+
+@pytest.mark.needs("torch", "transformers", "jinja2")
+@pytest.mark.parametrize(("latest", "seed"), [(None, 0), ("step_9", 5)])
+def test_a_refused_resume_leaves_the_configuration_unless_the_run_went_on(
+    tmp_path: Path, monkeypatch, latest: str | None, seed: int
+) -> None:
+    run = RunDir.create(load_config("quickstart", ["name=here", f"runs_dir={tmp_path}"]))
+
+    def refuse(self: LocalRun) -> bool:
+        if latest is not None:
+            (run.checkpoints / latest).mkdir()
+            (run.checkpoints / "latest").write_text(latest)
+        raise CheckpointError("It does not fit.")
+
+    monkeypatch.setattr(LocalRun, "train", refuse)
+    result = runner.invoke(app, ["train", str(run.config), "--resume", "--set", "seed=5"])
+    assert result.exit_code == 4
+    assert load_config(run.config).seed == seed
 
 
 def test_a_public_address_needs_keys() -> None:

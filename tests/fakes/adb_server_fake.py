@@ -92,6 +92,14 @@ def runs(answer: Callable[[str], Answer | bytes | str]) -> Serve:
     return serve
 
 
+def _part(sock: socket.socket) -> None:
+    """Ends a connection so that the client gets all that was sent: what it says in between is read, too."""
+    sock.shutdown(socket.SHUT_WR)
+    sock.settimeout(PATIENCE_S)
+    while sock.recv(2**16):
+        pass
+
+
 class FakeAdbServer:
     """The server, at any free port or at `port`. Its devices are in `devices`, by serial."""
 
@@ -146,6 +154,7 @@ class FakeAdbServer:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as the real server does
         with sock, suppress(OSError):  # the client has seen enough
             self._answer(Peer(sock, self._over))
+            _part(sock)
         self._open.discard(sock)
 
     def _answer(self, peer: Peer) -> None:

@@ -223,7 +223,7 @@ class Files:
             if not self.stat(path).is_dir:
                 raise fail(errno.EEXIST, path)
             return
-        parent, name, node, real = self._walk(path.rstrip("/") or "/", True)
+        parent, name, node, real = self._walk(path.rstrip("/") or "/", False)
         if node is not None:
             raise fail(errno.EEXIST, path)
         self._change(parent, real, path)

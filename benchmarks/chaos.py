@@ -179,12 +179,14 @@ def main() -> int:
     parser.add_argument("--devices", type=int, default=8)
     parser.add_argument("--width", type=int, default=540)
     parser.add_argument("--height", type=int, default=1200)
+    parser.add_argument("--latency", type=float, default=0.15, help="median seconds of an action, besides")
     parser.add_argument("--json", type=Path, help="write the numbers there too")
     args = parser.parse_args()
     logging.basicConfig(filename=os.devnull)
     with tempfile.TemporaryDirectory(prefix="distrl-chaos-") as folder:
         os.environ["DISTRL_STATE_DIR"] = str(Path(folder) / "state")
-        world = World(args.devices, Path(folder), min(1.0, args.seconds / 600.0), args.width, args.height)
+        hurry, size = min(1.0, args.seconds / 600.0), (args.width, args.height)
+        world = World(args.devices, Path(folder), hurry, size, args.latency)
         injections = []
         print(f"{'fault':<20}{'device':<16}{'before':>10}{'lowest':>11}{'':>8}{'back after':>12}")
         with world.running():

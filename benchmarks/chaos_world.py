@@ -163,22 +163,22 @@ class World:
         num: Phones, each in a process of its own.
         folder: For logs and post-mortems.
         hurry: How much shorter than usual the pool's pauses are, 1 for as usual.
-        width, height: Of the phones' screens.
+        size: Of the phones' screens, in pixels.
+        latency_s: What an action takes besides, in the median, as on a real device: without, the machine's
+            cores are the limit, and a device that is missing is not missed.
     """
 
-    def __init__(self, num: int, folder: Path, hurry: float, width: int, height: int) -> None:
+    def __init__(self, num: int, folder: Path, hurry: float, size: tuple[int, int], latency_s: float) -> None:
         self.mark = os.environ[MARK] = uuid.uuid4().hex
         self.folder = folder
         first = free_ports(2 * num + 4)
         self.server, self._foreign_server, base = Server(first), Server(first + 1), first + 2
-        self.host = SimHost(num, width, height, base, num, self.server.port, token_file="")
-        self._foreign_host = SimHost(
-            1, width, height, base + 2 * num, 1, self._foreign_server.port, token_file=""
-        )
+        self.host = SimHost(num, *size, base, num, self.server.port, token_file="")
+        self._foreign_host = SimHost(1, *size, base + 2 * num, 1, self._foreign_server.port, token_file="")
         self.link = CountingLink(folder)
         self.stop = threading.Event()
         self._strangers: set[int] = set()
-        self._hurry = hurry
+        self._hurry, self._latency_s = hurry, latency_s
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -212,8 +212,14 @@ class World:
                 "max_pause_s": max(2.0, 20.0 * self._hurry),
             },
         }
+        latency = {"kind": "lognormal", "median_s": self._latency_s, "sigma": 0.3}
         return Config.model_validate(
-            {"runs_dir": str(self.folder), "worker": {"slots": len(self.host.phones)}, "devices": devices}
+            {
+                "runs_dir": str(self.folder),
+                "env": {"kind": "phone", "options": {"latency": latency}},
+                "worker": {"slots": len(self.host.phones)},
+                "devices": devices,
+            }
         )
 
     def wait(self, seconds: float, until: Callable[[], bool] = lambda: False) -> bool:

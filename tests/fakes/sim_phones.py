@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import socket
 import threading
 from collections.abc import Iterator
@@ -16,16 +17,19 @@ from distrl.workers.simhost.process_phone import PhoneSpec
 START_S = 60.0
 
 
+_PAIRS = range(10_000, 32_000, 2)
+"""Outside what adb servers look into, and below the ports that systems give to outgoing connections."""
+_given: set[int] = set()
+
+
 def free_pair() -> int:
-    """An even port whose next is free too, outside the range that adb servers look into."""
-    for _ in range(200):
-        with socket.socket() as first:
-            first.bind(("127.0.0.1", 0))
-            port: int = first.getsockname()[1] & ~1
-        if port > 5700:
+    """An even port whose next is free too; no two calls get the same."""
+    for port in random.SystemRandom().sample(_PAIRS, 200):
+        if port not in _given:
             with contextlib.suppress(OSError), socket.socket() as one, socket.socket() as two:
                 one.bind(("127.0.0.1", port))
                 two.bind(("127.0.0.1", port + 1))
+                _given.add(port)
                 return port
     raise AssertionError("no free pair of ports")
 

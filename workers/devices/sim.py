@@ -68,6 +68,10 @@ class SimDevice:
         """The screen as an RGB picture; the caller owns it."""
         return self.screen().picture()
 
+    def shown(self) -> Image.Image:
+        """The same, not copied: others see it too, so it is only to be read."""
+        return self._cache.shown(self.phone.tree(), *self._size)
+
     def screen(self) -> Screen:
         """The present screen; its key is the tree that it is drawn from."""
         tree, (width, height) = self.phone.tree(), self._size

@@ -166,10 +166,10 @@ class AndroidSystem:
         self.change(lambda state: edit(state["apps"]["settings"]))
 
     def screenshot(self) -> Image.Image:
-        """What the display shows, as an RGB picture: black when it is off or blank."""
+        """What the display shows, as an RGB picture that is only to be read: black when it is off or blank."""
         if self.blank or not self.screen_on:
             return Image.new("RGB", self.device.size)
-        return self.device.screenshot()
+        return self.device.shown()
 
     def screenshot_png(self) -> bytes:
         """The same as PNG bytes; the same screen seen twice is encoded once."""

@@ -25,6 +25,11 @@ def rgba(color: str) -> Rgba:
     return (value[0], value[1], value[2], value[3])
 
 
+def _common(a: Clip, b: Clip) -> Clip:
+    """Where two boxes overlap; empty if its right is not right of its left, or its bottom not below."""
+    return (max(a[0], b[0]), max(a[1], b[1]), min(a[2], b[2]), min(a[3], b[3]))
+
+
 class Painter:
     """Draws one tree onto one picture.
 
@@ -57,7 +62,7 @@ class Painter:
         """Draws a node, then its children."""
         left, top = self.px(node.x), self.px(node.y)
         right, bottom = self.px(node.x + node.w), self.px(node.y + node.h)
-        inside = (max(left, clip[0]), max(top, clip[1]), min(right, clip[2]), min(bottom, clip[3]))
+        inside = _common((left, top, right, bottom), clip)
         if node.clip and (inside[2] <= inside[0] or inside[3] <= inside[1]):
             return
         if right > left and bottom > top:
@@ -79,14 +84,31 @@ class Painter:
             soft = shapes.shadow(width, height, radius, blur)
             self.stamp(soft, left - 2 * blur, top - 2 * blur + blur // 2, "#000000", clip)
         if node.fill and not radius and len(node.fill) == 7:
-            area = (max(left, clip[0]), max(top, clip[1]), min(right, clip[2]), min(bottom, clip[3]))
-            if area[2] > area[0] and area[3] > area[1]:
-                self.image.paste(rgba(node.fill)[:3], area)
+            self._fill(box, node.fill, clip)
         elif node.fill:
-            self.stamp(shapes.rounded(width, height, radius), left, top, node.fill, clip)
+            self._rounded(box, radius, node.fill, clip)
         if node.border:
             stroke = max(1, self.px(1))
             self.stamp(shapes.outline(width, height, radius, stroke), left, top, node.border, clip)
+
+    def _fill(self, box: Clip, color: str, clip: Clip) -> None:
+        area = _common(box, clip)
+        if area[2] > area[0] and area[3] > area[1]:
+            self.image.paste(rgba(color)[:3], area)
+
+    def _rounded(self, box: Clip, radius: int, color: str, clip: Clip) -> None:
+        """A box with round corners. Only these go through a mask, which costs far more than a plain fill."""
+        left, top, right, bottom = box
+        radius = min(radius, (right - left) // 2, (bottom - top) // 2)
+        if rgba(color)[3] < 255 or not radius:
+            self.stamp(shapes.rounded(right - left, bottom - top, radius), left, top, color, clip)
+            return
+        upper, lower = top + radius, bottom - radius
+        self._fill((left, upper, right, lower), color, clip)
+        for at, edge in ((top, (top, upper)), (lower, (lower, bottom))):
+            self._fill((left + radius, edge[0], right - radius, edge[1]), color, clip)
+            for x, is_right in ((left, False), (right - radius, True)):
+                self.stamp(shapes.corner(radius, is_right, at == lower), x, at, color, clip)
 
     def _icon(self, node: Node, clip: Clip) -> None:
         size = self.px(node.icon_size)

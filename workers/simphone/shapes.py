@@ -11,8 +11,13 @@ _AA = 4
 """Supersampling factor of curved edges."""
 
 
-@lru_cache(maxsize=64)
-def _corner(radius: int) -> Image.Image:
+@lru_cache(maxsize=256)
+def corner(radius: int, is_right: bool, is_lower: bool) -> Image.Image:
+    """One quarter of a disc: the upper left one, or another."""
+    if is_lower:
+        return corner(radius, is_right, False).transpose(Image.Transpose.FLIP_TOP_BOTTOM)
+    if is_right:
+        return corner(radius, False, False).transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     big = Image.new("L", (radius * _AA, radius * _AA), 0)
     ImageDraw.Draw(big).ellipse((0, 0, 2 * radius * _AA - 1, 2 * radius * _AA - 1), fill=255)
     return big.resize((radius, radius), Image.Resampling.BOX)
@@ -24,12 +29,9 @@ def rounded(width: int, height: int, radius: int) -> Image.Image:
     mask = Image.new("L", (width, height), 255)
     radius = min(radius, width // 2, height // 2)
     if radius > 0:
-        corner = _corner(radius)
-        flipped = corner.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        mask.paste(corner, (0, 0))
-        mask.paste(flipped, (width - radius, 0))
-        mask.paste(corner.transpose(Image.Transpose.FLIP_TOP_BOTTOM), (0, height - radius))
-        mask.paste(flipped.transpose(Image.Transpose.FLIP_TOP_BOTTOM), (width - radius, height - radius))
+        for x, is_right in ((0, False), (width - radius, True)):
+            for y, is_lower in ((0, False), (height - radius, True)):
+                mask.paste(corner(radius, is_right, is_lower), (x, y))
     return mask
 
 

@@ -67,12 +67,15 @@ def phones(
     height: int = 1200,
     token_file: str = "",
     snapshots: Path | None = None,
+    grpc: bool = False,
 ) -> Iterator[list[PhoneSpec]]:
     """Phones that listen while the context lasts; a crash ends the phone, never this process."""
     specs = []
     for _ in range(count):
         port = free_pair()
-        specs.append(PhoneSpec(port, port + 1, width, height, snapshots=str(snapshots or "")))
+        grpc_port = free_pair() if grpc else 0
+        kept = str(snapshots or "")
+        specs.append(PhoneSpec(port, port + 1, width, height, snapshots=kept, grpc_port=grpc_port))
     spec = ProcessSpec(tuple(specs), adb_server_port, token_file, is_own_process=False)
     started, failure = threading.Event(), []
     loop_of: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []

@@ -22,16 +22,17 @@ _PAIRS = range(10_000, 32_000, 2)
 _given: set[int] = set()
 
 
-def free_pair() -> int:
-    """An even port whose next is free too; no two calls get the same."""
+def free_pair(*beyond: int) -> int:
+    """An even port whose next is free too, and those so far `beyond` it; no two calls get the same."""
     for port in random.SystemRandom().sample(_PAIRS, 200):
-        if port not in _given:
-            with contextlib.suppress(OSError), socket.socket() as one, socket.socket() as two:
-                one.bind(("127.0.0.1", port))
-                two.bind(("127.0.0.1", port + 1))
-                _given.add(port)
+        wanted = [port, port + 1, *(port + distance for distance in beyond)]
+        if not _given & set(wanted):
+            with contextlib.suppress(OSError), contextlib.ExitStack() as opened:
+                for each in wanted:
+                    opened.enter_context(socket.socket()).bind(("127.0.0.1", each))
+                _given.update(wanted)
                 return port
-    raise AssertionError("no free pair of ports")
+    raise AssertionError("no free ports")
 
 
 @dataclass(frozen=True)

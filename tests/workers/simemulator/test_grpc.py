@@ -26,7 +26,7 @@ from distrl.workers.simemulator.fake_sdk import SimSdk
 from distrl.workers.simemulator.options import VERSION
 from distrl.workers.simhost.control import messages
 
-END_S = 60.0
+END_S = 120.0
 
 
 class Run:

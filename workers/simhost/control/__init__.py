@@ -56,6 +56,7 @@ def serve(machine: Machine, token: str = "") -> ControlServer:
 
 def _is_there(module: str) -> bool:
     try:
-        return find_spec(module) is not None
+        found = find_spec(module)
     except ModuleNotFoundError:  # not even what it lies in
         return False
+    return found is not None and found.origin is not None  # a mere folder of that name is no package

@@ -48,11 +48,20 @@ def sim_host(
             "--faults", metavar="SERIAL=FAULT", help='Start with a fault, e.g. "emulator-5556=slow 100 60".'
         ),
     ] = None,
+    grpc: Annotated[
+        bool,
+        typer.Option(
+            "--grpc",
+            help="Serve the emulator's gRPC too, at the console's port + 3000. Needs the extra android-env.",
+        ),
+    ] = False,
     json_lines: Annotated[
         bool, typer.Option("--json", help="Print the phones as one line of JSON when all are ready.")
     ] = False,
 ) -> None:
     """Simulated phones as ADB devices: adb, an emulator console and snapshots, on 127.0.0.1 only.
+
+    With --grpc also the emulator's gRPC services, for clients such as android_env.
 
     Prints one line per phone when all are ready. Phones whose process dies are started again. Ctrl-C ends
     them all.
@@ -64,7 +73,16 @@ def sim_host(
     setup(role="sim-host")
     stop = install_signals(GRACE_S)
     host = SimHost(
-        num, width, height, base_port, processes, adb_server_port, token_file, snapshots, _by_serial(faults)
+        num,
+        width,
+        height,
+        base_port,
+        processes,
+        adb_server_port,
+        token_file,
+        snapshots,
+        _by_serial(faults),
+        grpc,
     )
     run(host, stop, json_lines)
 
@@ -87,7 +105,8 @@ def as_text(devices: list[HostedDevice]) -> str:
     """One line per phone, for people."""
     return "\n".join(
         f"{device.serial}  console {device.console_port}  adb {device.adb_port}  "
-        f"{device.width}x{device.height}  process {device.pid}"
+        + (f"grpc {device.grpc_port}  " if device.grpc_port else "")
+        + f"{device.width}x{device.height}  process {device.pid}"
         for device in devices
     )
 

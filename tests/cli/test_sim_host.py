@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -22,8 +23,8 @@ DEADLINE_S = 120.0
 
 
 def start(tmp_path: Path, *options: str) -> tuple[subprocess.Popen[str], int]:
-    """The command with one small phone that tells no adb server."""
-    port = free_pair()
+    """The command with one small phone that tells no adb server; the port 3000 beyond is free too."""
+    port = free_pair(3000)
     command = [sys.executable, "-m", "distrl", "sim-host", "--num", "1", "--width", "90", "--height", "200"]
     command += ["--base-port", str(port), "--adb-server-port", "0", "--token-file", str(tmp_path / "token")]
     process = subprocess.Popen(
@@ -63,6 +64,47 @@ def test_a_line_per_phone_names_its_ports() -> None:
     assert (
         as_text([device, device]).split("\n")
         == ["emulator-5554  console 5554  adb 5555  540x1200  process 42"] * 2
+    )
+
+
+def test_a_line_names_grpc_where_it_is_served() -> None:
+    device = HostedDevice("emulator-5554", 5554, 5555, 540, 1200, 42, 8554)
+    assert as_text([device]) == "emulator-5554  console 5554  adb 5555  grpc 8554  540x1200  process 42"
+
+
+@pytest.mark.needs("grpc")
+def test_grpc_listens_3000_beyond_the_console(tmp_path: Path) -> None:
+    grpc_phone = pytest.importorskip("grpc_phone")
+
+    async def size(grpc_port: int) -> dict[str, str]:
+        async with grpc_phone.connected(grpc_port) as client:
+            status = await client.call("getStatus")
+            return {entry.key: entry.value for entry in status.hardwareConfig.entry}
+
+    process, port = start(tmp_path, "--json", "--grpc")
+    killer = threading.Timer(DEADLINE_S, process.kill)
+    killer.start()
+    try:
+        assert process.stdout is not None
+        (device,) = json.loads(process.stdout.readline())["devices"]
+        assert device["grpc_port"] == port + 3000
+        assert asyncio.run(size(port + 3000))["hw.lcd.width"] == "90"
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=30)
+        assert process.returncode == 0, errors
+    finally:
+        killer.cancel()
+        process.kill()
+
+
+def test_grpc_without_its_package_is_one_line_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("distrl.core.process.install_signals", lambda grace_s: threading.Event())
+    monkeypatch.setattr("distrl.workers.simhost.control._is_there", lambda module: False)
+    result = CliRunner().invoke(app, ["sim-host", "--grpc"])
+    assert result.exit_code == 7
+    assert result.output == (
+        "error: gRPC needs the package grpcio, which is not installed. "
+        'Install the extra "android-env", e.g. pip install "distrl[android-env]".\n'
     )
 
 

@@ -22,16 +22,17 @@ _PAIRS = range(10_000, 32_000, 2)
 _given: set[int] = set()
 
 
-def free_pair() -> int:
-    """An even port whose next is free too; no two calls get the same."""
+def free_pair(*beyond: int) -> int:
+    """An even port whose next is free too, and those so far `beyond` it; no two calls get the same."""
     for port in random.SystemRandom().sample(_PAIRS, 200):
-        if port not in _given:
-            with contextlib.suppress(OSError), socket.socket() as one, socket.socket() as two:
-                one.bind(("127.0.0.1", port))
-                two.bind(("127.0.0.1", port + 1))
-                _given.add(port)
+        wanted = [port, port + 1, *(port + distance for distance in beyond)]
+        if not _given & set(wanted):
+            with contextlib.suppress(OSError), contextlib.ExitStack() as opened:
+                for each in wanted:
+                    opened.enter_context(socket.socket()).bind(("127.0.0.1", each))
+                _given.update(wanted)
                 return port
-    raise AssertionError("no free pair of ports")
+    raise AssertionError("no free ports")
 
 
 @dataclass(frozen=True)
@@ -67,12 +68,15 @@ def phones(
     height: int = 1200,
     token_file: str = "",
     snapshots: Path | None = None,
+    grpc: bool = False,
 ) -> Iterator[list[PhoneSpec]]:
     """Phones that listen while the context lasts; a crash ends the phone, never this process."""
     specs = []
     for _ in range(count):
         port = free_pair()
-        specs.append(PhoneSpec(port, port + 1, width, height, snapshots=str(snapshots or "")))
+        grpc_port = free_pair() if grpc else 0
+        kept = str(snapshots or "")
+        specs.append(PhoneSpec(port, port + 1, width, height, snapshots=kept, grpc_port=grpc_port))
     spec = ProcessSpec(tuple(specs), adb_server_port, token_file, is_own_process=False)
     started, failure = threading.Event(), []
     loop_of: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []

@@ -8,11 +8,9 @@ from collections.abc import Sequence
 
 from distrl.workers.devices.emulator.avd import AvdStore
 from distrl.workers.simemulator.faults import fault_of
-from distrl.workers.simemulator.options import Options, Refused, parse
+from distrl.workers.simemulator.options import VERSION, Options, Refused, parse
 from distrl.workers.simemulator.startup import find_avd, take_locks
 
-VERSION = "36.1.9.0"
-"""The emulator version whose command line and messages these are."""
 _BANNER = f"Android emulator version {VERSION} (build_id distrl-stand-in) (CL:N/A)"
 
 

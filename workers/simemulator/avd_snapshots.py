@@ -99,10 +99,19 @@ class AvdSnapshots(Snapshots):
             raise SnapshotFailed(f"Failed to load snapshot '{name}': {error}", "Save it again.") from error
         if self._is_corrupt or _facts(path / "snapshot.pb")["sha256"] != hashlib.sha256(data).hexdigest():
             raise SnapshotFailed(f"Failed to load snapshot '{name}': it is damaged", "Save it again.")
-        for key in _COMPARED:
-            if made_with.get(key) != self._hardware.get(key):
-                raise SnapshotFailed(f"Failed to load snapshot '{name}': {key} differs", "Save it again.")
+        for key in self._differing(made_with):
+            raise SnapshotFailed(f"Failed to load snapshot '{name}': {key} differs", "Save it again.")
         return data
+
+    def fits(self, name: str) -> bool:
+        """Whether `name` was made with the present hardware: else it does not load."""
+        try:
+            return not self._differing(read_ini(self.folder / name / "hardware.ini"))
+        except (OSError, EmulatorError):
+            return False
+
+    def _differing(self, made_with: Mapping[str, str]) -> tuple[str, ...]:
+        return tuple(key for key in _COMPARED if made_with.get(key) != self._hardware.get(key))
 
     def delete(self, name: str) -> None:
         """Forgets `name`.

@@ -16,20 +16,24 @@ skip-adb-auth snapshot-list use-host-vulkan use-keycode-forwarding use-system-li
 virtio-console wait-for-debugger webcam-list wipe-data writable-system
 """
 _VALUED = """
-accel acpi-config audio avd avd-arch bluetooth bootchart cache cache-size camera-back camera-front
+accel acpi-config adb-path audio avd avd-arch bluetooth bootchart cache cache-size camera-back camera-front
 change-country change-language change-locale charmap check-snapshot-loadable code-profile cores cpu-delay
 data datadir debug debug-no dns-server dpi-device encryption-key engine feature gnss-file-path
 gnss-grpc-port google-maps-key gps gpu grpc grpc-allowlist grpc-tls-ca grpc-tls-cer grpc-tls-key http-proxy
 icc-profile id idle-grpc-timeout image initdata is-restart kernel logcat logcat-output memory
 metrics-to-file monitor-adb multidisplay nand-limits net-tap net-tap-script-down net-tap-script-up netdelay
-netspeed onion onion-alpha onion-rotation partition-size perf-stat phone-number port ports prop qemu-top-dir
-quit-after-boot radio ramdisk record-session report-console scale screen sdcard selinux shared-net-id
-shell-serial sim-access-rules-file skin skindir snapshot snapstorage stdouterr-file studio-params sysdir
-system tcpdump timezone turncfg ui-only unix-pipe vendor virtualscene-poster waterfall wifi-client-port
-wifi-server-port window-size
+netspeed network-user-mode-options onion onion-alpha onion-rotation partition-size perf-stat phone-number
+port ports prop qemu-top-dir quit-after-boot radio ramdisk record-session report-console scale screen sdcard
+selinux shared-net-id shell-serial sim-access-rules-file skin skindir snapshot snapstorage stdouterr-file
+studio-params sysdir system tcpdump timezone turncfg ui-only unix-pipe vendor virtualscene-poster waterfall
+wifi-client-port wifi-server-port wifi-user-mode-options window-size
 """
 PLAIN, VALUED = frozenset(_PLAIN.split()), frozenset(_VALUED.split())
 """The emulator's options without a value, and those with one value behind them."""
+
+
+VERSION = "36.1.9.0"
+"""The emulator version whose command line and messages these are."""
 
 
 class Refused(Exception):
@@ -47,12 +51,14 @@ class Options:
     Attributes:
         avd: The AVD's name, "" if none is given.
         port: The console port; None takes the first free one.
+        adb_port: The port of adb; None takes the one after the console's.
         plain: The options without a value, without their dash.
         values: The options with a value.
     """
 
     avd: str = ""
     port: int | None = None
+    adb_port: int | None = None
     plain: set[str] = field(default_factory=set)
     values: dict[str, str] = field(default_factory=dict)
 
@@ -110,6 +116,8 @@ def parse(arguments: Sequence[str]) -> Options:
     options.avd = options.values.get("avd", options.avd)
     if "port" in options.values:
         options.port = _port(options.values["port"])
+    if "ports" in options.values:
+        options.port, options.adb_port = _ports(options.values["ports"])
     return options
 
 
@@ -122,3 +130,13 @@ def _port(text: str) -> int:
     if not text.isdecimal() or not 5554 <= int(text) <= 65534:
         raise Refused("option -port must be followed by an even integer number between 5554 and 5682")
     return int(text) & ~1
+
+
+def _ports(text: str) -> tuple[int, int]:
+    """The ports of the console and of adb; any that are not the same."""
+    console, comma, adb = text.partition(",")
+    if comma and console.isdecimal() and adb.isdecimal():
+        pair = int(console), int(adb)
+        if all(1024 <= port <= 65535 for port in pair) and pair[0] != pair[1]:
+            return pair
+    raise Refused("option -ports must be followed by two different ports: <consoleport>,<adbport>")

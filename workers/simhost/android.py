@@ -171,9 +171,13 @@ class AndroidSystem:
             return Image.new("RGB", self.device.size)
         return self.device.shown()
 
+    def screen_key(self) -> object:
+        """What two looks at the display have in common if, and only if, they show the same."""
+        return None if self.blank or not self.screen_on else self.device.screen().key
+
     def screenshot_png(self) -> bytes:
         """The same as PNG bytes; the same screen seen twice is encoded once."""
-        key = None if self.blank or not self.screen_on else self.device.screen().key
+        key = self.screen_key()
         if self._png is None or self._png[0] != key:
             self._png = (key, self.encode_png(self.screenshot()))
         return self._png[1]

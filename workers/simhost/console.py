@@ -17,7 +17,7 @@ from pathlib import Path
 from distrl.core.errors import DistrlError
 from distrl.workers.simhost import console_commands
 from distrl.workers.simhost.adbd.server import listen
-from distrl.workers.simhost.console_commands import Machine, Refused
+from distrl.workers.simhost.machine import Machine, Refused
 
 TOKEN_FILE = "~/.emulator_console_auth_token"
 """Where the emulator, and `adb emu`, have the token."""

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from distrl.workers.devices.errors import SnapshotMissing
 from distrl.workers.simhost import faults as phone_faults
-from distrl.workers.simhost.android import AndroidSystem
-from distrl.workers.simhost.console_snapshots import Snapshots
-from distrl.workers.simhost.faults import Fault, Faults, Kind
+from distrl.workers.simhost.machine import Machine, Refused
 
 _HELP = (
     "Android console commands:",
@@ -37,37 +34,6 @@ _AVD_HELP = (
 _UNKNOWN = "unknown command, try 'help'"
 _BEFORE_AUTH = ("help", "h", "?", "help-verbose", "ping", "avd name", "avd path", "avd id")
 _LIST_HEAD = "{:<10}{:<20}{:>7}{:>20}{:>15}"
-
-
-class Refused(Exception):
-    """The command cannot be carried out; the text is what the console says after "KO: "."""
-
-
-@dataclass
-class Machine:
-    """What a console controls.
-
-    Attributes:
-        system: The phone.
-        faults: What is wrong with it.
-        snapshots: Its snapshots.
-        kill: Ends the emulator.
-        avd_name: The AVD's name.
-        avd_path: The AVD's folder, for those who ask.
-        is_read_only: Whether snapshots are refused, as by an emulator with -read-only.
-        booted_at: When the phone started, by the monotonic clock.
-        is_stopped: Whether `avd stop` froze it.
-    """
-
-    system: AndroidSystem
-    faults: Faults
-    snapshots: Snapshots
-    kill: Callable[[], None]
-    avd_name: str = "distrl"
-    avd_path: str = ""
-    is_read_only: bool = False
-    booted_at: float = field(default_factory=time.monotonic)
-    is_stopped: bool = False
 
 
 def run(machine: Machine, line: str, is_known: bool = True) -> list[str]:
@@ -126,16 +92,14 @@ def _avd(machine: Machine, words: list[str]) -> list[str]:
 def _stop(machine: Machine, words: list[str]) -> list[str]:
     if machine.is_stopped:
         raise Refused("virtual device already stopped")
-    machine.is_stopped = True
-    machine.faults.set(Fault(Kind.HANG))
+    machine.pause()
     return []
 
 
 def _start(machine: Machine, words: list[str]) -> list[str]:
     if not machine.is_stopped:
         raise Refused("virtual device already running")
-    machine.is_stopped = False
-    machine.faults.clear()
+    machine.resume()
     return []
 
 
@@ -163,8 +127,6 @@ def _snapshot(machine: Machine, words: list[str]) -> list[str]:
         raise Refused("bad sub-command" if words else "missing sub-command")
     if handler is _list:
         return _list(machine, "")
-    if machine.is_read_only:
-        raise Refused("Snapshot operations are not allowed: the emulator runs with -read-only")
     if len(words) < 2:
         raise Refused(f"argument missing, try 'avd snapshot {words[0]} <name>'")
     try:
@@ -204,17 +166,17 @@ def _clock(seconds: float) -> str:
 
 
 def _save(machine: Machine, name: str) -> list[str]:
-    machine.snapshots.save(name, machine.system.dump(), time.monotonic() - machine.booted_at)
+    machine.save(name)
     return []
 
 
 def _load(machine: Machine, name: str) -> list[str]:
-    machine.system.load(machine.snapshots.load(name))
+    machine.load(name)
     return []
 
 
 def _delete(machine: Machine, name: str) -> list[str]:
-    machine.snapshots.delete(name)
+    machine.delete(name)
     return []
 
 

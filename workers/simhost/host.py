@@ -23,6 +23,7 @@ from distrl.core.process import Child, stop_all
 from distrl.core.supervisor import last_error
 from distrl.workers.devices.errors import BootTimeout, EmulatorExited, PortInUse
 from distrl.workers.devices.sim import SimDevice
+from distrl.workers.simhost import control
 from distrl.workers.simhost.console import TOKEN_FILE, read_token
 from distrl.workers.simhost.faults import Kind, parse
 from distrl.workers.simhost.process import ProcessSpec
@@ -34,6 +35,8 @@ MAX_RESTART_S = 10.0
 PATIENCE_S = 2.0
 """How long a process may take to stop after SIGTERM."""
 MAX_PHONES = 256
+GRPC_OFFSET = 3000
+"""From a phone's console port to its gRPC port, as with the emulator."""
 _MEMORY = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 28),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
@@ -53,6 +56,7 @@ class HostedDevice:
         console_port, adb_port: Its ports on 127.0.0.1.
         width, height: Screen size in pixels.
         pid: The process that it is in.
+        grpc_port: Its gRPC services, on 127.0.0.1 too; None if it has none.
     """
 
     serial: str
@@ -61,6 +65,7 @@ class HostedDevice:
     width: int
     height: int
     pid: int
+    grpc_port: int | None = None
 
 
 @dataclass
@@ -85,6 +90,7 @@ class SimHost:
         token_file: The consoles' token; made if it is not there; "" lets everybody in.
         snapshots: A folder for the phones' snapshots, one folder each in it; None keeps them in memory.
         faults: Faults to start with, by serial, as the console's `sim fault` takes them.
+        grpc: Whether the emulator's gRPC services are served too, each phone's at its console port plus 3000.
 
     Attributes:
         phones: What they are to be.
@@ -92,6 +98,7 @@ class SimHost:
 
     Raises:
         ConfigError: If the numbers or the faults make no sense.
+        MissingDependency: If gRPC is asked for and a package of it is not installed.
         EnvError: If the screen is not one of a phone.
     """
 
@@ -106,13 +113,17 @@ class SimHost:
         token_file: str = TOKEN_FILE,
         snapshots: Path | None = None,
         faults: Mapping[str, str] | None = None,
+        grpc: bool = False,
     ) -> None:
-        _check(num, base_port, processes)
+        _check(num, base_port, processes, GRPC_OFFSET if grpc else 0)
+        if grpc:
+            control.require()
         SimDevice(width, height).close()  # refuses impossible screens
         phones = [
             PhoneSpec(
                 console_port=base_port + 2 * index,
                 adb_port=base_port + 2 * index + 1,
+                grpc_port=base_port + 2 * index + GRPC_OFFSET if grpc else 0,
                 width=width,
                 height=height,
                 snapshots=str(snapshots / f"emulator-{base_port + 2 * index}") if snapshots else "",
@@ -165,7 +176,10 @@ class SimHost:
                 for phone in kept.spec.phones:
                     ports = (phone.console_port, phone.adb_port)
                     size = (phone.width, phone.height)
-                    found.append(HostedDevice(phone.serial, *ports, *size, kept.child.pid))
+                    device = HostedDevice(
+                        phone.serial, *ports, *size, kept.child.pid, phone.grpc_port or None
+                    )
+                    found.append(device)
         return sorted(found, key=lambda device: device.console_port)
 
     def check(self) -> None:
@@ -233,12 +247,13 @@ class SimHost:
         raise EmulatorExited(f"simulated phones ended with exit code {exit_code}: {told}")
 
 
-def _check(num: int, base_port: int, processes: int | None) -> None:
+def _check(num: int, base_port: int, processes: int | None, beyond: int) -> None:
     if not 1 <= num <= MAX_PHONES:
         raise ConfigError(f"a host has 1 to {MAX_PHONES} phones, got {num}.", "Correct --num.")
-    if base_port % 2 or not 1024 <= base_port <= 65534 - 2 * num:
+    highest = 65534 - 2 * num - beyond
+    if base_port % 2 or not 1024 <= base_port <= highest:
         raise ConfigError(
-            f"the first console port must be even and leave room for {2 * num} ports, got {base_port}.",
+            f"the first console port must be even and in 1024..{highest} for {num} phones, got {base_port}.",
             "5554 is the emulator's own.",
         )
     if processes is not None and processes < 1:

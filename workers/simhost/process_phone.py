@@ -1,7 +1,6 @@
-"""One simulated phone with its servers: adbd and console, started together, crashed and booted anew.
+"""One simulated phone with its servers: adbd, console, perhaps gRPC; started together, crashed, booted anew.
 
-A server is anything that starts at a port and stops (`Endpoint`); another one, such as the emulator's gRPC
-control port, joins the list in `_endpoints`.
+A server is anything that starts at a port and stops (`Endpoint`).
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from typing import Protocol
 from PIL import Image
 
 from distrl.core.errors import DistrlError
-from distrl.workers.simhost import png, uiautomator_server
+from distrl.workers.simhost import control, png, uiautomator_server
 from distrl.workers.simhost.adbd.server import AdbdServer
 from distrl.workers.simhost.android import AndroidSystem
 from distrl.workers.simhost.console import ConsoleServer
-from distrl.workers.simhost.console_commands import Machine
 from distrl.workers.simhost.console_snapshots import Snapshots
 from distrl.workers.simhost.faults import CRASH_S, Fault, Faults, Kind, parse
+from distrl.workers.simhost.machine import Machine
 from distrl.workers.simphone.nodes import Node
 from distrl.workers.simphone.render import RenderCache
 
@@ -67,6 +66,7 @@ class PhoneSpec:
         api_level: The Android API level.
         snapshots: The folder of its snapshots; "" keeps them in memory.
         fault: A fault to start with, as `sim fault` takes it; "" for none.
+        grpc_port: By convention the console's plus 3000; 0 for no gRPC.
     """
 
     console_port: int
@@ -76,6 +76,7 @@ class PhoneSpec:
     api_level: int = 34
     snapshots: str = ""
     fault: str = ""
+    grpc_port: int = 0
 
     @property
     def serial(self) -> str:
@@ -117,6 +118,7 @@ class HostedPhone:
 
         Raises:
             PortInUse: If one of its ports is taken.
+            MissingDependency: If it is to serve gRPC and lacks a package.
         """
         spec = self.spec
         system = AndroidSystem(spec.serial, spec.width, spec.height, spec.api_level, cache=_PICTURES)
@@ -124,11 +126,16 @@ class HostedPhone:
         system.programs["app_process"] = uiautomator_server.app_process
         faults = Faults()
         faults.on_change(self._fault_changed)
-        machine = Machine(system, faults, self._snapshots, kill=self._kill, avd_path=spec.snapshots)
+        adbd = AdbdServer(system, faults)
+        machine = Machine(
+            system, faults, self._snapshots, self._kill, reboot=adbd.reboot, avd_path=spec.snapshots
+        )
         servers: list[tuple[Endpoint, int]] = [
-            (AdbdServer(system, faults), spec.adb_port),
+            (adbd, spec.adb_port),
             (ConsoleServer(machine, self._token, self._token_file), spec.console_port),
         ]
+        if spec.grpc_port:
+            servers.append((control.serve(machine), spec.grpc_port))
         started: list[Endpoint] = []
         try:
             for server, port in servers:

@@ -35,6 +35,13 @@ def test_it_knows_all_that_we_tell_an_emulator() -> None:
             ["-port", "odd"],
             ("option -port must be followed by an even integer number between 5554 and 5682",),
         ),
+        *(
+            (
+                ["-ports", ports],
+                ("option -ports must be followed by two different ports: <consoleport>,<adbport>",),
+            )
+            for ports in ("5554", "5554,", "a,b", "5554,5554", "5554,70000", "1,5555", "1,2,3")
+        ),
     ],
 )
 def test_mistakes_get_the_emulator_s_message(arguments: list[str], lines: tuple[str, ...]) -> None:
@@ -46,6 +53,7 @@ def test_mistakes_get_the_emulator_s_message(arguments: list[str], lines: tuple[
 def test_the_other_ways_to_say_it() -> None:
     assert parse(["@pixel"]).avd == "pixel"
     assert parse(["-avd", "pixel", "-port", "5581"]).port == 5580
+    assert (parse(["-ports", "7001,9000"]).port, parse(["-ports", "7001,9000"]).adb_port) == (7001, 9000)
     assert parse(["-no_window"]).plain == {"no-window"}
     assert parse(["-verbose", "-qemu", "-m", "4096"]).plain == {"verbose"}
     assert not PLAIN & VALUED

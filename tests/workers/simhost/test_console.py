@@ -14,9 +14,9 @@ import pytest
 from distrl.workers.devices.errors import PortInUse
 from distrl.workers.simhost.android import AndroidSystem
 from distrl.workers.simhost.console import ConsoleServer, read_token
-from distrl.workers.simhost.console_commands import Machine
 from distrl.workers.simhost.console_snapshots import MAX_SNAPSHOTS, Snapshots
 from distrl.workers.simhost.faults import Faults, Kind
+from distrl.workers.simhost.machine import Machine
 
 TOKEN = "s3cret"
 DEADLINE_S = 30.0

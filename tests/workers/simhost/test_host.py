@@ -145,6 +145,7 @@ def test_a_phone_may_start_with_a_fault() -> None:
         ({"num": 100_000}, ConfigError),
         ({"base_port": 5555}, ConfigError),
         ({"base_port": 65530, "num": 8}, ConfigError),
+        ({"base_port": 62540, "grpc": True}, ConfigError),
         ({"processes": 0}, ConfigError),
         ({"width": 10}, EnvError),
         ({"faults": {"emulator-1": "blank"}}, ConfigError),

@@ -1,0 +1,93 @@
+"""A gRPC client of simulated phones: the services' methods by name, over a channel of its own."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from distrl.workers.simhost.control import controller, messages, snapshots
+
+DEADLINE_S = 60.0
+
+_METHODS: dict[str, tuple[str, Any]] = {
+    "getStatus": (controller.NAME, messages.EmulatorStatus),
+    "getScreenshot": (controller.NAME, messages.Image),
+    "streamScreenshot": (controller.NAME, messages.Image),
+    "sendTouch": (controller.NAME, messages.Empty),
+    "sendMouse": (controller.NAME, messages.Empty),
+    "sendKey": (controller.NAME, messages.Empty),
+    "getVmState": (controller.NAME, messages.VmRunState),
+    "setVmState": (controller.NAME, messages.Empty),
+    "getGps": (controller.NAME, messages.Empty),
+    "ListSnapshots": (snapshots.NAME, messages.SnapshotList),
+    "SaveSnapshot": (snapshots.NAME, messages.SnapshotPackage),
+    "LoadSnapshot": (snapshots.NAME, messages.SnapshotPackage),
+    "DeleteSnapshot": (snapshots.NAME, messages.SnapshotPackage),
+}
+"""Each method's service and the class of its answer; getGps is one that nobody serves."""
+
+
+class Client:
+    """The services at the other end of a channel.
+
+    Args:
+        channel: The channel.
+        token: What it says it knows; "" for nothing.
+    """
+
+    def __init__(self, channel: Any, token: str = "") -> None:
+        self._channel = channel
+        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
+
+    async def call(self, method: str, request: Any = None) -> Any:
+        """The answer of a method with one."""
+        service, answer = _METHODS[method]
+        call = self._channel.unary_unary(
+            f"/{service}/{method}", lambda message: message.SerializeToString(), answer.FromString
+        )
+        given = messages.Empty() if request is None else request
+        return await call(given, timeout=DEADLINE_S, metadata=self._metadata)
+
+    def stream(self, method: str, request: Any) -> Any:
+        """The answers of a method with many."""
+        service, answer = _METHODS[method]
+        call = self._channel.unary_stream(
+            f"/{service}/{method}", lambda message: message.SerializeToString(), answer.FromString
+        )
+        return call(request, timeout=DEADLINE_S, metadata=self._metadata)
+
+    async def touch(self, *touches: tuple[int, int, int, int]) -> None:
+        """Fingers as (identifier, x, y, pressure)."""
+        made = [messages.Touch(identifier=i, x=x, y=y, pressure=pressure) for i, x, y, pressure in touches]
+        await self.call("sendTouch", messages.TouchEvent(touches=made))
+
+    async def tap(self, x: int, y: int) -> None:
+        """One finger touches and lifts."""
+        await self.touch((0, x, y, 1))
+        await self.touch((0, 0, 0, 0))
+
+    async def key(self, **fields: Any) -> None:
+        """A keyboard event; a key press unless `eventType` says otherwise."""
+        event = {"eventType": messages.KeyboardEvent.keypress, **fields}
+        await self.call("sendKey", messages.KeyboardEvent(**event))
+
+    async def snapshot(self, method: str, name: str) -> Any:
+        """What a method says about the snapshot `name`."""
+        return await self.call(method, messages.SnapshotPackage(snapshot_id=name))
+
+
+@contextlib.asynccontextmanager
+async def connected(port: int, token: str = "", is_local: bool = True) -> AsyncIterator[Client]:
+    """A client of the phone whose gRPC port is `port`, with gRPC's local credentials or without any."""
+    options = [("grpc.max_receive_message_length", -1)]
+    target = f"localhost:{port}"
+    if is_local:
+        channel = grpc.aio.secure_channel(target, grpc.local_channel_credentials(), options=options)
+    else:
+        channel = grpc.aio.insecure_channel(target, options=options)
+    async with channel:
+        yield Client(channel, token)

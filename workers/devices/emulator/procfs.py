@@ -134,6 +134,24 @@ def flock_holders(path: Path) -> list[int]:
         text = (PROC / "locks").read_text(encoding="ascii")
     except OSError:
         return []
-    wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
     rows = [line.split() for line in text.splitlines()]
-    return [max(0, int(row[4])) for row in rows if len(row) > 5 and row[1] == "FLOCK" and row[5] == wanted]
+    found = [
+        (row[5].rpartition(":"), max(0, int(row[4]))) for row in rows if len(row) > 5 and row[1] == "FLOCK"
+    ]
+    return [
+        pid
+        for (on, _, inode), pid in found
+        # Btrfs and overlays name another device here than stat does: what the holder has open tells.
+        if inode == str(status.st_ino) and (on == device or _has_open(pid, status))
+    ]
+
+
+def _has_open(pid: int, wanted: os.stat_result) -> bool:
+    """Whether the process has this very file open, as far as this user may see."""
+    with contextlib.suppress(OSError), os.scandir(PROC / str(pid) / "fd") as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                if os.path.samestat(os.stat(entry.path), wanted):
+                    return True
+    return False

@@ -218,11 +218,11 @@ class AdbServer:
 
     # Following the devices
 
-    def track(self, stop: threading.Event) -> Iterator[list[DeviceEntry]]:
+    def track(self, stop: threading.Event) -> Iterator[list[DeviceEntry] | None]:
         """All devices, now and again after each change, until `stop` is set.
 
-        An empty list comes when the server goes away; the connection is then made again for as long as it
-        takes. A server is not started here.
+        None comes when the server goes away, or is not there; the connection is then made again for as long
+        as it takes. A server is not started here.
         """
         failures, known = 0, True
         while not stop.is_set():
@@ -233,7 +233,7 @@ class AdbServer:
             except DeviceError:
                 if known:
                     known = False
-                    yield []
+                    yield None
                 stop.wait(_AGAIN_S[min(failures, len(_AGAIN_S) - 1)])
                 failures += 1
 

@@ -92,9 +92,9 @@ def test_following_survives_the_server() -> None:
         seen = AdbServer(port=fake.port).track(stop)
         assert [entry.serial for entry in next(seen)] == ["a"]
         fake.hang_up()
-        assert next(seen) == []  # it is gone, and nobody knows what of the devices
-        assert [entry.serial for entry in next(seen)] == ["a"]
-    assert next(seen) == []
+        assert next(seen) is None  # it is gone, and nobody knows what of the devices
+        assert [entry.serial for entry in next(seen) or ()] == ["a"]
+    assert next(seen) is None
     stop.set()
     assert list(seen) == []
 
@@ -102,7 +102,7 @@ def test_following_survives_the_server() -> None:
 def test_following_ends_while_there_is_no_server(free_port: int) -> None:
     stop = threading.Event()
     seen = AdbServer(port=free_port).track(stop)
-    assert next(seen) == []
+    assert next(seen) is None
     threading.Timer(0.2, stop.set).start()
     assert list(seen) == []
 

@@ -22,7 +22,13 @@ from distrl.core.errors import MissingDependency
 from distrl.workers.devices.adb.deadline import Deadline
 from distrl.workers.devices.adb.smart_socket import Connection
 from distrl.workers.devices.emulator.registry import Entry, Registry
-from distrl.workers.devices.errors import DeviceError, DeviceNotFound, DeviceTimeout, ServerUnavailable
+from distrl.workers.devices.errors import (
+    DeviceError,
+    DeviceNotFound,
+    DeviceTimeout,
+    DeviceUnauthorized,
+    ServerUnavailable,
+)
 
 CALL_S = 2.0
 """Longest time for what the server answers itself."""
@@ -120,9 +126,17 @@ class AdbServer:
         """Makes the server connect to a device at "host:port"; nothing new if it already is.
 
         Raises:
-            DeviceNotFound: If it cannot.
+            DeviceUnauthorized: If the device has not accepted this machine's key.
+            DeviceNotFound: If it cannot for another reason.
         """
         said = self.ask(f"host:connect:{address}", timeout_s)
+        if "failed to authenticate" in said:
+            raise DeviceUnauthorized(
+                "it has not accepted this machine's adb key.",
+                "Unlock the device and confirm the dialog on its screen.",
+                serial=address,
+                evidence=said,
+            )
         if "connected to" not in said or "failed" in said or "cannot" in said:
             raise DeviceNotFound(
                 f"no connection to {address}: {said.strip() or 'no reason given'}.",

@@ -16,7 +16,13 @@ from adb_server_fake import FakeAdbServer, FakeDevice, fake_server
 
 from distrl.workers.devices.adb.client import AdbClient
 from distrl.workers.devices.adb.server import AdbServer, DeviceEntry, adb_path, parse_devices
-from distrl.workers.devices.errors import DeviceError, DeviceNotFound, OutputInvalid, ServerUnavailable
+from distrl.workers.devices.errors import (
+    DeviceError,
+    DeviceNotFound,
+    DeviceUnauthorized,
+    OutputInvalid,
+    ServerUnavailable,
+)
 
 NEEDS_ADB = pytest.mark.skipif(
     shutil.which("adb") is None and find_spec("adbutils") is None,
@@ -108,25 +114,25 @@ def test_following_ends_while_there_is_no_server(free_port: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "works"),
+    ("said", "error"),
     [
-        ("connected to h:1", True),
-        ("already connected to h:1", True),
-        ("failed to connect to h:1", False),
-        ("cannot connect to h:1: Connection refused", False),
-        ("failed to authenticate to h:1", False),
-        ("", False),
+        ("connected to h:1", None),
+        ("already connected to h:1", None),
+        ("failed to connect to h:1", DeviceNotFound),
+        ("cannot connect to h:1: Connection refused", DeviceNotFound),
+        ("failed to authenticate to h:1", DeviceUnauthorized),
+        ("", DeviceNotFound),
     ],
 )
 def test_connecting_believes_the_text_and_not_the_okay(
-    said: str, works: bool, monkeypatch: pytest.MonkeyPatch
+    said: str, error: type[DeviceError] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = AdbServer()
     monkeypatch.setattr(server, "ask", lambda request, timeout_s: said)
-    if works:
+    if error is None:
         server.connect("h:1")
     else:
-        with pytest.raises(DeviceNotFound, match="h:1"):
+        with pytest.raises(error, match="h:1"):
             server.connect("h:1")
 
 

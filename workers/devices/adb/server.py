@@ -7,6 +7,7 @@ ends with `stop`. Following the devices (`track`) needs a thread of its own: the
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import shutil
@@ -21,6 +22,8 @@ from typing import IO
 from distrl.core.errors import MissingDependency
 from distrl.workers.devices.adb.deadline import Deadline
 from distrl.workers.devices.adb.smart_socket import Connection
+from distrl.workers.devices.emulator.ending import end
+from distrl.workers.devices.emulator.procfs import has_other_clients
 from distrl.workers.devices.emulator.registry import Entry, Registry
 from distrl.workers.devices.errors import (
     DeviceError,
@@ -29,6 +32,8 @@ from distrl.workers.devices.errors import (
     DeviceUnauthorized,
     ServerUnavailable,
 )
+
+_log = logging.getLogger(__name__)
 
 CALL_S = 2.0
 """Longest time for what the server answers itself."""
@@ -192,7 +197,7 @@ class AdbServer:
                 # It listens before it answers: the first time it makes a key, which takes a moment.
                 ended = self._own.poll() is not None
                 if ended or not deadline.left:
-                    self.stop()
+                    self._end_own()
                     raise self._not_started(log, ended) from error
                 time.sleep(_POLL_S)
             else:
@@ -216,11 +221,35 @@ class AdbServer:
         )
 
     def stop(self) -> None:
-        """Ends the server if `ensure_running` started it; any other server is left alone."""
+        """Ends the server if this tool started it and nobody uses it; any other server is left alone.
+
+        One that other processes are connected to is left to the last of them that calls this, or to
+        `distrl cleanup`.
+        """
+        entry, self._entry = self._entry, None
+        if self._own is None:
+            self._end_left()
+        elif entry is None:
+            self._end_own()
+        else:
+            Registry().disown(entry)  # first: whoever leaves at this moment sees either it or no clients
+            if self._own.poll() is None and has_other_clients(self.port):
+                _log.info("the adb server at port %d is left to other processes that use it", self.port)
+                self._own = None
+                return
+            self._end_own()
+            Registry().remove(entry)
+
+    def _end_left(self) -> None:
+        """Ends a server that another process of this tool started and left, unless somebody uses it."""
+        registry = Registry()
+        for entry in registry.entries():
+            if entry.shared_port == self.port and entry.is_orphan and not has_other_clients(self.port):
+                end(entry.key, entry.marks)
+                registry.remove(entry)
+
+    def _end_own(self) -> None:
         own, self._own = self._own, None
-        if self._entry is not None:
-            Registry().remove(self._entry)
-            self._entry = None
         if own is None or own.poll() is not None:
             return
         own.terminate()

@@ -16,6 +16,8 @@ from adb_server_fake import FakeAdbServer, FakeDevice, fake_server
 
 from distrl.workers.devices.adb.client import AdbClient
 from distrl.workers.devices.adb.server import AdbServer, DeviceEntry, adb_path, parse_devices
+from distrl.workers.devices.emulator import procfs
+from distrl.workers.devices.emulator.registry import Registry
 from distrl.workers.devices.errors import (
     DeviceError,
     DeviceNotFound,
@@ -155,6 +157,30 @@ def test_our_own_server_is_started_used_and_stopped(own: AdbServer) -> None:
         own.version()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+@NEEDS_ADB
+def test_a_server_that_others_use_is_left_to_the_last_of_them(own: AdbServer) -> None:
+    own.ensure_running()
+    pid = own.own_pid
+    assert pid is not None
+    watcher = subprocess.Popen(
+        [adb_path(), "-P", str(own.port), "track-devices"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    try:
+        assert watcher.stdout is not None
+        assert watcher.stdout.read(4) == b"0000"  # it is connected, and there are no devices
+        own.stop()
+        other = AdbServer(port=own.port)
+        other.ensure_running()
+        other.stop()
+        assert other.version() == 41
+    finally:
+        watcher.kill()
+        watcher.communicate()
+    other.stop()
+    assert procfs.key_of(pid) is None
+    assert [entry for entry in Registry().entries() if entry.shared_port == own.port] == []
 
 
 @NEEDS_ADB

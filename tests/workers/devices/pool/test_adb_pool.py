@@ -35,6 +35,7 @@ DEADLINE_S = 60.0
 @pytest.fixture(autouse=True)
 def _quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISTRL_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("ADB_LOCAL_TRANSPORT_MAX_PORT", "5554")  # of a server that a pool starts
     monkeypatch.setattr(adb_member, "WAIT_S", 1.0)
     monkeypatch.setattr(adb_member, "SETTLE_S", 2.0)
     monkeypatch.setattr(adb_member, "PROBE_S", 2.0)

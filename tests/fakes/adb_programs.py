@@ -63,6 +63,7 @@ def environment(port: int, home: Path) -> dict[str, str]:
         "ANDROID_ADB_SERVER_PORT": str(port),
         "ADB_LIBUSB": "0",
         "ADB_MDNS_AUTO_CONNECT": "0",
+        "ADB_LOCAL_TRANSPORT_MAX_PORT": "5554",  # emulators that run on this machine are not ours
         "HOME": str(home),
         "ANDROID_SDK_HOME": str(home),
     }

@@ -132,7 +132,7 @@ class AdbDevice:
         """Text into the focused field; a line break is the enter key.
 
         Raises:
-            ServiceRejected: If it goes beyond ASCII, and ADBKeyboard is not installed.
+            Untypable: If it goes beyond ASCII, and ADBKeyboard is not installed.
         """
         typing_text.type_text(self.client, text, self._sleep)
 

@@ -3,7 +3,7 @@
 DeviceError
 ├─ TransportError      ServerUnavailable · DeviceNotFound · DeviceOffline · DeviceUnauthorized
 │                      DeviceDisconnected · DeviceTimeout
-├─ CommandError        NonZeroExit · ServiceRejected · OutputInvalid · SyncFailed
+├─ CommandError        NonZeroExit · ServiceRejected (Untypable) · OutputInvalid · SyncFailed
 ├─ ObservationError    BlankFrame · FrameTruncated
 ├─ ActionOutcomeUnknown
 ├─ StateError          ResetFailed · NotReady · GuardTripped
@@ -104,6 +104,10 @@ class NonZeroExit(CommandError):
 
 class ServiceRejected(CommandError):
     """The device or the server refused the service that was asked for."""
+
+
+class Untypable(ServiceRejected):
+    """The device cannot type a character of the text; nothing was typed."""
 
 
 class OutputInvalid(CommandError):

@@ -6,6 +6,7 @@ state, and what a scripted expert would do.
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 import time
@@ -18,9 +19,11 @@ from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import ConfigError, EnvError
 from distrl.core.types import Task
 from distrl.workers.devices.base import Device, Key
+from distrl.workers.devices.errors import Untypable
 from distrl.workers.devices.settle import Settle, Settler
 from distrl.workers.envs.base import Frame, StepResult
 
+_log = logging.getLogger(__name__)
 _KEYS = {ActionKind.BACK: Key.BACK, ActionKind.HOME: Key.HOME, ActionKind.ENTER: Key.ENTER}
 
 
@@ -107,6 +110,7 @@ class PhoneEnv:
         self._guard: Watch | None = getattr(self._backend, "guard", None)
         self._rng = random.Random(0)
         self._task: Task | None = None
+        self._has_refused = False
 
     def reset(self, task: Task) -> Frame:
         """Starts `task` and shows its first screen."""
@@ -150,11 +154,20 @@ class PhoneEnv:
             if action.point is not None:
                 self._device.tap(*self._pixel(action.point))
                 self._settler.wait(self._device)  # the keyboard comes up
-            self._device.type_text(action.text)
+            self._type(action.text)
         elif action.kind in _KEYS:
             self._device.key(_KEYS[action.kind])
         elif action.kind is ActionKind.OPEN_APP and hasattr(self._device, "open_app"):
             self._device.open_app(action.text)
+
+    def _type(self, text: str) -> None:
+        """Types, if the device can: what the agent came up with is not the device's fault."""
+        try:
+            self._device.type_text(text)
+        except Untypable as error:
+            level = logging.DEBUG if self._has_refused else logging.WARNING
+            self._has_refused = True
+            _log.log(level, "nothing was typed: %s", error)
 
     def _pixel(self, point: tuple[float, float]) -> tuple[int, int]:
         width, height = self._device.size

@@ -38,6 +38,7 @@ def reason(name: str, **fields: object) -> str:
         ("com.android.phone/.EmergencyDialer", "call"),
         ("com.android.server.telecom/.components.UserCallActivity", "call"),
         ("com.samsung.android.incallui/com.android.incallui.call.InCallActivity", "call"),
+        ("com.simplemobiletools.dialer/.activities.MainActivity", "call"),
         ("com.google.android.apps.messaging/.ui.ConversationListActivity", "sms"),
         (SHEET, "purchase"),
         ("com.google.android.gms/.wallet.ow.ChooseAccountShimActivity", "purchase"),

@@ -11,6 +11,7 @@ from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import ConfigError, EnvError
 from distrl.core.types import Task
 from distrl.workers.devices.base import Device
+from distrl.workers.devices.errors import Untypable
 from distrl.workers.devices.sim import SimDevice
 from distrl.workers.envs.base import Env
 from distrl.workers.envs.phone import Latency, PhoneEnv
@@ -145,3 +146,20 @@ def test_snapshots_are_bounded() -> None:
 def test_impossible_screens_are_refused(size: tuple[int, int]) -> None:
     with pytest.raises(EnvError, match=r"pixels|2 to 2\.5"):
         SimDevice(*size)
+
+
+def test_text_that_the_device_cannot_type_has_no_effect_and_is_no_fault(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Keyboardless(SimDevice):
+        def type_text(self, text: str) -> None:
+            raise Untypable("text beyond ASCII cannot be typed.", "Install ADBKeyboard.")
+
+    env = PhoneEnv(backend=SimBackend(Keyboardless()))
+    first = env.reset(TASK)
+    for _ in range(2):
+        result = env.step(Action.type_text("größer"))
+        assert result.frame.image.tobytes() == first.image.tobytes()
+    assert [record.levelname for record in caplog.records if "Install ADBKeyboard" in record.message] == [
+        "WARNING"
+    ]

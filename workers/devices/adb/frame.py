@@ -59,11 +59,10 @@ class Frames:
             FrameTruncated: If it is not a whole PNG picture.
             BlankFrame: If every pixel is the same.
         """
-        start = data.find(_SIGNATURE, 0, _MAX_TALK)
-        if start < 0:
+        png = picture_in(data)
+        if not png.startswith(_SIGNATURE):
             talk = data[:300].decode("utf-8", "replace").strip()
             raise self._truncated(f"is no PNG picture but {len(data)} bytes", talk)
-        png = data[start:] if start else data
         if not png.endswith(_END):
             raise self._truncated(f"ends after {len(png)} bytes, in the middle", repr(png[-16:]))
         digest = hashlib.blake2b(png, digest_size=16).digest()
@@ -93,6 +92,15 @@ class Frames:
         return FrameTruncated(
             f"its screenshot {what}.", "If it stays so, restart it.", serial=self._serial, evidence=evidence
         )
+
+
+def picture_in(data: bytes) -> bytes:
+    """What `screencap -p` printed without the warnings before the picture; as it is if there is no picture.
+
+    A device with several displays, such as a foldable, warns that it shows one of them.
+    """
+    start = data.find(_SIGNATURE, 0, _MAX_TALK)
+    return data[start:] if start > 0 else data
 
 
 def _decode(png: bytes) -> Image.Image:

@@ -7,6 +7,7 @@ ends with `stop`. Following the devices (`track`) needs a thread of its own: the
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import shutil
@@ -21,8 +22,18 @@ from typing import IO
 from distrl.core.errors import MissingDependency
 from distrl.workers.devices.adb.deadline import Deadline
 from distrl.workers.devices.adb.smart_socket import Connection
+from distrl.workers.devices.emulator.ending import end
+from distrl.workers.devices.emulator.procfs import has_other_clients
 from distrl.workers.devices.emulator.registry import Entry, Registry
-from distrl.workers.devices.errors import DeviceError, DeviceNotFound, DeviceTimeout, ServerUnavailable
+from distrl.workers.devices.errors import (
+    DeviceError,
+    DeviceNotFound,
+    DeviceTimeout,
+    DeviceUnauthorized,
+    ServerUnavailable,
+)
+
+_log = logging.getLogger(__name__)
 
 CALL_S = 2.0
 """Longest time for what the server answers itself."""
@@ -120,9 +131,17 @@ class AdbServer:
         """Makes the server connect to a device at "host:port"; nothing new if it already is.
 
         Raises:
-            DeviceNotFound: If it cannot.
+            DeviceUnauthorized: If the device has not accepted this machine's key.
+            DeviceNotFound: If it cannot for another reason.
         """
         said = self.ask(f"host:connect:{address}", timeout_s)
+        if "failed to authenticate" in said:
+            raise DeviceUnauthorized(
+                "it has not accepted this machine's adb key.",
+                "Unlock the device and confirm the dialog on its screen.",
+                serial=address,
+                evidence=said,
+            )
         if "connected to" not in said or "failed" in said or "cannot" in said:
             raise DeviceNotFound(
                 f"no connection to {address}: {said.strip() or 'no reason given'}.",
@@ -178,7 +197,7 @@ class AdbServer:
                 # It listens before it answers: the first time it makes a key, which takes a moment.
                 ended = self._own.poll() is not None
                 if ended or not deadline.left:
-                    self.stop()
+                    self._end_own()
                     raise self._not_started(log, ended) from error
                 time.sleep(_POLL_S)
             else:
@@ -202,11 +221,35 @@ class AdbServer:
         )
 
     def stop(self) -> None:
-        """Ends the server if `ensure_running` started it; any other server is left alone."""
+        """Ends the server if this tool started it and nobody uses it; any other server is left alone.
+
+        One that other processes are connected to is left to the last of them that calls this, or to
+        `distrl cleanup`.
+        """
+        entry, self._entry = self._entry, None
+        if self._own is None:
+            self._end_left()
+        elif entry is None:
+            self._end_own()
+        else:
+            Registry().disown(entry)  # first: whoever leaves at this moment sees either it or no clients
+            if self._own.poll() is None and has_other_clients(self.port):
+                _log.info("the adb server at port %d is left to other processes that use it", self.port)
+                self._own = None
+                return
+            self._end_own()
+            Registry().remove(entry)
+
+    def _end_left(self) -> None:
+        """Ends a server that another process of this tool started and left, unless somebody uses it."""
+        registry = Registry()
+        for entry in registry.entries():
+            if entry.shared_port == self.port and entry.is_orphan and not has_other_clients(self.port):
+                end(entry.key, entry.marks)
+                registry.remove(entry)
+
+    def _end_own(self) -> None:
         own, self._own = self._own, None
-        if self._entry is not None:
-            Registry().remove(self._entry)
-            self._entry = None
         if own is None or own.poll() is not None:
             return
         own.terminate()
@@ -218,11 +261,11 @@ class AdbServer:
 
     # Following the devices
 
-    def track(self, stop: threading.Event) -> Iterator[list[DeviceEntry]]:
+    def track(self, stop: threading.Event) -> Iterator[list[DeviceEntry] | None]:
         """All devices, now and again after each change, until `stop` is set.
 
-        An empty list comes when the server goes away; the connection is then made again for as long as it
-        takes. A server is not started here.
+        None comes when the server goes away, or is not there; the connection is then made again for as long
+        as it takes. A server is not started here.
         """
         failures, known = 0, True
         while not stop.is_set():
@@ -233,7 +276,7 @@ class AdbServer:
             except DeviceError:
                 if known:
                     known = False
-                    yield []
+                    yield None
                 stop.wait(_AGAIN_S[min(failures, len(_AGAIN_S) - 1)])
                 failures += 1
 

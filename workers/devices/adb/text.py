@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 
 from distrl.workers.devices.adb.client import AdbClient, quote
 from distrl.workers.devices.adb.deadline import Deadline
-from distrl.workers.devices.errors import ActionOutcomeUnknown, DeviceError, ServiceRejected
+from distrl.workers.devices.errors import ActionOutcomeUnknown, DeviceError, Untypable
 
 KEYBOARD = "com.android.adbkeyboard/.AdbIME"
 """The input method that types text beyond ASCII."""
@@ -41,7 +41,7 @@ def type_text(client: AdbClient, text: str, sleep: Callable[[float], None] = tim
         sleep: Waits for so many seconds.
 
     Raises:
-        ServiceRejected: If `text` goes beyond ASCII and the device has no ADBKeyboard; nothing is typed then.
+        Untypable: If `text` goes beyond ASCII and the device has no ADBKeyboard; nothing is typed then.
         ActionOutcomeUnknown: If the connection breaks in between.
         DeviceError: By what else goes wrong.
     """
@@ -105,7 +105,7 @@ def _choose_keyboard(client: AdbClient, sleep: Callable[[float], None]) -> str:
     all_of_them, _, current = client.check(_METHODS, _READ_S, reads=True).text.partition("=\n")
     installed, former = all_of_them.split(), current.strip()
     if KEYBOARD not in installed:
-        raise ServiceRejected(
+        raise Untypable(
             "text beyond ASCII cannot be typed: `input text` does not know such characters.",
             "Install ADBKeyboard (package com.android.adbkeyboard) on the device.",
             serial=client.serial,

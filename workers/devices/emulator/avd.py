@@ -108,7 +108,7 @@ class AvdStore:
         Raises:
             EmulatorError: If there is none, or it lacks its directory.
         """
-        avd = self._read(self.home / f"{name}.ini") if NAME.fullmatch(name) else None
+        avd = self._read(self.ini(name)) if NAME.fullmatch(name) else None
         if avd is None:
             known = [one.name for one in self.list()]
             near = difflib.get_close_matches(name, known, n=1)
@@ -122,27 +122,35 @@ class AvdStore:
 
     def exists(self, name: str) -> bool:
         """Whether there is anything of this name, complete or not."""
-        return (self.home / f"{name}.ini").exists() or self.directory(name).exists()
+        return self.ini(name).exists() or self.directory(name).exists()
+
+    def ini(self, name: str) -> Path:
+        """Where the pointer to an AVD of this name is, or goes."""
+        return self.home / f"{name}.ini"
 
     def directory(self, name: str) -> Path:
         """Where the files of a new AVD of this name go."""
         return self.home / f"{name}.avd"
 
     def delete(self, name: str) -> None:
-        """Deletes an AVD with all its snapshots.
+        """Deletes an AVD with all its snapshots, also one that is half made or half removed.
 
         Raises:
             AvdLocked, SnapshotPending: If it is in use.
             EmulatorError: If there is none, or it cannot be removed.
         """
-        avd = self.get(name)
-        avd.require_unused()
+        found = self._read(self.ini(name)) if NAME.fullmatch(name) else None
+        directory = found.directory if found is not None else self.directory(name)
+        if found is None and not (NAME.fullmatch(name) and directory.is_dir()):
+            self.get(name)  # says which there are
+        locks.require_unused(name, directory)
         try:
-            avd.ini.unlink()  # first: what is half removed is no AVD
-            shutil.rmtree(avd.directory)
+            self.ini(name).unlink(missing_ok=True)  # first: what is half removed is no AVD
+            if directory.exists():
+                shutil.rmtree(directory)
         except OSError as error:
             raise EmulatorError(
-                f"the AVD {name!r} cannot be removed: {error}.", f"Remove {avd.directory} by hand."
+                f"the AVD {name!r} cannot be removed: {error}.", f"Remove {directory} by hand."
             ) from error
 
     def _read(self, ini: Path) -> Avd | None:

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from PIL import Image, UnidentifiedImageError
 
+from distrl.workers.devices.adb.frame import picture_in
 from distrl.workers.devices.errors import BootTimeout, DeviceError
 
 COLD_S, SNAPSHOT_S = 180.0, 60.0
@@ -153,7 +154,7 @@ class BootWait:
 
 def _picture_problem(data: bytes) -> str:
     try:
-        with Image.open(io.BytesIO(data)) as image:
+        with Image.open(io.BytesIO(picture_in(data))) as image:
             extrema = image.convert("RGB").getextrema()
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
         return f"its screenshot is no picture ({error})"

@@ -99,6 +99,15 @@ def snapshot_fault_of(line: str, serial: str = "") -> EmulatorError | None:
             serial=serial,
             evidence=line,
         )
+    match = re.search(r"[Cc]old boot\b:?\s*(.*)|(ignoring -snapshot option\b.*)", line)
+    if match is not None:
+        return SnapshotFailed(
+            f"the emulator boots cold instead of loading the snapshot: {match[1] or match[2] or 'no reason'}",
+            "If the AVD's config.ini has fastboot.forceColdBoot=yes, take that out; else make the snapshot "
+            "anew, with this emulator and GPU mode, by `distrl snapshot-avd create`.",
+            serial=serial,
+            evidence=line,
+        )
     return None
 
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from distrl.workers.devices.adb.frame import picture_in
 from distrl.workers.devices.emulator.screen_mark import MAX_CHANGED, ScreenMark, mark_of
 from distrl.workers.devices.errors import OutputInvalid, SnapshotFailed
 
@@ -119,7 +120,7 @@ def look(
     image = _property(client, "ro.build.fingerprint")
     listed = client.shell("pm list packages -3 --show-versioncode", _PACKAGES_S, reads=True).text
     density = _DENSITY.search(client.shell("wm density", _CALL_S, reads=True).text)
-    png = client.exec_out("screencap -p", 10.0, reads=True)
+    png = picture_in(client.exec_out("screencap -p", 10.0, reads=True))
     apps = {name: int(version) for name, version in _PACKAGE.findall(listed)}
     manifest = Manifest(
         snapshot=snapshot,

@@ -25,7 +25,7 @@ from distrl.workers.devices.emulator.log_lines import (
 )
 from distrl.workers.devices.emulator.ports import Ports
 from distrl.workers.devices.emulator.registry import Entry, Registry
-from distrl.workers.devices.emulator.sdk import Sdk
+from distrl.workers.devices.emulator.sdk import ROOT_VARIABLES, Sdk
 from distrl.workers.devices.emulator.state_dir import state_dir
 from distrl.workers.devices.errors import (
     BootTimeout,
@@ -103,6 +103,8 @@ class EmulatorProcess:
         self._registry = registry or Registry()
         self.log = LogFollower(log_file or _log_file(avd.name, ports.console))
         self._environ = dict(environ, ANDROID_AVD_HOME=str(avd.home))
+        if sdk.root is not None:  # else it would look for system images where the environment says
+            self._environ |= dict.fromkeys(ROOT_VARIABLES, str(sdk.root))
         if adb_server_port is not None:
             self._environ["ANDROID_ADB_SERVER_PORT"] = str(adb_server_port)
         self._child: subprocess.Popen[bytes] | None = None
@@ -131,7 +133,7 @@ class EmulatorProcess:
         self.log.lines()  # a start begins where the last one ended
         try:
             with self.log.path.open("ab") as output:
-                self._child = subprocess.Popen(
+                self._child = child = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
@@ -141,7 +143,7 @@ class EmulatorProcess:
                 )
         except OSError as error:
             raise EmulatorError(f"{command[0]} cannot be started: {error}.", "Reinstall it.") from error
-        self._enter(self._child)
+        self._enter(child)
 
     def _enter(self, child: subprocess.Popen[bytes]) -> None:
         if procfs.key_of(child.pid) is None:
@@ -219,15 +221,18 @@ class EmulatorProcess:
         if child is None:
             return "gone"
         how = "gone"
-        if entry is not None:
+        # Without an entry another thread is starting it at this moment.
+        key = entry.key if entry is not None else procfs.key_of(child.pid)
+        if key is not None:
             # Our child cannot be another process before we have collected it: no marks to compare.
-            how = end(entry.key, (), entry.console_port, console_s, lambda: child.poll() is not None)
+            how = end(key, (), self.ports.console, console_s, lambda: child.poll() is not None)
             if not how:
                 raise EmulatorError(
                     f"the emulator (process {child.pid}) does not end, not even by SIGKILL.",
                     "It hangs in the kernel; see `dmesg`.",
                     serial=self.serial,
                 )
+        if entry is not None:
             self._registry.remove(entry)
         child.poll()
         self._child = self._entry = None

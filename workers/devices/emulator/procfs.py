@@ -16,6 +16,7 @@ from pathlib import Path
 
 PROC = Path("/proc")
 _ESTABLISHED, _LISTEN = "01", "0A"
+_LOCAL, _REMOTE = 1, 2
 
 
 @dataclass(frozen=True)
@@ -100,14 +101,7 @@ def send(key: ProcessKey, number: signal.Signals, marks: Iterable[str] = ()) -> 
 def listens(pid: int, port: int) -> bool:
     """Whether the process is the one that listens on this TCP port."""
     inodes = {f"socket:[{inode}]" for inode in _sockets(port, _LISTEN)}
-    if not inodes:
-        return False
-    with contextlib.suppress(OSError), os.scandir(PROC / str(pid) / "fd") as entries:
-        for entry in entries:
-            with contextlib.suppress(OSError):
-                if os.readlink(entry.path) in inodes:
-                    return True
-    return False
+    return bool(inodes and inodes & _open_files(pid))
 
 
 def has_clients(port: int) -> bool:
@@ -115,14 +109,30 @@ def has_clients(port: int) -> bool:
     return bool(_sockets(port, _ESTABLISHED))
 
 
-def _sockets(port: int, state: str) -> set[str]:
-    """The inodes of the sockets with the local port `port` in this state, at any address."""
+def has_other_clients(port: int) -> bool:
+    """Whether a process of this machine, other than this one, is connected to the server on this TCP port."""
+    inodes = {f"socket:[{inode}]" for inode in _sockets(port, _ESTABLISHED, _REMOTE)}
+    return bool(inodes - _open_files(os.getpid()))
+
+
+def _open_files(pid: int) -> set[str]:
+    """What the process has open, as /proc names it."""
+    found = set()
+    with contextlib.suppress(OSError), os.scandir(PROC / str(pid) / "fd") as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                found.add(os.readlink(entry.path))
+    return found
+
+
+def _sockets(port: int, state: str, end: int = _LOCAL) -> set[str]:
+    """The inodes of the sockets with `port` at this end, in this state, at any address."""
     found = set()
     for name in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
             for line in (PROC / "net" / name).read_text(encoding="ascii").splitlines()[1:]:
                 fields = line.split()
-                if fields[3] == state and int(fields[1].rpartition(":")[2], 16) == port:
+                if fields[3] == state and int(fields[end].rpartition(":")[2], 16) == port:
                     found.add(fields[9])
     return found
 
@@ -134,6 +144,24 @@ def flock_holders(path: Path) -> list[int]:
         text = (PROC / "locks").read_text(encoding="ascii")
     except OSError:
         return []
-    wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
     rows = [line.split() for line in text.splitlines()]
-    return [max(0, int(row[4])) for row in rows if len(row) > 5 and row[1] == "FLOCK" and row[5] == wanted]
+    found = [
+        (row[5].rpartition(":"), max(0, int(row[4]))) for row in rows if len(row) > 5 and row[1] == "FLOCK"
+    ]
+    return [
+        pid
+        for (on, _, inode), pid in found
+        # Btrfs and overlays name another device here than stat does: what the holder has open tells.
+        if inode == str(status.st_ino) and (on == device or _has_open(pid, status))
+    ]
+
+
+def _has_open(pid: int, wanted: os.stat_result) -> bool:
+    """Whether the process has this very file open, as far as this user may see."""
+    with contextlib.suppress(OSError), os.scandir(PROC / str(pid) / "fd") as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                if os.path.samestat(os.stat(entry.path), wanted):
+                    return True
+    return False

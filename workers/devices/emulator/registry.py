@@ -11,7 +11,7 @@ import json
 import logging
 import os
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +89,21 @@ class Registry:
             raise EmulatorError(f"{what} ended at once.", "See its log.")
         owner = procfs.key_of(os.getpid())
         entry = Entry(key, what, marks, owner, time.time(), console_port, shared_port)
-        path = self._path(key)
+        self._write(entry)
+        return entry
+
+    def disown(self, entry: Entry) -> Entry:
+        """Leaves a process that goes on running to whoever finds it; returns its new entry.
+
+        Raises:
+            EmulatorError: If the entry cannot be written.
+        """
+        left = replace(entry, owner=None)
+        self._write(left)
+        return left
+
+    def _write(self, entry: Entry) -> None:
+        path = self._path(entry.key)
         fresh = path.with_suffix(f".{os.getpid()}.new")
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -99,7 +113,6 @@ class Registry:
             raise EmulatorError(
                 f"{path} cannot be written: {error.strerror}.", "Free disk space, or set DISTRL_STATE_DIR."
             ) from error
-        return entry
 
     def remove(self, entry: Entry) -> None:
         """Forgets a process that has ended. Nothing happens if it is not entered."""

@@ -13,12 +13,13 @@ from distrl.workers.devices.adb_device import AdbDevice
 from distrl.workers.devices.base import Device
 from distrl.workers.devices.emulator.boot import BootWait
 from distrl.workers.devices.emulator_device import EmulatorDevice
-from distrl.workers.devices.errors import TransportError
+from distrl.workers.devices.errors import BlankFrame, TransportError
 from distrl.workers.devices.pool.member import RecoveryStep
 from distrl.workers.devices.recipes import Cook, Recipe
 
 OPEN_S = 60.0
-"""Longest opening: the server's start, a connection, the screen's size and a screenshot."""
+"""Longest opening: the server's start, a connection, a screenshot, a key and another screenshot."""
+WAKE_S = 5.0
 
 WAIT_S = 5.0
 PROBE_S = 4.0
@@ -29,6 +30,9 @@ SETTLE_S = 10.0
 """Until a reconnected device answers its shell."""
 
 LOAD_LIMIT_S, RESET_LIMIT_S, REBOOT_S = 70.0, 180.0, 180.0
+DOWN_S, LOOK_S = 60.0, 0.5
+"""How long a phone that restarts may go on running, and how often that is looked at."""
+_BOOT = "cat /proc/sys/kernel/random/boot_id 2>/dev/null || getprop ro.boottime.init"
 EVIDENCE_S = 4.0
 LOG_LINES = 500
 
@@ -113,14 +117,25 @@ class PhoneMember(AdbMember):
     def ladder(self) -> Sequence[RecoveryStep]:
         """Wait for it, reconnect, reset it by its recipe, and restart it if it may be."""
         reset = RecoveryStep("reset", Cook(self._client, self._recipe).apply, RESET_LIMIT_S)
-        reboot = RecoveryStep("reboot", self._reboot, REBOOT_S + 2 * WAIT_S, True)
+        reboot = RecoveryStep("reboot", self._reboot, DOWN_S + REBOOT_S + 4 * WAIT_S, True)
         return [*mild_steps(self._client, self._server), reset, *([reboot] if self._may_reboot else [])]
 
     def _reboot(self) -> None:
+        before = self._boot()
         with contextlib.suppress(TransportError):  # it may go before it answers
             self._client.shell("reboot", WAIT_S)
-        time.sleep(WAIT_S)  # else the wait would find the system that is going down
+        # The system that is going down would pass for one that has booted.
+        deadline = time.monotonic() + DOWN_S
+        while before and self._boot() == before and time.monotonic() < deadline:
+            time.sleep(LOOK_S)
         BootWait(self._client).wait(REBOOT_S, self.id)
+
+    def _boot(self) -> str:
+        """What names the boot that it runs in; "" while it does not answer."""
+        try:
+            return self._client.shell(_BOOT, WAIT_S, reads=True).text.strip()
+        except EnvError:
+            return ""
 
 
 def connect(serial: str, server: AdbServer) -> None:
@@ -136,8 +151,12 @@ def device_of(client: AdbClient) -> AdbDevice:
 
 
 def looked_at(device: AdbDevice) -> Device:
-    """`device`, after it has shown a screen that is not blank."""
-    device.screenshot()
+    """`device`, after it has shown a screen that is not blank. One that sleeps is woken for that."""
+    try:
+        device.screenshot()
+    except BlankFrame:
+        device.client.act("input keyevent KEYCODE_WAKEUP", WAKE_S)  # awake already, it does nothing
+        device.screenshot()
     return device
 
 

@@ -10,6 +10,7 @@ started, staggers launches.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,8 +26,10 @@ from distrl.workers.devices.base import Device
 from distrl.workers.devices.emulator.avd import Avd, AvdStore
 from distrl.workers.devices.emulator.boot import SNAPSHOT_S
 from distrl.workers.devices.emulator.clone import clone
+from distrl.workers.devices.emulator.ending import CONSOLE_S, end
 from distrl.workers.devices.emulator.ports import PortAllocator, Ports
 from distrl.workers.devices.emulator.process import EmulatorOptions, EmulatorProcess
+from distrl.workers.devices.emulator.registry import Registry
 from distrl.workers.devices.emulator.sdk import Sdk
 from distrl.workers.devices.emulator.state_dir import state_dir
 from distrl.workers.devices.emulator_device import EmulatorDevice
@@ -42,13 +45,15 @@ from distrl.workers.devices.pool.adb_member import (
 from distrl.workers.devices.pool.claims import Claims
 from distrl.workers.devices.pool.member import RecoveryStep
 
+_log = logging.getLogger(__name__)
+
 STAGGER_S = 2.0
 """Pause after a launch before the next one: emulators that start together slow each other down."""
 
 CLONE_S = 600.0
 """Longest copy of an AVD, where the file system cannot share blocks."""
 
-STOP_S, TERM_S = 5.0, 11.0
+STOP_S, TERM_S = CONSOLE_S, 11.0
 """After the console's `kill`, and after that the signals, when an emulator is stopped to be started again."""
 
 CLOSE_S = 1.0
@@ -135,7 +140,8 @@ class AvdMember:
                 steps.append(RecoveryStep("load snapshot", load, LOAD_LIMIT_S, True))
             restart = partial(self._start, fleet.snapshot)
             steps.append(RecoveryStep("restart from snapshot", restart, self.open_limit_s, True))
-        steps.append(RecoveryStep("cold boot", partial(self._start, None), self.open_limit_s, True))
+        cold_s = self.open_limit_s + LOAD_LIMIT_S
+        steps.append(RecoveryStep("cold boot", self._boot_cold, cold_s, True))
         if not fleet.is_shared:
             steps.append(RecoveryStep("reclone", self._reclone, self.open_limit_s, True))
         return steps
@@ -165,10 +171,10 @@ class AvdMember:
         with fleet.launch:
             if self._closed.is_set():
                 raise EmulatorExited("the pool is closed.", serial=self.id)
-            self._process = self._launch(snapshot)
+            process = self._launch(snapshot)
             time.sleep(fleet.stagger_s)
         try:
-            self._process.wait_booted(self._client(), None if snapshot else fleet.boot_s)
+            process.wait_booted(self._client(), None if snapshot else fleet.boot_s)
         except EnvError as error:
             self._stop(CLOSE_S)
             if isinstance(error, PortInUse):
@@ -181,6 +187,7 @@ class AvdMember:
 
     def _launch(self, snapshot: str | None) -> EmulatorProcess:
         fleet = self._fleet
+        _end_orphans(fleet.avd if fleet.is_shared else self.id)
         avd = fleet.store.get(fleet.avd) if fleet.is_shared else self._own_avd()
         if self._ports is None:
             self._ports = fleet.allocator.claim()
@@ -192,17 +199,22 @@ class AvdMember:
         process = EmulatorProcess(
             fleet.sdk, avd, self._ports, options, log_file=log, adb_server_port=fleet.server.port
         )
+        self._process = process  # before it runs: `close` may come at any moment
         process.start()
+        if self._closed.is_set():
+            process.stop(CLOSE_S)
+            self._release()
+            raise EmulatorExited("the pool is closed.", serial=self.id)
         return process
 
     def _own_avd(self) -> Avd:
         """The member's clone; made if it is not there, or older than the snapshot that it was made with."""
         store, source = self._fleet.store, self._fleet.store.get(self._fleet.avd)
         if store.exists(self.id):
-            own = store.get(self.id)
-            if not self._is_outdated(source, own):
+            own = next((avd for avd in store.list() if avd.name == self.id), None)
+            if own is not None and not self._is_outdated(source, own):
                 return own
-            store.delete(self.id)
+            store.delete(self.id)  # also what a process that was killed has half made or half removed
         return clone(store, source.name, self.id)
 
     def _is_outdated(self, source: Avd, own: Avd) -> bool:
@@ -212,14 +224,21 @@ class AvdMember:
         saved = max(path.stat().st_mtime for path in (snapshot, *snapshot.iterdir()))
         return saved > own.ini.stat().st_mtime
 
+    def _boot_cold(self) -> None:
+        """Starts it without the snapshot, and loads that: of no use where episodes cannot begin from it."""
+        self._start(None)
+        if self._fleet.snapshot is not None and not self._fleet.is_shared:
+            self._load(self._fleet.snapshot)
+
     def _load(self, snapshot: str) -> None:
         self._device().load_state(snapshot)
 
     def _reclone(self) -> None:
-        """Forgets the clone: opening makes another."""
+        """Makes another clone, and starts from that."""
         self._stop(STOP_S)
         if self._fleet.store.exists(self.id):
             self._fleet.store.delete(self.id)
+        self._start(self._fleet.snapshot)
 
     def _stop(self, console_s: float) -> None:
         process, self._process = self._process, None
@@ -250,6 +269,16 @@ class AvdMember:
         if self._fleet.is_shared:
             return _RestartedEmulator(client, console, self._start)
         return EmulatorDevice(client, console)
+
+
+def _end_orphans(avd: str) -> None:
+    """Ends emulators of this AVD whose process of this tool was killed: they hold its locks, or memory."""
+    registry = Registry()
+    for entry in registry.entries():
+        if entry.marks[:2] == ("-avd", avd) and entry.is_orphan:
+            _log.warning("ending the %s, left by a process that is gone", entry.what)
+            if end(entry.key, entry.marks, entry.console_port, STOP_S):
+                registry.remove(entry)
 
 
 class _RestartedEmulator(EmulatorDevice):

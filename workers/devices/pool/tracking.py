@@ -69,10 +69,11 @@ class AdbTracker:
         except BaseException as error:  # noqa: BLE001 - the pool raises it where devices are asked for
             pool.crashed(error)
 
-    def _tell(self, pool: DevicePool, entries: Sequence[DeviceEntry]) -> None:
-        """Hands on one list. An empty one, where there were devices, most likely means a lost server."""
-        if not entries and self._had_devices:
+    def _tell(self, pool: DevicePool, listed: Sequence[DeviceEntry] | None) -> None:
+        """Hands on one list; None: the server was lost, and nobody knows what of the devices."""
+        if listed is None and self._had_devices:
             pool.server_lost()
+        entries = listed or ()
         states: dict[str, str | None] = dict.fromkeys(pool.states())
         for entry in entries:
             make = self._maker(entry.serial)
@@ -82,7 +83,7 @@ class AdbTracker:
             states[entry.serial] = entry.state
         pool.listed(states)
         self._had_devices = bool(entries)
-        if not entries:
+        if listed is None:
             self._ensure_server()
 
     def _maker(self, serial: str) -> Callable[[str], ManagedDevice] | None:

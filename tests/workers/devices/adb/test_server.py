@@ -16,7 +16,15 @@ from adb_server_fake import FakeAdbServer, FakeDevice, fake_server
 
 from distrl.workers.devices.adb.client import AdbClient
 from distrl.workers.devices.adb.server import AdbServer, DeviceEntry, adb_path, parse_devices
-from distrl.workers.devices.errors import DeviceError, DeviceNotFound, OutputInvalid, ServerUnavailable
+from distrl.workers.devices.emulator import procfs
+from distrl.workers.devices.emulator.registry import Registry
+from distrl.workers.devices.errors import (
+    DeviceError,
+    DeviceNotFound,
+    DeviceUnauthorized,
+    OutputInvalid,
+    ServerUnavailable,
+)
 
 NEEDS_ADB = pytest.mark.skipif(
     shutil.which("adb") is None and find_spec("adbutils") is None,
@@ -92,9 +100,9 @@ def test_following_survives_the_server() -> None:
         seen = AdbServer(port=fake.port).track(stop)
         assert [entry.serial for entry in next(seen)] == ["a"]
         fake.hang_up()
-        assert next(seen) == []  # it is gone, and nobody knows what of the devices
-        assert [entry.serial for entry in next(seen)] == ["a"]
-    assert next(seen) == []
+        assert next(seen) is None  # it is gone, and nobody knows what of the devices
+        assert [entry.serial for entry in next(seen) or ()] == ["a"]
+    assert next(seen) is None
     stop.set()
     assert list(seen) == []
 
@@ -102,31 +110,31 @@ def test_following_survives_the_server() -> None:
 def test_following_ends_while_there_is_no_server(free_port: int) -> None:
     stop = threading.Event()
     seen = AdbServer(port=free_port).track(stop)
-    assert next(seen) == []
+    assert next(seen) is None
     threading.Timer(0.2, stop.set).start()
     assert list(seen) == []
 
 
 @pytest.mark.parametrize(
-    ("said", "works"),
+    ("said", "error"),
     [
-        ("connected to h:1", True),
-        ("already connected to h:1", True),
-        ("failed to connect to h:1", False),
-        ("cannot connect to h:1: Connection refused", False),
-        ("failed to authenticate to h:1", False),
-        ("", False),
+        ("connected to h:1", None),
+        ("already connected to h:1", None),
+        ("failed to connect to h:1", DeviceNotFound),
+        ("cannot connect to h:1: Connection refused", DeviceNotFound),
+        ("failed to authenticate to h:1", DeviceUnauthorized),
+        ("", DeviceNotFound),
     ],
 )
 def test_connecting_believes_the_text_and_not_the_okay(
-    said: str, works: bool, monkeypatch: pytest.MonkeyPatch
+    said: str, error: type[DeviceError] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = AdbServer()
     monkeypatch.setattr(server, "ask", lambda request, timeout_s: said)
-    if works:
+    if error is None:
         server.connect("h:1")
     else:
-        with pytest.raises(DeviceNotFound, match="h:1"):
+        with pytest.raises(error, match="h:1"):
             server.connect("h:1")
 
 
@@ -149,6 +157,30 @@ def test_our_own_server_is_started_used_and_stopped(own: AdbServer) -> None:
         own.version()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+@NEEDS_ADB
+def test_a_server_that_others_use_is_left_to_the_last_of_them(own: AdbServer) -> None:
+    own.ensure_running()
+    pid = own.own_pid
+    assert pid is not None
+    watcher = subprocess.Popen(
+        [adb_path(), "-P", str(own.port), "track-devices"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    try:
+        assert watcher.stdout is not None
+        assert watcher.stdout.read(4) == b"0000"  # it is connected, and there are no devices
+        own.stop()
+        other = AdbServer(port=own.port)
+        other.ensure_running()
+        other.stop()
+        assert other.version() == 41
+    finally:
+        watcher.kill()
+        watcher.communicate()
+    other.stop()
+    assert procfs.key_of(pid) is None
+    assert [entry for entry in Registry().entries() if entry.shared_port == own.port] == []
 
 
 @NEEDS_ADB

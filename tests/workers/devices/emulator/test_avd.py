@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,6 +67,19 @@ def test_delete_takes_all_of_it(store: AvdStore) -> None:
     (store.home / "pixel.avd" / "hardware-qemu.ini.lock").unlink()
     store.delete("pixel")
     assert list(store.home.iterdir()) == []
+
+
+def test_delete_takes_what_is_half_made_or_half_removed(store: AvdStore) -> None:
+    avd = make_avd(store, "pixel")
+    avd.ini.unlink()
+    store.delete("pixel")
+    assert not store.exists("pixel")
+    avd = make_avd(store, "pixel")
+    shutil.rmtree(avd.directory)
+    store.delete("pixel")
+    assert not store.exists("pixel")
+    with pytest.raises(EmulatorError, match="there is no AVD"):
+        store.delete("pixel")
 
 
 class TestLocks:

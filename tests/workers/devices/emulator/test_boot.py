@@ -97,6 +97,12 @@ def test_all_four_are_waited_for_in_order() -> None:
     assert 20 <= times.service < 21
 
 
+def test_a_warning_before_the_picture_does_not_matter() -> None:
+    """As foldables print it: they have two displays, and nobody said which one."""
+    warning = b"[Warning] Multiple displays were found, but no display id was specified!\n"
+    assert wait(phone(picture=[(0, warning + png("black", "white"))])).service < 20
+
+
 @pytest.mark.parametrize(
     ("changes", "waits_for", "seen"),
     [

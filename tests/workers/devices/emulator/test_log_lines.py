@@ -100,6 +100,31 @@ def test_who_wanted_a_snapshot_is_told_that_it_does_not_load() -> None:
     assert snapshot_fault_of("INFO | Successfully loaded snapshot 'base'") is None
 
 
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (
+            "WARNING      | Cold boot: selected renderer 'auto' doesn't support snapshots",
+            "selected renderer 'auto' doesn't support snapshots",
+        ),
+        ("emulator: Cold boot: different AVD configuration", "different AVD configuration"),
+        ("WARNING | Resetting for cold boot: bad snapshot", "bad snapshot"),
+        ("WARNING | Cold boot based on user configuration", "based on user configuration"),
+        (
+            "emulator: WARNING: ignoring -snapshot option due to the use of -no-snapshot.",
+            "ignoring -snapshot option due to the use of -no-snapshot.",
+        ),
+    ],
+)
+def test_who_wanted_a_snapshot_is_told_that_the_emulator_boots_cold(line: str, reason: str) -> None:
+    """Those do not name the snapshot, and the emulator goes on as if nothing were wrong."""
+    error = snapshot_fault_of(line)
+    assert type(error) is SnapshotFailed
+    assert error.message.endswith(f"instead of loading the snapshot: {reason}")
+    assert "forceColdBoot" in error.remedy
+    assert fault_of(line) is None
+
+
 def test_the_last_complaint_is_the_one_that_counts() -> None:
     log = "INFO | a\nERROR | first thing\nemulator: ERROR: second thing\nINFO | bye\n\n"
     assert last_complaint(log) == "second thing"

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sim_phones
@@ -17,7 +18,7 @@ from distrl.workers.devices.emulator import procfs
 from distrl.workers.devices.emulator.avd import Avd, AvdStore
 from distrl.workers.devices.emulator.ports import PortAllocator
 from distrl.workers.devices.emulator.process import EmulatorOptions, EmulatorProcess
-from distrl.workers.devices.emulator.registry import Registry
+from distrl.workers.devices.emulator.registry import Entry, Registry
 from distrl.workers.devices.emulator.reset import ResetMode, RestartReset, SnapshotReset
 from distrl.workers.devices.emulator.sdk import Sdk
 from distrl.workers.devices.errors import (
@@ -97,6 +98,37 @@ def test_it_is_told_what_it_needs(make: Make, avd: Avd) -> None:
     assert not {"-read-only", "-no-snapshot-load"} & set(words)
     assert f"home={avd.home}" in words
     assert "server=12345" in words
+
+
+def test_it_takes_the_images_of_its_own_sdk(
+    tmp_path: Path, avd: Avd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ANDROID_HOME", "ANDROID_SDK_ROOT"):
+        monkeypatch.setenv(name, "/another/sdk")
+    script = program(tmp_path / "sdk" / "emulator", 'echo "[$ANDROID_HOME $ANDROID_SDK_ROOT]"')
+    with PortAllocator().claim(sim_phones.free_pair()) as ports:
+        process = EmulatorProcess(Sdk(script, "--sdk", tmp_path / "sdk"), avd, ports)
+        process.start()
+        until(lambda: "]" in process.log.tail())
+        process.stop()
+    assert process.log.tail() == f"[{tmp_path / 'sdk'} {tmp_path / 'sdk'}]\n"
+
+
+def test_who_stops_it_while_it_starts_leaves_nothing_behind(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a pool that closes: between the start of the program and its entry."""
+    process = make(LIVES)
+    add = Registry.add
+
+    def stop_first(self: Registry, pid: int, *args: Any, **more: Any) -> Entry:
+        assert process.stop(0.0) in ("SIGTERM", "SIGKILL")
+        return add(self, pid, *args, **more)
+
+    monkeypatch.setattr(Registry, "add", stop_first)
+    with pytest.raises(EmulatorError, match="ended at once"):
+        process.start()
+    assert process.pid is None
 
 
 def test_without_a_snapshot_it_boots_cold_and_shares_when_told(make: Make) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import os
 import signal
 import socket
@@ -110,6 +111,27 @@ def test_a_console_of_another_process_is_not_told_to_kill(child: int, registry: 
         stranger.setblocking(False)
         with pytest.raises(BlockingIOError):
             stranger.accept()
+
+
+def test_a_lock_is_seen_where_locks_name_another_device_than_stat(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on Btrfs: taken for a lock of nobody, a clone that is being made would be cleaned up."""
+    locked, other = tmp_path / "locked", tmp_path / "other"
+    with locked.open("w") as file, other.open("w"):
+        fcntl.flock(file, fcntl.LOCK_EX)
+        pid, elsewhere = os.getpid(), tmp_path / "proc"
+        elsewhere.mkdir()
+        (elsewhere / str(pid)).symlink_to(f"/proc/{pid}")
+        inode = locked.stat().st_ino
+        (elsewhere / "locks").write_text(
+            f"1: FLOCK  ADVISORY  WRITE {pid} ff:ff:{inode} 0 EOF\n"
+            f"2: POSIX  ADVISORY  WRITE {pid} ff:ff:{inode} 0 EOF\n"
+            f"3: FLOCK  ADVISORY  WRITE 999999999 ff:ff:{inode} 0 EOF\n"
+        )
+        monkeypatch.setattr(procfs, "PROC", elsewhere)
+        assert procfs.flock_holders(locked) == [pid]
+        assert procfs.flock_holders(other) == []
 
 
 def test_a_zombie_is_not_alive() -> None:

@@ -44,6 +44,7 @@ class Played:
     image: str = "google/sdk_gphone64/34"
     apps: dict[str, int] = field(default_factory=lambda: {"org.notes": 3})
     colour: str = "#336699"
+    warning: bytes = b""
     frames: list[str] = field(default_factory=list)
     did: list[str] = field(default_factory=list)
 
@@ -80,7 +81,7 @@ class Played:
         assert command == "screencap -p"
         out = io.BytesIO()
         Image.new("RGB", (108, 240), self.frames.pop(0) if self.frames else self.colour).save(out, "PNG")
-        return out.getvalue()
+        return self.warning + out.getvalue()
 
 
 @pytest.fixture
@@ -103,6 +104,13 @@ def test_a_saved_snapshot_has_a_manifest_with_everything(emulator: Played) -> No
     assert (saved.gpu, saved.emulator, saved.density) == ("swiftshader_indirect", "36.1.9.0", 420)
     assert (saved.screen.width, saved.screen.height) == (108, 240)
     assert (emulator.avd.snapshots / "base" / "distrl-screenshot.png").stat().st_size
+
+
+def test_a_warning_before_the_screenshot_is_left_out(emulator: Played) -> None:
+    emulator.warning = b"[Warning] Multiple displays were found, but no display id was specified!\n"
+    assert snapshotter(emulator).save("base").screen.width == 108
+    with Image.open(emulator.avd.snapshots / "base" / "distrl-screenshot.png") as kept:
+        assert kept.size == (108, 240)
 
 
 def test_the_screen_is_taken_when_it_stands_still(emulator: Played) -> None:

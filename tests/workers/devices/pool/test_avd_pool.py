@@ -17,9 +17,11 @@ from distrl.configs.schema import Config
 from distrl.core.errors import EnvError
 from distrl.workers.devices.adb.server import AdbServer
 from distrl.workers.devices.emulator.ports import PortAllocator
+from distrl.workers.devices.emulator.process import EmulatorProcess
 from distrl.workers.devices.emulator.registry import Registry
 from distrl.workers.devices.emulator.sdk import find_sdk
-from distrl.workers.devices.errors import DeviceError
+from distrl.workers.devices.emulator_device import EmulatorDevice
+from distrl.workers.devices.errors import DeviceError, EmulatorExited, SnapshotMissing
 from distrl.workers.devices.pool import avd_member
 from distrl.workers.devices.pool.avd_member import AvdFleet, AvdMember
 from distrl.workers.devices.pool.pool import DevicePool
@@ -141,10 +143,73 @@ def test_every_step_of_the_ladder_works(world: World) -> None:
             if step.name == "reclone":  # the new clone has no snapshot of that name
                 member._fleet.snapshot = None
             step.run()
+            member.probe()  # in the pool's order: nothing opens what does not answer
             member.open()
-            member.probe()
     finally:
         member.close()
+
+
+def test_a_clone_that_has_lost_its_snapshot_is_made_anew(world: World) -> None:
+    """Emulators delete a snapshot that does not load. A cold boot is then no help: no episode can begin."""
+    save_snapshot(world, "clean")
+    pool = world.pool(snapshot="clean")
+    with pool.acquire(DEADLINE_S) as lease:
+        lease.device.load_state("clean")
+        assert isinstance(lease.device, EmulatorDevice)
+        lease.device.console.avd_snapshot_delete("clean")
+    for _ in range(3):
+        lease = pool.acquire(DEADLINE_S)
+        with pytest.raises(SnapshotMissing) as caught:
+            lease.device.load_state("clean")
+        pool.release(lease, caught.value)
+    with pool.acquire(DEADLINE_S) as lease:
+        lease.device.load_state("clean")
+    last = max(world.folder.glob("runs/.postmortems/run/*/fault.json"), key=lambda path: path.stat().st_mtime)
+    assert json.loads(last.read_text())["ladder"][-1]["name"] == "reclone"
+
+
+def test_emulators_of_a_killed_process_are_no_obstacle(world: World) -> None:
+    (killed,) = make_members(world, None)
+    killed.open()
+    (entry,) = Registry().entries()
+    (file,) = Registry().directory.glob("*.json")
+    file.write_text(json.dumps({**json.loads(file.read_text()), "owner": None}))
+    (member,) = make_members(world, None)
+    try:
+        member.open()
+        assert entry.key.pid not in pids()
+        assert len(pids()) == 1
+    finally:
+        member.close()
+        killed.close()
+
+
+def test_a_pool_that_closes_while_an_emulator_starts_leaves_none(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (member,) = make_members(world, None)
+
+    class Late(EmulatorProcess):
+        def start(self) -> None:
+            member.close()
+            super().start()
+
+    monkeypatch.setattr(avd_member, "EmulatorProcess", Late)
+    with pytest.raises(EmulatorExited, match="the pool is closed"):
+        member.open()
+    assert pids() == []
+
+
+def test_what_is_left_of_a_clone_is_removed(world: World) -> None:
+    """A process was killed after it had taken the ini file away."""
+    (member,) = make_members(world, None)
+    rest = world.sdk.store.directory(member.id)
+    (rest / "snapshots").mkdir(parents=True)
+    try:
+        member.open()
+    finally:
+        member.close()
+    assert world.sdk.store.get(member.id).directory == rest
 
 
 def make_members(world: World, snapshot: str | None) -> list[AvdMember]:

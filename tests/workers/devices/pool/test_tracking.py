@@ -35,7 +35,7 @@ class FakeServer(PoolServer):
 
     def __init__(self) -> None:
         super().__init__(port=1)
-        self.lists: queue.Queue[list[DeviceEntry]] = queue.Queue()
+        self.lists: queue.Queue[list[DeviceEntry] | None] = queue.Queue()
         self.starts = 0
         self.is_ended = False
         self.refuses: Exception | None = None
@@ -43,12 +43,15 @@ class FakeServer(PoolServer):
     def say(self, **states: str) -> None:
         self.lists.put([DeviceEntry(serial, state) for serial, state in states.items()])
 
+    def go_away(self) -> None:
+        self.lists.put(None)
+
     def ensure_running(self, timeout_s: float = 20.0) -> None:
         self.starts += 1
         if self.refuses is not None:
             raise self.refuses
 
-    def track(self, stop: threading.Event) -> Iterator[list[DeviceEntry]]:
+    def track(self, stop: threading.Event) -> Iterator[list[DeviceEntry] | None]:
         while not stop.is_set():
             try:
                 yield self.lists.get(timeout=0.01)
@@ -113,11 +116,25 @@ def test_a_lost_server_is_started_again_and_excuses_its_devices(rig: Rig) -> Non
     rig.wait(named="ready")
     assert rig.server.starts == 1
     lease = rig.pool.acquire(DEADLINE_S)
-    rig.server.say()
+    rig.server.go_away()
     until(lambda: rig.server.starts == 2, "the new server", DEADLINE_S)
     rig.pool.release(lease, DeviceDisconnected("the connection broke."))
     rig.server.say(named="device")
     rig.wait(named="ready")  # one fault of its own would have put it to rest
+
+
+def test_the_only_device_that_goes_is_no_lost_server(rig: Rig) -> None:
+    """Its list is empty then; what the device did wrong is its own fault all the same."""
+    rig.pool.start()
+    rig.server.say(named="device")
+    rig.wait(named="ready")
+    lease = rig.pool.acquire(DEADLINE_S)
+    rig.server.say()
+    rig.server.say(named="device", new1="device")
+    rig.wait(named="busy", new1="ready")
+    rig.pool.release(lease, DeviceDisconnected("the connection broke."))
+    rig.wait(named="quarantined", new1="ready")  # one fault opens its circuit
+    assert rig.server.starts == 1
 
 
 def test_a_server_that_does_not_start_is_tried_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,7 +166,7 @@ class AndroidSystem:
         self.change(lambda state: edit(state["apps"]["settings"]))
 
     def screenshot(self) -> Image.Image:
-        """What the display shows, as an RGB picture that is only to be read: black when it is off or blank."""
+        """What the display shows, an RGB picture that is only to be read: black when off or blank."""
         if self.blank or not self.screen_on:
             return Image.new("RGB", self.device.size)
         return self.device.shown()

@@ -363,11 +363,13 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_a_worker_that_is_killed_leaves_no_task_and_no_process(emulators: Emulators) -> None:
+def test_a_worker_that_is_killed_leaves_no_task_no_process_and_no_file(emulators: Emulators) -> None:
+    temporary = emulators.folder / "tmp"
+    temporary.mkdir()
     path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
     result = subprocess.run(
         [sys.executable, "-c", ABANDONED],
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": path, "TMPDIR": str(temporary)},
         capture_output=True,
         text=True,
         timeout=120,
@@ -377,6 +379,7 @@ def test_a_worker_that_is_killed_leaves_no_task_and_no_process(emulators: Emulat
     child = int(result.stdout)
     until(lambda: emulators.events()[-2:] == ["tear_down CounterReach", "close"], "tearing down", 60.0)
     until(lambda: not Path(f"/proc/{child}").exists(), "the child's end", 60.0)
+    assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,9 @@ class ScriptedDevice:
     def tap(self, x: int, y: int) -> None:
         self.calls.append(("tap", x, y))
 
+    def double_tap(self, x: int, y: int) -> None:
+        self.calls.append(("double_tap", x, y))
+
     def long_press(self, x: int, y: int) -> None:
         self.calls.append(("long_press", x, y))
 

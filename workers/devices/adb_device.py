@@ -33,6 +33,10 @@ LONG_PRESS_MS = 800
 _KEYCODES = {Key.BACK: 4, Key.HOME: 3, Key.ENTER: 66}
 _SIZE = re.compile(r"(Physical|Override) size:\s*(\d+)x(\d+)")
 _WINDOW_FILE = "/data/local/tmp/distrl-window.xml"
+DOUBLE_TAP_GAP_S = 0.12
+_LAUNCH = "am start -a android.intent.action.MAIN -c android.intent.category.LAUNCHER -f 0x10200000"
+"""With a launcher's flags: a task that is there comes to the front as it was left."""
+_REFUSED = re.compile(r"^(Error|Exception|java\.lang\.)", re.MULTILINE)
 _HIERARCHY = f"rm -f {_WINDOW_FILE}; uiautomator dump {_WINDOW_FILE} >&2 && cat {_WINDOW_FILE}"
 _SIMPHONE = "org.simphone."
 
@@ -122,6 +126,15 @@ class AdbDevice:
     def long_press(self, x: int, y: int) -> None:
         """A long touch at pixel (x, y): a swipe that stays where it is."""
         self.swipe(x, y, x, y, LONG_PRESS_MS)
+    def double_tap(self, x: int, y: int) -> None:
+        """Two short touches at pixel (x, y), in one command: for Android they must be 40 to 300 ms apart.
+
+        Before Android 12 each `input` starts a Java program, which alone takes longer. So one is started
+        `DOUBLE_TAP_GAP_S` after the other, without awaiting it: as far apart as they start, they touch.
+        """
+        tap = f"input tap {int(x)} {int(y)}"
+        self.client.act(f"{tap} & sleep {DOUBLE_TAP_GAP_S}; {tap} && wait $!", INPUT_S + DOUBLE_TAP_GAP_S)
+
 
     def swipe(self, x1: int, y1: int, x2: int, y2: int, duration_ms: int = 300) -> None:
         """A finger that moves from (x1, y1) to (x2, y2)."""

@@ -57,6 +57,10 @@ class Device(Protocol):
         """A short touch at pixel (x, y)."""
         ...
 
+    def double_tap(self, x: int, y: int) -> None:
+        """Two short touches at pixel (x, y), close enough to be one gesture."""
+        ...
+
     def long_press(self, x: int, y: int) -> None:
         """A long touch at pixel (x, y)."""
         ...

@@ -85,6 +85,11 @@ class SimDevice:
         """A long touch at pixel (x, y)."""
         self.phone.long_press(*self._dp(x, y))
 
+    def double_tap(self, x: int, y: int) -> None:
+        """Two short touches at pixel (x, y); no app of this phone takes them for one gesture."""
+        self.tap(x, y)
+        self.tap(x, y)
+
     def swipe(self, x1: int, y1: int, x2: int, y2: int, duration_ms: int = 300) -> None:
         """A finger that moves from (x1, y1) to (x2, y2); how fast makes no difference here."""
         self.phone.swipe(*self._dp(x1, y1), *self._dp(x2, y2))

@@ -140,8 +140,7 @@ class PhoneEnv:
         if action.kind is ActionKind.TAP and action.point is not None:
             self._device.tap(*self._pixel(action.point))
         elif action.kind is ActionKind.DOUBLE_TAP and action.point is not None:
-            self._device.tap(*self._pixel(action.point))
-            self._device.tap(*self._pixel(action.point))
+            self._device.double_tap(*self._pixel(action.point))
         elif action.kind is ActionKind.LONG_PRESS and action.point is not None:
             self._device.long_press(*self._pixel(action.point))
         elif action.kind is ActionKind.SWIPE and action.point is not None and action.to is not None:

@@ -94,6 +94,7 @@ def test_inputs_are_written_as_the_shell_takes_them() -> None:
     script = Script()
     with device_with(script) as device:
         device.tap(1, 2)
+        device.double_tap(5, 6)
         device.long_press(3, 4)
         device.swipe(1, 2, 30, 40)
         device.swipe(1, 2, 30, 40, 1500)
@@ -102,6 +103,7 @@ def test_inputs_are_written_as_the_shell_takes_them() -> None:
         device.type_text("a 'b'")
     assert script.commands == [
         "input tap 1 2",
+        "input tap 5 6 & sleep 0.12; input tap 5 6 && wait $!",
         "input swipe 3 4 3 4 800",
         "input swipe 1 2 30 40 300",
         "input swipe 1 2 30 40 1500",
@@ -185,6 +187,7 @@ def test_the_hierarchy_is_whole_or_an_error() -> None:
     assert len(script.commands) == 2
     with device_with(Script(**{"rm_-f": XML[:-3]})) as device, pytest.raises(OutputInvalid, match="whole"):
         device.hierarchy()
+        lambda device: device.double_tap(1, 2),
     failed = Script(**{"rm_-f": (b"", b"null root node returned", 1)})
     with device_with(failed) as device, pytest.raises(OutputInvalid, match="null root"):
         device.hierarchy()

@@ -41,8 +41,9 @@ class ScriptedDevice:
     def key(self, key: Key) -> None:
         self.calls.append(("key", key))
 
-    def open_app(self, name: str) -> None:
+    def open_app(self, name: str) -> bool:
         self.calls.append(("open_app", name))
+        return True
 
     def hierarchy(self) -> str:
         return "<hierarchy/>"

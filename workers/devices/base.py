@@ -77,6 +77,14 @@ class Device(Protocol):
         """Presses a key."""
         ...
 
+    def open_app(self, name: str) -> bool:
+        """Brings the app of this name to the front; see `distrl.workers.devices.app_names`.
+
+        Returns:
+            Whether there is one; else nothing happens.
+        """
+        ...
+
     def hierarchy(self) -> str:
         """The screen's elements as uiautomator XML."""
         ...

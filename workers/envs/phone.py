@@ -152,7 +152,7 @@ class PhoneEnv:
             self._device.type_text(action.text)
         elif action.kind in _KEYS:
             self._device.key(_KEYS[action.kind])
-        elif action.kind is ActionKind.OPEN_APP and hasattr(self._device, "open_app"):
+        elif action.kind is ActionKind.OPEN_APP:
             self._device.open_app(action.text)
 
     def _pixel(self, point: tuple[float, float]) -> tuple[int, int]:

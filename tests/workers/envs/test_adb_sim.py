@@ -27,6 +27,7 @@ from distrl.workers.simphone.state import show
 SIZE = (270, 600)
 TEMPLATES = ("open_app", "toggle", "alarm", "contact", "star", "shop_search")
 WORDS = ("Anna", "red mug", "100%", "it's", "a;b|c&d $(x) `y`", "<b> \\n", "-f --x", "ü → 東京 👍", " ", "")
+APP_NAMES = ("Clock", "notes app", "org.simphone.weather", "Launcher", "Games", "it's $(x)", "")
 TASKS = load_suite("quickstart")
 
 
@@ -46,6 +47,8 @@ def random_action(rng: random.Random) -> Action:
     kind = rng.choice(list(ActionKind))
     if kind is ActionKind.TYPE:
         return Action.type_text(rng.choice(WORDS))
+    if kind is ActionKind.OPEN_APP:
+        return Action(kind=kind, text=rng.choice(APP_NAMES))
     return Action(kind=kind, point=point, to=to)
 
 
@@ -79,6 +82,35 @@ def test_an_episode_over_adb_is_the_episode_in_this_process(
             frames = (near.step(action).frame, far.step(action).frame)
         if not noise:
             assert (action.kind, far.evaluate()) == (ActionKind.COMPLETE, 1.0)
+
+
+@pytest.mark.parametrize("name", APP_NAMES)
+def test_an_app_is_opened_by_its_name(world: AdbWorld, name: str) -> None:
+    near, far = SimDevice(*SIZE), world.device()
+    world.client.check("cmd simphone load", 10.0, stdin=json.dumps(new_state()).encode())
+    assert near.open_app(name) == far.open_app(name) == (name in APP_NAMES[:3])
+    assert (
+        near.foreground()
+        == far.foreground()
+        == ("clock", "notes", "weather", *["launcher"] * 4)[APP_NAMES.index(name)]
+    )
+    assert far.screenshot().tobytes() == near.screenshot().tobytes()
+
+
+def test_a_double_tap_is_two_taps(world: AdbWorld) -> None:
+    near, far = SimDevice(*SIZE), world.device()
+    state = new_state()
+    show(state, "calculator")
+    world.client.check("cmd simphone load", 10.0, stdin=json.dumps(state).encode())
+    near.load(state)
+    digit = nodes.find(near.phone.tree(), "calc_5")
+    assert digit is not None
+    scale = SIZE[0] / nodes.WIDTH
+    x, y = round((digit.x + digit.w / 2) * scale), round((digit.y + digit.h / 2) * scale)
+    for device in (near, far):
+        device.double_tap(x, y)
+    assert near.phone.state["apps"]["calculator"]["shown"] == "55"
+    assert far.screenshot().tobytes() == near.screenshot().tobytes()
 
 
 def test_a_long_press_is_no_tap(world: AdbWorld) -> None:

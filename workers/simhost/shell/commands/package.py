@@ -250,7 +250,9 @@ async def _query(call: Call, args: list[str]) -> int:
     wanted = [arg for arg in args if arg not in ("--brief", "--components")]
     intent = intents.read(wanted)
     if "android.intent.category.LAUNCHER" in intent.categories and not intent.package:
-        found = [each for each in call.system.packages.all() if each.activity and not each.home]
+        found = [
+            each for each in call.system.packages.all() if each.activity and each.enabled and not each.home
+        ]
     else:
         target = intents.resolve(call.system, intent)
         found = [target.package] if target is not None else []

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from adb_world import AdbWorld, adb_world
+from waiting import until
 
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import TaskError
 from distrl.core.types import Task
 from distrl.evaluator.suites import load_suite
 from distrl.workers.devices.adb_device import AdbDevice
-from distrl.workers.devices.errors import SnapshotMissing
+from distrl.workers.devices.base import Key
+from distrl.workers.devices.errors import DeviceDisconnected, SnapshotMissing
 from distrl.workers.devices.sim import SimDevice
 from distrl.workers.envs.adb_sim import AdbSimBackend
 from distrl.workers.envs.backends import backend_for
@@ -154,6 +157,19 @@ def test_snapshots_keep_the_whole_state(world: AdbWorld) -> None:
     assert device.screenshot().tobytes() == first
     with pytest.raises(SnapshotMissing):
         device.load_state("never-saved")
+
+
+def test_a_load_breaks_what_was_connected_and_ends_when_the_phone_answers_again(world: AdbWorld) -> None:
+    device = world.device()
+    device.save_state("here")
+    with ThreadPoolExecutor(1) as pool:
+        asleep = pool.submit(world.client.shell, "sleep 50", 60.0)
+        until(lambda: "sleep" in world.client.shell("ps -A", 10.0).text, "the command")
+        device.load_state("here")
+        device.key(Key.HOME)  # an input has one try only
+        with pytest.raises(DeviceDisconnected):
+            asleep.result(60.0)
+    assert "sleep" not in world.client.shell("ps -A", 10.0).text
 
 
 def test_the_hierarchy_and_the_files_are_the_phones(world: AdbWorld) -> None:

@@ -25,7 +25,7 @@ from distrl.workers.envs.phone import PhoneEnv
 from distrl.workers.simphone import nodes
 from distrl.workers.simphone.backend import SimBackend
 from distrl.workers.simphone.phone import new_state
-from distrl.workers.simphone.state import show
+from distrl.workers.simphone.state import State, show
 
 SIZE = (270, 600)
 TEMPLATES = ("open_app", "toggle", "alarm", "contact", "star", "shop_search")
@@ -89,8 +89,7 @@ def test_an_episode_over_adb_is_the_episode_in_this_process(
 
 @pytest.mark.parametrize("name", APP_NAMES)
 def test_an_app_is_opened_by_its_name(world: AdbWorld, name: str) -> None:
-    near, far = SimDevice(*SIZE), world.device()
-    world.client.check("cmd simphone load", 10.0, stdin=json.dumps(new_state()).encode())
+    near, far = both_with(world, new_state())
     assert near.open_app(name) == far.open_app(name) == (name in APP_NAMES[:3])
     assert (
         near.foreground()
@@ -100,16 +99,27 @@ def test_an_app_is_opened_by_its_name(world: AdbWorld, name: str) -> None:
     assert far.screenshot().tobytes() == near.screenshot().tobytes()
 
 
-def test_a_double_tap_is_two_taps(world: AdbWorld) -> None:
+def both_with(world: AdbWorld, state: State) -> tuple[SimDevice, AdbDevice]:
+    """The phone in this process and the one behind adb, in the same state."""
     near, far = SimDevice(*SIZE), world.device()
-    state = new_state()
-    show(state, "calculator")
     world.client.check("cmd simphone load", 10.0, stdin=json.dumps(state).encode())
     near.load(state)
-    digit = nodes.find(near.phone.tree(), "calc_5")
-    assert digit is not None
+    return near, far
+
+
+def pixel_of(device: SimDevice, rid: str) -> tuple[int, int]:
+    """A pixel of an element on the screen, to the left in it."""
+    node = nodes.find(device.phone.tree(), rid)
+    assert node is not None
     scale = SIZE[0] / nodes.WIDTH
-    x, y = round((digit.x + digit.w / 2) * scale), round((digit.y + digit.h / 2) * scale)
+    return round((node.x + node.w / 4) * scale), round((node.y + node.h / 2) * scale)
+
+
+def test_a_double_tap_is_two_taps(world: AdbWorld) -> None:
+    state = new_state()
+    show(state, "calculator")
+    near, far = both_with(world, state)
+    x, y = pixel_of(near, "calc_5")
     for device in (near, far):
         device.double_tap(x, y)
     assert near.phone.state["apps"]["calculator"]["shown"] == "55"
@@ -118,16 +128,11 @@ def test_a_double_tap_is_two_taps(world: AdbWorld) -> None:
 
 def test_a_long_press_is_no_tap(world: AdbWorld) -> None:
     """Held, an alarm is deleted; tapped, it stays."""
-    near, far = SimDevice(*SIZE), world.device()
     state = new_state()
     show(state, "clock")
     state["apps"]["clock"]["alarms"] = [{"minutes": 725, "on": True}]
-    world.client.check("cmd simphone load", 10.0, stdin=json.dumps(state).encode())
-    near.load(state)
-    card = nodes.find(near.phone.tree(), "alarm_0")
-    assert card is not None
-    scale = SIZE[0] / nodes.WIDTH
-    x, y = round((card.x + card.w / 4) * scale), round((card.y + card.h / 2) * scale)
+    near, far = both_with(world, state)
+    x, y = pixel_of(near, "alarm_0")
     for device in (near, far):
         device.tap(x, y)
     assert far.screenshot().tobytes() == near.screenshot().tobytes()
@@ -173,10 +178,7 @@ def test_a_load_breaks_what_was_connected_and_ends_when_the_phone_answers_again(
 
 
 def test_the_hierarchy_and_the_files_are_the_phones(world: AdbWorld) -> None:
-    near = SimDevice(*SIZE)
-    state = json.dumps(near.phone.state).encode()
-    world.client.check("cmd simphone load", 10.0, stdin=state)
-    device = world.device()
+    near, device = both_with(world, new_state())
     assert device.hierarchy() == near.hierarchy().replace("\n", "")
     assert device.size == near.size
     world.client.push(b"\x00\xff" * 50_000, "/sdcard/Download/it's here.bin")

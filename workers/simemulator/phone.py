@@ -20,7 +20,7 @@ from distrl.workers.simemulator.avd_snapshots import AvdSnapshots
 from distrl.workers.simemulator.faults import Fault
 from distrl.workers.simemulator.options import Options, Refused
 from distrl.workers.simemulator.startup import hardware
-from distrl.workers.simhost import png
+from distrl.workers.simhost import png, uiautomator_server
 from distrl.workers.simhost.adbd.server import AdbdServer
 from distrl.workers.simhost.android import AndroidSystem
 from distrl.workers.simhost.console import TOKEN_FILE, ConsoleServer, read_token
@@ -60,6 +60,7 @@ class Emulator:
         port = options.port or FIRST_PORT
         self._system = AndroidSystem(f"emulator-{port}", *size, avd.api_level() or 34)
         self._system.encode_png = png.encode
+        self._system.programs["app_process"] = uiautomator_server.app_process
         self._faults = Faults()
         self._snapshots = AvdSnapshots(
             avd.directory,

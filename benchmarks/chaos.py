@@ -20,13 +20,14 @@ import logging
 import os
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from chaos_world import World
+
+from distrl.core.scratch import Scratch
 
 TARGET = 0.9
 RETURN_S = 60.0
@@ -183,10 +184,12 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the numbers there too")
     args = parser.parse_args()
     logging.basicConfig(filename=os.devnull)
-    with tempfile.TemporaryDirectory(prefix="distrl-chaos-") as folder:
-        os.environ["DISTRL_STATE_DIR"] = str(Path(folder) / "state")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all of it is stopped and removed
+    with Scratch("chaos") as scratch:
+        folder = scratch.path
+        os.environ["DISTRL_STATE_DIR"] = str(folder / "state")
         hurry, size = min(1.0, args.seconds / 600.0), (args.width, args.height)
-        world = World(args.devices, Path(folder), hurry, size, args.latency)
+        world = World(args.devices, folder, hurry, size, args.latency)
         injections = []
         print(f"{'fault':<20}{'device':<16}{'before':>10}{'lowest':>11}{'':>8}{'back after':>12}")
         with world.running():
@@ -196,7 +199,7 @@ def main() -> int:
             is_foreign_well = world.strangers_are_well()
             states = world.places.line()
         counts, left_over = world.link.counts(), world.left_over()
-        bundles = len(list(Path(folder).glob(".postmortems/run/*/fault.json")))
+        bundles = len(list(folder.glob(".postmortems/run/*/fault.json")))
     print(f"\n{', '.join(f'{name} {value:g}' for name, value in counts.items())}; {bundles} post-mortems")
     print(f"in the end: {states}")
     for command in left_over:

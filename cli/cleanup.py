@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,11 +30,14 @@ def cleanup(
         ),
     ] = None,
 ) -> None:
-    """End the emulators and adb servers that this tool started and left, and remove unfinished clones.
+    """End emulators and adb servers that this tool started and left; remove unfinished clones and folders.
 
     They are known by this tool's own records, and compared with the processes that run: what another program
     started is never touched, whatever its number or name.
     """
+    import shutil
+
+    from distrl.core.scratch import abandoned, reclaim
     from distrl.workers.devices.emulator.avd import AvdStore
     from distrl.workers.devices.emulator.clone import partial_clones
     from distrl.workers.devices.emulator.registry import Registry
@@ -41,9 +45,10 @@ def cleanup(
     registry = Registry()
     entries = registry.entries()
     problems = [_deal_with(registry, entry, dry_run, in_use) for entry in entries]
-    leftovers = partial_clones(AvdStore(avd_home).home)
-    problems += [_remove(path, dry_run) for path in leftovers]
-    if not entries and not leftovers:
+    clones, folders = partial_clones(AvdStore(avd_home).home), abandoned()
+    problems += [_remove(path, "an unfinished clone", shutil.rmtree, dry_run) for path in clones]
+    problems += [_remove(path, "a folder of a process that is gone", reclaim, dry_run) for path in folders]
+    if not (entries or clones or folders):
         typer.echo("Nothing to clean up.")
     remaining = [problem for problem in problems if problem]
     if remaining:
@@ -83,17 +88,15 @@ def _deal_with(registry: Registry, entry: Entry, dry_run: bool, in_use: bool) ->
     return ""
 
 
-def _remove(path: Path, dry_run: bool) -> str:
-    """Removes an unfinished clone. Returns what went wrong, "" if nothing."""
-    import shutil
-
+def _remove(path: Path, what: str, remove: Callable[[Path], object], dry_run: bool) -> str:
+    """Removes a folder that was left. Returns what went wrong, "" if nothing."""
     if dry_run:
-        typer.echo(f"{path}, an unfinished clone, would be removed.")
+        typer.echo(f"{path}, {what}, would be removed.")
         return ""
     try:
-        shutil.rmtree(path)
+        remove(path)
     except OSError as error:
-        typer.echo(f"{path}, an unfinished clone, cannot be removed: {error}.")
+        typer.echo(f"{path}, {what}, cannot be removed: {error}.")
         return f"{path} cannot be removed"
-    typer.echo(f"{path}, an unfinished clone, was removed.")
+    typer.echo(f"{path}, {what}, was removed.")
     return ""

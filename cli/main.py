@@ -47,7 +47,6 @@ EXTRAS = {
     "peft": "train",
     "safetensors": "train",
     "tensorboard": "train",
-    "selenium": "browser",
     "miniwob": "browser",
     "matplotlib": "report",
     "jinja2": "report",

@@ -95,8 +95,9 @@ def run(host: SimHost, stop: threading.Event, json_lines: bool = False) -> None:
         DeviceError: If the phones do not start.
     """
     with host:
-        devices = host.start()
-        typer.echo(as_json(devices) if json_lines else as_text(devices))
+        devices = host.start(stop=stop)
+        if not stop.is_set():
+            typer.echo(as_json(devices) if json_lines else as_text(devices))
         while not stop.wait(CHECK_S):
             host.check()
 

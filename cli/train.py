@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from distrl.cli.local.run import LocalRun
-    from distrl.configs.schema import TasksConfig
+    from distrl.configs.schema import Config
     from distrl.core.rundir import RunDir
 
 NEEDED = {"torch": "train", "transformers": "train", "jinja2": "report"}
@@ -46,7 +46,7 @@ def train(
     from distrl.core.process import install_signals
     from distrl.core.rundir import RunDir
 
-    check_tasks(loaded.tasks)
+    check_tasks(loaded)
     network = free_addresses(loaded.network)
     check_addresses(network, loaded.local.inference_servers)
     console = Console(highlight=False)
@@ -78,16 +78,17 @@ def report(run: RunDir, results: dict[str, Path], local: LocalRun, console: Cons
     print_summary(console, results, local.elapsed(), page)
 
 
-def check_tasks(tasks: TasksConfig) -> None:
-    """Makes sure that the suite and its splits are there.
+def check_tasks(config: Config) -> None:
+    """Makes sure that the suite and its splits are there, and that simulated phones know their tasks.
 
     Raises:
-        TaskError: One is not.
+        TaskError: One is not, or they do not.
     """
     from distrl.evaluator.suites import load_suite
+    from distrl.evaluator.suites.playable import check_playable
 
-    for split in (tasks.train, tasks.validation, *tasks.test):
-        load_suite(tasks.suite, split)
+    for split in (config.tasks.train, config.tasks.validation, *config.tasks.test):
+        check_playable(config, load_suite(config.tasks.suite, split))
 
 
 def check_packages() -> None:

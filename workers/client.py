@@ -245,7 +245,8 @@ class LearnerLink:
         if isinstance(message, Welcome):
             self._heartbeat_s = message.heartbeat_s
             self._news(message.status)
-            self._connected()
+            if not self._is_connected:  # else the answer to an earlier one of several Hellos
+                self._connected()
         elif isinstance(message, Status):
             self._news(message)
         elif isinstance(message, LeaseGrant):

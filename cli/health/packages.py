@@ -30,7 +30,7 @@ GROUPS: tuple[tuple[str, Need, str, tuple[str, ...]], ...] = (
         ("torch", "transformers", "tokenizers", "peft", "accelerate", "safetensors", "tensorboard"),
     ),
     ("reports", Need.NOTHING, "distrl[report]", ("matplotlib", "jinja2")),
-    ("browser tasks", Need.BROWSER, "distrl[browser]", ("miniwob", "selenium")),
+    ("browser tasks", Need.BROWSER, "distrl[browser]", ("miniwob",)),
 )
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -19,6 +21,7 @@ from typer.testing import CliRunner, Result
 from waiting import until
 
 from distrl.cli.main import app
+from distrl.core.scratch import Scratch
 from distrl.workers.devices.emulator.discovery import running
 from distrl.workers.devices.emulator.registry import Entry, Registry
 from distrl.workers.devices.emulator.session import running_from
@@ -31,7 +34,10 @@ Start = Callable[..., subprocess.Popen[bytes]]
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("DISTRL_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("ANDROID_AVD_HOME", str(tmp_path / "avd"))
-    (tmp_path / "avd").mkdir()
+    for folder in ("avd", "tmp"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
     return tmp_path / "avd"
 
 
@@ -165,6 +171,18 @@ def test_unfinished_clones_go_and_avds_stay(home: Path) -> None:
     (home / "pixel.avd").mkdir()
     assert "was removed." in cleanup().stdout
     assert [path.name for path in home.iterdir()] == ["pixel.avd"]
+
+
+def test_folders_of_processes_that_are_gone_go_and_others_stay(home: Path) -> None:
+    with Scratch("sim-host") as held, Scratch("chaos") as left:
+        os.close(left._descriptor)  # as the kernel does when the process is killed
+        left._descriptor = -1
+        told = f"{left.path}, a folder of a process that is gone, "
+        assert cleanup("--dry-run").stdout == f"{told}would be removed.\n"
+        assert left.path.exists()
+        assert cleanup().stdout == f"{told}was removed.\n"
+        assert not left.path.exists()
+        assert held.path.exists()
 
 
 def test_what_a_killed_command_left_is_ended(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -51,6 +51,7 @@ def test_an_existing_run_is_refused_and_left_alone(tmp_path: Path) -> None:
         (["--set", "tasks.suite=nowhere"], 6, "there is no suite 'nowhere'"),
         (["--set", "tasks.test=[nosplit]"], 6, "no split 'nosplit'"),
         (["--set", "tasks.suite=broken.yaml"], 6, "broken.yaml"),
+        (["--set", "tasks.suite=unknown.yaml"], 6, "u/train: on the simulated phone there is no"),
         (["--resume"], 3, "is not a run"),
         (["--set", "learner.episods=3"], 2, "Did you mean `learner.episodes`?"),
         (["--set", "network.control=tcp://0.0.0.0:0"], 5, "needs keys"),
@@ -65,6 +66,9 @@ def test_bad_input_is_one_line_and_makes_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "broken.yaml").write_text("- {id: [}")
+    task = "{id: u/SPLIT, split: SPLIT, goal: Fly, template: fly, params: {}}"
+    splits = ("train", "val", "test", "unseen_layout")
+    (tmp_path / "unknown.yaml").write_text("".join(f"- {task.replace('SPLIT', one)}\n" for one in splits))
     result = runner.invoke(app, ["train", "quickstart", "--set", "runs_dir=runs", *options])
     assert result.exit_code == exit_code, result.output
     assert message in result.stderr

@@ -26,6 +26,9 @@ class ScriptedDevice:
     def tap(self, x: int, y: int) -> None:
         self.calls.append(("tap", x, y))
 
+    def double_tap(self, x: int, y: int) -> None:
+        self.calls.append(("double_tap", x, y))
+
     def long_press(self, x: int, y: int) -> None:
         self.calls.append(("long_press", x, y))
 
@@ -38,8 +41,9 @@ class ScriptedDevice:
     def key(self, key: Key) -> None:
         self.calls.append(("key", key))
 
-    def open_app(self, name: str) -> None:
+    def open_app(self, name: str) -> bool:
         self.calls.append(("open_app", name))
+        return True
 
     def hierarchy(self) -> str:
         return "<hierarchy/>"

@@ -1,5 +1,6 @@
 """The link to the learner, against a fake learner that a test drives message by message."""
 
+import logging
 import threading
 import time
 from dataclasses import dataclass, field
@@ -49,6 +50,7 @@ class FakeLearner:
     reject: RejectCode | None = None
     leases: int = 0
     paused: bool = False
+    welcomes: int = 1
     seen: list[Record] = field(default_factory=list)
 
     def __post_init__(self):
@@ -81,7 +83,8 @@ class FakeLearner:
             if poller.wait(0.02):
                 received = self.control.recv(0.0)
                 answer = self.answer(received.message)
-                if answer is not None:
+                times = self.welcomes if isinstance(answer, Welcome) else int(answer is not None)
+                for _ in range(times):
                     self.control.send(answer, peer=received.peer)
                 with self.changed:
                     self.seen.append(received.message)
@@ -293,6 +296,26 @@ def test_it_finds_a_restarted_learner_and_resends(wire, link, learner, monkeypat
     assert again.wait_for(Hello)
     assert link.flush(WAIT_S)  # because of the restart: a late ack would take much longer
     again.stop()
+
+
+def test_each_connection_is_told_and_begun_once(wire, link, learner, monkeypatch, caplog):
+    """A learner that was busy answers all the Hellos that have waited meanwhile."""
+    caplog.set_level(logging.INFO, logger="distrl.workers.client")
+    monkeypatch.setattr(delivery, "ACK_S", 1000.0)
+    learner.ack, learner.welcomes = False, 3
+    link.start()
+    link.wait_connected(WAIT_S)
+    link.submit(episode("a"), IMAGES)
+    learner.wait_for(Heartbeat, 3)
+    assert len(learner.wait_for(Submit)) == 1
+    learner.stop()
+    again = FakeLearner(wire, learner.endpoint, welcomes=3)
+    assert link.flush(WAIT_S)
+    again.wait_for(Heartbeat, 3)
+    again.stop()
+    assert [one.getMessage() for one in caplog.records if one.levelno == logging.INFO] == [
+        f"connected to run run at {learner.endpoint}"
+    ] * 2
 
 
 def test_news_reach_listeners(link, learner):

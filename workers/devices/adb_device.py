@@ -8,12 +8,14 @@ is tried again after a passing fault; an input is sent once, and when nobody kno
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from collections.abc import Callable
 from typing import NoReturn
 
 from PIL import Image
 
+from distrl.workers.devices import app_names
 from distrl.workers.devices.adb import text as typing_text
 from distrl.workers.devices.adb.client import AdbClient
 from distrl.workers.devices.adb.foreground import ACTIVITY, WINDOW, package_in_front
@@ -24,12 +26,17 @@ from distrl.workers.devices.errors import DeviceError, OutputInvalid, ServiceRej
 
 INPUT_S = 5.0
 """Time for one input, besides the gesture's own."""
+LAUNCH_S = 10.0
 SCREENSHOT_S = 10.0
 HIERARCHY_S = 15.0
 ASK_S = 5.0
 _LEAST_S = 0.001
 LONG_PRESS_MS = 800
 """How long a long press lasts: Android takes 500 ms for one, and slow devices need some more."""
+DOUBLE_TAP_GAP_S = 0.12
+_LAUNCH = "am start -a android.intent.action.MAIN -c android.intent.category.LAUNCHER -f 0x10200000"
+"""With a launcher's flags: a task that is there comes to the front as it was left."""
+_REFUSED = re.compile(r"^(Error|Exception|java\.lang\.)", re.MULTILINE)
 _KEYCODES = {Key.BACK: 4, Key.HOME: 3, Key.ENTER: 66}
 _SIZE = re.compile(r"(Physical|Override) size:\s*(\d+)x(\d+)")
 _WINDOW_FILE = "/data/local/tmp/distrl-window.xml"
@@ -119,6 +126,15 @@ class AdbDevice:
         """A short touch at pixel (x, y)."""
         self._input(f"tap {int(x)} {int(y)}")
 
+    def double_tap(self, x: int, y: int) -> None:
+        """Two short touches at pixel (x, y), in one command: for Android they must be 40 to 300 ms apart.
+
+        Before Android 12 each `input` starts a Java program, which alone takes longer. So one is started
+        `DOUBLE_TAP_GAP_S` after the other, without awaiting it: as far apart as they start, they touch.
+        """
+        tap = f"input tap {int(x)} {int(y)}"
+        self.client.act(f"{tap} & sleep {DOUBLE_TAP_GAP_S}; {tap} && wait $!", INPUT_S + DOUBLE_TAP_GAP_S)
+
     def long_press(self, x: int, y: int) -> None:
         """A long touch at pixel (x, y): a swipe that stays where it is."""
         self.swipe(x, y, x, y, LONG_PRESS_MS)
@@ -139,6 +155,29 @@ class AdbDevice:
     def key(self, key: Key) -> None:
         """Presses a key."""
         self._input(f"keyevent {_KEYCODES[Key(key)]}")
+
+    def open_app(self, name: str) -> bool:
+        """Brings the app of this name to the front, as a launcher does it.
+
+        Returns:
+            Whether there is one; else nothing happens.
+
+        Raises:
+            OutputInvalid: If Android does not start it.
+        """
+        found = app_names.components(self.client.shell(app_names.LAUNCHABLE, LAUNCH_S, reads=True).text)
+        package = app_names.find(name, found)
+        if package is None:
+            return False
+        started = self.client.act(f"{_LAUNCH} -n {shlex.quote(found[package])}", LAUNCH_S)
+        if _REFUSED.search(started.said):
+            raise OutputInvalid(
+                f"{package} was not started: {brief(started.said)}.",
+                "See what Android says.",
+                serial=self.serial,
+                evidence=started.said,
+            )
+        return True
 
     def _input(self, gesture: str, lasts_s: float = 0.0) -> None:
         self.client.act(f"input {gesture}", INPUT_S + lasts_s)

@@ -57,6 +57,10 @@ class Device(Protocol):
         """A short touch at pixel (x, y)."""
         ...
 
+    def double_tap(self, x: int, y: int) -> None:
+        """Two short touches at pixel (x, y), close enough to be one gesture."""
+        ...
+
     def long_press(self, x: int, y: int) -> None:
         """A long touch at pixel (x, y)."""
         ...
@@ -71,6 +75,14 @@ class Device(Protocol):
 
     def key(self, key: Key) -> None:
         """Presses a key."""
+        ...
+
+    def open_app(self, name: str) -> bool:
+        """Brings the app of this name to the front; see `distrl.workers.devices.app_names`.
+
+        Returns:
+            Whether there is one; else nothing happens.
+        """
         ...
 
     def hierarchy(self) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from PIL import Image
 
 from distrl.core.errors import EnvError
+from distrl.workers.devices import app_names
 from distrl.workers.devices.base import Key, Screen
 from distrl.workers.simphone import hierarchy, render
+from distrl.workers.simphone.apps import APPS
 from distrl.workers.simphone.nodes import WIDTH
 from distrl.workers.simphone.phone import Phone, new_state
 from distrl.workers.simphone.state import State
@@ -14,6 +16,8 @@ from distrl.workers.simphone.state import State
 MAX_SNAPSHOTS = 32
 """Most snapshots of one device; beyond it saving another name is an error."""
 _SMALLEST, _LARGEST = 64, 4320
+_PACKAGE = "org.simphone."
+"""Behind adb the apps' names are these packages'; a name means the same app here."""
 
 
 class SimDevice:
@@ -85,6 +89,11 @@ class SimDevice:
         """A short touch at pixel (x, y)."""
         self.phone.tap(*self._dp(x, y))
 
+    def double_tap(self, x: int, y: int) -> None:
+        """Two short touches at pixel (x, y); no app of this phone takes them for one gesture."""
+        self.tap(x, y)
+        self.tap(x, y)
+
     def long_press(self, x: int, y: int) -> None:
         """A long touch at pixel (x, y)."""
         self.phone.long_press(*self._dp(x, y))
@@ -100,6 +109,13 @@ class SimDevice:
     def key(self, key: Key) -> None:
         """Presses a key."""
         {Key.BACK: self.phone.back, Key.HOME: self.phone.home, Key.ENTER: self.phone.enter}[Key(key)]()
+
+    def open_app(self, name: str) -> bool:
+        """Brings the app of this name to the front. Returns whether there is one; else nothing happens."""
+        package = app_names.find(name, (_PACKAGE + app for app in APPS))
+        if package is not None:
+            self.phone.open(package.removeprefix(_PACKAGE))
+        return package is not None
 
     def hierarchy(self) -> str:
         """The screen's elements as uiautomator XML."""

@@ -10,10 +10,12 @@ import difflib
 import hashlib
 import importlib
 import random
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+TASK_FILE = Path(__file__).with_name("android_world_task.textproto")
+"""android_env's own task: it has no goal and no end, those are android_world's."""
 
 TASK, ENV, DEVICE, MISSING = "task", "env", "device", "missing"
 """Kinds of error: there is no such task, the package failed, the device did, a package is not installed."""
@@ -42,7 +44,6 @@ class Session:
     def __init__(self) -> None:
         self._env: Any = None
         self._task: Any = None
-        self._scratch = tempfile.TemporaryDirectory(prefix="distrl-androidworld-")
 
     def describe(self, family: str, names: list[str], seeds: list[int]) -> dict[str, Any]:
         """Goal and step budget of each task at each instance seed, without a device; `names` empty: all."""
@@ -60,19 +61,17 @@ class Session:
         """Attaches to a running emulator.
 
         As `android_world_controller.get_controller` does, with two things it has no parameters for: the adb
-        server's port, and a task file of its own instead of one that all processes write.
+        server's port, and a task file that is there instead of one that all processes write.
         """
         config = _part("android_env.components.config_classes")
         controller = _part("android_world.env.android_world_controller")
-        task_file = Path(self._scratch.name) / "default.textproto"
-        task_file.write_text('id: "default"\nname: "default"\nmax_episode_sec: 86400\n', encoding="utf-8")
         launcher = config.EmulatorLauncherConfig(
             emulator_console_port=ports["console"], adb_port=ports["adb"], grpc_port=ports["grpc"]
         )
         adb = config.AdbControllerConfig(adb_path=adb_path, adb_server_port=ports["adb_server"])
         loaded = _part("android_env.loader").load(
             config.AndroidEnvConfig(
-                task=config.FilesystemTaskConfig(path=str(task_file)),
+                task=config.FilesystemTaskConfig(path=str(TASK_FILE)),
                 simulator=config.EmulatorConfig(emulator_launcher=launcher, adb_controller=adb),
             )
         )
@@ -141,7 +140,6 @@ class Session:
             env, self._env = self._env, None
             if env is not None:
                 env.close()
-            self._scratch.cleanup()
         return {}
 
     def _look(self, wait: bool) -> dict[str, Any]:

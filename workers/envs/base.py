@@ -66,7 +66,7 @@ class Env(Protocol):
     def step(self, action: Action) -> StepResult:
         """Executes `action`. COMPLETE, IMPOSSIBLE, ANSWER, WAIT and INVALID leave the GUI as it is.
 
-        So does OPEN_APP where apps cannot be opened by name, or none has that name.
+        So does OPEN_APP where there are no apps, or none has that name.
         """
         ...
 

@@ -144,8 +144,7 @@ class PhoneEnv:
         if action.kind is ActionKind.TAP and action.point is not None:
             self._device.tap(*self._pixel(action.point))
         elif action.kind is ActionKind.DOUBLE_TAP and action.point is not None:
-            self._device.tap(*self._pixel(action.point))
-            self._device.tap(*self._pixel(action.point))
+            self._device.double_tap(*self._pixel(action.point))
         elif action.kind is ActionKind.LONG_PRESS and action.point is not None:
             self._device.long_press(*self._pixel(action.point))
         elif action.kind is ActionKind.SWIPE and action.point is not None and action.to is not None:
@@ -157,7 +156,7 @@ class PhoneEnv:
             self._type(action.text)
         elif action.kind in _KEYS:
             self._device.key(_KEYS[action.kind])
-        elif action.kind is ActionKind.OPEN_APP and hasattr(self._device, "open_app"):
+        elif action.kind is ActionKind.OPEN_APP:
             self._device.open_app(action.text)
 
     def _type(self, text: str) -> None:

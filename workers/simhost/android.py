@@ -106,6 +106,7 @@ class AndroidSystem:
         self.ime = InputMethods(self)
         self.installer = Installer(self)
         self.programs: dict[str, Command] = {}
+        self._load_listeners: list[Callable[[], None]] = []
         self._boots = 0
         self._start()
         self._png: tuple[object, bytes] | None = None
@@ -233,6 +234,12 @@ class AndroidSystem:
         self.input.reset()
         self.processes.reset()
         self.activities.restore()
+        for listener in self._load_listeners:
+            listener()
+
+    def on_load(self, listener: Callable[[], None]) -> None:
+        """Calls `listener` after every load of a snapshot: what was connected to the phone is so no more."""
+        self._load_listeners.append(listener)
 
     def reboot(self) -> None:
         """What remains after a boot: home screen, files, settings and packages; the rest is as new."""

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import sys
-import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from distrl.core.errors import ConfigError
 from distrl.core.process import Child, stop_all
+from distrl.core.scratch import Scratch
 from distrl.core.supervisor import last_error
 from distrl.workers.devices.errors import BootTimeout, EmulatorExited, PortInUse
 from distrl.workers.devices.sim import SimDevice
@@ -94,7 +94,6 @@ class SimHost:
 
     Attributes:
         phones: What they are to be.
-        folder: The processes' logs, while it runs; None before its start and after its end.
 
     Raises:
         ConfigError: If the numbers or the faults make no sense.
@@ -131,7 +130,7 @@ class SimHost:
             for index in range(num)
         ]
         self.phones = _with_faults(phones, faults or {})
-        self.folder: Path | None = None
+        self._scratch: Scratch | None = None
         count = min(num, processes or os.cpu_count() or 1)
         shared = ProcessSpec((), adb_server_port, token_file)
         self._kept = [
@@ -139,8 +138,13 @@ class SimHost:
             for index in range(count)
         ]
 
-    def start(self, timeout_s: float = 60.0) -> list[HostedDevice]:
-        """Starts all phones and waits until they listen.
+    @property
+    def folder(self) -> Path | None:
+        """The processes' logs, while it runs; None before its start and after its end."""
+        return self._scratch.path if self._scratch is not None else None
+
+    def start(self, timeout_s: float = 60.0, stop: threading.Event | None = None) -> list[HostedDevice]:
+        """Starts all phones and waits until they listen, or until `stop` is set.
 
         Raises:
             PortInUse: If a port is taken; nothing runs any more then, as after the other errors.
@@ -150,12 +154,12 @@ class SimHost:
         """
         _make_token(self._kept[0].spec.token_file)
         deadline = time.monotonic() + timeout_s
-        self.folder = Path(tempfile.mkdtemp(prefix="distrl-sim-host-"))
+        self._scratch = Scratch("sim-host")
         try:
             for kept in self._kept:
                 self._spawn(kept)
             for kept in self._kept:
-                while not self._is_ready(kept):
+                while not (self._is_ready(kept) or (stop is not None and stop.is_set())):
                     self._raise_if_dead(kept)
                     if time.monotonic() > deadline:
                         raise BootTimeout(
@@ -198,9 +202,9 @@ class SimHost:
         for kept in self._kept:
             kept.child = None
             kept.start_at = float("inf")
-        if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
-            self.folder = None
+        if self._scratch is not None:
+            self._scratch.remove()
+            self._scratch = None
 
     def __enter__(self) -> SimHost:
         return self

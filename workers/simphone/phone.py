@@ -167,6 +167,14 @@ class Phone:
         self.state["drawer"] = False
         st.show(self.state, "launcher")
 
+    def open(self, app: str) -> None:
+        """Brings an app to the front, as another program does it: no input, so it takes no phone time."""
+        if self.front != app:
+            self.state["drawer"] = False
+            self.state["toast"] = ""
+            st.show(self.state, app)
+            self._tree = None
+
     def _submit(self) -> None:
         if self.state["focus"] and self.front != "launcher":
             key = self.state["focus"]

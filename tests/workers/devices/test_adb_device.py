@@ -94,6 +94,7 @@ def test_inputs_are_written_as_the_shell_takes_them() -> None:
     script = Script()
     with device_with(script) as device:
         device.tap(1, 2)
+        device.double_tap(5, 6)
         device.long_press(3, 4)
         device.swipe(1, 2, 30, 40)
         device.swipe(1, 2, 30, 40, 1500)
@@ -102,6 +103,7 @@ def test_inputs_are_written_as_the_shell_takes_them() -> None:
         device.type_text("a 'b'")
     assert script.commands == [
         "input tap 1 2",
+        "input tap 5 6 & sleep 0.12; input tap 5 6 && wait $!",
         "input swipe 3 4 3 4 800",
         "input swipe 1 2 30 40 300",
         "input swipe 1 2 30 40 1500",
@@ -137,6 +139,43 @@ def test_a_screen_that_stays_blank_is_no_observation() -> None:
     assert len(script.commands) == 3
 
 
+LAUNCHABLE = """2 activities found:
+  Activity #0:
+    priority=0 preferredOrder=0 match=0x108000 specificIndex=-1 isDefault=true
+    com.android.settings/.Settings
+  Activity #1:
+    priority=0 preferredOrder=0 match=0x108000 specificIndex=-1 isDefault=true
+    com.odd/com.odd.Main$Inner
+"""
+START = "am start -a android.intent.action.MAIN -c android.intent.category.LAUNCHER -f 0x10200000 -n "
+
+
+def test_an_app_is_opened_by_its_name_as_a_launcher_does_it() -> None:
+    script = Script(cmd_package=LAUNCHABLE, am_start=(b"Starting: Intent { }\n", b"", 0))
+    with device_with(script) as device:
+        assert device.open_app("Settings")
+        assert device.open_app("com.odd")
+        assert not device.open_app("Clock")
+    started = [command for command in script.commands if command.startswith("am")]
+    assert started == [START + "com.android.settings/.Settings", START + "'com.odd/com.odd.Main$Inner'"]
+
+
+@pytest.mark.parametrize("answer", [(b"", b"cmd: Can't find service: package", 20), "0 activities found:\n"])
+def test_where_no_apps_are_told_none_is_opened(answer: object) -> None:
+    script = Script(cmd_package=answer)
+    with device_with(script) as device:
+        assert not device.open_app("Settings")
+    assert len(script.commands) == 1
+
+
+def test_an_app_that_android_does_not_start_is_an_error() -> None:
+    said = b"Error: Activity not started, unable to resolve Intent"
+    script = Script(cmd_package=LAUNCHABLE, am_start=(b"Starting: Intent { }\n", said, 0))
+    with device_with(script) as device, pytest.raises(OutputInvalid, match="unable to resolve"):
+        device.open_app("Settings")
+    assert len(script.commands) == 2
+
+
 def test_a_failed_input_is_not_sent_again() -> None:
     script = Script(input=(b"", b"java.lang.NullPointerException", 1))
     with device_with(script) as device, pytest.raises(NonZeroExit, match="NullPointerException"):
@@ -148,6 +187,7 @@ def test_a_failed_input_is_not_sent_again() -> None:
     "do",
     [
         lambda device: device.tap(1, 2),
+        lambda device: device.double_tap(1, 2),
         lambda device: device.long_press(1, 2),
         lambda device: device.swipe(1, 2, 3, 4),
         lambda device: device.key(Key.BACK),

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from adb_world import AdbWorld, adb_world
+from waiting import until
 
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import TaskError
 from distrl.core.types import Task
 from distrl.evaluator.suites import load_suite
 from distrl.workers.devices.adb_device import AdbDevice
-from distrl.workers.devices.errors import SnapshotMissing
+from distrl.workers.devices.base import Key
+from distrl.workers.devices.errors import DeviceDisconnected, SnapshotMissing
 from distrl.workers.devices.sim import SimDevice
 from distrl.workers.envs.adb_sim import AdbSimBackend
 from distrl.workers.envs.backends import backend_for
@@ -22,11 +25,12 @@ from distrl.workers.envs.phone import PhoneEnv
 from distrl.workers.simphone import nodes
 from distrl.workers.simphone.backend import SimBackend
 from distrl.workers.simphone.phone import new_state
-from distrl.workers.simphone.state import show
+from distrl.workers.simphone.state import State, show
 
 SIZE = (270, 600)
 TEMPLATES = ("open_app", "toggle", "alarm", "contact", "star", "shop_search")
 WORDS = ("Anna", "red mug", "100%", "it's", "a;b|c&d $(x) `y`", "<b> \\n", "-f --x", "ü → 東京 👍", " ", "")
+APP_NAMES = ("Clock", "notes app", "org.simphone.weather", "Launcher", "Games", "it's $(x)", "")
 TASKS = load_suite("quickstart")
 
 
@@ -46,6 +50,8 @@ def random_action(rng: random.Random) -> Action:
     kind = rng.choice(list(ActionKind))
     if kind is ActionKind.TYPE:
         return Action.type_text(rng.choice(WORDS))
+    if kind is ActionKind.OPEN_APP:
+        return Action(kind=kind, text=rng.choice(APP_NAMES))
     return Action(kind=kind, point=point, to=to)
 
 
@@ -81,18 +87,52 @@ def test_an_episode_over_adb_is_the_episode_in_this_process(
             assert (action.kind, far.evaluate()) == (ActionKind.COMPLETE, 1.0)
 
 
+@pytest.mark.parametrize("name", APP_NAMES)
+def test_an_app_is_opened_by_its_name(world: AdbWorld, name: str) -> None:
+    near, far = both_with(world, new_state())
+    assert near.open_app(name) == far.open_app(name) == (name in APP_NAMES[:3])
+    assert (
+        near.foreground()
+        == far.foreground()
+        == ("clock", "notes", "weather", *["launcher"] * 4)[APP_NAMES.index(name)]
+    )
+    assert far.screenshot().tobytes() == near.screenshot().tobytes()
+
+
+def both_with(world: AdbWorld, state: State) -> tuple[SimDevice, AdbDevice]:
+    """The phone in this process and the one behind adb, in the same state."""
+    near, far = SimDevice(*SIZE), world.device()
+    world.client.check("cmd simphone load", 10.0, stdin=json.dumps(state).encode())
+    near.load(state)
+    return near, far
+
+
+def pixel_of(device: SimDevice, rid: str) -> tuple[int, int]:
+    """A pixel of an element on the screen, to the left in it."""
+    node = nodes.find(device.phone.tree(), rid)
+    assert node is not None
+    scale = SIZE[0] / nodes.WIDTH
+    return round((node.x + node.w / 4) * scale), round((node.y + node.h / 2) * scale)
+
+
+def test_a_double_tap_is_two_taps(world: AdbWorld) -> None:
+    state = new_state()
+    show(state, "calculator")
+    near, far = both_with(world, state)
+    x, y = pixel_of(near, "calc_5")
+    for device in (near, far):
+        device.double_tap(x, y)
+    assert near.phone.state["apps"]["calculator"]["shown"] == "55"
+    assert far.screenshot().tobytes() == near.screenshot().tobytes()
+
+
 def test_a_long_press_is_no_tap(world: AdbWorld) -> None:
     """Held, an alarm is deleted; tapped, it stays."""
-    near, far = SimDevice(*SIZE), world.device()
     state = new_state()
     show(state, "clock")
     state["apps"]["clock"]["alarms"] = [{"minutes": 725, "on": True}]
-    world.client.check("cmd simphone load", 10.0, stdin=json.dumps(state).encode())
-    near.load(state)
-    card = nodes.find(near.phone.tree(), "alarm_0")
-    assert card is not None
-    scale = SIZE[0] / nodes.WIDTH
-    x, y = round((card.x + card.w / 4) * scale), round((card.y + card.h / 2) * scale)
+    near, far = both_with(world, state)
+    x, y = pixel_of(near, "alarm_0")
     for device in (near, far):
         device.tap(x, y)
     assert far.screenshot().tobytes() == near.screenshot().tobytes()
@@ -124,11 +164,21 @@ def test_snapshots_keep_the_whole_state(world: AdbWorld) -> None:
         device.load_state("never-saved")
 
 
-def test_the_hierarchy_and_the_files_are_the_phones(world: AdbWorld) -> None:
-    near = SimDevice(*SIZE)
-    state = json.dumps(near.phone.state).encode()
-    world.client.check("cmd simphone load", 10.0, stdin=state)
+def test_a_load_breaks_what_was_connected_and_ends_when_the_phone_answers_again(world: AdbWorld) -> None:
     device = world.device()
+    device.save_state("here")
+    with ThreadPoolExecutor(1) as pool:
+        asleep = pool.submit(world.client.shell, "sleep 50", 60.0)
+        until(lambda: "sleep" in world.client.shell("ps -A", 10.0).text, "the command")
+        device.load_state("here")
+        device.key(Key.HOME)  # an input has one try only
+        with pytest.raises(DeviceDisconnected):
+            asleep.result(60.0)
+    assert "sleep" not in world.client.shell("ps -A", 10.0).text
+
+
+def test_the_hierarchy_and_the_files_are_the_phones(world: AdbWorld) -> None:
+    near, device = both_with(world, new_state())
     assert device.hierarchy() == near.hierarchy().replace("\n", "")
     assert device.size == near.size
     world.client.push(b"\x00\xff" * 50_000, "/sdcard/Download/it's here.bin")

@@ -158,8 +158,7 @@ def test_actions_reach_the_device() -> None:
     ):
         phone_env.step(action)
     assert device.calls == [
-        ("tap", 50, 100),
-        ("tap", 50, 100),
+        ("double_tap", 50, 100),
         ("tap", 10, 20),
         ("type", "milk"),
         ("type", "bread"),

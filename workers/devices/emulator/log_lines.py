@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from distrl.workers.devices.emulator import acceleration
@@ -21,7 +22,6 @@ from distrl.workers.devices.errors import (
 
 _MAX_LINE = 4096
 _PREFIX = re.compile(r"^(?:emulator: )?(?:(?:FATAL|ERROR|WARNING|INFO|PANIC)\s*[|:]?\s*)?", re.IGNORECASE)
-Make = Callable[[re.Match[str], str], EmulatorError]
 
 
 class LogFollower:
@@ -67,13 +67,7 @@ def fault_of(line: str, serial: str = "") -> EmulatorError | None:
         line: One line.
         serial: The emulator's.
     """
-    for pattern, make in _FATAL:
-        match = pattern.search(line)
-        if match is not None:
-            error = make(match, serial)
-            error.evidence = line
-            return error
-    return None
+    return _acceleration_fault_of(line, serial) or _first(_FATAL, line, serial)
 
 
 def snapshot_fault_of(line: str, serial: str = "") -> EmulatorError | None:
@@ -82,33 +76,12 @@ def snapshot_fault_of(line: str, serial: str = "") -> EmulatorError | None:
     Without it the emulator goes on and boots cold: these lines are warnings then, and an error to whoever
     wanted the snapshot.
     """
-    match = re.search(r"does not have the requested snapshot '([^']*)'", line)
-    if match is not None:
-        return SnapshotMissing(
-            f"the AVD has no snapshot {match[1]!r}.",
-            "See `distrl snapshot-avd list`, and make it with `create`.",
-            serial=serial,
-            evidence=line,
-        )
-    match = re.search(r"Failed to load snapshot '([^']*)'", line)
-    if match is not None:
-        return SnapshotFailed(
-            f"the snapshot {match[1]!r} does not load.",
-            "It is damaged, or was made by another emulator version or GPU mode; make it anew with "
-            "`distrl snapshot-avd create`.",
-            serial=serial,
-            evidence=line,
-        )
-    match = re.search(r"[Cc]old boot\b:?\s*(.*)|(ignoring -snapshot option\b.*)", line)
-    if match is not None:
-        return SnapshotFailed(
-            f"the emulator boots cold instead of loading the snapshot: {match[1] or match[2] or 'no reason'}",
-            "If the AVD's config.ini has fastboot.forceColdBoot=yes, take that out; else make the snapshot "
-            "anew, with this emulator and GPU mode, by `distrl snapshot-avd create`.",
-            serial=serial,
-            evidence=line,
-        )
-    return None
+    return _first(_SNAPSHOT, line, serial)
+
+
+def _first(meanings: Sequence[_Meaning], line: str, serial: str) -> EmulatorError | None:
+    errors = (meaning.of(line, serial) for meaning in meanings)
+    return next((error for error in errors if error is not None), None)
 
 
 def bare(line: str) -> str:
@@ -123,81 +96,108 @@ def last_complaint(text: str) -> str:
     return bare((complaints or lines or [""])[-1])[:300]
 
 
-def _low_disk(match: re.Match[str], serial: str) -> EmulatorError:
-    return LowDisk(
-        f"the emulator says: {bare(match.string).removesuffix(' Exiting...')}",
-        "Free some GB on the disk of the AVD, for instance by deleting snapshots that nobody uses.",
-        serial=serial,
-    )
+@dataclass(frozen=True)
+class _Meaning:
+    """What a line means, if `pattern` is in it.
+
+    Attributes:
+        pattern: A regular expression.
+        error: The error's type.
+        message, remedy: Its texts; {0} is the pattern's first group, {line} the line without its level.
+    """
+
+    pattern: str
+    error: type[EmulatorError]
+    message: str
+    remedy: str
+
+    def of(self, line: str, serial: str) -> EmulatorError | None:
+        """The error that the line announces, None if it does not."""
+        match = re.search(self.pattern, line)
+        if match is None:
+            return None
+        text = self.message.format(*match.groups(), line=bare(line).removesuffix(" Exiting..."))
+        return self.error(text, self.remedy, serial=serial, evidence=line)
 
 
-def _pending(match: re.Match[str], serial: str) -> EmulatorError:
-    return SnapshotPending(
-        f"another process saves or loads a snapshot of the AVD {match[1]!r} and was not done after 10 s.",
-        "Wait for it; if no emulator runs, remove snapshot.lock in the AVD's directory and see that you may "
-        "write there.",
-        serial=serial,
-    )
-
-
-def _locked(match: re.Match[str], serial: str) -> EmulatorError:
-    return AvdLocked(
-        "another emulator uses the AVD.",
-        "Stop it (`distrl cleanup` shows those of this tool), clone the AVD, or start all of its emulators "
-        "read-only.",
-        serial=serial,
-    )
-
-
-def _no_acceleration(match: re.Match[str], serial: str) -> EmulatorError:
+def _acceleration_fault_of(line: str, serial: str) -> EmulatorError | None:
+    """The error of an emulator that lacks acceleration: why, is known better here than there."""
+    if "emulation currently requires hardware acceleration" not in line:
+        return None
     found = acceleration.probe()
     if found.usable:
         reason, remedy = f"although {found.reason}", "Ask the emulator why: `emulator -accel-check`."
     else:
         reason, remedy = f"because {found.reason}", found.remedy
-    return NoAcceleration(f"the emulator cannot use hardware acceleration, {reason}", remedy, serial=serial)
+    text = f"the emulator cannot use hardware acceleration, {reason}"
+    return NoAcceleration(text, remedy, serial=serial, evidence=line)
 
 
-def _ports(match: re.Match[str], serial: str) -> EmulatorError:
-    return PortInUse(
+_FATAL = (
+    _Meaning(
+        "Not enough disk space to run AVD|Not enough space to create userdata",
+        LowDisk,
+        "the emulator says: {line}",
+        "Free some GB on the disk of the AVD, for instance by deleting snapshots that nobody uses.",
+    ),
+    _Meaning(
+        "A snapshot operation for '([^']*)' is pending and timeout has expired",
+        SnapshotPending,
+        "another process saves or loads a snapshot of the AVD {0!r} and was not done after 10 s.",
+        "Wait for it; if no emulator runs, remove snapshot.lock in the AVD's directory and see that you may "
+        "write there.",
+    ),
+    _Meaning(
+        "Running multiple emulators with the same AVD|nother emulator instance (?:is )?running",
+        AvdLocked,
+        "another emulator uses the AVD.",
+        "Stop it (`distrl cleanup` shows those of this tool), clone the AVD, or start all of its emulators "
+        "read-only.",
+    ),
+    _Meaning(
+        "(?i)too many emulator instances are running",
+        PortInUse,
         "the emulator could not listen on its ports.",
         "Another program was faster; start again, or choose another even --port.",
-        serial=serial,
-    )
-
-
-def _option(match: re.Match[str], serial: str) -> EmulatorError:
-    return EmulatorExited(
-        f"this emulator does not know the option {match[1]}.",
+    ),
+    _Meaning(
+        r"^unknown option: (\S+)",
+        EmulatorExited,
+        "this emulator does not know the option {0}.",
         "Update it (`sdkmanager emulator`), or remove the option.",
-        serial=serial,
-    )
-
-
-def _unknown_avd(match: re.Match[str], serial: str) -> EmulatorError:
-    return EmulatorExited(
-        f"the emulator finds no AVD {match[1]!r}.",
+    ),
+    _Meaning(
+        r"Unknown AVD name \[([^\]]*)\]",
+        EmulatorExited,
+        "the emulator finds no AVD {0!r}.",
         "Is ANDROID_AVD_HOME the same for it as for this tool? See `emulator -list-avds`.",
-        serial=serial,
-    )
-
-
-def _broken_image(match: re.Match[str], serial: str) -> EmulatorError:
-    return EmulatorExited(
-        f"the emulator says: {bare(match.string)}",
+    ),
+    _Meaning(
+        "Broken AVD system path|Cannot find AVD system path",
+        EmulatorExited,
+        "the emulator says: {line}",
         "The AVD's system image is not in this SDK; `sdkmanager` installs what its config.ini names.",
-        serial=serial,
-    )
-
-
-_FATAL: tuple[tuple[re.Pattern[str], Make], ...] = (
-    (re.compile(r"Not enough disk space to run AVD|Not enough space to create userdata"), _low_disk),
-    (re.compile(r"A snapshot operation for '([^']*)' is pending and timeout has expired"), _pending),
-    (re.compile(r"Running multiple emulators with the same AVD"), _locked),
-    (re.compile(r"nother emulator instance (?:is )?running"), _locked),
-    (re.compile(r"emulation currently requires hardware acceleration"), _no_acceleration),
-    (re.compile(r"too many emulator instances are running", re.IGNORECASE), _ports),
-    (re.compile(r"^unknown option: (\S+)"), _option),
-    (re.compile(r"Unknown AVD name \[([^\]]*)\]"), _unknown_avd),
-    (re.compile(r"Broken AVD system path|Cannot find AVD system path"), _broken_image),
+    ),
+)
+_SNAPSHOT = (
+    _Meaning(
+        "does not have the requested snapshot '([^']*)'",
+        SnapshotMissing,
+        "the AVD has no snapshot {0!r}.",
+        "See `distrl snapshot-avd list`, and make it with `create`.",
+    ),
+    _Meaning(
+        "Failed to load snapshot '([^']*)'",
+        SnapshotFailed,
+        "the snapshot {0!r} does not load.",
+        "It is damaged, or was made by another emulator version or GPU mode; make it anew with "
+        "`distrl snapshot-avd create`.",
+    ),
+    _Meaning(
+        r"(?:[Cc]old boot\b:?\s*|(?=ignoring -snapshot option\b))(.*)",
+        SnapshotFailed,
+        "the emulator boots cold instead of loading the snapshot: {0}",
+        "If the AVD's config.ini has fastboot.forceColdBoot=yes, take that out; else make the snapshot anew, "
+        "with this emulator and GPU mode, by `distrl snapshot-avd create`.",
+    ),
 )

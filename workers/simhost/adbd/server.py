@@ -31,6 +31,7 @@ class AdbdServer:
         self.connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
         faults.on_change(self._fault_changed)
+        system.on_load(self.drop)  # as with a real emulator: Android is another one, and knows none of them
 
     async def start(self, port: int = 0) -> int:
         """Listens.

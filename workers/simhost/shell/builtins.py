@@ -10,6 +10,9 @@ from distrl.workers.simhost.shell.call import Call, Command, Failure, decode
 from distrl.workers.simhost.shell.control import Leave
 from distrl.workers.simhost.shell.lexer import is_name
 
+NO_JOB_STATUS, TERMINATED_STATUS = 127, 143
+"""What `wait` gives for a process that is no child, and for one that was ended: 128 + SIGTERM."""
+
 
 async def cd(call: Call) -> int:
     """cd [DIR | -]"""
@@ -194,10 +197,16 @@ async def type_(call: Call) -> int:
 
 
 async def wait(call: Call) -> int:
-    """wait: until the commands in the background have ended."""
-    await asyncio.gather(*call.shell.jobs, return_exceptions=True)
-    call.shell.jobs.clear()
-    return 0
+    """wait [PROCESS…]: until the commands in the background have ended; 0, or the last named one's status."""
+    jobs, status = call.shell.jobs, 0
+    for pid in [call.integer(arg) for arg in call.args] or list(jobs):
+        status = await _waited(jobs.pop(pid)) if pid in jobs else NO_JOB_STATUS
+    return status if call.args else 0
+
+
+async def _waited(job: asyncio.Task[int]) -> int:
+    (outcome,) = await asyncio.gather(job, return_exceptions=True)
+    return outcome if isinstance(outcome, int) else TERMINATED_STATUS
 
 
 async def let(call: Call) -> int:

@@ -55,7 +55,7 @@ class Interpreter:
         cwd, positional, functions, status, name, pid, depth: What their names say.
         exported: Names of the variables that commands see.
         options: Letters of the options that are set.
-        jobs: Commands in the background.
+        jobs: Its own commands in the background, by their processes' numbers.
     """
 
     def __init__(
@@ -74,7 +74,8 @@ class Interpreter:
         self.status = 0
         self.depth = 0
         self.background_pid = 0
-        self.jobs: list[asyncio.Task[int]] = []
+        self.jobs: dict[int, asyncio.Task[int]] = {}
+        self._holding: list[asyncio.Task[int]] = []  # in the background, of all shells of the session
         self.pid = system.processes.fresh_pid()
         self.random = random.Random(self.pid)
         self._conditions = 0
@@ -90,6 +91,7 @@ class Interpreter:
         child.functions = dict(self.functions)
         child.options = set(self.options)
         child.positional = list(self.positional)
+        child.jobs = {}
         return child
 
     async def program(self, text: str) -> int:
@@ -194,7 +196,12 @@ class Interpreter:
                 sink.close()
 
     async def _background(self, item: AndOr) -> None:
+        if len(self._holding) >= MAX_JOBS:
+            self._holding[:] = [task for task in self._holding if not task.done()]
         if len(self.jobs) >= MAX_JOBS:
+            for pid in [pid for pid, task in self.jobs.items() if task.done()]:
+                del self.jobs[pid]
+        if max(len(self._holding), len(self.jobs)) >= MAX_JOBS:
             await self.complain("cannot fork - try again")
             return
         child = self.fork({**self.fds, 0: Stream()})
@@ -202,10 +209,11 @@ class Interpreter:
         task = asyncio.ensure_future(child.process(Sequence(((item, False),))))
         name = self.system.processes.add(child.pid, "sh", self.system.uid, task)
         task.add_done_callback(lambda _: self.system.processes.remove(name))
+        self.jobs[child.pid] = task
         if _detached(item):
             self.system.processes.keep(task)
         else:
-            self.jobs.append(task)
+            self._holding.append(task)
         self.status = 0
 
     async def capture(self, body: Sequence) -> str:
@@ -335,11 +343,11 @@ class Interpreter:
 
     async def finish(self) -> None:
         """Waits for the commands in the background, as adb waits for whoever holds the shell's output."""
-        await asyncio.gather(*self.jobs, return_exceptions=True)
+        await asyncio.gather(*self._holding, return_exceptions=True)
 
     def stop(self) -> None:
         """Ends the commands in the background."""
-        for task in self.jobs:
+        for task in self._holding:
             task.cancel()
 
     def absolute(self, path: str) -> str:

@@ -92,6 +92,9 @@ def test_clones_are_booted_lent_and_stopped(world: World) -> None:
         one.device.save_state("mine")
         one.device.load_state("mine")
         assert two.device.screenshot().size == (540, 1200)
+        # As on sim-host's phones, where uiautomator2 starts its server by this.
+        said = two.device.client.shell("app_process / no.Class", DEADLINE_S).said
+        assert "could not find class 'no.Class'" in said
         assert len(pids()) == 2
     pool.close()
     assert pids() == []

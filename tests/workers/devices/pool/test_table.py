@@ -1,4 +1,4 @@
-"""The pool's rules, event by event, with a clock that stands still: no threads."""
+"""The pool's rules, event by event, with a clock that stands still: leases, probes, faults and repairs."""
 
 from __future__ import annotations
 
@@ -7,76 +7,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pool_devices import STEPS, Clock, FakeMember
+from pool_devices import STEPS
+from slot_world import FAULT, SlotWorld, state
 
-from distrl.configs.devices import HealthConfig
 from distrl.core.errors import EnvError
-from distrl.workers.devices.errors import (
-    DeviceDisconnected,
-    DeviceTimeout,
-    DeviceUnauthorized,
-    ServerUnavailable,
-)
-from distrl.workers.devices.pool.claims import Claims
+from distrl.workers.devices.errors import DeviceDisconnected, DeviceTimeout, ServerUnavailable
 from distrl.workers.devices.pool.slot import Slot
 from distrl.workers.devices.pool.state import SlotState
-from distrl.workers.devices.pool.table import CLAIM_S, SERVER_S, Job, JobKind, SlotTable
+from distrl.workers.devices.pool.table import SERVER_S, JobKind
 from distrl.workers.devices.sim import SimDevice
-
-FAULT = DeviceTimeout("it does not answer.")
-
-
-class World:
-    """A table, its clock, and the steps that tests take again and again."""
-
-    def __init__(self, folder: Path, limit: int = 100, claim: str = "") -> None:
-        self.clock, self.folder, self.claim = Clock(), folder, claim
-        self.table = SlotTable(HealthConfig(), limit, Claims(folder), self.clock, lambda: 0.0)
-
-    def add(self, name: str, tracked: bool = False, forget: bool = False) -> Slot:
-        self.table.join(FakeMember(name, claim=self.claim), tracked, forget)
-        return self.table.slots[name]
-
-    def ready(self, name: str, tracked: bool = False, forget: bool = False) -> Slot:
-        slot = self.add(name, tracked, forget)
-        if tracked:
-            self.table.listed(name, "device")
-        self.open(slot)
-        return slot
-
-    def open(self, slot: Slot) -> None:
-        self.table.opened(self.job(slot, JobKind.OPEN), SimDevice())
-
-    def job(self, slot: Slot, kind: JobKind) -> Job:
-        (job,) = [job for job in self.table.due_jobs() if job.slot is slot]
-        assert job.kind is kind
-        return job
-
-    def fault(self, slot: Slot, error: EnvError = FAULT) -> None:
-        """A lease that ends with `error`."""
-        token = self.table.lease(slot)
-        self.table.give_back(slot.id, token, error, {}, False)
-
-    def repair(self, slot: Slot) -> Job:
-        """A recovery that succeeds."""
-        job = self.job(slot, JobKind.RECOVER)
-        assert self.table.opened(job, SimDevice())
-        return job
-
-    def rest_is_over(self, slot: Slot) -> None:
-        self.clock.now = slot.due
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def world(tmp_path: Path) -> SlotWorld:
+    return SlotWorld(tmp_path)
 
 
-def state(slot: Slot) -> SlotState:
-    return slot.machine.state
-
-
-def test_a_device_is_opened_leased_and_given_back(world: World) -> None:
+def test_a_device_is_opened_leased_and_given_back(world: SlotWorld) -> None:
     slot = world.add("a")
     assert state(slot) is SlotState.ABSENT
     job = world.job(slot, JobKind.OPEN)
@@ -91,7 +38,7 @@ def test_a_device_is_opened_leased_and_given_back(world: World) -> None:
     assert (state(slot), world.table.pick()) == (SlotState.READY, slot)
 
 
-def test_what_rested_longest_is_taken_first(world: World) -> None:
+def test_what_rested_longest_is_taken_first(world: SlotWorld) -> None:
     slots = [world.ready(name) for name in "abc"]
     for slot in slots:
         world.clock.now += 1.0
@@ -101,7 +48,7 @@ def test_what_rested_longest_is_taken_first(world: World) -> None:
     assert world.table.pick(avoid=["a", "b", "c"]) is None
 
 
-def test_a_lease_can_be_ended_once(world: World) -> None:
+def test_a_lease_can_be_ended_once(world: SlotWorld) -> None:
     slot = world.ready("a")
     first = world.table.lease(slot)
     world.table.give_back("a", first, None, {}, True)
@@ -112,7 +59,7 @@ def test_a_lease_can_be_ended_once(world: World) -> None:
     assert state(slot) is SlotState.READY
 
 
-def test_an_idle_device_is_probed_every_ten_seconds_and_not_leased_meanwhile(world: World) -> None:
+def test_an_idle_device_is_probed_every_ten_seconds_and_not_leased_meanwhile(world: SlotWorld) -> None:
     slot = world.ready("a")
     world.clock.now += 9.9
     assert world.table.due_jobs() == []
@@ -126,7 +73,7 @@ def test_an_idle_device_is_probed_every_ten_seconds_and_not_leased_meanwhile(wor
     assert world.table.pick() is slot
 
 
-def test_a_failed_probe_leads_to_a_repair(world: World) -> None:
+def test_a_failed_probe_leads_to_a_repair(world: SlotWorld) -> None:
     slot = world.ready("a")
     world.clock.now += 10.0
     world.table.failed(world.job(slot, JobKind.PROBE), FAULT)
@@ -135,7 +82,7 @@ def test_a_failed_probe_leads_to_a_repair(world: World) -> None:
     assert (state(slot), slot.generation, slot.fault) == (SlotState.READY, 2, None)
 
 
-def test_a_lease_without_an_episode_does_not_count_as_a_sign_of_life(world: World) -> None:
+def test_a_lease_without_an_episode_does_not_count_as_a_sign_of_life(world: SlotWorld) -> None:
     slot = world.ready("a")
     world.clock.now += 6.0
     world.table.give_back("a", world.table.lease(slot), None, {}, False)
@@ -143,7 +90,7 @@ def test_a_lease_without_an_episode_does_not_count_as_a_sign_of_life(world: Worl
     world.job(slot, JobKind.PROBE)
 
 
-def test_a_device_that_does_not_open_is_repaired_then_rests_then_is_tried_again(world: World) -> None:
+def test_a_device_that_does_not_open_is_repaired_then_rests_then_is_tried_again(world: SlotWorld) -> None:
     slot = world.add("a")
     world.table.failed(world.job(slot, JobKind.OPEN), FAULT)
     assert state(slot) is SlotState.SUSPECT
@@ -158,7 +105,7 @@ def test_a_device_that_does_not_open_is_repaired_then_rests_then_is_tried_again(
     assert state(slot) is SlotState.READY
 
 
-def test_the_third_fault_in_ten_minutes_opens_the_circuit_and_a_success_closes_it(world: World) -> None:
+def test_the_third_fault_in_ten_minutes_opens_the_circuit_and_a_success_closes_it(world: SlotWorld) -> None:
     slot = world.ready("a")
     for first_step in STEPS[:2]:
         world.fault(slot)
@@ -174,7 +121,7 @@ def test_the_third_fault_in_ten_minutes_opens_the_circuit_and_a_success_closes_i
     assert world.repair(slot).steps[0].name == STEPS[0]
 
 
-def test_a_good_episode_makes_the_next_rest_short(world: World) -> None:
+def test_a_good_episode_makes_the_next_rest_short(world: SlotWorld) -> None:
     slot = world.add("a")
     world.table.failed(world.job(slot, JobKind.OPEN), FAULT)
     world.table.failed(world.job(slot, JobKind.RECOVER), FAULT)
@@ -186,7 +133,7 @@ def test_a_good_episode_makes_the_next_rest_short(world: World) -> None:
     assert slot.due == world.clock.now + 10.0
 
 
-def test_faults_of_the_environment_do_not_count_against_the_device(world: World) -> None:
+def test_faults_of_the_environment_do_not_count_against_the_device(world: SlotWorld) -> None:
     slot = world.ready("a")
     for _ in range(5):
         world.fault(slot, EnvError("the task has no expert."))
@@ -194,7 +141,7 @@ def test_faults_of_the_environment_do_not_count_against_the_device(world: World)
     assert slot.circuit.count(world.clock.now) == 0
 
 
-def test_trouble_of_the_server_is_waited_for_and_not_counted(world: World) -> None:
+def test_trouble_of_the_server_is_waited_for_and_not_counted(world: SlotWorld) -> None:
     slot = world.ready("a", tracked=True)
     world.fault(slot, ServerUnavailable("the adb server does not answer."))
     assert [step.name for step in world.repair(slot).steps] == ["wait"]
@@ -211,90 +158,8 @@ def test_trouble_of_the_server_is_waited_for_and_not_counted(world: World) -> No
     assert slot.circuit.count(world.clock.now) == 1
 
 
-def test_a_tracked_device_waits_until_it_is_listed(world: World) -> None:
-    slot = world.add("a", tracked=True)
-    assert world.table.due_jobs() == []
-    world.table.listed("a", "offline")
-    assert world.table.due_jobs() == []  # it may be coming
-    world.table.listed("a", "device")
-    world.open(slot)
-    assert state(slot) is SlotState.READY
-
-
-def test_a_device_that_stays_offline_is_looked_at(world: World) -> None:
-    slot = world.add("a", tracked=True)
-    world.table.listed("a", "offline")
-    world.clock.now += CLAIM_S
-    world.job(slot, JobKind.OPEN)
-
-
-@pytest.mark.parametrize("listed", ["offline", "unauthorized"])
-def test_an_idle_device_that_goes_offline_is_repaired(world: World, listed: str) -> None:
-    slot = world.ready("a", tracked=True)
-    world.table.listed("a", listed)
-    assert state(slot) is SlotState.SUSPECT
-    assert slot.fault is not None
-    assert isinstance(slot.fault.error, DeviceUnauthorized) == (listed == "unauthorized")
-
-
-def test_a_device_that_goes_while_idle_is_absent_and_comes_back(world: World) -> None:
-    slot = world.ready("a", tracked=True)
-    world.table.listed("a", None)
-    assert state(slot) is SlotState.ABSENT
-    assert world.table.due_jobs() == []
-    world.table.listed("a", "device")
-    world.open(slot)
-    assert (state(slot), slot.generation) == (SlotState.READY, 2)
-
-
-def test_a_device_that_goes_during_an_episode_is_known_when_that_ends(world: World) -> None:
-    slot = world.ready("a", tracked=True)
-    token = world.table.lease(slot)
-    world.table.listed("a", None)
-    assert state(slot) is SlotState.BUSY
-    world.table.give_back("a", token, None, {}, True)
-    assert state(slot) is SlotState.ABSENT
-
-
-def test_a_device_that_faulted_and_went_is_waited_for_first(world: World) -> None:
-    """Its post-mortem must be written, and it may be back in a moment."""
-    slot = world.ready("a", tracked=True)
-    token = world.table.lease(slot)
-    world.table.listed("a", None)
-    world.table.give_back("a", token, FAULT, {}, False)
-    assert state(slot) is SlotState.SUSPECT
-    world.table.failed(world.job(slot, JobKind.RECOVER), FAULT)
-    assert state(slot) is SlotState.ABSENT
-
-
-def test_a_resting_device_is_tried_as_soon_as_it_is_online_again(world: World) -> None:
-    slot = world.ready("a", tracked=True)
-    world.table.listed("a", "unauthorized")
-    world.table.failed(world.job(slot, JobKind.RECOVER), FAULT)
-    assert state(slot) is SlotState.QUARANTINED
-    world.table.listed("a", "device")
-    world.repair(slot)
-    assert state(slot) is SlotState.READY
-
-
-def test_a_device_that_comes_and_goes_all_the_time_rests_too(world: World) -> None:
-    slot = world.ready("a", tracked=True)
-    for _ in range(3):
-        world.fault(slot)
-        world.table.listed("a", None)
-        world.table.failed(world.job(slot, JobKind.RECOVER), FAULT)
-        assert state(slot) is SlotState.ABSENT
-        world.table.listed("a", "device")
-        if slot.circuit.count(world.clock.now) < 3:
-            world.open(slot)
-    assert (world.table.due_jobs(), slot.due) == ([], world.clock.now + 10.0)
-    world.rest_is_over(slot)
-    world.open(slot)
-    assert not slot.circuit.is_open(world.clock.now)
-
-
 @pytest.mark.parametrize("kind", ["open", "probe", "recover"])
-def test_answers_that_come_too_late_are_ignored(world: World, kind: str) -> None:
+def test_answers_that_come_too_late_are_ignored(world: SlotWorld, kind: str) -> None:
     slot = world.add("a", tracked=True)
     world.table.listed("a", "device")
     job = world.job(slot, JobKind.OPEN)
@@ -313,59 +178,7 @@ def test_answers_that_come_too_late_are_ignored(world: World, kind: str) -> None
     assert (state(slot), slot.probing) == (before, False)
 
 
-def test_a_device_that_goes_offline_during_its_probe_is_suspected_once(world: World) -> None:
-    slot = world.ready("a", tracked=True)
-    world.clock.now += 10.0
-    job = world.job(slot, JobKind.PROBE)
-    world.table.listed("a", "offline")
-    assert not world.table.failed(job, FAULT)
-    assert state(slot) is SlotState.SUSPECT
-
-
-def test_devices_beyond_the_limit_are_spares(tmp_path: Path) -> None:
-    world = World(tmp_path, limit=1)
-    first = world.ready("a")
-    spare = world.add("b")
-    assert (state(spare), world.table.due_jobs()) == (SlotState.ABSENT, [])
-    assert world.table.next_due() > world.clock.now
-    world.fault(first)
-    world.table.failed(world.job(first, JobKind.RECOVER), FAULT)
-    world.open(spare)
-    assert (state(first), state(spare)) == (SlotState.QUARANTINED, SlotState.READY)
-
-
-def test_a_device_that_joined_by_a_pattern_is_forgotten_when_it_stays_away(world: World) -> None:
-    slot = world.ready("a", tracked=True, forget=True)
-    stays = world.ready("b", tracked=True)
-    world.table.listed("a", None)
-    world.table.listed("b", None)
-    world.clock.now += 600.0
-    assert world.table.due_jobs() == []
-    assert state(slot) is SlotState.LEFT
-    assert list(world.table.slots.values()) == [stays]
-
-
-def test_a_device_that_another_process_uses_is_waited_for(tmp_path: Path) -> None:
-    other = Claims(tmp_path)
-    assert other.take("adb-1")
-    world = World(tmp_path, claim="adb-1")
-    slot = world.add("a")
-    assert (world.table.due_jobs(), state(slot)) == ([], SlotState.ABSENT)
-    other.release("adb-1")
-    assert world.table.due_jobs() == []  # not every moment
-    world.clock.now += CLAIM_S
-    world.open(slot)
-    assert not Claims(tmp_path).take("adb-1")
-
-
-def test_a_device_that_goes_is_free_for_other_processes(tmp_path: Path) -> None:
-    world = World(tmp_path, claim="adb-1")
-    world.ready("a", tracked=True)
-    world.table.listed("a", None)
-    assert Claims(tmp_path).take("adb-1")
-
-
-def test_a_device_whose_calls_hang_is_left_alone(world: World) -> None:
+def test_a_device_whose_calls_hang_is_left_alone(world: SlotWorld) -> None:
     gate = threading.Event()
     stuck = [threading.Thread(target=gate.wait, daemon=True) for _ in range(2)]
     slot = world.ready("a")
@@ -387,30 +200,30 @@ def test_a_device_whose_calls_hang_is_left_alone(world: World) -> None:
     assert state(slot) is SlotState.READY
 
 
-def idle(world: World, slot: Slot) -> None:
+def idle(world: SlotWorld, slot: Slot) -> None:
     del world, slot
 
 
-def leased(world: World, slot: Slot) -> None:
+def leased(world: SlotWorld, slot: Slot) -> None:
     world.table.lease(slot)
 
 
-def suspected(world: World, slot: Slot) -> None:
+def suspected(world: SlotWorld, slot: Slot) -> None:
     world.fault(slot)
 
 
-def repaired(world: World, slot: Slot) -> None:
+def repaired(world: SlotWorld, slot: Slot) -> None:
     world.fault(slot)
     world.table.due_jobs()
 
 
-def resting(world: World, slot: Slot) -> None:
+def resting(world: SlotWorld, slot: Slot) -> None:
     world.fault(slot)
     world.table.failed(world.job(slot, JobKind.RECOVER), FAULT)
 
 
 @pytest.mark.parametrize("bring", [idle, leased, suspected, repaired, resting])
-def test_every_state_can_end(world: World, bring: Callable[[World, Slot], None]) -> None:
+def test_every_state_can_end(world: SlotWorld, bring: Callable[[SlotWorld, Slot], None]) -> None:
     slot = world.ready("a")
     bring(world, slot)
     assert world.table.leave_all("the pool is closed") == [slot]

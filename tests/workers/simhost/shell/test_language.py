@@ -46,6 +46,9 @@ PROGRAMS = {
     "(exit 3); echo $?; (x=1; cd /data); echo [$x] $PWD": "3\n[] /\n",
     "yes | head -n 2": "y\ny\n",
     "echo a; sleep 0.01 & wait; echo b": "a\nb\n",
+    "(exit 3) & wait $!; echo $?; (exit 4) & true; wait; echo $?; wait 99999; echo $?": "3\n0\n127\n",
+    "{ sleep 0.01; echo a; } >/data/local/tmp/o 2>&1 & wait $!; echo $? $(cat /data/local/tmp/o)": "0 a\n",
+    "for i in $(seq 70); do true & wait $!; done; echo ok": "ok\n",
     "{ echo a; echo b; } | tr a-z A-Z": "A\nB\n",
     # redirection
     "cd /data/local/tmp; echo a > f; echo b >> f; cat < f; wc -l < f": "a\nb\n2\n",

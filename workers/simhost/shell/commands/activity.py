@@ -8,6 +8,7 @@ from distrl.workers.simhost.packages import Package
 from distrl.workers.simhost.shell.call import Call, Command, Failure
 from distrl.workers.simhost.shell.commands import intents
 from distrl.workers.simhost.shell.commands.intents import Intent, Target
+from distrl.workers.simhost.shell.commands.options import run_verb
 
 _FRONT = "Warning: Activity not started, its current task has been brought to the front"
 _SAME = "Warning: Activity not started, intent has been delivered to currently running top-most instance."
@@ -218,14 +219,7 @@ _VERBS = {
 
 async def am(call: Call) -> int:
     """am COMMAND [ARG…]; also `cmd activity COMMAND`."""
-    if not call.args:
-        await call.line("Activity manager (activity) commands:\n  help\n      Print this help text.")
-        return 255
-    work = _VERBS.get(call.args[0])
-    if work is None:
-        await call.error(f"Unknown command: {call.args[0]}")
-        return 255
-    return await work(call, call.args[1:])
+    return await run_verb(call, _VERBS, "Activity manager (activity)")
 
 
 async def monkey(call: Call) -> int:

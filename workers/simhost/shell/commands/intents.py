@@ -89,21 +89,16 @@ class Intent:
     options: set[str] = field(default_factory=set)
 
     def __str__(self) -> str:
-        parts = []
-        if self.action:
-            parts.append(f"act={self.action}")
-        if self.categories:
-            parts.append(f"cat=[{','.join(self.categories)}]")
-        if self.data:
-            parts.append(f"dat={_safe(self.data)}")
-        if self.type:
-            parts.append(f"typ={self.type}")
-        if self.flags:
-            parts.append(f"flg=0x{self.flags:x}")
-        if self.package:
-            parts.append(f"pkg={self.package}")
-        if self.component:
-            parts.append(f"cmp={short(self.component)}")
+        fields = {
+            "act": self.action,
+            "cat": f"[{','.join(self.categories)}]" if self.categories else "",
+            "dat": _safe(self.data),
+            "typ": self.type,
+            "flg": f"0x{self.flags:x}" if self.flags else "",
+            "pkg": self.package,
+            "cmp": short(self.component),
+        }
+        parts = [f"{name}={text}" for name, text in fields.items() if text]
         if self.extras:
             parts.append("(has extras)")
         return f"Intent {{ {' '.join(parts)} }}"

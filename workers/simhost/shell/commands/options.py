@@ -1,8 +1,13 @@
-"""What commands share: options as getopt reads them, and input from files or standard input."""
+"""What commands share: options as getopt reads them, verbs, input from files or standard input."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
+
 from distrl.workers.simhost.shell.call import Call, Failure
+
+Verb = Callable[[Call, list[str]], Awaitable[int]]
+"""A command's own command: gets the call, and its arguments behind the verb."""
 
 
 class Options(dict[str, str]):
@@ -94,3 +99,21 @@ async def inputs(call: Call, paths: list[str], stream: bool = True) -> list[tupl
             await call.complain(path, error)
             call.shell.status = 1
     return found
+
+
+async def run_verb(call: Call, verbs: Mapping[str, Verb], title: str) -> int:
+    """Does what the first argument says, as Android's shell commands (`cmd SERVICE VERB …`) do.
+
+    Args:
+        call: The call.
+        verbs: What there is to do.
+        title: What the command is called in its help.
+    """
+    if not call.args:
+        await call.line(f"{title} commands:\n  help\n    Print this help text.")
+        return 255
+    work = verbs.get(call.args[0])
+    if work is None:
+        await call.error(f"Unknown command: {call.args[0]}")
+        return 255
+    return await work(call, call.args[1:])

@@ -8,6 +8,7 @@ from distrl.workers.simhost.packages import Package
 from distrl.workers.simhost.packages_install import InstallFailure
 from distrl.workers.simhost.shell.call import CHUNK, Call, Command, Failure
 from distrl.workers.simhost.shell.commands import intents
+from distrl.workers.simhost.shell.commands.options import run_verb
 
 _FEATURES = (
     "reqGlEsVersion=0x30001",
@@ -250,7 +251,9 @@ async def _query(call: Call, args: list[str]) -> int:
     wanted = [arg for arg in args if arg not in ("--brief", "--components")]
     intent = intents.read(wanted)
     if "android.intent.category.LAUNCHER" in intent.categories and not intent.package:
-        found = [each for each in call.system.packages.all() if each.activity and not each.home]
+        found = [
+            each for each in call.system.packages.all() if each.activity and each.enabled and not each.home
+        ]
     else:
         target = intents.resolve(call.system, intent)
         found = [target.package] if target is not None else []
@@ -323,14 +326,7 @@ _VERBS = {
 
 async def pm(call: Call) -> int:
     """pm COMMAND [ARG…]; also `cmd package COMMAND`."""
-    if not call.args:
-        await call.line("Package manager (package) commands:\n  help\n    Print this help text.")
-        return 255
-    work = _VERBS.get(call.args[0])
-    if work is None:
-        await call.error(f"Unknown command: {call.args[0]}")
-        return 255
-    return await work(call, call.args[1:])
+    return await run_verb(call, _VERBS, "Package manager (package)")
 
 
 COMMANDS: dict[str, Command] = {"pm": pm}

@@ -96,8 +96,13 @@ class Groups:
         return sum(group.num_places for group in self._open.values())
 
     @property
+    def num_held(self) -> int:
+        """How many trajectories wait for the rest of their group."""
+        return sum(len(group.members) for group in self._open.values())
+
+    @property
     def held(self) -> list[str]:
-        """Ids of the trajectories that wait for the rest of their group."""
+        """Their ids."""
         return [name for group in self._open.values() for name in group.members]
 
     def is_open(self, group_id: str) -> bool:
@@ -215,16 +220,11 @@ class Groups:
 
     def load_state_dict(self, state: dict[str, Any], tasks: Mapping[str, Task], now: float) -> None:
         """Restores `state_dict`. Leases are lost: the places of missing members are leased anew."""
-        self._open = OrderedDict(
-            (
-                name,
-                Group(
-                    name, tasks.get(kept["task"]), int(kept["size"]), dict(kept["members"]), int(kept["gone"]),
-                    since=now, is_drawn=False,
-                ),
-            )
-            for name, kept in state["open"].items()
-        )  # fmt: skip
+        self._open.clear()
+        for name, kept in state["open"].items():
+            group = Group(name, tasks.get(kept["task"]), int(kept["size"]), is_drawn=False, since=now)
+            group.members, group.gone = dict(kept["members"]), int(kept["gone"])
+            self._open[name] = group
         self._rewards = OrderedDict((name, list(rewards)) for name, rewards in state["rewards"].items())
         self.num_closed, self.num_incomplete, self.num_late = (int(count) for count in state["counts"])
 
@@ -234,7 +234,7 @@ class Groups:
             return {}
         return {
             "groups/open": float(self.num_open),
-            "groups/held": float(len(self.held)),
+            "groups/held": float(self.num_held),
             "groups/closed": float(self.num_closed),
             "groups/incomplete": float(self.num_incomplete),
             "groups/late": float(self.num_late),

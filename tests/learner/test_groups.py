@@ -223,6 +223,19 @@ def test_when_all_episodes_are_in_nobody_waits_for_more(toy) -> None:
     assert len(world.replay) == 9, "it was data all the same"
 
 
+def test_a_member_that_is_out_is_not_waited_for_once_all_episodes_are_in(toy) -> None:
+    world = GroupWorld(toy, episodes=8, max_staleness=100, group_wait_s=1e6)
+    slow, *others = world.lease(8, "slow")
+    world.wait(50.0)
+    world.scheduler.renew("slow", [lease.id for lease in others])
+    world.wait(11.0)
+    (again,) = world.lease(5, "fast")
+    for lease in (slow, again, *others[:-1]):  # the first group has had five
+        world.finish(lease)
+    assert len(world.replay) == 8
+    assert world.scheduler.accounted(Purpose.TRAIN) == 8
+
+
 # ---- admission ----
 
 
@@ -259,10 +272,30 @@ def test_members_to_be_run_again_are_not_kept_back_by_freshness(toy) -> None:
         if lease is not leases[0] and lease is not leases[4]:
             world.finish(lease)
     world.wait(61.0)
-    assert world.lease(1, "dead") == [], (
-        "for a while they are kept from who failed, and are ahead all the same"
-    )
     assert len(world.lease(50, "alive")) == 2
+
+
+def test_members_to_be_run_again_are_ahead_of_a_new_group(toy) -> None:
+    """Ten are in and two wait, kept from who failed: of 16, a group of 6 has no room beside them."""
+    world = GroupWorld(toy, group_size=6, group_wait_s=1e6)
+    leases = world.lease(12, "dead")
+    for lease in leases[2:]:
+        world.finish(lease)
+    world.wait(61.0)
+    assert world.lease(1, "dead") == []
+    for lease in world.lease(2, "alive"):
+        world.finish(lease)
+    world.update()
+    assert world.updates == 6
+    assert len(world.lease(6, "dead")) == 6
+
+
+def test_a_member_that_is_run_again_takes_no_second_place(toy) -> None:
+    world = GroupWorld(toy)
+    (first,) = world.lease(1, "a")
+    world.finish(first, fault=Fault.DEVICE)
+    leases = world.lease(4, "b")
+    assert {lease.group_id for lease in leases} == {first.group_id}
 
 
 def test_retries_do_not_count_twice(toy) -> None:

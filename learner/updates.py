@@ -50,10 +50,12 @@ class Updates:
         parts.start_clock()
         start, waited = parts.clock(), self._prefetcher.waited_s
         batch = self._next_batch()
+        is_stale = parts.publisher.version - batch.oldest_version > config.max_staleness
         if config.updates_enabled:
             result = parts.engine.update(batch, self._progress())
         else:
             result = parts.engine.measure(batch)
+        result.metrics["off_policy/stale_fraction"] = float(is_stale.float().mean())
         parts.replay.update(batch.ids, _numpy(result.priorities))
         parts.progress.updates += 1
         parts.scheduler.set_updates(parts.progress.updates)
@@ -122,7 +124,6 @@ class Updates:
                 **parts.scheduler.metrics(),
                 "off_policy/staleness_mean": float(staleness.mean()),
                 "off_policy/staleness_max": float(staleness.max()),
-                "off_policy/stale_fraction": float((staleness > self._config.max_staleness).float().mean()),
                 "time/update_s": now - start,
                 "time/wait_for_batch": sum(wait for _, wait in self._recent) / total if total > 0 else 0.0,
                 "time/elapsed_s": parts.elapsed_s(),

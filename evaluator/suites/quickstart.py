@@ -14,8 +14,8 @@ queries of `test`.
 
 `drift` and `test_drift` are on a sixth layout, for interfaces that change during training (`tasks.drift`):
 `drift` is trained on then, `test_drift` measured. They differ as `train` and `test` do: in a time, a query
-(one of `train`'s and one of `test`'s), a setting's direction, an app's start, or which of `contact` and `star`
-a name is in.
+(one of `train`'s and one of `test`'s), a direction of a setting, a start of an app, or which of `contact` and
+`star` a name is in.
 """
 
 from __future__ import annotations

@@ -87,8 +87,10 @@ def check_tasks(config: Config) -> None:
     from distrl.evaluator.suites import load_suite
     from distrl.evaluator.suites.playable import check_playable
 
-    for split in (config.tasks.train, config.tasks.validation, *config.tasks.test):
-        check_playable(config, load_suite(config.tasks.suite, split))
+    tasks = config.tasks
+    drift = [tasks.drift.split] if tasks.drift else []
+    for split in (tasks.train, tasks.validation, *tasks.test, *drift):
+        check_playable(config, load_suite(tasks.suite, split))
 
 
 def check_packages() -> None:

@@ -55,6 +55,8 @@ class TrajectoryBatch:
         final_row, final_step: [F] int64, their trajectories, and the step index given to the critic.
         weights: [B] importance-sampling weights of the replay draw, 1 without.
         oldest_version: [B] int64.
+        group_mean, group_std: [B] of the total rewards of each trajectory's group, see `GroupStats`.
+        group_count: [B] int64, the members of that group; 1 for a trajectory without one.
     """
 
     ids: list[str]
@@ -73,6 +75,9 @@ class TrajectoryBatch:
     final_step: Tensor
     weights: Tensor
     oldest_version: Tensor
+    group_mean: Tensor
+    group_std: Tensor
+    group_count: Tensor
 
     def grid(self, flat: Tensor) -> Tensor:
         """[N] → [B, T], 0 at padding."""
@@ -216,6 +221,9 @@ class Batcher:
             final_step=lengths[torch.tensor(cut, dtype=torch.int64)] - 1,
             weights=torch.ones(len(episodes)) if weights is None else torch.tensor(list(weights)).float(),
             oldest_version=torch.tensor([episode.oldest_version for episode in episodes]),
+            group_mean=torch.tensor([episode.group.mean for episode in episodes], dtype=torch.float32),
+            group_std=torch.tensor([episode.group.std for episode in episodes], dtype=torch.float32),
+            group_count=torch.tensor([episode.group.count for episode in episodes]),
         )
 
     def _prompts(self, states: Sequence[tuple[tuple[int, ...], tuple[str, ...]]]) -> PromptBatch:

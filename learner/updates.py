@@ -42,7 +42,7 @@ class Updates:
         num_episodes = self.parts.scheduler.accounted(Purpose.TRAIN)
         if num_episodes < min(self._config.min_replay, self._config.episodes) or not len(self.parts.replay):
             return 0.0
-        return num_episodes * self._config.updates_per_episode - self.parts.progress.updates
+        return self.parts.scheduler.updates_due() - self.parts.progress.updates
 
     def make(self) -> None:
         """One update and what belongs to it. With `updates_enabled` off, all but the learning."""
@@ -50,10 +50,12 @@ class Updates:
         parts.start_clock()
         start, waited = parts.clock(), self._prefetcher.waited_s
         batch = self._next_batch()
+        is_stale = parts.publisher.version - batch.oldest_version > config.max_staleness
         if config.updates_enabled:
             result = parts.engine.update(batch, self._progress())
         else:
             result = parts.engine.measure(batch)
+        result.metrics["off_policy/stale_fraction"] = float(is_stale.float().mean())
         parts.replay.update(batch.ids, _numpy(result.priorities))
         parts.progress.updates += 1
         parts.scheduler.set_updates(parts.progress.updates)

@@ -87,6 +87,7 @@ class World:
             steps,
             purpose=lease.purpose,
             lease_id=lease.id,
+            group_id=lease.group_id,
             task=lease.task,
             success=sum(s.reward.outcome for s in steps),
         )
@@ -130,7 +131,9 @@ def build(toy, path, incarnation="i1", stop_after=None, phase=None, **changes):
         store=store,
         scheduler=scheduler,
         replay=replay,
-        ingest=Ingest(ingested, store, policy, images, replay, scheduler, lambda: publisher.version),
+        ingest=Ingest(
+            ingested, store, policy, images, replay, scheduler, lambda: publisher.version, config.learner
+        ),
         batcher=Batcher(policy, images),
         engine=engine,
         publisher=publisher,

@@ -247,6 +247,9 @@ class LearnerConfig(Section):
     at most `max_new_tokens`; one that goes on repeating itself would weigh that many tokens in its gradient.
     `task_sampling` "weighted" tries failing tasks more often, P ∝ 1 − success + floor; "learnable" those that
     sometimes fail, P ∝ 4 success (1 − success) + floor.
+
+    `policy_lag`, for experiments: workers act with weights so many versions behind the newest. The lag adds to
+    staleness; `max_staleness` does not count it.
     """
 
     algorithm: Literal["aride"] = "aride"
@@ -265,6 +268,7 @@ class LearnerConfig(Section):
     min_replay: Count = 32
     updates_enabled: bool = True
     publish_every: Count = 2
+    policy_lag: Annotated[int, Field(ge=0, le=1024)] = 0
     max_staleness: Count = 16
     checkpoint_every: Count = 100
     keep_checkpoints: Count = 3
@@ -274,6 +278,14 @@ class LearnerConfig(Section):
     lease_ttl_s: Positive = 120.0
     device: str = "auto"
     threads: Count = 1
+
+    @model_validator(mode="after")
+    def _the_best_is_known_only_of_what_acts(self) -> LearnerConfig:
+        if self.policy_lag and self.keep_best:
+            raise ValueError(
+                "policy_lag lets validation measure older weights than a checkpoint's; set keep_best: false"
+            )
+        return self
 
 
 class StoreConfig(Section):

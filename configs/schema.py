@@ -248,8 +248,8 @@ class LearnerConfig(Section):
     `task_sampling` "weighted" tries failing tasks more often, P ∝ 1 − success + floor; "learnable" those that
     sometimes fail, P ∝ 4 success (1 − success) + floor.
 
-    `policy_lag`, for experiments: workers act with weights so many versions behind the newest. The lag adds to
-    staleness; `max_staleness` does not count it.
+    `policy_lag`, for experiments: workers act with weights so many versions behind the newest. It adds to
+    staleness, and `max_staleness` does not count it when it grants leases.
     """
 
     algorithm: Literal["aride"] = "aride"

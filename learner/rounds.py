@@ -63,7 +63,7 @@ class Rounds:
         return float(checkpoints.note_of(self.parts.checkpointer.directory, "best") or -1.0)
 
     def last(self, stop: Event) -> None:
-        """Measures the final weights, whatever `policy_lag` is; waits for that no longer than a lease may take.
+        """Measures the final weights, whatever `policy_lag` is; waits no longer than a lease may take.
 
         If `stop` is set meanwhile, nothing is named "final": --resume measures again.
         """

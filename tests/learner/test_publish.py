@@ -105,7 +105,7 @@ def test_unreadable_weights_are_one_clear_error(tmp_path) -> None:
     publish(publisher, 2)
     (tmp_path / "held" / "2").unlink()
     (tmp_path / "held" / "2").mkdir()
-    with pytest.raises(CheckpointError, match="learner.policy_lag"):
+    with pytest.raises(CheckpointError, match="policy_lag"):
         publish(publisher, 1)
 
 

@@ -1,0 +1,326 @@
+"""A sweep: which runs it is made of. A YAML file with a base configuration, arms, a grid and seeds.
+
+base: quickstart                     # a preset or a file; a relative path is seen from this file
+set: {learner.episodes: 100000}      # for all runs; sections may be written out as well
+arms:                                # by name, what each changes
+  aride: {}
+  uniform: {learner.replay.priority: uniform}
+grid: {learner.replay.alpha: [0.5, 1.0]}       # each combination, of each arm
+seeds: [0, 1, 2]
+minutes: 10                          # of each run: learner.max_minutes
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import itertools
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError, field_validator
+
+from distrl.configs.load import check_config, find_config, load_config
+from distrl.configs.parse import parse_yaml
+from distrl.configs.schema import Config
+from distrl.configs.section import Positive, Section
+from distrl.core.errors import ConfigError
+
+SWEEPS_DIR = Path(__file__).resolve().parent / "sweeps"
+RESERVED = {
+    "name": "a run is named by its arm and seed",
+    "runs_dir": "runs lie in the sweep's directory; set it in the base, or with --runs-dir",
+    "seed": "list them under `seeds`",
+}
+MAX_RUNS = 100_000
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]*")
+_UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
+
+
+class SweepSpec(Section):
+    """What a sweep's file holds.
+
+    Attributes:
+        name: Of its directory; by default the file's.
+        base: A preset or a configuration file.
+        common: For all runs (the key is `set`).
+        grid: Key → values; every combination is an arm.
+        arms: Name → what it changes. With a grid, each arm has the whole grid.
+        seeds: Each arm is run once with each.
+        minutes: `learner.max_minutes`; by default the base's.
+        metric: What is compared: SPLIT/success of the evaluation before and after (also score, steps, reward,
+            invalid, repeats), or a name in metrics.jsonl, whose first and last values are taken. By default
+            the success on the first test split.
+        curve: A name in metrics.jsonl to plot over time; by default validation success.
+        threshold: Of the curve; how long it takes to get there is part of the table.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] | None = None
+    base: str
+    common: dict[str, Any] = Field(default={}, alias="set")
+    grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}
+    arms: dict[str, dict[str, Any] | None] = {}
+    seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(min_length=1)] = [0]
+    minutes: Positive | None = None
+    metric: str | None = None
+    curve: str | None = None
+    threshold: float | None = None
+
+    @field_validator("seeds")
+    @classmethod
+    def _seeds_differ(cls, value: list[int]) -> list[int]:
+        if len(set(value)) < len(value):
+            raise ValueError("a seed appears twice")
+        return value
+
+    @field_validator("arms")
+    @classmethod
+    def _arms_name_directories(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for name in value:
+            if not _NAME.fullmatch(name):
+                raise ValueError(f"{name!r} is no name of an arm; use letters, digits and ._=,+-")
+        return value
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of a sweep; `config` is all of its configuration, with its place."""
+
+    arm: str
+    seed: int
+    config: Config
+
+    @property
+    def directory(self) -> Path:
+        """SWEEP/ARM/seed-S."""
+        return Path(self.config.runs_dir).expanduser() / self.config.name
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A checked sweep.
+
+    Attributes:
+        directory: Where its runs, table and plot go.
+        metric, curve: As in `SweepSpec`, defaults resolved.
+        threshold: As in `SweepSpec`.
+        runs: All of them, seed by seed: when time ends, all arms have had the same number.
+    """
+
+    name: str
+    directory: Path
+    metric: str
+    curve: str
+    threshold: float | None
+    runs: tuple[PlannedRun, ...]
+
+    @property
+    def arms(self) -> list[str]:
+        """The arms' names, in the order of the file."""
+        return list(dict.fromkeys(run.arm for run in self.runs))
+
+
+def sweep_presets() -> list[str]:
+    """The names of the sweeps that come with distrl."""
+    return sorted(path.stem for path in SWEEPS_DIR.glob("*.yaml"))
+
+
+def find_sweep(sweep: str | Path) -> Path:
+    """The file that `sweep` names: a path, or the bare name of a preset.
+
+    Raises:
+        ConfigError: There is no such file and no such preset.
+    """
+    path = Path(sweep)
+    if path.is_file():
+        return path
+    if path.name == str(sweep) and path.stem in sweep_presets() and path.suffix in ("", ".yaml"):
+        return SWEEPS_DIR / f"{path.stem}.yaml"
+    raise ConfigError(
+        f"There is no sweep {path}.", f"Give a YAML file, or a preset: {', '.join(sweep_presets())}."
+    )
+
+
+def load_sweep(
+    path: str | Path,
+    seeds: Sequence[int] | None = None,
+    minutes: float | None = None,
+    arms: Sequence[str] | None = None,
+    runs_dir: str | None = None,
+    name: str | None = None,
+) -> Sweep:
+    """Reads a sweep and checks the configuration of every run.
+
+    Args:
+        path: A YAML file, or a preset's name.
+        seeds, minutes, runs_dir, name: In place of the file's, or of its base's.
+        arms: Only these, by the name of an arm, or of an arm with its values in the grid.
+
+    Raises:
+        ConfigError: Something in the file, or in a run that it describes, is wrong.
+    """
+    file = find_sweep(path)
+    spec = _read(file, {"seeds": list(seeds) if seeds else None, "minutes": minutes, "name": name})
+    base = load_config(_base(spec.base, file))
+    common = _with_values(base.model_dump(mode="json"), spec.common, f"{file}: set")
+    if spec.minutes is not None:
+        common["learner"]["max_minutes"] = float(spec.minutes)
+    shared = check_config(common, f"{file}: set")
+    name = spec.name or file.stem
+    directory = Path(runs_dir if runs_dir is not None else shared.runs_dir) / name
+    points = dict(_points(spec, str(file)))
+    if len(points) * len(spec.seeds) > MAX_RUNS:
+        raise ConfigError(f"{file}: {len(points) * len(spec.seeds)} runs are more than {MAX_RUNS}.")
+    chosen = _choose(points, spec.arms, arms)
+    configs = {}
+    for arm, values in chosen.items():
+        data = _with_values(common, values, f"{file}: arm {arm}")
+        data["runs_dir"] = str(directory / arm)
+        configs[arm] = check_config(data, f"{file}: arm {arm}")
+    runs = tuple(
+        PlannedRun(arm, seed, config.model_copy(update={"name": f"seed-{seed}", "seed": seed}))
+        for seed in spec.seeds
+        for arm, config in configs.items()
+    )
+    return Sweep(
+        name=name,
+        directory=directory.expanduser(),
+        metric=spec.metric or f"{shared.tasks.test[0]}/success",
+        curve=spec.curve or f"eval/{shared.tasks.validation}/success",
+        threshold=spec.threshold,
+        runs=runs,
+    )
+
+
+def _read(file: Path, instead: Mapping[str, Any]) -> SweepSpec:
+    try:
+        data = parse_yaml(file.read_text(encoding="utf-8"), str(file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}.", "Give a YAML file in UTF-8.") from error
+    if not isinstance(data, dict):
+        raise ConfigError(f"{file} is no sweep.", "Write at least `base: quickstart` and `seeds: [0, 1]`.")
+    data |= {key: value for key, value in instead.items() if value is not None}
+    try:
+        return SweepSpec.model_validate_json(json.dumps(data), strict=True)
+    except ValidationError as error:
+        raise _explain(error, file) from error
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{file}: {error}.", "Use plain YAML data only.") from error
+
+
+def _explain(error: ValidationError, file: Path) -> ConfigError:
+    problems = error.errors(include_url=False)
+    problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
+    path = ".".join(str(part) for part in problems[0]["loc"])
+    if problems[0]["type"] == "extra_forbidden":
+        known = [field.alias or name for name, field in SweepSpec.model_fields.items()]
+        near = difflib.get_close_matches(path, known, n=1, cutoff=0.5)
+        hint = f"Did you mean `{near[0]}`?" if near else f"A sweep has: {', '.join(known)}."
+        return ConfigError(f"{file}: unknown key `{path}`.", hint)
+    expected = problems[0]["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+    return ConfigError(f"{file}: `{path}`: {expected}.")
+
+
+def _base(base: str, file: Path) -> Path:
+    """The base's file: beside the sweep's, else as on the command line."""
+    beside = file.parent / Path(base).expanduser()
+    return beside if beside.is_file() else find_config(Path(base).expanduser())
+
+
+def _points(spec: SweepSpec, source: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Name and values of each arm; with a grid, of each of its points.
+
+    Raises:
+        ConfigError: Two have one name.
+    """
+    seen: set[str] = set()
+    arms = spec.arms or {"": None}
+    labels = _labels(list(spec.grid))
+    for arm, values in arms.items():
+        for point in itertools.product(*spec.grid.values()):
+            grid = dict(zip(spec.grid, point, strict=True))
+            words = [arm] if arm else []
+            words += [f"{labels[key]}={_word(value)}" for key, value in grid.items()]
+            name = ",".join(words) or "base"
+            if name.casefold() in seen:
+                raise ConfigError(f"{source}: two arms are called {name!r}.", "Name them under `arms`.")
+            seen.add(name.casefold())
+            yield name, {**(values or {}), **grid}
+
+
+def _labels(keys: Sequence[str]) -> dict[str, str]:
+    """A short name of each key: as many of its last parts as tell it from the others."""
+    parts = {key: key.split(".") for key in keys}
+    labels = {}
+    for key, own in parts.items():
+        others = [other for name, other in parts.items() if name != key]
+        count = 2 if own[-1].isdigit() and len(own) > 1 else 1
+        while count < len(own) and any(other[-count:] == own[-count:] for other in others):
+            count += 1
+        labels[key] = ".".join(own[-count:])
+    return labels
+
+
+def _word(value: Any) -> str:
+    """A value as a part of a directory's name."""
+    text = value if isinstance(value, str) else json.dumps(value)
+    if isinstance(value, int | float):
+        return text
+    return _UNSAFE.sub("-", text).strip("-") or "none"
+
+
+def _choose(
+    points: Mapping[str, dict[str, Any]], arms: Mapping[str, Any], wanted: Sequence[str] | None
+) -> dict[str, dict[str, Any]]:
+    if wanted is None:
+        return dict(points)
+    known = {*points, *arms}
+    names = [name for want in wanted for name in ([want] if want in known else want.split(","))]
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            hint = (
+                f"Did you mean {near[0]}?" if near else f"There are: {', '.join(list(arms or points)[:20])}."
+            )
+            raise ConfigError(f"The sweep has no arm {name!r}.", hint)
+    prefixes = tuple(f"{name}," for name in names if name in arms)
+    return {point: values for point, values in points.items() if point in names or point.startswith(prefixes)}
+
+
+def _with_values(data: Mapping[str, Any], values: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """A copy of `data` with `values` at their dotted keys; sections merge, numbers are places in lists.
+
+    Raises:
+        ConfigError: A key is reserved, or leads through a plain value.
+    """
+    changed: dict[str, Any] = copy.deepcopy(dict(data))
+    for key, value in values.items():
+        if key in RESERVED:
+            raise ConfigError(f"{source}: `{key}` cannot be set in a sweep: {RESERVED[key]}.")
+        _assign(changed, key.split("."), value, f"{source}: `{key}`")
+    return changed
+
+
+def _assign(data: Any, path: Sequence[str], value: Any, what: str) -> None:
+    first, rest = path[0], path[1:]
+    if isinstance(data, list):
+        if not first.isdecimal() or int(first) >= len(data):
+            raise ConfigError(f"{what}: {first!r} is no place in a list of {len(data)}.", "Count from 0.")
+        index: Any = int(first)
+    elif isinstance(data, dict):
+        index = first
+        data.setdefault(first, None)
+    else:
+        raise ConfigError(f"{what} leads through {data!r}, which is no section.", "Set that key itself.")
+    if rest:
+        data[index] = {} if data[index] is None else data[index]
+        _assign(data[index], rest, value, what)
+    elif isinstance(value, dict) and isinstance(data[index], dict):
+        for key, inner in value.items():
+            _assign(data[index], [key], inner, what)
+    else:
+        data[index] = copy.deepcopy(value)

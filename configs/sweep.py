@@ -52,9 +52,9 @@ class SweepSpec(Section):
         arms: Name → what it changes. With a grid, each arm has the whole grid.
         seeds: Each arm is run once with each.
         minutes: `learner.max_minutes`; by default the base's.
-        metric: What is compared: SPLIT/success of the evaluation before and after (also score, steps, reward,
-            invalid, repeats), or a name in metrics.jsonl, whose first and last values are taken. By default
-            the success on the first test split.
+        metric: What is compared: SPLIT/success of the evaluation before and after, or of several splits as
+            A+B/success (also score, steps, reward, invalid, repeats); or a name in metrics.jsonl, whose first
+            and last values are taken. By default the success on the first test split.
         curve: A name in metrics.jsonl to plot over time; by default validation success.
         threshold: Of the curve; how long it takes to get there is part of the table.
     """

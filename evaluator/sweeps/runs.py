@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -117,17 +118,24 @@ def _metric(
     name: str, first: Evaluation | None, last: Evaluation | None, metrics: RunMetrics
 ) -> tuple[float | None, float | None]:
     split, _, number = name.rpartition("/")
-    if number in FIELDS and any(one is not None and split in one.splits for one in (first, last)):
-        return _number(first, split, number), _number(last, split, number)
+    if number in FIELDS:
+        ends = _number(first, split, number), _number(last, split, number)
+        if ends != (None, None):
+            return ends
     values = [value for _, value in metrics.series(name, ELAPSED)]
     return (values[0], values[-1]) if values else (None, None)
 
 
 def _number(evaluation: Evaluation | None, split: str, name: str) -> float | None:
-    if evaluation is None or split not in evaluation.splits:
+    """A number of a split, or of several joined by +, each weighing as many as its episodes."""
+    names = split.split("+")
+    if evaluation is None or not set(names) <= set(evaluation.splits):
         return None
-    overall = evaluation.splits[split].overall
-    return float(getattr(overall, FIELDS[name])) if overall.episodes else None
+    found = [evaluation.splits[name].overall for name in names]
+    episodes = sum(overall.episodes for overall in found)
+    if not episodes:
+        return None
+    return math.fsum(getattr(one, FIELDS[name]) * one.episodes for one in found) / episodes
 
 
 def _evaluation_of(run: RunDir, checkpoint: str) -> Path | None:

@@ -133,6 +133,19 @@ def test_any_metric_can_be_compared(tmp_path, metric: str, before: float | None,
     assert (result.before, result.after) == (before, after)
 
 
+def test_splits_can_be_joined(tmp_path) -> None:
+    sweep = plan(tmp_path, "test+other/success")
+    run = make_run(sweep.runs[0], 2, 9, [0.3])
+    assert read_run(sweep.runs[0], sweep).after is None, "one of them was not measured"
+    file = run.evaluations / "step_9" / "results.json"
+    spec = EvaluationSpec(
+        suite="s", splits=("test", "other"), subject=Subject(kind="checkpoint", name="step_9")
+    )
+    splits = {"test": split_result(episodes(9)), "other": split_result(episodes(0, of=5))}
+    file.write_text(Evaluation(spec=spec, splits=splits).model_dump_json())
+    assert read_run(sweep.runs[0], sweep).after == pytest.approx(9 / 15)
+
+
 def test_only_finished_runs_count(tmp_path) -> None:
     sweep = plan(tmp_path, seeds=3)
     for run in sweep.runs:

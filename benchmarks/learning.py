@@ -1,10 +1,10 @@
 """Which objective learns how fast in equal wall time, while waiting for devices is what takes time.
 
 `configs/sweeps/learning.yaml` by `distrl sweep`: the quickstart's tasks on simulated phones whose actions
-take log-normal time, with another look of the apps for half of the tasks from half of the time on
-(`tasks.drift`). Every run has the same wall time, its warm start included; runs are made one after another, so that none takes the cores of
-another. Interrupt it when you like: the same command goes on, and the numbers are always those of the seeds
-that are finished.
+take log-normal time; from half of the time on, half of the tasks have another look (`tasks.drift`). Every run
+has the same wall time, its warm start included; runs are made one after another, so that none takes the cores
+of another. Interrupt it when you like: the same command goes on, and the numbers are always those of the
+finished seeds.
 
 Arms
     aride              A-RIDE, asynchronous
@@ -13,11 +13,10 @@ Arms
     aride-no-dper      replay drawn uniformly
     aride-no-retrace   GAE(λ) in place of Retrace(λ): the importance ratio cuts no traces
 
-What is measured. Final success: on the held-out test tasks of both looks, which chose nothing, after the
-last update. Time:
-on the validation curve. The level is the mean of the synchronous baseline's last rounds, over its seeds; the
-time is from the first update to where the mean curve of A-RIDE is at that level first, as a share of the
-baseline's whole training time (and, stricter, of the time at which its own mean curve is there first).
+What is measured. Final success: on the held-out test tasks of both looks, which chose nothing, after the last
+update. Time: on the validation curve. The level is the mean of the synchronous baseline's last rounds, over
+its seeds; the time is from the first update to where the mean curve of A-RIDE is at that level first, as a
+share of the baseline's whole training time (and, stricter, of the time at which its own mean curve is there).
 
     python benchmarks/learning.py
 """

@@ -240,16 +240,14 @@ class LearnerConfig(Section):
 
     It stops after `episodes` training episodes or `max_minutes`, whichever comes first; the clock starts with
     the first episode that comes in. `updates_per_episode` bounds the replay ratio; `max_staleness` (in
-    versions) bounds, at lease time, how old a trajectory can become. With `keep_best` the result is the
+    versions) bounds, at lease time, how old a trajectory can become; it does not count `policy_lag`, so many
+    versions behind the newest workers act, for experiments. With `keep_best` the result is the
     checkpoint with the best validation success, else the last.
 
     `temperature` is that of training episodes; ratios and gradients are taken at the same one. An action has
     at most `max_new_tokens`; one that goes on repeating itself would weigh that many tokens in its gradient.
     `task_sampling` "weighted" tries failing tasks more often, P ∝ 1 − success + floor; "learnable" those that
     sometimes fail, P ∝ 4 success (1 − success) + floor.
-
-    `policy_lag`, for experiments: workers act with weights so many versions behind the newest. It adds to
-    staleness, and `max_staleness` does not count it when it grants leases.
     """
 
     algorithm: Literal["aride"] = "aride"

@@ -277,14 +277,6 @@ class LearnerConfig(Section):
     device: str = "auto"
     threads: Count = 1
 
-    @model_validator(mode="after")
-    def _the_best_is_known_only_of_what_acts(self) -> LearnerConfig:
-        if self.policy_lag and self.keep_best:
-            raise ValueError(
-                "policy_lag lets validation measure older weights than a checkpoint's; set keep_best: false"
-            )
-        return self
-
 
 class StoreConfig(Section):
     """The learner's trajectory store; the oldest trajectories that replay no longer needs go first."""
@@ -337,6 +329,15 @@ class Config(Section):
         if not value:
             raise ValueError("runs_dir must name a directory")
         return value
+
+    @model_validator(mode="after")
+    def _the_best_is_known_only_of_what_acts(self) -> Config:
+        if self.learner.policy_lag and self.learner.keep_best:
+            raise ValueError(
+                "learner.policy_lag lets validation measure older weights than a checkpoint's, so the best "
+                "is unknown; set learner.keep_best to false"
+            )
+        return self
 
     @model_validator(mode="after")
     def _a_barrier_needs_environments_of_its_own(self) -> Config:

@@ -10,7 +10,7 @@ import torch
 from learning_world import build
 from pydantic import ValidationError
 
-from distrl.configs.schema import LearnerConfig
+from distrl.configs.schema import Config
 from distrl.core.errors import CheckpointError
 from distrl.core.metrics import read_metrics
 from distrl.core.policies import weights_io
@@ -120,6 +120,7 @@ def test_training_is_that_much_staler_and_the_last_round_measures_the_final_weig
 
 
 def test_a_lag_needs_the_last_checkpoint_as_the_result() -> None:
-    with pytest.raises(ValidationError, match="keep_best: false"):
-        LearnerConfig(policy_lag=1)
-    assert LearnerConfig(policy_lag=1, keep_best=False).policy_lag == 1
+    with pytest.raises(ValidationError, match="keep_best to false"):
+        Config.model_validate({"learner": {"policy_lag": 1}})
+    lagging = Config.model_validate({"learner": {"policy_lag": 1, "keep_best": False}})
+    assert lagging.learner.policy_lag == 1

@@ -41,7 +41,7 @@ class SweepProgress:
     def __enter__(self) -> SweepProgress:
         done = self._total - self._left
         finished = f", {done} of them finished" if done else ""
-        self._say(f"{self._total} runs{finished}; about {self._rest()} to go")
+        self._say(f"{self._total} runs{finished}; {self._rest()} to go")
         if self._status is not None:
             self._status.start()
         return self
@@ -65,7 +65,7 @@ class SweepProgress:
         if is_well:
             self._around.append(seconds - 60.0 * self._minutes[planned.directory])
         how = "finished" if is_well else "failed"
-        self._say(f"{name_of(planned)} {how} after {clock(seconds)}; about {self._rest()} to go")
+        self._say(f"{name_of(planned)} {how} after {clock(seconds)}; {self._rest()} to go")
 
     def show(self, running: Sequence[PlannedRun]) -> None:
         """Shows where it stands; call it often."""
@@ -75,7 +75,7 @@ class SweepProgress:
             return
         names = ", ".join(f"{name_of(run)} {clock(now - self._began[run.directory])}" for run in running)
         done = self._total - self._left
-        line = f"{done}/{self._total} done · {names} · about {self._rest()} to go"
+        line = f"{done}/{self._total} done · {names} · {self._rest()} to go"
         if self._status is not None:
             self._status.update(Text(line))
         else:
@@ -88,7 +88,7 @@ class SweepProgress:
         mean_s = 60.0 * sum(self._minutes.values()) / max(1, len(self._minutes))
         spent_s = sum(time.monotonic() - began for began in self._began.values())
         rest_s = max(0.0, self._left * (mean_s + around_s) - spent_s) / self._parallel
-        return clock(60 * math.ceil(rest_s / 60)) if rest_s else "nothing"
+        return f"about {clock(60 * math.ceil(rest_s / 60))}" if rest_s else "nothing"
 
     def _say(self, text: str) -> None:
         self._console.print(Text(text), soft_wrap=True)

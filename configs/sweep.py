@@ -12,18 +12,18 @@ minutes: 10                          # of each run: learner.max_minutes
 
 from __future__ import annotations
 
-import copy
 import difflib
-import itertools
 import json
+import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, field_validator
 
+from distrl.configs.arms import choose, points, with_values
 from distrl.configs.load import check_config, find_config, load_config
 from distrl.configs.parse import parse_yaml
 from distrl.configs.schema import Config
@@ -31,14 +31,8 @@ from distrl.configs.section import Positive, Section
 from distrl.core.errors import ConfigError
 
 SWEEPS_DIR = Path(__file__).resolve().parent / "sweeps"
-RESERVED = {
-    "name": "a run is named by its arm and seed",
-    "runs_dir": "runs lie in the sweep's directory; set it in the base, or with --runs-dir",
-    "seed": "list them under `seeds`",
-}
 MAX_RUNS = 100_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]*")
-_UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
 
 
 class SweepSpec(Section):
@@ -166,19 +160,20 @@ def load_sweep(
     file = find_sweep(path)
     spec = _read(file, {"seeds": list(seeds) if seeds else None, "minutes": minutes, "name": name})
     base = load_config(_base(spec.base, file))
-    common = _with_values(base.model_dump(mode="json"), spec.common, f"{file}: set")
+    common = with_values(base.model_dump(mode="json"), spec.common, f"{file}: set")
     if spec.minutes is not None:
         common["learner"]["max_minutes"] = float(spec.minutes)
     shared = check_config(common, f"{file}: set")
     name = spec.name or file.stem
     directory = Path(runs_dir if runs_dir is not None else shared.runs_dir) / name
-    points = dict(_points(spec, str(file)))
-    if len(points) * len(spec.seeds) > MAX_RUNS:
-        raise ConfigError(f"{file}: {len(points) * len(spec.seeds)} runs are more than {MAX_RUNS}.")
-    chosen = _choose(points, spec.arms, arms)
+    num_runs = max(1, len(spec.arms)) * math.prod(map(len, spec.grid.values())) * len(spec.seeds)
+    if num_runs > MAX_RUNS:
+        raise ConfigError(f"{file}: {num_runs} runs are more than {MAX_RUNS}.", "Make the grid smaller.")
+    found = dict(points(spec.arms, spec.grid, str(file)))
+    chosen = choose(found, spec.arms, arms)
     configs = {}
     for arm, values in chosen.items():
-        data = _with_values(common, values, f"{file}: arm {arm}")
+        data = with_values(common, values, f"{file}: arm {arm}")
         data["runs_dir"] = str(directory / arm)
         configs[arm] = check_config(data, f"{file}: arm {arm}")
     runs = tuple(
@@ -229,98 +224,3 @@ def _base(base: str, file: Path) -> Path:
     """The base's file: beside the sweep's, else as on the command line."""
     beside = file.parent / Path(base).expanduser()
     return beside if beside.is_file() else find_config(Path(base).expanduser())
-
-
-def _points(spec: SweepSpec, source: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Name and values of each arm; with a grid, of each of its points.
-
-    Raises:
-        ConfigError: Two have one name.
-    """
-    seen: set[str] = set()
-    arms = spec.arms or {"": None}
-    labels = _labels(list(spec.grid))
-    for arm, values in arms.items():
-        for point in itertools.product(*spec.grid.values()):
-            grid = dict(zip(spec.grid, point, strict=True))
-            words = [arm] if arm else []
-            words += [f"{labels[key]}={_word(value)}" for key, value in grid.items()]
-            name = ",".join(words) or "base"
-            if name.casefold() in seen:
-                raise ConfigError(f"{source}: two arms are called {name!r}.", "Name them under `arms`.")
-            seen.add(name.casefold())
-            yield name, {**(values or {}), **grid}
-
-
-def _labels(keys: Sequence[str]) -> dict[str, str]:
-    """A short name of each key: as many of its last parts as tell it from the others."""
-    parts = {key: key.split(".") for key in keys}
-    labels = {}
-    for key, own in parts.items():
-        others = [other for name, other in parts.items() if name != key]
-        count = 2 if own[-1].isdigit() and len(own) > 1 else 1
-        while count < len(own) and any(other[-count:] == own[-count:] for other in others):
-            count += 1
-        labels[key] = ".".join(own[-count:])
-    return labels
-
-
-def _word(value: Any) -> str:
-    """A value as a part of a directory's name."""
-    text = value if isinstance(value, str) else json.dumps(value)
-    if isinstance(value, int | float):
-        return text
-    return _UNSAFE.sub("-", text).strip("-") or "none"
-
-
-def _choose(
-    points: Mapping[str, dict[str, Any]], arms: Mapping[str, Any], wanted: Sequence[str] | None
-) -> dict[str, dict[str, Any]]:
-    if wanted is None:
-        return dict(points)
-    known = {*points, *arms}
-    names = [name for want in wanted for name in ([want] if want in known else want.split(","))]
-    for name in names:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-            hint = (
-                f"Did you mean {near[0]}?" if near else f"There are: {', '.join(list(arms or points)[:20])}."
-            )
-            raise ConfigError(f"The sweep has no arm {name!r}.", hint)
-    prefixes = tuple(f"{name}," for name in names if name in arms)
-    return {point: values for point, values in points.items() if point in names or point.startswith(prefixes)}
-
-
-def _with_values(data: Mapping[str, Any], values: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """A copy of `data` with `values` at their dotted keys; sections merge, numbers are places in lists.
-
-    Raises:
-        ConfigError: A key is reserved, or leads through a plain value.
-    """
-    changed: dict[str, Any] = copy.deepcopy(dict(data))
-    for key, value in values.items():
-        if key in RESERVED:
-            raise ConfigError(f"{source}: `{key}` cannot be set in a sweep: {RESERVED[key]}.")
-        _assign(changed, key.split("."), value, f"{source}: `{key}`")
-    return changed
-
-
-def _assign(data: Any, path: Sequence[str], value: Any, what: str) -> None:
-    first, rest = path[0], path[1:]
-    if isinstance(data, list):
-        if not first.isdecimal() or int(first) >= len(data):
-            raise ConfigError(f"{what}: {first!r} is no place in a list of {len(data)}.", "Count from 0.")
-        index: Any = int(first)
-    elif isinstance(data, dict):
-        index = first
-        data.setdefault(first, None)
-    else:
-        raise ConfigError(f"{what} leads through {data!r}, which is no section.", "Set that key itself.")
-    if rest:
-        data[index] = {} if data[index] is None else data[index]
-        _assign(data[index], rest, value, what)
-    elif isinstance(value, dict) and isinstance(data[index], dict):
-        for key, inner in value.items():
-            _assign(data[index], [key], inner, what)
-    else:
-        data[index] = copy.deepcopy(value)

@@ -122,6 +122,12 @@ def test_the_base_is_found_beside_the_sweep_and_options_of_an_environment_merge(
         ("base: quickstart\narms: {x: {learner.episodes.much: 1}}", "leads through 40000"),
         ("base: quickstart\narms: {x: {learner.replay.weights.3: 1}}", "'3' is no place in a list of 3"),
         ("base: quickstart\narms: {x: {seed: 1}}", "`seed` cannot be set in a sweep"),
+        (
+            "base: quickstart\nseeds: [0]\ngrid: {"
+            + ", ".join(f"learner.x{i}: [1, 2]" for i in range(40))
+            + "}",
+            "runs are more than",
+        ),
         ("base: quickstart\nset: {name: x}", "`name` cannot be set in a sweep"),
     ],
 )

@@ -85,11 +85,13 @@ def run_all(loaded: Sweep, parallel: int, console: Console, named: str) -> int:
     """
     from distrl.cli.sweeps.execute import Execution
     from distrl.cli.train import check_packages, check_tasks
+    from distrl.configs.sweep import CONTROL
     from distrl.core.process import install_signals
     from distrl.core.rundir import RunLock
 
     check_packages()
-    for tasks in {run.config.tasks.model_dump_json(): run.config.tasks for run in loaded.runs}.values():
+    learnt = [run.config.tasks for run in loaded.runs if str(run.config.learner.algorithm) != CONTROL]
+    for tasks in {tasks.model_dump_json(): tasks for tasks in learnt}.values():
         check_tasks(tasks)
     loaded.directory.mkdir(parents=True, exist_ok=True)
     with RunLock(loaded.directory / ".sweep.lock", "sweep"):

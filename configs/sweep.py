@@ -32,6 +32,8 @@ from distrl.core.errors import ConfigError
 
 SWEEPS_DIR = Path(__file__).resolve().parent / "sweeps"
 MAX_RUNS = 100_000
+CONTROL = "appo"
+"""The algorithm that learns continuous control, which has returns in place of tasks."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]*")
 
 
@@ -47,8 +49,9 @@ class SweepSpec(Section):
         seeds: Each arm is run once with each.
         minutes: `learner.max_minutes`; by default the base's.
         metric: What is compared: SPLIT/success of the evaluation before and after, or of several splits as
-            A+B/success (also score, steps, reward, invalid, repeats); or a name in metrics.jsonl, whose first
-            and last values are taken. By default the success on the first test split.
+            A+B/success (also score, steps, reward, invalid, repeats); of continuous control, return; or a
+            name in metrics.jsonl, whose first and last values are taken. By default the success on the first
+            test split, or the return.
         curve: A name in metrics.jsonl to plot over time; by default validation success.
         threshold: Of the curve; how long it takes to get there is part of the table.
     """
@@ -181,11 +184,14 @@ def load_sweep(
         for seed in spec.seeds
         for arm, config in configs.items()
     )
+    metric, curve = f"{shared.tasks.test[0]}/success", f"eval/{shared.tasks.validation}/success"
+    if str(shared.learner.algorithm) == CONTROL:
+        metric, curve = "return", "eval/return"
     return Sweep(
         name=name,
         directory=directory.expanduser(),
-        metric=spec.metric or f"{shared.tasks.test[0]}/success",
-        curve=spec.curve or f"eval/{shared.tasks.validation}/success",
+        metric=spec.metric or metric,
+        curve=spec.curve or curve,
         threshold=spec.threshold,
         runs=runs,
     )

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from distrl.configs.sweep import PlannedRun, Sweep
 from distrl.core.checkpoints import pointed
+from distrl.core.errors import RunDirectoryError
 from distrl.core.rundir import RunDir
 from distrl.evaluator.report.chart import Point, rolling_mean
 from distrl.evaluator.report.curve import learning_curve
 from distrl.evaluator.report.metrics import ELAPSED, EPISODES, UPDATES, RunMetrics
-from distrl.evaluator.results import RESULTS_FILE, Evaluation, load_evaluation
+from distrl.evaluator.results import RESULTS_FILE
+from distrl.evaluator.statistics import Summary
 
 WARM_START, FINAL = "step_0", "final"
 SMOOTHED = 3
@@ -27,6 +30,17 @@ FIELDS = {
     "repeats": "repeat_rate",
 }
 """What a metric calls a number of an evaluation."""
+
+RETURN = "return"
+"""The metric of continuous control: the mean return of an evaluation."""
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """An evaluation: summaries by split, or of continuous control the mean return."""
+
+    splits: dict[str, Summary]
+    mean_return: float | None
 
 
 @dataclass(frozen=True)
@@ -115,10 +129,10 @@ def reached(curve: list[Point], threshold: float | None) -> float | None:
 
 
 def _metric(
-    name: str, first: Evaluation | None, last: Evaluation | None, metrics: RunMetrics
+    name: str, first: _Measured | None, last: _Measured | None, metrics: RunMetrics
 ) -> tuple[float | None, float | None]:
     split, _, number = name.rpartition("/")
-    if number in FIELDS:
+    if name == RETURN or number in FIELDS:
         ends = _number(first, split, number), _number(last, split, number)
         if ends != (None, None):
             return ends
@@ -126,12 +140,14 @@ def _metric(
     return (values[0], values[-1]) if values else (None, None)
 
 
-def _number(evaluation: Evaluation | None, split: str, name: str) -> float | None:
+def _number(measured: _Measured | None, split: str, name: str) -> float | None:
     """A number of a split, or of several joined by +, each weighing as many as its episodes."""
+    if measured is None or name == RETURN:
+        return None if measured is None else measured.mean_return
     names = split.split("+")
-    if evaluation is None or not set(names) <= set(evaluation.splits):
+    if not set(names) <= set(measured.splits):
         return None
-    found = [evaluation.splits[name].overall for name in names]
+    found = [measured.splits[name] for name in names]
     episodes = sum(overall.episodes for overall in found)
     if not episodes:
         return None
@@ -145,6 +161,21 @@ def _evaluation_of(run: RunDir, checkpoint: str) -> Path | None:
     return directory if name and (directory / RESULTS_FILE).is_file() else None
 
 
-def _load(run: RunDir, checkpoint: str) -> Evaluation | None:
+def _load(run: RunDir, checkpoint: str) -> _Measured | None:
+    """What was measured of a checkpoint; None if nothing was.
+
+    Raises:
+        RunDirectoryError: The file is damaged.
+    """
     directory = _evaluation_of(run, checkpoint)
-    return load_evaluation(directory).evaluation if directory is not None else None
+    if directory is None:
+        return None
+    file = directory / RESULTS_FILE
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+        splits = {
+            name: Summary.model_validate(one["overall"]) for name, one in data.get("splits", {}).items()
+        }
+        return _Measured(splits, float(data["mean"]) if "mean" in data else None)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunDirectoryError(f"{file} is damaged.", "Delete it; the sweep evaluates again.") from error

@@ -13,6 +13,7 @@ import pytest
 from distrl.configs.load import load_config
 from distrl.configs.sweep import PlannedRun, Sweep
 from distrl.core.checkpoints import point
+from distrl.core.errors import RunDirectoryError
 from distrl.core.rundir import RunDir
 from distrl.core.types import Outcome
 from distrl.evaluator.results import (
@@ -131,6 +132,24 @@ def test_any_metric_can_be_compared(tmp_path, metric: str, before: float | None,
     make_run(sweep.runs[0], 2, 9, [0.3, 0.5, 0.7])
     result = read_run(sweep.runs[0], sweep)
     assert (result.before, result.after) == (before, after)
+
+
+def test_continuous_control_is_compared_by_its_return(tmp_path) -> None:
+    sweep = plan(tmp_path, "return")
+    run = make_run(sweep.runs[0], 2, 9, [0.3])
+    for name, mean in (("step_0", -150.5), ("step_9", 210.0)):
+        (run.evaluations / name / "results.json").write_text(json.dumps({"mean": mean, "episodes": []}))
+    result = read_run(sweep.runs[0], sweep)
+    assert (result.before, result.after) == (-150.5, 210.0)
+    assert "210" in write_sweep_report(sweep)[0]
+
+
+def test_damaged_results_are_one_clear_error(tmp_path) -> None:
+    sweep = plan(tmp_path)
+    run = make_run(sweep.runs[0], 2, 9, [0.3])
+    (run.evaluations / "step_9" / "results.json").write_text('{"splits": {"test"')
+    with pytest.raises(RunDirectoryError, match="is damaged"):
+        read_run(sweep.runs[0], sweep)
 
 
 def test_splits_can_be_joined(tmp_path) -> None:

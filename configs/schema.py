@@ -127,7 +127,9 @@ class RewardConfig(Section):
 class WorkerConfig(Section):
     """A worker process: `slots` environments, each in a thread of its own.
 
-    With `devices.pool` an environment is on whatever device is free, and `slots` is the most at a time.
+    With `devices.pool` an environment is on whatever device is free, and `slots` is the most at a time. With
+    `barrier` each slot waits after its episode until all have ended theirs, as in synchronous collection;
+    demonstrations go on without.
     """
 
     slots: Count = 8

@@ -119,7 +119,9 @@ class RewardConfig(Section):
 class WorkerConfig(Section):
     """A worker process: `slots` environments, each in a thread of its own.
 
-    With `devices.pool` an environment is on whatever device is free, and `slots` is the most at a time.
+    With `devices.pool` an environment is on whatever device is free, and `slots` is the most at a time. With
+    `barrier` each slot waits after its episode until all have ended theirs, as in synchronous collection;
+    demonstrations go on without.
     """
 
     slots: Count = 8
@@ -232,7 +234,8 @@ class LearnerConfig(Section):
 
     It stops after `episodes` training episodes or `max_minutes`, whichever comes first; the clock starts with
     the first episode that comes in. `updates_per_episode` bounds the replay ratio; `max_staleness` (in
-    versions) bounds, at lease time, how old a trajectory can become. With `keep_best` the result is the
+    versions) bounds, at lease time, how old a trajectory can become; it does not count `policy_lag`, so many
+    versions behind the newest workers act, for experiments. With `keep_best` the result is the
     checkpoint with the best validation success, else the last.
 
     `temperature` is that of training episodes; ratios and gradients are taken at the same one. An action has
@@ -264,6 +267,7 @@ class LearnerConfig(Section):
     min_replay: Count = 32
     updates_enabled: bool = True
     publish_every: Count = 2
+    policy_lag: Annotated[int, Field(ge=0, le=1024)] = 0
     max_staleness: Count = 16
     stale: Literal["clip", "drop"] = "clip"
     checkpoint_every: Count = 100
@@ -327,6 +331,15 @@ class Config(Section):
         if not value:
             raise ValueError("runs_dir must name a directory")
         return value
+
+    @model_validator(mode="after")
+    def _the_best_is_known_only_of_what_acts(self) -> Config:
+        if self.learner.policy_lag and self.learner.keep_best:
+            raise ValueError(
+                "learner.policy_lag lets validation measure older weights than a checkpoint's, so the best "
+                "is unknown; set learner.keep_best to false"
+            )
+        return self
 
     @model_validator(mode="after")
     def _a_barrier_needs_environments_of_its_own(self) -> Config:

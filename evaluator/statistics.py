@@ -1,4 +1,4 @@
-"""Numbers of an evaluation: success rates with 95% intervals, steps, invalid and repeated actions."""
+"""Numbers of evaluations: success rates with 95% intervals, steps, invalid actions; means over runs."""
 
 from __future__ import annotations
 
@@ -137,6 +137,57 @@ def newcombe(before: Summary, after: Summary) -> Interval:
         low=gain - math.hypot(p2 - i2.low, i1.high - p1),
         high=gain + math.hypot(i2.high - p2, p1 - i1.low),
     )
+
+
+def t_quantile(freedom: int, probability: float = 0.975) -> float:
+    """The quantile of Student's t distribution, by bisection of its distribution function.
+
+    With θ = atan(t / √ν), P(|T| ≤ t) is a finite sum (Abramowitz & Stegun 26.7.3 and 26.7.4):
+
+        ν odd:   2/π (θ + sin θ (cos θ + 2/3 cos³ θ + … + (2·4…(ν−3))/(3·5…(ν−2)) cos^(ν−2) θ))
+        ν even:  sin θ (1 + 1/2 cos² θ + … + (1·3…(ν−3))/(2·4…(ν−2)) cos^(ν−2) θ)
+
+    Args:
+        freedom: ν ≥ 1.
+        probability: In (0.5, 1).
+    """
+    if freedom < 1 or not 0.5 < probability < 1.0:
+        raise ValueError(f"no quantile: {freedom} degrees of freedom, probability {probability}")
+    low, high = 0.0, 1.0
+    while _t_inside(high, freedom) < 2 * probability - 1:
+        high *= 2
+    for _ in range(80):
+        middle = (low + high) / 2
+        is_below = _t_inside(middle, freedom) < 2 * probability - 1
+        low, high = (middle, high) if is_below else (low, middle)
+    return high
+
+
+def _t_inside(t: float, freedom: int) -> float:
+    """P(|T| ≤ t)."""
+    theta = math.atan(t / math.sqrt(freedom))
+    cosine, is_odd = math.cos(theta), freedom % 2 == 1
+    term = cosine if is_odd else 1.0
+    total = 0.0 if freedom == 1 else term
+    for k in range(3 if is_odd else 2, freedom - 1, 2):
+        term *= (k - 1) / k * cosine * cosine
+        total += term
+    inside = math.sin(theta) * total
+    return 2 / math.pi * (theta + inside) if is_odd else inside
+
+
+def t_interval(values: Sequence[float]) -> Interval | None:
+    """The 95% interval of the mean of independent values, such as one per seed: mean ± t s / √n.
+
+    It supposes nearly normal values; for a handful of seeds there is nothing better. None for fewer than two.
+    """
+    n = len(values)
+    if n < 2:
+        return None
+    mean = math.fsum(values) / n
+    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
+    half = t_quantile(n - 1) * deviation / math.sqrt(n)
+    return Interval(low=mean - half, high=mean + half)
 
 
 def count_invalid(steps: Sequence[TimeStep]) -> int:

@@ -113,7 +113,7 @@ def _parts(
     replay = Replay(learner.replay, config.seed)
     images = ImageCache(policy.image, store.images)
     run.weights.mkdir(exist_ok=True)
-    publisher = Publisher(policy, server, run.weights / "version")
+    publisher = Publisher(policy, server, run.weights / "version", learner.policy_lag)
     return Parts(
         config=config,
         server=server,

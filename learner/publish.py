@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Literal, Protocol
 
+from distrl.core.errors import CheckpointError
 from distrl.core.messages import WeightInfo
 from distrl.core.policies import weights_io
 from distrl.core.policies.base import Policy
@@ -29,25 +30,84 @@ class Publisher:
     The newest version is noted in a file before it is announced, so that a learner restarted from an older
     checkpoint goes on above it: two different weights never share a number.
 
+    With a `lag` of N, version v is announced when version v + N is made: everybody, evaluations included,
+    acts with weights N versions behind. As long as there are no N older ones, the oldest is announced. What
+    is held back is in files beside `version_file`, so that a restarted learner keeps its distance; after a
+    crash these may be weights of updates that the checkpoint has not seen, which were due to act anyway.
+
     Args:
         policy: What is published.
         server: Where.
         version_file: Remembers the newest version.
+        lag: Versions between the newest and what is announced.
+
+    Attributes:
+        version: The newest version, announced or held back.
     """
 
-    def __init__(self, policy: Policy, server: Announcer, version_file: Path) -> None:
+    def __init__(self, policy: Policy, server: Announcer, version_file: Path, lag: int = 0) -> None:
         self._policy, self._server, self._file = policy, server, version_file
+        self._lag, self._held = lag, version_file.parent / "held"
+        self._announced = -1
         self.version = int(version_file.read_text()) if version_file.exists() else 0
 
-    def publish(self) -> WeightInfo:
-        """Publishes the present weights as the next version."""
-        data = weights_io.to_bytes(self._policy.published_state())
-        kind: Literal["full", "adapter"] = "adapter" if self._policy.published_kind() == "adapter" else "full"
-        info = describe(self.version + 1, data, kind)
-        temporary = self._file.with_suffix(".tmp")
-        temporary.write_text(f"{info.version}\n")
-        os.replace(temporary, self._file)
-        self.version = info.version
-        self._server.publish_weights(info, data)
-        _log.info("published weights %d (%d bytes)", info.version, info.size_bytes)
+    def publish(self, catch_up: bool = False) -> WeightInfo:
+        """Makes the present weights the next version; announces it, or with a lag the one that is due.
+
+        Args:
+            catch_up: Announce the newest in spite of the lag, which begins anew.
+
+        Returns:
+            What is announced now.
+        """
+        data: Buffer = weights_io.to_bytes(self._policy.published_state())
+        version = self.version + 1
+        if self._lag:
+            self._held.mkdir(exist_ok=True)
+            _write(self._held / str(version), data, durably=True)
+        _write(self._file, f"{version}\n".encode())
+        self.version = version
+        if self._lag:
+            self._forget(version if catch_up else version - self._lag)
+            version = self._versions()[0]
+            data = self._held_back(version)
+        info = describe(version, data, self._kind())
+        if version != self._announced:
+            self._server.publish_weights(info, data)
+            self._announced = version
+            _log.info("published weights %d (%d bytes), newest %d", version, info.size_bytes, self.version)
         return info
+
+    def _kind(self) -> Literal["full", "adapter"]:
+        return "adapter" if self._policy.published_kind() == "adapter" else "full"
+
+    def _versions(self) -> list[int]:
+        """The versions held back, the oldest first."""
+        return sorted(int(file.name) for file in self._held.iterdir() if file.name.isdecimal())
+
+    def _forget(self, before: int) -> None:
+        """Deletes what is older than version `before`, and what a crash left beyond the newest."""
+        for version in self._versions():
+            if not before <= version <= self.version:
+                (self._held / str(version)).unlink()
+
+    def _held_back(self, version: int) -> bytes:
+        file = self._held / str(version)
+        try:
+            return file.read_bytes()
+        except OSError as error:
+            raise CheckpointError(
+                f"{file}, weights held back by learner.policy_lag, cannot be read: {error.strerror}.",
+                "Resume with learner.policy_lag=0.",
+            ) from error
+
+
+def _write(file: Path, data: Buffer, durably: bool = False) -> None:
+    """Replaces `file`: whole, or not at all."""
+    temporary = file.with_suffix(".tmp")
+    with temporary.open("wb") as out:
+        out.write(data)
+        if durably:
+            out.flush()
+            os.fsync(out.fileno())
+    os.replace(temporary, file)

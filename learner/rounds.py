@@ -19,7 +19,7 @@ class Rounds:
 
     A round measures the weights of the checkpoint that is written when it starts, so that "best" names
     weights that were really measured. (Workers may act with slightly newer ones before the round is
-    over.)
+    over. With `policy_lag` they act with older ones: all rounds but the last measure those.)
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -65,7 +65,7 @@ class Rounds:
         return float(checkpoints.note_of(self.parts.checkpointer.directory, "best") or -1.0)
 
     def last(self, stop: Event) -> None:
-        """Measures the final weights; waits for that no longer than a lease may take.
+        """Measures the final weights, whatever `policy_lag` is; waits no longer than a lease may take.
 
         If `stop` is set meanwhile, nothing is named "final": --resume measures again.
         """
@@ -73,7 +73,7 @@ class Rounds:
         name = self.save()
         if checkpoints.pointed(parts.checkpointer.directory, "final") == name:
             return
-        parts.publisher.publish()
+        parts.publisher.publish(catch_up=True)
         self.start()
         deadline = parts.clock() + self._config.lease_ttl_s
         while parts.scheduler.is_evaluating and parts.clock() < deadline and not stop.is_set():

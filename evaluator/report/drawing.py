@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distrl.core.errors import MissingDependency
+from distrl.evaluator.figures import LINE, finish, new_figure
 from distrl.evaluator.report import curve
 from distrl.evaluator.report.metrics import EPISODES, RunMetrics
 
 if TYPE_CHECKING:
     from distrl.evaluator.report.run import Report
 
-BEFORE, AFTER, TRAIN, INK, LINE = "#878e96", "#2f57d9", "#93a7e8", "#17191c", "#e4e5e2"
+BEFORE, AFTER, TRAIN = "#878e96", "#2f57d9", "#93a7e8"
 
 
 def draw(file: Path, report: Report, metrics: RunMetrics) -> None:
@@ -21,25 +21,13 @@ def draw(file: Path, report: Report, metrics: RunMetrics) -> None:
     Raises:
         MissingDependency: If matplotlib is not installed.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingDependency(
-            "Pictures need the package matplotlib.", "Install the extra: pip install 'distrl[report]'."
-        ) from error
     has_curve = bool(report.curves)
-    figure = Figure(figsize=(11 if has_curve else 6, 4.2), dpi=160, layout="constrained")
+    figure = new_figure(11 if has_curve else 6, 4.2)
     axes = figure.subplots(1, 2 if has_curve else 1, squeeze=False)[0]
     if has_curve:
         _draw_curve(axes[0], metrics, report)
     _draw_splits(axes[-1], report)
-    for axis in axes:
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.tick_params(length=0, labelsize=9)
-        axis.set_axisbelow(True)
-    figure.suptitle(report.name, fontsize=13, fontweight="bold", color=INK, x=0.01, ha="left")
-    FigureCanvasAgg(figure).print_png(str(file))
+    finish(figure, file, report.name)
 
 
 def _draw_curve(axis: Any, metrics: RunMetrics, report: Report) -> None:

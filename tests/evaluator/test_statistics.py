@@ -19,6 +19,8 @@ from distrl.evaluator.statistics import (
     count_repeats,
     newcombe,
     summarise,
+    t_interval,
+    t_quantile,
     wilson,
 )
 
@@ -123,3 +125,34 @@ def test_repeats_need_the_same_action_on_the_same_screen() -> None:
     steps = [make_step(a, s) for a, s in [(tap, here), (invalid, here), (invalid, here), (tap, here)]]
     assert count_repeats(steps) == 1
     assert count_invalid(steps) == 2
+
+
+@pytest.mark.parametrize(
+    ("freedom", "quantile"),
+    [
+        (1, 12.7062),
+        (2, 4.3027),
+        (3, 3.1824),
+        (4, 2.7764),
+        (9, 2.2622),
+        (10, 2.2281),
+        (30, 2.0423),
+        (120, 1.9799),
+    ],
+)
+def test_t_quantiles_are_those_of_the_tables(freedom: int, quantile: float) -> None:
+    assert t_quantile(freedom) == pytest.approx(quantile, abs=5e-5)
+
+
+def test_t_interval_of_a_known_sample() -> None:
+    # Mean 0.5, standard deviation 0.1: 0.5 ± 2.7764 · 0.1 / √5.
+    interval = t_interval([0.5 - 0.1 * 2**0.5, 0.5, 0.5, 0.5, 0.5 + 0.1 * 2**0.5])
+    assert interval is not None
+    assert interval.low == pytest.approx(0.5 - 2.7764 * 0.1 / 5**0.5, abs=1e-5)
+    assert interval.high == pytest.approx(0.5 + 2.7764 * 0.1 / 5**0.5, abs=1e-5)
+    assert t_interval([0.5]) is None
+
+
+def test_no_quantile_without_freedom() -> None:
+    with pytest.raises(ValueError, match="no quantile"):
+        t_quantile(0)

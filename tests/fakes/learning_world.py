@@ -124,7 +124,7 @@ def build(toy, path, incarnation="i1", stop_after=None, phase=None, **changes):
         scheduler.set_phase(phase)
     world = World(toy, scheduler, store, ingested, stop_after)
     engine = Engine(policy, critic, Aride(config.learner.aride), config.learner)
-    publisher = Publisher(policy, world, path / "version")
+    publisher = Publisher(policy, world, path / "version", config.learner.policy_lag)
     parts = Parts(
         config=config,
         server=world,

@@ -119,6 +119,16 @@ def test_with_a_barrier_slots_go_round_by_round() -> None:
         assert sorted(link.log[6 * number : 6 * number + 6]) == ["lease"] * 3 + ["submit"] * 3
 
 
+def test_demonstrations_know_no_barrier() -> None:
+    """The first one is held until all others are done: that can only end if the other slot goes on."""
+    worker_envs.GatedEnv.gate = threading.Event()
+    link = FakeLink(leases(4, purpose=Purpose.DEMO))
+    link.on_submit = lambda: worker_envs.GatedEnv.gate.set() if len(link.submitted) == 3 else None
+    Worker(config("worker_envs:GatedEnv", barrier=True), link, CountingPolicy, "w").run()
+    assert link.submitted[-1].lease_id == "lease-0"
+    assert len(link.submitted) == 4
+
+
 def test_a_broken_environment_is_replaced_and_its_episode_reported_as_a_fault() -> None:
     worker_envs.FlakyEnv.made = worker_envs.FlakyEnv.closed = 0
     link = FakeLink(leases(3))

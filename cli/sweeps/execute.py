@@ -1,0 +1,126 @@
+"""Making the runs of a sweep: each a `distrl train` process, as many at a time as asked for.
+
+    main thread ── starts, polls ──► `distrl train` (a Child: own session, output in SWEEP/ARM/seed-S.log)
+
+One thread. It waits for at most `TICK_S`; when it is told to stop, it stops its children, each of which
+writes its checkpoint, and leaves everything to be resumed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from distrl.cli.local.programs import distrl
+from distrl.cli.sweeps.progress import SweepProgress
+from distrl.configs.load import dump_config
+from distrl.configs.sweep import PlannedRun, Sweep
+from distrl.core.process import Child, stop_all
+from distrl.core.rundir import RunDir
+from distrl.evaluator.results import write_atomically
+from distrl.evaluator.sweeps.runs import is_finished
+
+TICK_S = 0.5
+PATIENCE_S = 10.0
+"""How long `distrl train` may take to stop, besides its devices: it gives its own children five seconds."""
+
+TAIL_LINES, TAIL_BYTES = 8, 8192
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that ended with an error, and the last lines of its log."""
+
+    title: str
+    tail: str
+
+
+@dataclass(frozen=True)
+class _Running:
+    planned: PlannedRun
+    child: Child
+
+
+class Execution:
+    """Makes the runs that are not finished.
+
+    Args:
+        sweep: What is to be run; its configurations are checked.
+        parallel: How many runs at a time.
+        stop: Set when the sweep should stop.
+        console: Where progress is shown.
+
+    Attributes:
+        failures: Runs that ended with an error. They do not stop the others.
+    """
+
+    def __init__(self, sweep: Sweep, parallel: int, stop: threading.Event, console: Console) -> None:
+        self._parallel, self._stop = parallel, stop
+        self._waiting = deque(run for run in sweep.runs if not is_finished(run.directory))
+        self._running: list[_Running] = []
+        self._progress = SweepProgress(sweep, len(self._waiting), parallel, console)
+        self.failures: list[Failure] = []
+
+    def run(self) -> bool:
+        """Runs until nothing is left. Returns False if it was stopped before."""
+        try:
+            with self._progress:
+                while (self._waiting or self._running) and not self._stop.is_set():
+                    while self._waiting and len(self._running) < self._parallel:
+                        self._start(self._waiting.popleft())
+                    self._stop.wait(TICK_S)
+                    self._running = [running for running in self._running if not self._ended(running)]
+                    self._progress.show([running.planned for running in self._running])
+        finally:
+            stop_all(
+                (running.child, PATIENCE_S + running.planned.config.devices.close_s)
+                for running in self._running
+            )
+        return not self._stop.is_set()
+
+    def _start(self, planned: PlannedRun) -> None:
+        """Starts a run, or goes on with what is there of it."""
+        run, log = RunDir(planned.directory), log_of(planned)
+        config = log.with_suffix(".yaml")
+        config.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(config, dump_config(planned.config))
+        is_begun = run.config.is_file()
+        if not is_begun and run.path.is_dir() and not any(path.is_file() for path in run.path.rglob("*")):
+            shutil.rmtree(run.path)  # killed while it was made: empty folders
+        command = distrl("train", str(config), *(["--resume"] if is_begun else []))
+        self._progress.begins(planned, is_begun)
+        self._running.append(_Running(planned, Child("train", command, log)))
+
+    def _ended(self, running: _Running) -> bool:
+        """Whether a run has ended; notes how."""
+        exit_code = running.child.poll()
+        if exit_code is None:
+            return False
+        planned, is_well = running.planned, exit_code == 0 and is_finished(running.planned.directory)
+        self._progress.ends(planned, time.monotonic() - running.child.started_at, is_well)
+        if not is_well and not self._stop.is_set():
+            how = f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
+            log = log_of(planned)
+            title = f"{planned.arm}, seed {planned.seed} failed ({how}). The end of {log}:"
+            self.failures.append(Failure(title, tail(log)))
+        return True
+
+
+def log_of(planned: PlannedRun) -> Path:
+    """Where what `distrl train` prints goes: beside the run's directory, which it may remove."""
+    return planned.directory.with_name(f"{planned.directory.name}.log")
+
+
+def tail(log: Path) -> str:
+    """The last lines of a log."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - TAIL_BYTES))
+        text = file.read().decode("utf-8", "replace")
+    lines = [line for line in text.splitlines() if line.strip()]
+    return "\n".join(f"    {line}" for line in lines[-TAIL_LINES:]) or "    (nothing)"

@@ -1,0 +1,181 @@
+"""`distrl sweep` up to where it starts runs, and what it tells of those that are there."""
+
+from __future__ import annotations
+
+import io
+import threading
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from distrl.cli.main import app
+from distrl.cli.sweep import seeds_of
+from distrl.cli.sweeps import execute
+from distrl.cli.sweeps.execute import Execution, log_of, tail
+from distrl.configs.load import dump_config
+from distrl.configs.sweep import Sweep, load_sweep
+from distrl.core.errors import ConfigError
+from distrl.core.rundir import RunDir, RunLock
+
+runner = CliRunner()
+SWEEP = """
+base: quickstart
+arms: {a: {}, b: {learner.batch_trajectories: 2}}
+seeds: [0, 1]
+minutes: 0.1
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "try.yaml").write_text(SWEEP)
+    return tmp_path / "try.yaml"
+
+
+def test_dry_run_lists_the_runs_and_makes_nothing(file: Path) -> None:
+    result = runner.invoke(app, ["sweep", "try.yaml", "--seeds", "2", "--dry-run"])
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == ["runs/try/a/seed-2", "runs/try/b/seed-2"]
+    assert not Path("runs").exists()
+
+
+@pytest.mark.needs("torch", "transformers", "jinja2")
+@pytest.mark.parametrize(
+    ("text", "options", "exit_code", "message"),
+    [
+        (SWEEP.replace("batch_trajectories", "batch_trajektories"), [], 2, "Did you mean `learner.batch_tr"),
+        (SWEEP + "set: {tasks.suite: nowhere}", [], 6, "there is no suite 'nowhere'"),
+        (SWEEP, ["--seeds", "1..3"], 2, "Write 0,1,2 or 0-4."),
+        (SWEEP, ["--arms", "c"], 2, "no arm 'c'"),
+    ],
+)
+def test_a_mistake_is_one_line_and_nothing_is_started(file: Path, text, options, exit_code, message) -> None:
+    file.write_text(text)
+    result = runner.invoke(app, ["sweep", "try.yaml", *options])
+    assert result.exit_code == exit_code, result.output
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not Path("runs").exists()
+
+
+def test_a_run_of_another_configuration_is_refused_and_named(file: Path) -> None:
+    planned = load_sweep(file).runs[1]
+    store = planned.config.store.model_copy(update={"max_bytes": 77})
+    RunDir.create(planned.config.model_copy(update={"store": store}))
+    result = runner.invoke(app, ["sweep", "try.yaml"])
+    assert result.exit_code == 2
+    assert "b/seed-0/config.yaml differs from the sweep in `store.max_bytes`" in result.stderr
+
+
+def test_report_only_tells_what_is_there(file: Path) -> None:
+    result = runner.invoke(app, ["sweep", "try.yaml", "--report-only"])
+    assert result.exit_code == 0, result.output
+    assert "0/2" in result.stdout
+    assert Path("runs/try/table.csv").is_file()
+    assert Path("runs/try/results.json").is_file()
+
+
+@pytest.mark.needs("torch", "transformers", "jinja2")
+def test_two_sweeps_do_not_work_on_one_directory(file: Path) -> None:
+    Path("runs/try").mkdir(parents=True)
+    with RunLock(Path("runs/try/.sweep.lock"), "sweep"):
+        result = runner.invoke(app, ["sweep", "try.yaml"])
+    assert result.exit_code == 3
+    assert "Another sweep" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"), [(None, None), ("3", [3]), ("0,2", [0, 2]), ("0-2,7", [0, 1, 2, 7])]
+)
+def test_seeds(text: str | None, seeds: list[int] | None) -> None:
+    assert seeds_of(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["", "a", "1,", "-1", "2-", "1.5"])
+def test_what_is_no_seed_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="no seeds"):
+        seeds_of(text)
+
+
+class Runs:
+    """Stands in for `distrl train`: how each run ends is asked of `outcomes`, by its arm."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **outcomes: int) -> None:
+        self.started: list[str] = []
+        self.finished: set[Path] = set()
+        self.most_at_a_time = self._alive = 0
+        runs = self
+
+        class Child:
+            def __init__(self, name: str, command: tuple[str, ...], log: Path) -> None:
+                self.directory = log.with_suffix("")
+                self.started_at, self._code, self._polls = 0.0, outcomes[log.parent.name], 0
+                runs.started.append(f"{log.parent.name}/{log.stem}{' --resume' * ('--resume' in command)}")
+                runs._alive += 1
+                runs.most_at_a_time = max(runs.most_at_a_time, runs._alive)
+                log.write_text(f"one\ntwo\nerror: {log.parent.name} is broken.\n")
+
+            def poll(self) -> int | None:
+                self._polls += 1
+                if self._polls < 3:
+                    return None
+                if self._polls == 3:
+                    runs._alive -= 1
+                if self._code == 0:
+                    runs.finished.add(self.directory)
+                return self._code
+
+        monkeypatch.setattr(execute, "Child", Child)
+        monkeypatch.setattr(execute, "is_finished", self.finished.__contains__)
+        monkeypatch.setattr(execute, "TICK_S", 0.001)
+
+
+def execution(sweep: Sweep, parallel: int = 1) -> tuple[Execution, io.StringIO]:
+    out = io.StringIO()
+    return Execution(sweep, parallel, threading.Event(), Console(file=out, width=200)), out
+
+
+def test_a_failed_run_is_reported_and_does_not_stop_the_others(file: Path, monkeypatch) -> None:
+    runs = Runs(monkeypatch, a=2, b=0)
+    made, out = execution(load_sweep(file))
+    assert made.run()
+    assert runs.started == ["a/seed-0", "b/seed-0", "a/seed-1", "b/seed-1"]
+    assert [failure.title for failure in made.failures] == [
+        f"a, seed {seed} failed (exit code 2). The end of runs/try/a/seed-{seed}.log:" for seed in (0, 1)
+    ]
+    assert made.failures[0].tail.splitlines()[-1].strip() == "error: a is broken."
+    assert "[2/4] b seed 0 begins" in out.getvalue()
+    assert "a seed 0 failed after" in out.getvalue()
+
+
+def test_finished_runs_are_skipped_and_begun_ones_resumed(file: Path, monkeypatch) -> None:
+    sweep = load_sweep(file)
+    runs = Runs(monkeypatch, a=0, b=0)
+    runs.finished.add(sweep.runs[0].directory)
+    RunDir.create(sweep.runs[1].config)
+    (sweep.runs[2].directory / "logs").mkdir(parents=True)  # killed before it had a configuration
+    made, out = execution(sweep)
+    assert made.run()
+    assert runs.started == ["b/seed-0 --resume", "a/seed-1", "b/seed-1"]
+    assert not sweep.runs[2].directory.exists()
+    assert "4 runs, 1 of them finished" in out.getvalue()
+    assert log_of(sweep.runs[3]).with_suffix(".yaml").read_text() == dump_config(sweep.runs[3].config)
+
+
+def test_parallel_runs_are_as_many_as_asked_for(file: Path, monkeypatch) -> None:
+    runs = Runs(monkeypatch, a=0, b=0)
+    made, _ = execution(load_sweep(file), 3)
+    assert made.run()
+    assert runs.most_at_a_time == 3
+    assert len(runs.started) == 4
+
+
+def test_the_end_of_a_long_log(tmp_path: Path) -> None:
+    log = tmp_path / "long.log"
+    log.write_text("".join(f"line {i}\n\n" for i in range(5000)))
+    assert [line.strip() for line in tail(log).splitlines()] == [f"line {i}" for i in range(4992, 5000)]
+    log.write_text("")
+    assert tail(log).strip() == "(nothing)"

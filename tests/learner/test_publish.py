@@ -1,0 +1,126 @@
+"""Publication with a lag: who acts is always N versions behind, also after a restart."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from learning_world import build
+from pydantic import ValidationError
+
+from distrl.configs.schema import Config
+from distrl.core.errors import CheckpointError
+from distrl.core.metrics import read_metrics
+from distrl.core.policies import weights_io
+from distrl.learner.publish import Publisher
+
+
+class Shelf:
+    """Keeps what is announced: version → the value that the weights had."""
+
+    def __init__(self) -> None:
+        self.announced: dict[int, float] = {}
+
+    def publish_weights(self, info, data) -> None:
+        assert info.version not in self.announced, "a version is announced once"
+        state = weights_io.from_bytes(bytes(data))
+        assert info.size_bytes == len(data)
+        self.announced[info.version] = float(state["w"][0])
+
+
+class Weights:
+    """A policy of one number: how often it was published."""
+
+    def __init__(self) -> None:
+        self.value = 0.0
+
+    def published_state(self):
+        self.value += 1.0
+        return {"w": torch.tensor([self.value])}
+
+    def published_kind(self) -> str:
+        return "full"
+
+
+def publish(publisher: Publisher, times: int) -> list[int]:
+    return [publisher.publish().version for _ in range(times)]
+
+
+def test_without_a_lag_the_newest_is_announced_and_nothing_is_held_back(tmp_path) -> None:
+    shelf = Shelf()
+    publisher = Publisher(Weights(), shelf, tmp_path / "version")
+    assert publish(publisher, 3) == [1, 2, 3]
+    assert shelf.announced == {1: 1.0, 2: 2.0, 3: 3.0}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["version"]
+
+
+@pytest.mark.parametrize("lag", [1, 4])
+def test_with_a_lag_each_version_is_announced_that_much_later_with_its_own_weights(tmp_path, lag) -> None:
+    shelf = Shelf()
+    publisher = Publisher(Weights(), shelf, tmp_path / "version", lag)
+    assert publish(publisher, 8) == [max(1, version - lag) for version in range(1, 9)]
+    assert publisher.version == 8
+    assert shelf.announced == {version: float(version) for version in range(1, 9 - lag)}
+    assert len(list((tmp_path / "held").iterdir())) == lag + 1
+
+
+def test_a_restart_keeps_the_distance_and_the_weights(tmp_path) -> None:
+    policy, shelf = Weights(), Shelf()
+    publish(Publisher(policy, shelf, tmp_path / "version", 2), 5)
+    assert max(shelf.announced) == 3
+    again = Publisher(policy, shelf, tmp_path / "version", 2)
+    assert publish(again, 3) == [4, 5, 6]
+    assert shelf.announced == {version: float(version) for version in range(1, 7)}
+
+
+def test_what_a_crash_left_beyond_the_newest_version_is_never_announced(tmp_path) -> None:
+    policy, shelf = Weights(), Shelf()
+    publish(Publisher(policy, shelf, tmp_path / "version", 2), 3)
+    (tmp_path / "held" / "9").write_bytes(b"nonsense")
+    (tmp_path / "held" / "4.tmp").write_bytes(b"half")
+    assert publish(Publisher(policy, shelf, tmp_path / "version", 2), 8)[-1] == 9
+    assert shelf.announced[9] == 9.0
+
+
+def test_catching_up_announces_the_newest_and_the_lag_begins_anew(tmp_path) -> None:
+    shelf = Shelf()
+    publisher = Publisher(Weights(), shelf, tmp_path / "version", 3)
+    publish(publisher, 5)
+    assert publisher.publish(catch_up=True).version == 6
+    assert publish(publisher, 4) == [6, 6, 6, 7]
+    assert shelf.announced[6] == 6.0
+
+
+def test_the_lag_may_change_at_a_restart(tmp_path) -> None:
+    policy, shelf = Weights(), Shelf()
+    publish(Publisher(policy, shelf, tmp_path / "version", 4), 6)
+    assert publish(Publisher(policy, shelf, tmp_path / "version"), 1) == [7]
+    assert publish(Publisher(policy, shelf, tmp_path / "version", 1), 3) == [8, 8, 9]
+
+
+def test_unreadable_weights_are_one_clear_error(tmp_path) -> None:
+    publisher = Publisher(Weights(), Shelf(), tmp_path / "version", 1)
+    publish(publisher, 2)
+    (tmp_path / "held" / "2").unlink()
+    (tmp_path / "held" / "2").mkdir()
+    with pytest.raises(CheckpointError, match="policy_lag"):
+        publish(publisher, 1)
+
+
+def test_training_is_that_much_staler_and_the_last_round_measures_the_final_weights(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path, policy_lag=5, keep_best=False)
+    learner.run()
+    rows = list(read_metrics(tmp_path / "metrics.jsonl"))
+    fresh = [row["off_policy/ingest_staleness"] for row in rows if "off_policy/ingest_staleness" in row]
+    assert min(fresh[len(fresh) // 2 :]) >= 5
+    assert world.info.version == learner.parts.publisher.version
+    assert torch.equal(world.acting.head.weight, learner.parts.engine.policy.head.weight)
+
+
+def test_a_lag_needs_the_last_checkpoint_as_the_result() -> None:
+    with pytest.raises(ValidationError, match="keep_best to false"):
+        Config.model_validate({"learner": {"policy_lag": 1}})
+    lagging = Config.model_validate({"learner": {"policy_lag": 1, "keep_best": False}})
+    assert lagging.learner.policy_lag == 1

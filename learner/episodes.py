@@ -40,6 +40,8 @@ class Episode:
         final_images: The images of the state after the last action, for a truncated episode, else ().
         success: The outcome in [0, 1] that V_traj is fitted to.
         oldest_version: The oldest weight version that sampled a token; -1 for a demonstration.
+        values: With `learner.value_recompute` off, V of the states and, last, of the state after a cut (0 if
+            terminated), as the critic saw them when the episode came in; else ().
     """
 
     id: str
@@ -50,6 +52,7 @@ class Episode:
     success: float
     oldest_version: int
     digests: tuple[str, ...] = field(default=())
+    values: tuple[float, ...] = field(default=())
 
 
 def compile_episode(trajectory: Trajectory, policy: Policy) -> Episode | None:

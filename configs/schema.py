@@ -69,6 +69,9 @@ class PolicyConfig(Section):
 
     `grid` is the embedded policy's tap grid, (columns, rows). `grammar`: it can sample no ill-formed action
     but an empty text. `num_layers` are its encoder's; its decoder has as many, or `num_decoder_layers`.
+
+    `slim_vocabulary` crops a hub model's output layer to the tokens of these texts and the end of a turn, for
+    models whose actions are a fixed set of tokens. Empty keeps the whole vocabulary.
     """
 
     kind: str = "tiny"
@@ -83,6 +86,7 @@ class PolicyConfig(Section):
     num_heads: Count = 4
     d_ff: Count = 192
     lora: LoraConfig | None = None
+    slim_vocabulary: list[str] = []
     max_prompt_tokens: Count = 96
     extra_words: list[str] = []
     device: str = "auto"
@@ -91,6 +95,12 @@ class PolicyConfig(Section):
     def _hub_needs_a_model(self) -> PolicyConfig:
         if self.kind == "hub" and not self.model:
             raise ValueError("kind 'hub' needs `model`, a hub id or a local directory")
+        return self
+
+    @model_validator(mode="after")
+    def _the_embedded_policy_is_slim(self) -> PolicyConfig:
+        if self.slim_vocabulary and self.kind == "tiny" and self.import_path is None:
+            raise ValueError("slim_vocabulary is for hub models; the embedded policy has its own few tokens")
         return self
 
 

@@ -295,6 +295,8 @@ class TaskScheduler:
             purpose=purpose,
             sampling=Sampling(
                 temperature=0.0 if purpose is Purpose.EVAL else self.config.temperature,
+                top_p=self.config.top_p,
+                top_k=self.config.top_k,
                 max_new_tokens=self.config.max_new_tokens,
             ),
             noise=self.config.demonstrations.noise if purpose is Purpose.DEMO else 0.0,

@@ -43,8 +43,5 @@ def merge(passes: Sequence[tuple[Tensor | None, Evaluation]], size: int) -> Eval
     for rows, result in passes:
         priorities[slice(None) if rows is None else rows] = result.priorities
     names = dict.fromkeys(name for _, result in passes for name in result.metrics)
-    metrics = {
-        name: sum(result.metrics[name] for _, result in passes) / len(passes)
-        for name in names
-    }
+    metrics = {name: sum(result.metrics[name] for _, result in passes) / len(passes) for name in names}
     return Evaluation(last.policy_loss, last.critic_loss, priorities, metrics)

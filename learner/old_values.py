@@ -1,7 +1,7 @@
 """Values as they were when an episode came in, for `learner.value_recompute: false`.
 
-An episode carries its own: H + 1 numbers. They are taken before the first update after it came in, which is the
-first time that anybody could ask, many episodes at a time.
+An episode carries its own: H + 1 numbers. They are taken before the first update after it came in, which is
+the first time that anybody could ask, many episodes at a time.
 """
 
 from __future__ import annotations

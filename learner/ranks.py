@@ -1,4 +1,4 @@
-"""Sums over all ranks of a training job that `torch.distributed` runs; in a single process, the value itself."""
+"""Sums over all ranks of a job that `torch.distributed` runs; in a single process, the value itself."""
 
 from __future__ import annotations
 

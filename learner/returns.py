@@ -120,8 +120,8 @@ def retrace_q(
         critic target = Q^ret_t
 
     DistRL's eq. 1 has Q(s_{t+1}, a_{t+1}), the action that was taken, in place of the expectation: `sampled`.
-    That is unbiased only while π = μ: with c = 0 its fixed point is the value of μ, whatever π is, so it is an
-    option and not the reading taken.
+    That is unbiased only while π = μ: with c = 0 its fixed point is the value of μ, whatever π is, so it is
+    an option and not the reading taken.
 
     Args:
         rollout: `values` are Q(s_t, a_t); `bootstrap` is E_{a~π} Q of the state after a cut.

@@ -6,9 +6,9 @@ AcceRL's value head (§5.2, eq. 14–16): attention over the hidden states and a
 
 The policy already knows which screen it looks at and what is asked; a critic that reads this learns from few
 episodes and costs little. Readings taken: sg stands before h_i in the sum too, where the paper has it in e_i
-only, since wrong values would ruin the policy's trunk; emb(t) is put beside the pooled vector instead of added
-to it; and there are several heads. The paper pools over the states at the action's tokens. Those have the
-action in them wherever tokens are written one by one, which makes V(s_t) depend on a_t; here the prompt's
+only, since wrong values would ruin the policy's trunk; emb(t) is put beside the pooled vector instead of
+added to it; and there are several heads. The paper pools over the states at the action's tokens. Those have
+the action in them wherever tokens are written one by one, which makes V(s_t) depend on a_t; here the prompt's
 states are pooled, and only Q looks at them with the action in mind.
 """
 

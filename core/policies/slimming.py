@@ -1,7 +1,7 @@
 """Vocabulary slimming (AcceRL §5.1): an output layer that has the tokens of actions only.
 
-For models whose actions are a fixed set of tokens. Cropping the layer saves its memory, gradients and time, and
-no probability can leak to other tokens: π over the kept tokens is the full model's, renormalised,
+For models whose actions are a fixed set of tokens. Cropping the layer saves its memory, gradients and time,
+and no probability can leak to other tokens: π over the kept tokens is the full model's, renormalised,
 
     log π_slim(a) = z_a − log Σ_{b kept} exp z_b = log π_full(a) − log Σ_{b kept} π_full(b)
 

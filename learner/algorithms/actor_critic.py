@@ -142,7 +142,9 @@ class ActorCritic(ABC, Generic[C]):
             rho: [N] ρ_t of whole actions.
             recompute: Instead of the objective's own setting.
         """
-        values = self.values(policy, critic, batch, states, self._recompute if recompute is None else recompute)
+        values = self.values(
+            policy, critic, batch, states, self._recompute if recompute is None else recompute
+        )
         ratios = batch.grid(rho)
         taken, baseline = batch.grid(values.taken), batch.grid(values.baseline)
         zero = torch.zeros_like(taken)

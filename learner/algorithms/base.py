@@ -18,8 +18,8 @@ class Evaluation:
     Attributes:
         policy_loss: Scalar; its gradients reach the policy only.
         critic_loss: Scalar; its gradients reach the critic only. None without a critic.
-        priorities: [B, 3] DPER's raw components: mean |δ|, mean min(ρ, 1), mean entropy. No gradients. Without
-            a critic, the absolute advantage takes the place of |δ|.
+        priorities: [B, 3] DPER's raw components: mean |δ|, mean min(ρ, 1), mean entropy. No gradients.
+            Without a critic, the absolute advantage takes the place of |δ|.
         metrics: Numbers by metric name.
     """
 

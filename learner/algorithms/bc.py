@@ -1,6 +1,7 @@
 """Behaviour cloning: the warm start from demonstrations; and, as objectives, of the agent's own episodes.
 
-    L = −E[ w_τ log π(a_t|s_t) ] − β E[H_t] + λ_inv E[P_invalid],  w_τ = 1 (`bc`) or 1{outcome > 0} (`filtered-bc`)
+    L = −E[ w_τ log π(a_t|s_t) ] − β E[H_t] + λ_inv E[P_invalid]
+    w_τ = 1 (`bc`) or 1{outcome > 0} (`filtered-bc`)
 
 `filtered-bc` is the baseline of Pan et al. 2024 and of DigiRL, online: episodes come from the policy that
 learns. The mean is over all steps of the batch, so that fewer successes make smaller steps.

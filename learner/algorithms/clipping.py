@@ -74,7 +74,9 @@ def surrogate(
     high = config.clip if config.clip_high is None else config.clip_high
     objective = clipped_surrogate(r, a, config.clip, high, config.dual_clip)
     if proximal is not None:
-        objective = objective * losses.surrogate_ratios(proximal, behaviour, mask, clamp, level).clamp(max=rho_max)
+        objective = objective * losses.surrogate_ratios(proximal, behaviour, mask, clamp, level).clamp(
+            max=rho_max
+        )
     ratio, real = r.detach(), mask if level == "token" else torch.ones_like(advantages, dtype=torch.bool)
     beyond = ((a > 0) & (ratio > 1.0 + high)) | ((a < 0) & (ratio < 1.0 - config.clip))
     if config.dual_clip is not None:

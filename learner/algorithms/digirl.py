@@ -4,15 +4,16 @@
     A_t = λ^{H−1−t} G_t + (1 − λ^{H−1−t}) (r_t + V(s_{t+1}) − V(s_t))
     L = −E[ 1{τ kept} 1{A_t > threshold} log π(a_t|s_t) ] − β E[H_t] + λ_inv E[P_invalid]
 
-V_traj is the instruction-level value: what is to be expected before anything is done. It reads the first state
-and no action, and is fitted to the outcome by cross-entropy, as V is to the return G_t.
+V_traj is the instruction-level value: what is to be expected before anything is done. It reads the first
+state and no action, and is fitted to the outcome by cross-entropy, as V is to the return G_t.
 
-Readings taken. The paper's Monte-Carlo term has no baseline: with the last steps of every success it is above
-any threshold, so that only early steps are judged by the critic. That is kept; `baseline` subtracts V(s_t) from
-it. The threshold of the paper is 1/H, of its code 0.05 = 1/20; here a key. Its code adds the two terms without
-λ: r + V' − V + G > 0.05. Both filter the whole buffer; here the batch, which is drawn from it, is filtered, by
-trajectories' ranks with ties kept in order, so that the share is exact. γ is 1, as R in the paper is the outcome.
-Penalties count in R and G_t. There is no importance ratio: what is imitated was done, whoever did it.
+Readings taken. The paper's Monte-Carlo term has no baseline: the last steps of every success are above
+any threshold, so that only early steps are judged by the critic. That is kept; `baseline` subtracts V(s_t)
+from it. The threshold of the paper is 1/H, of its code 0.05 = 1/20; here a key. Its code adds the two terms
+without λ: r + V' − V + G > 0.05. Both filter the whole buffer; here the batch, which is drawn from it, is
+filtered, by trajectories' ranks with ties kept in order, so that the share is exact. γ is 1, as R in the
+paper is the outcome. Penalties count in R and G_t. There is no importance ratio: what is imitated was done,
+whoever did it.
 """
 
 from __future__ import annotations

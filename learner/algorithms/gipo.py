@@ -3,8 +3,8 @@
     w(ρ̄; σ) = exp(−½ (log ρ̄ / σ)²),  ρ̄ = sg(ρ)
     L = −E[ w(ρ̄_t; σ) · ρ_t · A_t ] − β E[H_t] + λ_inv E[P_invalid]
 
-A_t is GAE's of recomputed values (eq. 3–4), normalised over all ranks (eq. 5–7). σ is 0.5 in the paper's code.
-Ratios are per token by default (§5.3); a token's loss is then summed over its action, not averaged.
+A_t is GAE's of recomputed values (eq. 3–4), normalised over all ranks (eq. 5–7). σ is 0.5 in the paper's
+code. Ratios are per token by default (§5.3); a token's loss is then summed over its action, not averaged.
 """
 
 from __future__ import annotations

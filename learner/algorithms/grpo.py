@@ -1,4 +1,4 @@
-"""GRPO (Shao et al. 2024, eq. 3) for episodes of many steps, as in slime: no critic, advantages within groups.
+"""GRPO (Shao et al. 2024, eq. 3) for episodes of many steps, as in slime: no critic; A within groups.
 
     A_τ = (R_τ − mean) / (std + ε)  over the episodes of one task that were leased together
     L = −E[ min(r A_τ, clip(r, 1 − ε_low, 1 + ε_high) A_τ) ] − β E[H_t] + λ_inv E[P_invalid]
@@ -6,8 +6,8 @@
 `per: step` makes every step a sample of its own, `per: trajectory` every episode; a sample counts as the mean
 over its tokens (at ratio level "action": over its actions). A trajectory carries its group's statistics, so
 that it can be drawn alone, whatever became of the other members and however long they were. (slime reshapes
-rewards by position in the batch, which mixes groups as soon as lengths differ.) Groups of one member and groups
-without spread give no gradient and are counted. There is no KL term to a reference policy.
+rewards by position in the batch, which mixes groups as soon as lengths differ.) Groups of one member and
+groups without spread give no gradient and are counted. There is no KL term to a reference policy.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ from distrl.learner.batching import TrajectoryBatch
 from distrl.learner.returns import group_relative, tells_apart
 
 
-def sample_weights(
-    batch: TrajectoryBatch, level: losses.RatioLevel, per: str, weights: Tensor
-) -> Tensor:
+def sample_weights(batch: TrajectoryBatch, level: losses.RatioLevel, per: str, weights: Tensor) -> Tensor:
     """How much each action, [N], or token, [N, L], counts: Σ over a sample is its draw's weight / #samples.
 
     Args:

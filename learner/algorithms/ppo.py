@@ -4,8 +4,8 @@
 
 A_t is GAE's, normalised over the batch; no ratio enters it. In the replay setting μ may be many versions old,
 and plain PPO then clips what is merely stale: `decoupled` clips around the weights at the start of the batch
-instead, and weighs by the behaviour (see `clipping.surrogate`). With several epochs, values and advantages are
-taken anew in each, since the critic learns on the way.
+instead, and weighs by the behaviour (see `clipping.surrogate`). With several epochs, values and advantages
+are taken anew in each, since the critic learns on the way.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What objectives share on the policy's side: one pass over a batch, the entropy and validity terms, metrics."""
+"""What objectives share on the policy's side: one pass, the entropy and validity terms, metrics."""
 
 from __future__ import annotations
 
@@ -56,7 +56,12 @@ def policy_terms(
         "policy": policy_term,
         "entropy": -(run.entropy * run.weights * entropy_weights).mean(),
         "validity": losses.validity(
-            run.scores.logprobs, batch.steps.token_mask, batch.invalid, run.ratios, run.weights, config.rho_max
+            run.scores.logprobs,
+            batch.steps.token_mask,
+            batch.invalid,
+            run.ratios,
+            run.weights,
+            config.rho_max,
         ),
     }
 

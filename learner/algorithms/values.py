@@ -38,7 +38,8 @@ def state_values(
     """
     logits = critic.values(states, batch.col)
     if not recompute:
-        assert batch.old_values is not None and batch.old_bootstrap is not None, "values were not kept"
+        assert batch.old_values is not None, "values were not kept"
+        assert batch.old_bootstrap is not None
         return Values(logits, batch.old_values, batch.old_values, batch.old_bootstrap)
     bootstrap = torch.zeros_like(batch.success)
     if batch.final_prompts is not None:
@@ -101,4 +102,3 @@ def _padded(generated: list[Generated], device: torch.device) -> tuple[Tensor, T
     tokens = [[*one.token_ids, *[0] * (length - len(one.token_ids))] for one in generated]
     counts = torch.tensor([len(one.token_ids) for one in generated], device=device)
     return torch.tensor(tokens, device=device), torch.arange(length, device=device) < counts[:, None]
-

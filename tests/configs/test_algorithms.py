@@ -37,7 +37,7 @@ def test_an_unknown_algorithm_names_those_that_there_are() -> None:
 @pytest.mark.parametrize("name", ["aride", "ppo", "gipo", "grpo", "vtrace"])
 @pytest.mark.parametrize("truncation", ["learner.top_p=0.9", "learner.top_k=5"])
 def test_truncated_sampling_is_refused_where_ratios_weigh(name: str, truncation: str) -> None:
-    with pytest.raises(ConfigError, match="truncates sampling: .* no importance ratio") as caught:
+    with pytest.raises(ConfigError, match=r"truncates sampling: .* no importance ratio") as caught:
         load_config("quickstart", [f"learner.algorithm={name}", truncation])
     assert truncation.rpartition(".")[2] in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -53,7 +53,10 @@ def test_truncated_sampling_is_taken_where_they_do_not(name: str) -> None:
     ("overrides", "message"),
     [
         (["learner.aride={critic: q, returns: gae}"], "critic 'q' has no returns 'gae'"),
-        (["learner.aride.critic=q", "learner.value_recompute=false"], "expectations under the present policy"),
+        (
+            ["learner.aride.critic=q", "learner.value_recompute=false"],
+            "expectations under the present policy",
+        ),
         (["learner.ppo.decoupled=true"], "raise epochs or minibatches"),
         (["learner.ppo={clip: 0.3, clip_high: 0.2}"], "clip_high is below clip"),
         (["learner.grpo.clip=0.5"], "clip_high is below clip"),

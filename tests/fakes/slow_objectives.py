@@ -1,7 +1,7 @@
 """Objectives as loops over steps and tokens, written line by line from their equations.
 
-A `Frozen` holds what stands behind a stop-gradient; the functions take the rest, the policy's log-probabilities
-and entropies, anew, so that their numerical derivative is what the gradient must be.
+A `Frozen` holds what stands behind a stop-gradient; the functions take the rest, the policy's
+log-probabilities and entropies, anew, so that their numerical derivative is what the gradient must be.
 """
 
 from __future__ import annotations
@@ -130,9 +130,7 @@ def surrogates(f: Frozen, config: Any, logp: Rows, a: list[float]) -> Rows:
         if config.ratio_level == "action":
             pairs = [(sum(logp[n]) - sum(reference), sum(reference) - sum(f.mu[n]))]
         else:
-            pairs = [
-                (logp[n][j] - reference[j], reference[j] - f.mu[n][j]) for j in range(len(logp[n]))
-            ]
+            pairs = [(logp[n][j] - reference[j], reference[j] - f.mu[n][j]) for j in range(len(logp[n]))]
         row = []
         for log_r, log_behaviour in pairs:
             value = clipped(config, exp(clamp(log_r, -20.0, 20.0)), a[n])
@@ -194,7 +192,9 @@ def digirl(f: Frozen, config: Any, logp: Rows, entropy: Rows) -> float:
         steps = f.steps(b)
         for i, n in enumerate(steps):
             left = len(steps) - 1 - i
-            g = sum(config.gamma ** (k - i) * (f.outcome[m] + f.penalty[m]) for k, m in enumerate(steps) if k >= i)
+            g = sum(
+                config.gamma ** (k - i) * (f.outcome[m] + f.penalty[m]) for k, m in enumerate(steps) if k >= i
+            )
             g += config.gamma ** (left + 1) * f.after[b]
             after = f.value[steps[i + 1]] if left else f.after[b]
             td = f.outcome[n] + f.penalty[n] + config.gamma * after - f.value[n]

@@ -84,8 +84,7 @@ def vtrace(
     c = [lam * min(c_bar, x) for x in rho]
     size = len(d)
     target = [
-        v[t]
-        + sum(gamma ** (k - t) * product(c[t:k]) * min(rho_bar, rho[k]) * d[k] for k in range(t, size))
+        v[t] + sum(gamma ** (k - t) * product(c[t:k]) * min(rho_bar, rho[k]) * d[k] for k in range(t, size))
         for t in range(size)
     ]
     return [r[t] + gamma * [*target, after][t + 1] - v[t] for t in range(size)], target

@@ -215,7 +215,9 @@ def expected_values(policy, critic, batch, prompts, states, steps, num_samples):
     for _ in range(num_samples):
         generated = policy.generate(prompts, [Sampling()] * len(steps))
         tokens = torch.tensor([one.token_ids for one in generated])
-        total += critic.action_values(states, steps, tokens, torch.ones_like(tokens, dtype=torch.bool)).sigmoid()
+        total += critic.action_values(
+            states, steps, tokens, torch.ones_like(tokens, dtype=torch.bool)
+        ).sigmoid()
     return total / num_samples
 
 
@@ -225,7 +227,9 @@ def test_an_action_value_critic_takes_munos_retrace(policy, q_critic, batch) -> 
     steps = batch.steps
     with torch.no_grad():
         scores = policy.score(steps.prompts, steps.completions, steps.token_mask, steps.temperature)
-        rho = losses.importance_ratios(scores.logprobs, steps.behaviour_logprobs, steps.token_mask, 20.0).action
+        rho = losses.importance_ratios(
+            scores.logprobs, steps.behaviour_logprobs, steps.token_mask, 20.0
+        ).action
         torch.manual_seed(8)
         estimates = Aride(config).estimate(policy, critic, batch, scores.states, rho)
         torch.manual_seed(8)

@@ -115,7 +115,7 @@ def float64(*shape):
 
 @pytest.mark.parametrize("level", ["action", "token"])
 def test_surrogates_pass_gradcheck(level) -> None:
-    """As functions of log π; what stands behind a stop-gradient (weights, trust) is an argument of its own."""
+    """As functions of log π; what stands behind a stop-gradient (weights, trust) is frozen."""
     torch.manual_seed(2)
     logp, behaviour = float64(3, 2), torch.randn(3, 2, dtype=torch.float64)
     a, w = torch.tensor([1.0, -2.0, 0.5]).double(), torch.tensor([1.0, 0.5, 2.0]).double()
@@ -174,7 +174,9 @@ def test_the_clip_by_cases() -> None:
 
 def test_trust_is_one_on_policy_and_symmetric_in_the_log_ratio() -> None:
     w = gipo.trust(torch.tensor([1.0, 2.0, 0.5]), 0.5)
-    torch.testing.assert_close(w, torch.exp(-0.5 * torch.tensor([0.0, 2.0, 2.0]).mul(0.6931471805599453).square()))
+    torch.testing.assert_close(
+        w, torch.exp(-0.5 * torch.tensor([0.0, 2.0, 2.0]).mul(0.6931471805599453).square())
+    )
 
 
 def test_a_clamped_ratio_has_no_gradient() -> None:

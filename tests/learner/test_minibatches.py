@@ -36,7 +36,17 @@ def test_a_part_is_the_batch_of_its_trajectories(make, rows) -> None:
     part, alone = make(0, 1, 2, 3).part(torch.tensor(rows)), make(*rows)
     assert part.ids == alone.ids
     width = alone.mask.shape[1]
-    for name in ("row", "col", "last", "invalid", "terminated", "success", "final_row", "final_step", "weights"):
+    for name in (
+        "row",
+        "col",
+        "last",
+        "invalid",
+        "terminated",
+        "success",
+        "final_row",
+        "final_step",
+        "weights",
+    ):
         assert torch.equal(getattr(part, name), getattr(alone, name)), name
     for name in ("mask", "outcome", "penalty"):
         assert torch.equal(getattr(part, name)[:, :width], getattr(alone, name)), name

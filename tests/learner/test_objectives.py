@@ -51,7 +51,7 @@ def build(name: str, options: dict[str, object]):
 
 @pytest.fixture
 def batch(toy, policy, critic, load_images):
-    """Four trajectories: won in two steps, lost by an invalid action, cut off after three, and won at once."""
+    """Four trajectories: won in two steps, lost by an invalid action, cut off after three, won at once."""
     torch.manual_seed(3)
     torch.nn.init.normal_(policy.head.weight, std=0.5)
     policy.double()
@@ -85,7 +85,10 @@ def score(policy, batch):
 
 
 def rows_of(values, mask) -> list[list[float]]:
-    return [[float(x) for x, real in zip(row, keep, strict=True) if real] for row, keep in zip(values, mask, strict=True)]
+    return [
+        [float(x) for x, real in zip(row, keep, strict=True) if real]
+        for row, keep in zip(values, mask, strict=True)
+    ]
 
 
 def freeze(name, policy, critic, batch) -> Frozen:
@@ -110,7 +113,9 @@ def freeze(name, policy, critic, batch) -> Frozen:
         success=batch.success.tolist(),
         v_traj=p_traj.tolist(),
         weight=batch.weights.tolist(),
-        group=list(zip(batch.group_mean.tolist(), batch.group_std.tolist(), batch.group_count.tolist(), strict=True)),
+        group=list(
+            zip(batch.group_mean.tolist(), batch.group_std.tolist(), batch.group_count.tolist(), strict=True)
+        ),
     )
 
 
@@ -170,7 +175,9 @@ WITH_CRITIC = [(name, options) for name, options in CASES if name not in ("grpo"
 
 
 @pytest.mark.parametrize(("name", "options"), WITH_CRITIC)
-def test_the_critics_loss_and_gradients_are_those_of_the_slow_loop(name, options, policy, critic, batch) -> None:
+def test_the_critics_loss_and_gradients_are_those_of_the_slow_loop(
+    name, options, policy, critic, batch
+) -> None:
     algorithm = build(name, options)
     algorithm.prepare(policy, batch)
     move_away(policy)
@@ -199,7 +206,9 @@ def test_only_the_policy_gets_the_policy_losss_gradient(name, policy, critic, ba
     algorithm = build(name, {})
     result = algorithm.evaluate(policy, critic, batch)
     assert (result.critic_loss is not None) == algorithm.has_critic
-    gradients = torch.autograd.grad(result.policy_loss, [policy.head.weight, *critic.parameters()], allow_unused=True)
+    gradients = torch.autograd.grad(
+        result.policy_loss, [policy.head.weight, *critic.parameters()], allow_unused=True
+    )
     assert gradients[0].abs().sum() > 0
     assert all(gradient is None for gradient in gradients[1:])
     assert result.priorities.shape == (4, 3)

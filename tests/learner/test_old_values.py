@@ -20,7 +20,8 @@ def parts(toy, policy, critic, load_images, tmp_path):
     learner, _ = build(toy, tmp_path, value_recompute=False)
     episodes = [
         compile_episode(
-            toy.trajectory("cut", [toy.step(1, (1,), (-1.5,), image=k) for k in range(3)], truncated=True), policy
+            toy.trajectory("cut", [toy.step(1, (1,), (-1.5,), image=k) for k in range(3)], truncated=True),
+            policy,
         ),
         compile_episode(toy.trajectory("won", [toy.step(4, (6,), (-2.2,), image=5, outcome=1.0)]), policy),
     ]
@@ -58,7 +59,7 @@ def test_a_batch_has_them_only_if_all_of_its_episodes_do(parts) -> None:
 def test_a_checkpoint_keeps_them_bit_for_bit(parts) -> None:
     episodes, engine, batcher = parts
     old_values.note(episodes, engine, batcher, 4)
-    anew = {name: episode for name, episode in episodes.items()}
+    anew = dict(episodes)
     kept = old_values.saved(episodes)
     for name in anew:
         anew[name] = type(anew[name])(**{**vars(anew[name]), "values": ()})

@@ -232,7 +232,9 @@ def test_retrace_of_action_values_follows_its_sum(case, sampled) -> None:
     rollout, ratios = make_rollout(seed, [r[0] for r in sizes], [r[1] for r in sizes])
     expected = torch.tensor(np.random.default_rng(seed + 1).normal(size=tuple(ratios.shape)))
     found = returns.retrace_q(rollout, expected, ratios, gamma, lam, sampled)
-    for row, length, after, (r, q, e, rho) in rows(rollout, rollout.rewards, rollout.values, expected, ratios):
+    for row, length, after, (r, q, e, rho) in rows(
+        rollout, rollout.rewards, rollout.values, expected, ratios
+    ):
         a, target = slow_returns.retrace_q(r, q, e, after, rho, gamma, lam, sampled)
         np.testing.assert_allclose(found.advantages[row, :length], a, atol=1e-9)
         np.testing.assert_allclose(found.targets[row, :length], target, atol=1e-9)
@@ -253,7 +255,7 @@ def test_without_actions_to_tell_apart_action_values_are_state_values(case) -> N
 
 @pytest.mark.parametrize("lam", [0.0, 0.7, 1.0])
 def test_only_the_expectation_leaves_the_true_action_values_alone(lam: float) -> None:
-    """Two steps, the second pays its action: Q of π is a fixed point in the mean over μ, exactly, for every λ.
+    """Two steps, the second pays its action: Q of π is a fixed point in the mean over μ, for every λ.
 
     With Q(s_{t+1}, a_{t+1}) of the action taken (the paper's eq. 1) it is none.
     """
@@ -271,7 +273,9 @@ def test_only_the_expectation_leaves_the_true_action_values_alone(lam: float) ->
                 mask=torch.ones(1, 2, dtype=torch.bool),
             )
             ratios = torch.tensor([[1.0, pi[action] / mu[action]]])
-            result = returns.retrace_q(rollout, torch.tensor([[gamma * v_1, v_1]]), ratios, gamma, lam, sampled)
+            result = returns.retrace_q(
+                rollout, torch.tensor([[gamma * v_1, v_1]]), ratios, gamma, lam, sampled
+            )
             mean += probability * float(result.targets[0, 0] - rollout.values[0, 0])
         corrections[sampled] = mean
     assert corrections[False] == pytest.approx(0.0, abs=1e-7)

@@ -123,8 +123,9 @@ class TrajectoryBatch:
         place = torch.full_like(self.last, -1)
         place[rows] = torch.arange(len(rows), device=rows.device)
         cut = torch.nonzero(place[self.final_row] >= 0).squeeze(1)
-        by_row = ("mask", "outcome", "penalty", "terminated", "success", "weights", "oldest_version")
-        by_row += ("group_mean", "group_std", "group_count")
+        cut = cut[place[self.final_row[cut]].argsort()]
+        by_row = ["mask", "outcome", "penalty", "terminated", "success", "weights", "oldest_version"]
+        by_row += ["group_mean", "group_std", "group_count"]
         final = self.final_prompts
         return replace(
             self,

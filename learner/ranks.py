@@ -10,5 +10,5 @@ def sum_over_ranks(values: Tensor) -> Tensor:
     if not (distributed.is_available() and distributed.is_initialized()):
         return values
     total = values.detach().clone()
-    distributed.all_reduce(total)  # type: ignore[no-untyped-call]
+    distributed.all_reduce(total)
     return total

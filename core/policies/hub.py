@@ -48,10 +48,11 @@ class HubPolicy(Policy):
         loaded = load_model(config.model)
         self.model: Any = loaded.model
         self._loaded = loaded
-        self.register_buffer("_allowed", _allowed_tokens(loaded), persistent=False)
-        self._tokens = OutputTokens(None, int(self._allowed.numel()))  # type: ignore[operator]
+        allowed, self._tokens = _allowed_tokens(loaded), OutputTokens(None, _num_outputs(loaded))
         if config.slim_vocabulary:
-            self._slim(config.slim_vocabulary)
+            self._tokens = _slim(loaded, config.slim_vocabulary, allowed)
+            allowed = torch.ones(self._tokens.num_columns, dtype=torch.bool)
+        self.register_buffer("_allowed", allowed, persistent=False)
         self._adapter: AdapterHandle | None = None
         if config.lora is not None:
             with torch.random.fork_rng(devices=[]):
@@ -59,23 +60,6 @@ class HubPolicy(Policy):
                 self._adapter = attach_adapter(self.model, config.lora)
         blank = Image.new("RGB", config.image_size)
         self._num_image_tokens = loaded.num_image_tokens(blank)
-
-    def _slim(self, texts: Sequence[str]) -> None:
-        """Leaves only the tokens of `texts`, and those that end a turn, to be written."""
-        allowed: Tensor = self._allowed  # type: ignore[assignment]
-        kept = [
-            token
-            for token in kept_tokens(self._loaded.tokenizer, texts, self._loaded.end_ids)
-            if bool(allowed[token])
-        ]
-        if set(kept) <= set(self._loaded.end_ids):
-            raise PolicyError(
-                f"policy.slim_vocabulary {list(texts)} has no tokens of actions.",
-                "Give the texts of the action tokens.",
-            )
-        crop_output(self.model, kept)
-        self._tokens = OutputTokens(kept, self._tokens.size)
-        self._allowed = torch.ones(len(kept), dtype=torch.bool)
 
     @property
     def device(self) -> torch.device:
@@ -306,10 +290,27 @@ def _template_message(message: ChatMessage) -> dict[str, object]:
 
 def _allowed_tokens(loaded: LoadedModel) -> Tensor:
     """[V] bool: what may be sampled: ends, and no other special token (placeholders would break scoring)."""
-    size = int(loaded.model.get_output_embeddings().weight.shape[0])
+    size = _num_outputs(loaded)
     allowed = torch.zeros(size, dtype=torch.bool)
     allowed[: min(size, len(loaded.tokenizer))] = True
     special = {*loaded.tokenizer.all_special_ids, loaded.image_token_id, loaded.pad_id}
     allowed[[index for index in special if 0 <= index < size]] = False
     allowed[list(loaded.end_ids)] = True
     return allowed
+
+
+def _num_outputs(loaded: LoadedModel) -> int:
+    return int(loaded.model.get_output_embeddings().weight.shape[0])
+
+
+def _slim(loaded: LoadedModel, texts: Sequence[str], allowed: Tensor) -> OutputTokens:
+    """Leaves only the allowed tokens of `texts`, and those that end a turn, to be written."""
+    size = _num_outputs(loaded)
+    kept = [token for token in kept_tokens(loaded.tokenizer, texts, loaded.end_ids) if bool(allowed[token])]
+    if set(kept) <= set(loaded.end_ids):
+        raise PolicyError(
+            f"policy.slim_vocabulary {list(texts)} has no tokens of actions.",
+            "Give the texts of the action tokens.",
+        )
+    crop_output(loaded.model, kept)
+    return OutputTokens(kept, size)

@@ -263,7 +263,7 @@ def test_values_as_they_were_are_used_when_recomputation_is_off(policy, critic, 
     config = LearnerConfig.model_validate({"algorithm": "ppo", "value_recompute": False})
     kept, fresh = ALGORITHMS["ppo"](config), build("ppo", {})
     scores = score(policy, batch)
-    now = fresh.estimate(policy, critic, batch, scores.states, torch.ones(7))
+    now = fresh.estimate(policy, critic, batch, scores.states, torch.ones(7, dtype=torch.float64))
     batch.old_values, batch.old_bootstrap = now.values.baseline, now.values.bootstrap
     before = fresh.evaluate(policy, critic, batch)
     torch.testing.assert_close(kept.evaluate(policy, critic, batch).policy_loss, before.policy_loss)

@@ -56,6 +56,7 @@ def learn(config: Config, resume: bool, stop: threading.Event) -> bool:
         train=load_suite(suite, config.tasks.train),
         validation=load_suite(suite, config.tasks.validation) if config.learner.eval_every else [],
         words=vocabulary(suite),
+        drift=load_suite(suite, config.tasks.drift.split) if config.tasks.drift else (),
     )
     run = RunDir.create_or_open(config, resume)
     with contextlib.ExitStack() as stack:

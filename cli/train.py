@@ -86,7 +86,8 @@ def check_tasks(tasks: TasksConfig) -> None:
     """
     from distrl.evaluator.suites import load_suite
 
-    for split in (tasks.train, tasks.validation, *tasks.test):
+    drift = [tasks.drift.split] if tasks.drift else []
+    for split in (tasks.train, tasks.validation, *tasks.test, *drift):
         load_suite(tasks.suite, split)
 
 

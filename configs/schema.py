@@ -21,19 +21,11 @@ from distrl.configs.algorithms import (
 )
 from distrl.configs.devices import DevicesConfig
 from distrl.configs.section import Count, Fraction, NonNegative, Positive, Section
+from distrl.configs.tasks import TasksConfig
 
 _PORT = r"\*|[0-5]?\d{1,4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5]"
 _ADDRESS = re.compile(rf"tcp://(\[[^\]\s]+\]|[^:\s]+):({_PORT})|(ipc|inproc)://\S.*")
 GridSize = Annotated[int, Field(ge=1, le=48)]
-
-
-class TasksConfig(Section):
-    """Which tasks are trained and measured on. `suite` is a name, a YAML/JSONL file or "pkg.mod:Name"."""
-
-    suite: str = "quickstart"
-    train: str = "train"
-    validation: str = "val"
-    test: list[str] = ["test"]
 
 
 class EnvConfig(Section):
@@ -233,8 +225,13 @@ class LearnerConfig(Section):
     `top_k` truncate it, which only objectives without importance ratios allow. An action has at most
     `max_new_tokens`; one that goes on repeating itself would weigh that many tokens in its gradient. With
     `value_recompute` off, advantages are taken from values as they were when an episode came in.
-    `task_sampling` "weighted" tries failing tasks more often, P ∝ 1 − success + floor; "learnable" those that
-    sometimes fail, P ∝ 4 success (1 − success) + floor.
+    `task_sampling` "round_robin" goes through all tasks in one order, again and again; "weighted" tries
+    failing tasks more often, P ∝ 1 − success + floor; "learnable" those that sometimes fail, P ∝ 4 success
+    (1 − success) + floor.
+
+    With `group_size` K > 1, K episodes of one task are leased as a group and enter replay together, at latest
+    `group_wait_s` after the first of them came in (GRPO). What is older than `max_staleness` all the same
+    when it is trained on is left to the objective's clipping (`stale: clip`) or not used (`drop`).
     """
 
     algorithm: AlgorithmName = "aride"
@@ -253,8 +250,10 @@ class LearnerConfig(Section):
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     top_k: Annotated[int, Field(ge=0)] = 0
     max_new_tokens: Count = 32
-    task_sampling: Literal["uniform", "weighted", "learnable"] = "uniform"
+    task_sampling: Literal["uniform", "round_robin", "weighted", "learnable"] = "uniform"
     task_sampling_floor: Positive = 0.15
+    group_size: Count = 1
+    group_wait_s: Positive = 120.0
     episodes: Count = 2000
     max_minutes: Positive = 60.0
     batch_trajectories: Count = 16
@@ -263,6 +262,7 @@ class LearnerConfig(Section):
     updates_enabled: bool = True
     publish_every: Count = 2
     max_staleness: Count = 16
+    stale: Literal["clip", "drop"] = "clip"
     checkpoint_every: Count = 100
     keep_checkpoints: Count = 3
     keep_best: bool = True
@@ -271,6 +271,15 @@ class LearnerConfig(Section):
     lease_ttl_s: Positive = 120.0
     device: str = "auto"
     threads: Count = 1
+
+    @model_validator(mode="after")
+    def _groups_need_members(self) -> LearnerConfig:
+        if self.algorithm == "grpo" and self.group_size < 2:
+            raise ValueError(
+                "grpo compares the episodes of a group, and group_size=1 makes groups of one; "
+                "set learner.group_size to 2 or more"
+            )
+        return self
 
     @model_validator(mode="after")
     def _ratios_need_untruncated_sampling(self) -> LearnerConfig:

@@ -1,7 +1,7 @@
 """The run directory: where a run keeps everything it makes, and the lock that gives it one owner.
 
     runs/<name>/config.yaml  logs/  metrics.jsonl  tensorboard/  store.sqlite3  checkpoints/step_N/  weights/
-                spool/  evaluations/  report.html  report.json
+                spool/  evaluations/  tasks.json  report.html  report.json
 
 It is made once and never overwritten: going on is `--resume`, starting again takes another name.
 """
@@ -16,6 +16,9 @@ from types import TracebackType
 from typing import Protocol
 
 from distrl.core.errors import RunDirectoryError
+
+TASKS_FILE = "tasks.json"
+"""What became of each training task."""
 
 
 class RunOptions(Protocol):
@@ -43,6 +46,7 @@ class RunDir:
         self.weights = path / "weights"
         self.spool = path / "spool"
         self.evaluations = path / "evaluations"
+        self.tasks = path / TASKS_FILE
         self.report = path / "report.html"
         self.report_json = path / "report.json"
 

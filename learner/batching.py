@@ -68,8 +68,8 @@ class TrajectoryBatch:
         final_row, final_step: [F] int64, their trajectories, and the step index given to the critic.
         weights: [B] importance-sampling weights of the replay draw, 1 without.
         oldest_version: [B] int64.
-        group_mean, group_std: [B] of the total rewards in each trajectory's group (GRPO); 0 without.
-        group_count: [B] int64, how many members the group has; 1 without.
+        group_mean, group_std: [B] of the total rewards of each trajectory's group, see `GroupStats`.
+        group_count: [B] int64, the members of that group; 1 for a trajectory without one.
         old_values: [N] V(s_t) as it was when the episode came in, or None if it was not kept.
         old_bootstrap: [B] the same of the state after a cut, or None.
     """
@@ -275,9 +275,9 @@ class Batcher:
             final_step=lengths[torch.tensor(cut, dtype=torch.int64)] - 1,
             weights=torch.ones(len(episodes)) if weights is None else torch.tensor(list(weights)).float(),
             oldest_version=torch.tensor([episode.oldest_version for episode in episodes]),
-            group_mean=torch.zeros(len(episodes)),
-            group_std=torch.zeros(len(episodes)),
-            group_count=torch.ones(len(episodes), dtype=torch.int64),
+            group_mean=torch.tensor([episode.group.mean for episode in episodes], dtype=torch.float32),
+            group_std=torch.tensor([episode.group.std for episode in episodes], dtype=torch.float32),
+            group_count=torch.tensor([episode.group.count for episode in episodes]),
             **_old_values(episodes),
         )
 

@@ -24,6 +24,7 @@ from distrl.core.types import Task, Trajectory
 from distrl.learner.algorithms import ALGORITHMS
 from distrl.learner.batching import Batcher, ImageCache
 from distrl.learner.checkpoint import Checkpointer
+from distrl.learner.drift import Drift
 from distrl.learner.engine import Engine
 from distrl.learner.ingest import Ingest
 from distrl.learner.learner import Learner
@@ -41,11 +42,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TaskSets:
-    """The tasks to learn on and to measure on, and the words of the suite's goals."""
+    """The tasks to learn on and to measure on, the words of the suite's goals, and the tasks of a drift."""
 
     train: Sequence[Task]
     validation: Sequence[Task]
     words: Sequence[str]
+    drift: Sequence[Task] = ()
 
 
 @contextlib.contextmanager
@@ -63,8 +65,14 @@ def open_learner(config: Config, run: RunDir, tasks: TaskSets, stop: Event) -> I
     with contextlib.ExitStack() as stack:
         store = TrajectoryStore(run.store)
         stack.callback(store.close)
+        drift = config.tasks.drift
         scheduler = TaskScheduler(
-            config.learner, tasks.train, tasks.validation, config.seed, incarnation=uuid.uuid4().hex[:12]
+            config.learner,
+            tasks.train,
+            tasks.validation,
+            config.seed,
+            incarnation=uuid.uuid4().hex[:12],
+            drift=Drift(tasks.drift, drift.after, drift.share) if drift else None,
         )
         ingested: queue.Queue[Trajectory] = queue.Queue(MAX_INGESTED)
         network = config.network
@@ -113,7 +121,7 @@ def _parts(
         store=store,
         scheduler=scheduler,
         replay=replay,
-        ingest=Ingest(ingested, store, policy, images, replay, scheduler, lambda: publisher.version),
+        ingest=Ingest(ingested, store, policy, images, replay, scheduler, lambda: publisher.version, learner),
         batcher=Batcher(policy, images),
         engine=engine,
         publisher=publisher,

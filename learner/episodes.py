@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from distrl.core.actions import ActionKind
@@ -30,6 +32,28 @@ class StepData:
 
 
 @dataclass(frozen=True)
+class GroupStats:
+    """The total rewards R = Σ_t (outcome_t + penalty_t) of a group's members (GRPO); not discounted.
+
+    Attributes:
+        mean, std: Their mean and (population) standard deviation.
+        count: How many there are; 1 for an episode that has no group.
+    """
+
+    mean: float = 0.0
+    std: float = 0.0
+    count: int = 1
+
+    @classmethod
+    def of(cls, rewards: Sequence[float]) -> GroupStats:
+        """The statistics of `rewards`, at least one."""
+        mean = math.fsum(rewards) / len(rewards)
+        if max(rewards) == min(rewards):  # rounding must not make a spread where there is none
+            return cls(rewards[0], 0.0, len(rewards))
+        return cls(mean, math.sqrt(math.fsum((r - mean) ** 2 for r in rewards) / len(rewards)), len(rewards))
+
+
+@dataclass(frozen=True)
 class Episode:
     """One trajectory.
 
@@ -40,6 +64,7 @@ class Episode:
         final_images: The images of the state after the last action, for a truncated episode, else ().
         success: The outcome in [0, 1] that V_traj is fitted to.
         oldest_version: The oldest weight version that sampled a token; -1 for a demonstration.
+        group: Statistics of the group that it was leased in.
         values: With `learner.value_recompute` off, V of the states and, last, of the state after a cut (0 if
             terminated), as the critic saw them when the episode came in; else ().
     """
@@ -53,6 +78,12 @@ class Episode:
     oldest_version: int
     digests: tuple[str, ...] = field(default=())
     values: tuple[float, ...] = field(default=())
+    group: GroupStats = GroupStats()
+
+    @property
+    def total_reward(self) -> float:
+        """R, the undiscounted sum of all parts."""
+        return math.fsum(step.outcome + step.penalty for step in self.steps)
 
 
 def compile_episode(trajectory: Trajectory, policy: Policy) -> Episode | None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 import queue
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from distrl.configs.schema import LearnerConfig
 from distrl.core.errors import PolicyError
 from distrl.core.policies.base import Policy
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Outcome, Purpose, Trajectory
 from distrl.learner.batching import ImageCache
-from distrl.learner.episodes import Episode, compile_episode
+from distrl.learner.episodes import Episode, GroupStats, compile_episode
 from distrl.learner.replay import Replay
 from distrl.learner.scheduler import TaskScheduler
 
@@ -26,7 +28,8 @@ class Ingest:
 
     One that the policy cannot read (a broken screenshot, a prompt that is too long) is logged, counted and
     left out: a single bad worker must not end the run. So is a training episode that nobody judged: what is
-    not known to have failed must not be learnt from as a zero.
+    not known to have failed must not be learnt from as a zero. Episodes of a group wait here until the
+    scheduler closes it. With `learner.stale: drop`, what has become too old leaves replay.
 
     Attributes:
         queue: Where the network thread puts committed trajectories.
@@ -35,6 +38,7 @@ class Ingest:
         last_id: The trajectory taken last.
         num_refused: How many could not be used.
         num_unjudged: How many were left out since nobody judged them.
+        num_stale: How many were dropped as too old.
     """
 
     def __init__(
@@ -46,15 +50,18 @@ class Ingest:
         replay: Replay,
         scheduler: TaskScheduler,
         version: Callable[[], int],
+        config: LearnerConfig,
     ) -> None:
         self.queue = ingested
         self._store, self._policy, self._images = store, policy, images
         self._replay, self._scheduler = replay, scheduler
-        self._version = version
+        self._version, self._config = version, config
+        self._held: dict[str, Episode] = {}
+        self._checked = -1  # the version at which replay was searched for what is too old
         self.episodes: dict[str, Episode] = {}
         self.demonstrations: list[Episode] = []
         self.last_id: str | None = None
-        self.num_refused = self.num_unjudged = 0
+        self.num_refused = self.num_unjudged = self.num_stale = 0
         self._success: deque[float] = deque(maxlen=ROLLING)
         self._window: list[dict[str, float]] = []
 
@@ -65,9 +72,12 @@ class Ingest:
             try:
                 trajectory = self.queue.get(timeout=timeout_s) if count == 0 else self.queue.get_nowait()
             except queue.Empty:
-                return count
+                break
             self.take(trajectory)
             count += 1
+        self._release()  # groups close by time too
+        self._drop_stale()
+        return count
 
     def take(self, trajectory: Trajectory, replayed: bool = False) -> None:
         """Takes one trajectory. `replayed`: it comes from the store after a restart."""
@@ -75,20 +85,61 @@ class Ingest:
         self.last_id = trajectory.id
         if trajectory.fault is not Fault.NONE or trajectory.purpose is Purpose.EVAL:
             return
+        episode = self._usable(trajectory)
+        if trajectory.purpose is Purpose.DEMO:
+            if episode is not None:
+                self.demonstrations.append(episode)
+            return
+        if episode is not None:
+            self._note(trajectory, episode)
+        if trajectory.group_id:
+            if episode is not None:
+                self._held[episode.id] = episode
+            self._scheduler.join(trajectory, episode.total_reward if episode else None, replayed)
+            self._release()
+        elif episode is not None:
+            self._add(episode)
+
+    def _release(self) -> None:
+        """Puts the episodes of groups that are closed into replay."""
+        for closed in self._scheduler.take_groups():
+            for name in closed.members:
+                self._add(replace(self._held.pop(name), group=closed.stats))
+
+    def _add(self, episode: Episode) -> None:
+        if self._config.stale == "drop" and self._is_stale(episode):
+            self.num_stale += 1
+            return
+        evicted = self._replay.add(episode.id)
+        self.episodes[episode.id] = episode
+        if evicted is not None:
+            self.episodes.pop(evicted, None)
+
+    def _is_stale(self, episode: Episode) -> bool:
+        return 0 <= episode.oldest_version < self._version() - self._config.max_staleness
+
+    def _drop_stale(self) -> None:
+        """With `stale: drop`, once for each version, takes what is too old out of replay."""
+        if self._config.stale != "drop":
+            return
+        if self._version() != self._checked:
+            self._checked = self._version()
+            stale = [name for name, episode in self.episodes.items() if self._is_stale(episode)]
+            self._replay.discard(stale)
+            for name in stale:
+                del self.episodes[name]
+            self.num_stale += len(stale)
+        if not self.episodes:
+            self._scheduler.forgive_updates()
+
+    def _usable(self, trajectory: Trajectory) -> Episode | None:
+        """What can be learnt from it; None, and counted, if nothing."""
         if trajectory.purpose is Purpose.TRAIN and trajectory.outcome is Outcome.UNJUDGED:
             self.num_unjudged += 1
-            return
+            return None
         episode = self._compile(trajectory)
-        if episode is None:
-            self.num_refused += 1
-        elif trajectory.purpose is Purpose.DEMO:
-            self.demonstrations.append(episode)
-        else:
-            self._note(trajectory, episode)
-            evicted = self._replay.add(episode.id)
-            self.episodes[episode.id] = episode
-            if evicted is not None:
-                self.episodes.pop(evicted, None)
+        self.num_refused += episode is None
+        return episode
 
     def _compile(self, trajectory: Trajectory) -> Episode | None:
         """The episode, its images decoded and in the cache; None if it is of no use."""
@@ -126,21 +177,33 @@ class Ingest:
         }
         means["ingest/refused"] = float(self.num_refused)
         means["ingest/unjudged"] = float(self.num_unjudged)
+        if self._config.stale == "drop":
+            means["replay/stale_dropped"] = float(self.num_stale)
         if self._success:
             means["train/success"] = sum(self._success) / len(self._success)
         return means
 
-    def restore(self, last_id: str | None, rolling: Iterable[float]) -> int:
+    def restore(
+        self,
+        last_id: str | None,
+        rolling: Iterable[float],
+        groups: Mapping[str, Sequence[float]] | None = None,
+        num_stale: int = 0,
+    ) -> int:
         """After a restart: compiles what replay holds, then takes what came in after `last_id`, each once.
+
+        Args:
+            last_id, rolling, groups, num_stale: As in `state_dict`.
 
         Returns:
             How many trajectories were newer than the checkpoint.
         """
         self._success.extend(rolling)
+        self.num_stale = num_stale
         for name in self._replay.ids:
-            episode = compile_episode(self._store.get(name), self._policy)
-            assert episode is not None, "replay holds an episode that cannot be compiled"
-            self.episodes[name] = episode
+            mean, std, count = (groups or {}).get(name, (0.0, 0.0, 1))
+            self.episodes[name] = replace(self._stored(name), group=GroupStats(mean, std, int(count)))
+        self._held = {name: self._stored(name) for name in self._scheduler.held_ids()}
         ids = self._store.ids()
         newer = ids[ids.index(last_id) + 1 :] if last_id in ids else ids
         self.last_id = last_id
@@ -148,6 +211,25 @@ class Ingest:
             self.take(self._store.get(name), replayed=True)
         return len(newer)
 
+    def _stored(self, name: str) -> Episode:
+        episode = compile_episode(self._store.get(name), self._policy)
+        assert episode is not None, "an episode that was in use cannot be compiled"
+        return episode
+
+    @property
+    def needed_ids(self) -> set[str]:
+        """Trajectories that a restart must find in the store."""
+        return {*self._replay.ids, *self._held, *([self.last_id] if self.last_id else [])}
+
     def state_dict(self) -> dict[str, Any]:
         """What `restore` needs."""
-        return {"last_id": self.last_id, "rolling": list(self._success)}
+        return {
+            "last_id": self.last_id,
+            "rolling": list(self._success),
+            "groups": {
+                name: [episode.group.mean, episode.group.std, episode.group.count]
+                for name, episode in self.episodes.items()
+                if episode.group != GroupStats()
+            },
+            "num_stale": self.num_stale,
+        }

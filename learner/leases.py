@@ -55,6 +55,10 @@ class LeaseTable:
         """How many leases of this purpose are out."""
         return sum(h.lease.purpose is purpose for h in self._held.values())
 
+    def waiting_members(self, purpose: Purpose) -> int:
+        """How many leases of this purpose that belong to a group wait to be given out again."""
+        return sum(r.lease.purpose is purpose and bool(r.lease.group_id) for r in self._retries.values())
+
     def hold(self, lease: Lease, worker: str, now: float, attempt: int = 1) -> None:
         """Notes that `worker` has `lease`."""
         self._held[lease.id] = Held(lease, worker, now + lease.ttl_s, attempt)
@@ -89,8 +93,8 @@ class LeaseTable:
             del self._held[lease_id]
             self._retries[lease_id] = Retry(held.lease, "", held.attempt - 1, now)
 
-    def expire(self, now: float) -> list[Lease]:
-        """Takes back what is overdue. Returns the leases that will not be tried again."""
+    def expire(self, now: float) -> tuple[list[Lease], list[Lease]]:
+        """Takes back what is overdue. Returns all of that, and what of it will not be tried again."""
         overdue = [held for held in self._held.values() if held.deadline <= now]
         abandoned = []
         for held in overdue:
@@ -99,7 +103,7 @@ class LeaseTable:
             lease = self._again(held, now)
             if lease is not None:
                 abandoned.append(lease)
-        return abandoned
+        return [held.lease for held in overdue], abandoned
 
     def _again(self, held: Held, now: float) -> Lease | None:
         if held.attempt >= MAX_ATTEMPTS:
@@ -108,11 +112,12 @@ class LeaseTable:
         self._retries[held.lease.id] = Retry(held.lease, held.worker, held.attempt, now)
         return None
 
-    def take_retry(self, purpose: Purpose, worker: str, now: float) -> Retry | None:
-        """The oldest retry of this purpose that `worker` may have."""
+    def take_retry(self, purpose: Purpose, worker: str, now: float, in_group: bool = False) -> Retry | None:
+        """The oldest retry of this purpose, in a group or not, that `worker` may have."""
         for lease_id, retry in self._retries.items():
             kept_away = retry.worker == worker and now - retry.since < AVOID_S
-            if retry.lease.purpose is purpose and not kept_away:
+            is_wanted = retry.lease.purpose is purpose and bool(retry.lease.group_id) == in_group
+            if is_wanted and not kept_away:
                 del self._retries[lease_id]
                 return retry
         return None

@@ -130,6 +130,7 @@ class Parts:
     def tend(self) -> None:
         """For every loop: raises what ended the server, and writes its peers' metrics when it is time."""
         self.server.check()
+        self.scheduler.set_elapsed(self.elapsed_s() / (60.0 * self.config.learner.max_minutes))
         if self.clock() >= self._peers_due:
             self._peers_due = self.clock() + PEERS_S
             self.write_metrics(self.server.peer_metrics())
@@ -168,7 +169,8 @@ class Parts:
             self.replay.load_state_dict(state["replay"])
             self.scheduler.load_state_dict(state["scheduler"])
             self.rng.bit_generator.state = state["rng"]
-            last_id, rolling = state["ingest"]["last_id"], state["ingest"]["rolling"]
+            ingest = state["ingest"]
+            kept = (ingest["last_id"], ingest["rolling"], ingest["groups"], int(ingest["num_stale"]))
         except (KeyError, TypeError, ValueError) as error:
             what = f"lacks {error}" if isinstance(error, KeyError) else f"does not fit: {error}"
             raise CheckpointError(
@@ -176,5 +178,5 @@ class Parts:
                 "Resume with the version of distrl that wrote it, or start a new run.",
             ) from error
         self.scheduler.set_updates(self.progress.updates)
-        self.ingest.restore(last_id, rolling)
+        self.ingest.restore(*kept)
         old_values.restore(self.ingest.episodes, state.get("values", {}))

@@ -13,7 +13,7 @@ Owned by the training thread.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,6 +92,15 @@ class Replay:
         self._unseen.append(trajectory_id)
         self._next = (place + 1) % self.config.capacity
         return evicted
+
+    def discard(self, ids: Iterable[str]) -> None:
+        """Takes trajectories out; ids that are not here are ignored."""
+        places = [self._places.pop(name) for name in ids if name in self._places]
+        for place in places:
+            self._ids[place] = None
+        if places:
+            self._tree.set(places, [0.0] * len(places))
+            self._unseen = deque(name for name in self._unseen if name in self._places)
 
     def sample(self, count: int) -> Draw:
         """Draws `count` trajectories: unseen ones first, as they came, the rest from P with replacement.

@@ -6,7 +6,9 @@ import logging
 from threading import Event
 
 from distrl.core import checkpoints
+from distrl.core.rundir import TASKS_FILE
 from distrl.learner.parts import Parts
+from distrl.learner.task_statistics import write_table
 
 POLL_S = 0.25
 _log = logging.getLogger(__name__)
@@ -88,6 +90,6 @@ class Rounds:
         """Writes a checkpoint; then the store may forget what neither it nor replay refers to."""
         parts = self.parts
         name = parts.checkpointer.save(parts.progress.updates, parts.state_dict(), self._measured)
-        keep = {*parts.replay.ids, *([parts.ingest.last_id] if parts.ingest.last_id else [])}
-        parts.store.trim(parts.config.store.max_bytes, keep)
+        parts.store.trim(parts.config.store.max_bytes, parts.ingest.needed_ids)
+        write_table(parts.checkpointer.directory.parent / TASKS_FILE, parts.scheduler.task_table())
         return name

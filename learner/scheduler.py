@@ -1,69 +1,44 @@
 """The task scheduler: which episodes are run, by phase, and no more of them than can still be fresh.
 
     network thread:  grant, renew, release, finish, tick
-    training thread: set_phase, set_updates, start_eval, account, take_evals, state_dict
+    training thread: set_phase, set_updates, set_elapsed, start_eval, account, join, take_groups, take_evals,
+                     forgive_updates, state_dict
 
 One lock guards everything; no call blocks. Leases out at a crash are simply granted anew.
 """
 
 from __future__ import annotations
 
-import random
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
 from distrl.configs.schema import LearnerConfig
 from distrl.core.messages import Lease
 from distrl.core.types import Fault, Outcome, Purpose, Sampling, Task, Trajectory
-from distrl.learner.leases import LeaseTable
-from distrl.learner.task_sampling import TaskSampler, TemplateSampler
+from distrl.learner.admission import admits
+from distrl.learner.drift import Drift, TaskSource
+from distrl.learner.eval_rounds import EvalRound, EvalRounds
+from distrl.learner.groups import Closed, Groups
+from distrl.learner.leases import LeaseTable, Retry
+from distrl.learner.task_sampling import demonstration_sampler
+from distrl.learner.task_statistics import TaskRecord, TaskStatistics
 
 DEMONSTRATIONS, WARM_UP, TRAINING, DONE = "demonstrations", "warm-up", "training", "done"
-
-
-@dataclass
-class EvalRound:
-    """One measurement on validation tasks with greedy sampling.
-
-    Attributes:
-        updates: The learner's updates when it started.
-        waiting: Tasks not leased yet.
-        leases: Ids of its leases that are not accounted for.
-        scores: Success of each finished episode that was judged.
-        abandoned: Episodes that faulted again and again.
-    """
-
-    updates: int
-    waiting: deque[Task]
-    leases: set[str] = field(default_factory=set)
-    scores: list[float] = field(default_factory=list)
-    abandoned: int = 0
-
-    @property
-    def success(self) -> float:
-        """Mean success, 0 when nothing finished."""
-        return sum(self.scores) / len(self.scores) if self.scores else 0.0
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every episode has come back or been given up."""
-        return not self.waiting and not self.leases
 
 
 class TaskScheduler:
     """Grants leases; see `distrl.learner.server.Scheduler`.
 
     Args:
-        config: Numbers of episodes, replay ratio, staleness bound, lease time.
+        config: Numbers of episodes, replay ratio, staleness bound, lease time, groups.
         train: Tasks to learn on.
         validation: Tasks to measure on.
         seed: Of the order of tasks.
-        incarnation: Unique to this start of the learner, so that lease ids never repeat.
+        incarnation: Unique to this start of the learner, so that lease and group ids never repeat.
         clock: Monotonic seconds.
+        drift: Other tasks to learn on, from a point of the run on.
     """
 
     def __init__(
@@ -74,24 +49,22 @@ class TaskScheduler:
         seed: int,
         incarnation: str,
         clock: Callable[[], float] = time.monotonic,
+        drift: Drift | None = None,
     ) -> None:
         self.config, self._incarnation, self._clock = config, incarnation, clock
-        self._sampler = TaskSampler(
-            train, config.task_sampling, config.task_sampling_floor, random.Random(seed)
-        )
-        self._demonstrated = _demonstrated(config, train, seed)
-        self._eval_tasks = list(validation)
-        random.Random(seed).shuffle(self._eval_tasks)
+        self._source = TaskSource(config, train, drift, seed)
+        self._demonstrated = demonstration_sampler(config, train, seed)
+        self._evals = EvalRounds(validation, seed, config.eval_episodes)
+        self._groups = Groups(config.group_wait_s)
+        self._statistics = TaskStatistics()
         self._lock = Lock()
         self._table = LeaseTable()
         self._phase = DEMONSTRATIONS
-        self._num_leases = 0
-        self._updates = 0
+        self._num_leases = self._num_groups = 0
+        self._updates, self._forgiven, self._elapsed = 0, 0.0, 0.0
         # Episodes without a fault: as committed (network thread), and as taken by training (what is saved).
         self._finished = dict.fromkeys(Purpose, 0)
         self._accounted = dict.fromkeys(Purpose, 0)
-        self._round: EvalRound | None = None
-        self._rounds: list[EvalRound] = []
 
     # ---- network thread ----
 
@@ -126,7 +99,9 @@ class TaskScheduler:
         """
         with self._lock:
             if trajectory.fault is not Fault.NONE:
-                self._give_up(self._table.fault(lease_id, self._clock()))
+                abandoned = self._table.fault(lease_id, self._clock())
+                if abandoned is not None:
+                    self._give_up(abandoned)
                 return
             self._table.finish(lease_id)
             self._finished[trajectory.purpose] += 1
@@ -134,7 +109,11 @@ class TaskScheduler:
     def tick(self) -> None:
         """Takes back expired leases."""
         with self._lock:
-            for lease in self._table.expire(self._clock()):
+            expired, abandoned = self._table.expire(self._clock())
+            for lease in expired:
+                if lease.purpose is Purpose.TRAIN:
+                    self._statistics.expired(lease.task)
+            for lease in abandoned:
                 self._give_up(lease)
 
     # ---- training thread ----
@@ -151,57 +130,103 @@ class TaskScheduler:
         with self._lock:
             self._updates = updates
 
+    def set_elapsed(self, share: float) -> None:
+        """Tells how much of the run's time is over."""
+        with self._lock:
+            self._elapsed = share
+
     def account(self, trajectory: Trajectory, replayed: bool = False) -> None:
         """Training has taken `trajectory`; `replayed` from the store, so that `finish` never saw it."""
         with self._lock:
+            is_training = trajectory.purpose is Purpose.TRAIN
+            if is_training:
+                self._statistics.account(trajectory)
             if trajectory.fault is not Fault.NONE:
                 return
             self._accounted[trajectory.purpose] += 1
             if replayed:
                 self._finished[trajectory.purpose] += 1
-            is_judged = trajectory.outcome is not Outcome.UNJUDGED
-            if trajectory.purpose is Purpose.TRAIN and is_judged:
-                self._sampler.record(trajectory.task.id, trajectory.success)
-            current = self._round
-            if current is not None and trajectory.lease_id in current.leases:
-                current.leases.discard(trajectory.lease_id)
-                if is_judged:
-                    current.scores.append(trajectory.success)
-                self._close_round_if_complete()
+            score = trajectory.success if trajectory.outcome is not Outcome.UNJUDGED else None
+            if is_training:
+                sampler, task_id = self._source.of(trajectory.task.id), trajectory.task.id
+                # Drawn by this process, unless an earlier one granted the lease.
+                sampler.end(task_id, trajectory.lease_id.startswith(f"{self._incarnation}-"))
+                if score is not None:
+                    sampler.record(task_id, score)
+            self._evals.account(trajectory.lease_id, score)
+
+    def join(self, trajectory: Trajectory, reward: float | None, replayed: bool = False) -> None:
+        """A training episode of a group has been taken; `reward` is its R, None if it is of no use.
+
+        Places of a group that only the store knows are leased anew. If a worker brings an episode of a group
+        that nobody knows any more, others may follow, so the group is kept open for a while.
+        """
+        with self._lock:
+            task = self._source.tasks.get(trajectory.task.id) if replayed else None
+            self._groups.join(
+                trajectory.group_id, task, self.config.group_size, trajectory.lease_id, trajectory.id, reward,
+                self._clock(),
+            )  # fmt: skip
+
+    def take_groups(self) -> list[Closed]:
+        """The groups that have been closed since the last call."""
+        with self._lock:
+            is_over = self._accounted[Purpose.TRAIN] >= self.config.episodes
+            return self._groups.take_closed(self._clock(), is_over)
+
+    def held_ids(self) -> list[str]:
+        """Trajectories that training has taken and that wait for the rest of their group."""
+        with self._lock:
+            return self._groups.held
 
     def start_eval(self) -> None:
         """Starts a round on the same validation tasks as ever. An unfinished round ends with what it has."""
         with self._lock:
-            if self._round is not None and self._round.scores:
-                self._rounds.append(self._round)
             self._table.drop(Purpose.EVAL)
-            tasks = self._eval_tasks[: self.config.eval_episodes]
-            self._round = EvalRound(self._updates, deque(tasks)) if tasks else None
+            self._evals.start(self._updates)
 
     @property
     def is_evaluating(self) -> bool:
         """Whether a round is under way."""
         with self._lock:
-            return self._round is not None
+            return self._evals.current is not None
 
     def take_evals(self) -> list[EvalRound]:
         """The rounds that ended since the last call."""
         with self._lock:
-            rounds, self._rounds = self._rounds, []
-            return rounds
+            return self._evals.take_ended()
 
     def accounted(self, purpose: Purpose) -> int:
-        """How many episodes of this purpose training has taken."""
+        """How many episodes of this purpose training has taken; not those that wait for their group."""
         with self._lock:
-            return self._accounted[purpose]
+            return self._ready(purpose)
+
+    def updates_due(self) -> float:
+        """How many updates the episodes that training has taken pay for."""
+        with self._lock:
+            return self._ready(Purpose.TRAIN) * self.config.updates_per_episode - self._forgiven
+
+    def forgive_updates(self) -> None:
+        """What they were to be made with has been dropped: updates that are due will not be made.
+
+        Else they would count as work that lies ahead, and nothing new could be leased.
+        """
+        with self._lock:
+            due = self._ready(Purpose.TRAIN) * self.config.updates_per_episode - self._forgiven
+            self._forgiven += max(0.0, due - self._updates)
 
     def task_success(self) -> dict[str, tuple[float, int]]:
         """Mean success and number of the recent training episodes of each task tried."""
         with self._lock:
-            return self._sampler.success()
+            return self._source.success()
+
+    def task_table(self) -> dict[str, TaskRecord]:
+        """What became of each training task so far, by its id."""
+        with self._lock:
+            return self._statistics.table()
 
     def metrics(self) -> dict[str, float]:
-        """Counters of leases and episodes."""
+        """Counters of leases, episodes and groups."""
         with self._lock:
             return {
                 "episodes": float(self._accounted[Purpose.TRAIN]),
@@ -209,7 +234,9 @@ class TaskScheduler:
                 "scheduler/expired": float(self._table.num_expired),
                 "scheduler/faulted": float(self._table.num_faulted),
                 "scheduler/abandoned": float(self._table.num_abandoned),
-                "scheduler/tasks_tried": float(self._sampler.num_tried),
+                "scheduler/tasks_tried": float(self._source.num_tried),
+                **self._source.metrics(),
+                **self._groups.metrics(),
             }
 
     def state_dict(self) -> dict[str, Any]:
@@ -221,7 +248,10 @@ class TaskScheduler:
             return {
                 "phase": self._phase,
                 "accounted": {purpose.value: n for purpose, n in self._accounted.items()},
-                "sampler": self._sampler.state_dict(),
+                "forgiven": self._forgiven,
+                "sampler": self._source.state_dict(),
+                "groups": self._groups.state_dict(),
+                "tasks": self._statistics.state_dict(),
             }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -230,23 +260,27 @@ class TaskScheduler:
             self._phase = state["phase"]
             self._accounted = {purpose: int(state["accounted"][purpose.value]) for purpose in Purpose}
             self._finished = dict(self._accounted)
-            self._sampler.load_state_dict(state["sampler"])
+            self._forgiven = float(state["forgiven"])
+            self._source.load_state_dict(state["sampler"])
+            self._groups.load_state_dict(state["groups"], self._source.tasks, self._clock())
+            self._statistics.load_state_dict(state["tasks"])
 
     # ---- under the lock ----
 
+    def _ready(self, purpose: Purpose) -> int:
+        return self._accounted[purpose] - (self._groups.num_held if purpose is Purpose.TRAIN else 0)
+
     def _next(self, worker: str) -> Lease | None:
         if self._phase == DEMONSTRATIONS:
-            return self._next_episode(worker, Purpose.DEMO, self.config.demonstrations.episodes)
+            return self._next_demonstration(worker)
         if self._phase == WARM_UP:
             return self._next_eval(worker)
         if self._phase != TRAINING:
             return None
-        return self._next_eval(worker) or (
-            self._next_episode(worker, Purpose.TRAIN, self.config.episodes) if self._stays_fresh() else None
-        )
+        return self._next_eval(worker) or self._next_member(worker) or self._next_episode(worker)
 
     def _next_eval(self, worker: str) -> Lease | None:
-        current = self._round
+        current = self._evals.current
         if current is None:
             return None
         retry = self._table.take_retry(Purpose.EVAL, worker, self._clock())
@@ -263,36 +297,87 @@ class TaskScheduler:
         current.leases.add(lease.id)
         return lease
 
-    def _next_episode(self, worker: str, purpose: Purpose, wanted: int) -> Lease | None:
-        retry = self._table.take_retry(purpose, worker, self._clock())
+    def _next_demonstration(self, worker: str) -> Lease | None:
+        retry = self._table.take_retry(Purpose.DEMO, worker, self._clock())
         if retry is not None:
-            return self._lease(retry.lease.task, purpose, worker, retry.attempt + 1)
-        if self._finished[purpose] + self._table.count(purpose) >= wanted:
+            return self._lease(retry.lease.task, Purpose.DEMO, worker, retry.attempt + 1)
+        if not self._is_wanted(Purpose.DEMO, self.config.demonstrations.episodes):
             return None
-        sampler = self._demonstrated if purpose is Purpose.DEMO else self._sampler
-        return self._lease(sampler.draw(), purpose, worker, 1)
+        return self._lease(self._demonstrated.draw(), Purpose.DEMO, worker, 1)
+
+    def _next_member(self, worker: str) -> Lease | None:
+        """The next place of the open groups, which were admitted as a whole.
+
+        Were a member kept back for freshness, the others would wait for it, and updates for them.
+        """
+        retry = self._take_member(worker)
+        if retry is not None:
+            return self._lease(
+                retry.lease.task,
+                Purpose.TRAIN,
+                worker,
+                retry.attempt + 1,
+                retry.lease.group_id,
+                retry.lease.id,
+            )
+        group = self._groups.with_place()
+        if group is None or group.task is None:
+            return None
+        if not self._is_wanted(Purpose.TRAIN, self.config.episodes):
+            self._groups.cancel_places()
+            return None
+        if not group.is_drawn:
+            self._source.of(group.task.id).take(group.task.id)
+        return self._lease(group.task, Purpose.TRAIN, worker, 1, group.id)
+
+    def _take_member(self, worker: str) -> Retry | None:
+        """A member to be run again; those of groups that have been closed meanwhile are forgotten."""
+        while True:
+            retry = self._table.take_retry(Purpose.TRAIN, worker, self._clock(), in_group=True)
+            if retry is None or self._groups.is_open(retry.lease.group_id):
+                return retry
+
+    def _next_episode(self, worker: str) -> Lease | None:
+        if not self._stays_fresh():
+            return None
+        retry = self._table.take_retry(Purpose.TRAIN, worker, self._clock())
+        if retry is not None:
+            return self._lease(retry.lease.task, Purpose.TRAIN, worker, retry.attempt + 1)
+        if not self._is_wanted(Purpose.TRAIN, self.config.episodes):
+            return None
+        task = self._source.draw(self._progress(), self.config.group_size)
+        if self.config.group_size == 1:
+            return self._lease(task, Purpose.TRAIN, worker, 1)
+        self._num_groups += 1
+        group = self._groups.open(f"{self._incarnation}-g{self._num_groups}", task, self.config.group_size)
+        return self._lease(task, Purpose.TRAIN, worker, 1, group.id)
+
+    def _is_wanted(self, purpose: Purpose, wanted: int) -> bool:
+        """Whether more than those that came in, are out or wait to be run again are wanted."""
+        return self._finished[purpose] + self._table.count(purpose) < wanted
+
+    def _progress(self) -> float:
+        """The share of the run that is over: of its episodes or of its time, whichever is more."""
+        return max(self._accounted[Purpose.TRAIN] / self.config.episodes, self._elapsed)
 
     def _stays_fresh(self) -> bool:
-        """Whether an episode leased now is trained on within `max_staleness` versions.
+        """Whether an episode, or a whole group, leased now is trained on soon enough; see `admits`."""
+        # Those that wait to be run again are not out: they would keep themselves from being leased. Members
+        # of a group are, as nothing keeps them.
+        out = self._table.held(Purpose.TRAIN) + self._table.waiting_members(Purpose.TRAIN)
+        updates = self._updates + self._forgiven
+        return admits(self.config, self._finished[Purpose.TRAIN], out + self._groups.num_places, updates)
 
-        Ahead of it are the episodes that are out and those that came in but have not had their updates; each
-        brings `updates_per_episode` updates, and every `publish_every` updates make a version. Until replay
-        holds `min_replay` episodes no update is made and nothing goes stale.
-        """
-        c = self.config
-        # Those that wait to be run again are not out: they would keep themselves from being leased.
-        out, finished = self._table.held(Purpose.TRAIN), self._finished[Purpose.TRAIN]
-        if finished + out < c.min_replay:
-            return True
-        updates_ahead = (finished + out + 1) * c.updates_per_episode - self._updates
-        return updates_ahead <= max(c.max_staleness * c.publish_every, c.updates_per_episode)
-
-    def _lease(self, task: Task, purpose: Purpose, worker: str, attempt: int) -> Lease:
+    def _lease(
+        self, task: Task, purpose: Purpose, worker: str, attempt: int, group_id: str = "", former: str = ""
+    ) -> Lease:
+        """A new lease; `former` is the one that it replaces in its group."""
         self._num_leases += 1
         lease = Lease(
             id=f"{self._incarnation}-{self._num_leases}",
             task=task,
             purpose=purpose,
+            group_id=group_id,
             sampling=Sampling(
                 temperature=0.0 if purpose is Purpose.EVAL else self.config.temperature,
                 top_p=self.config.top_p,
@@ -303,25 +388,15 @@ class TaskScheduler:
             ttl_s=self.config.lease_ttl_s,
         )
         self._table.hold(lease, worker, self._clock(), attempt)
+        if group_id:
+            self._groups.lease(group_id, lease.id, former)
         return lease
 
-    def _give_up(self, lease: Lease | None) -> None:
-        """Notes an evaluation that will not come; other episodes are simply drawn anew."""
-        if lease is not None and self._round is not None and lease.id in self._round.leases:
-            self._round.leases.discard(lease.id)
-            self._round.abandoned += 1
-            self._close_round_if_complete()
-
-    def _close_round_if_complete(self) -> None:
-        if self._round is not None and self._round.is_complete:
-            self._rounds.append(self._round)
-            self._round = None
-
-
-def _demonstrated(config: LearnerConfig, tasks: Sequence[Task], seed: int) -> TaskSampler | TemplateSampler:
-    """What draws tasks to demonstrate: spread over all, whatever `task_sampling` is; or by template."""
-    weights = config.demonstrations.weights
-    if weights:
-        return TemplateSampler(tasks, weights, random.Random(seed))
-    # Of another seed than training, which would else begin with the same tasks.
-    return TaskSampler(tasks, "uniform", config.task_sampling_floor, random.Random(seed + 1))
+    def _give_up(self, lease: Lease) -> None:
+        """Notes an episode that will not come. A demonstration or training episode is drawn anew."""
+        self._evals.give_up(lease.id)
+        if lease.group_id:
+            self._groups.give_up(lease.group_id, lease.id)
+        if lease.purpose is Purpose.TRAIN:
+            self._source.of(lease.task.id).end(lease.task.id)
+            self._statistics.abandoned(lease.task)

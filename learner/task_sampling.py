@@ -1,4 +1,4 @@
-"""Which task is tried next: all alike, or those more often that still fail, or that sometimes fail."""
+"""Which task is tried next: all alike, or in turn, or those more often that fail, or that sometimes fail."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from distrl.configs.schema import LearnerConfig
 from distrl.core.errors import ConfigError
 from distrl.core.types import Task
+from distrl.learner.turns import Turns
 
-Kind = Literal["uniform", "weighted", "learnable"]
+Kind = Literal["uniform", "round_robin", "weighted", "learnable"]
 RECENT = 8
 PRIOR = 2.0
 """So many episodes at its template's mean success are added to a task's own."""
@@ -20,7 +22,9 @@ REDRAW_EVERY = 16
 class TaskSampler:
     """Draws training tasks.
 
-    "uniform": without replacement until all have been drawn, then again.
+    "uniform": without replacement until all have been drawn, then again, in another order each time.
+    "round_robin": no curriculum at all: in one fixed order (shuffled once, by the seed), every task equally
+    often; see `Turns` for what counts.
     "weighted": P_i ∝ 1 − s_i + ε, AcceRL's dynamic weighted resampling.
     "learnable": P_i ∝ 4 s_i (1 − s_i) + ε. Where all episodes succeed, or all fail, advantages are about 0
     and teach nothing; the variance of the outcome is largest in between (Rutherford et al. 2024).
@@ -43,9 +47,17 @@ class TaskSampler:
         self._recent: dict[str, list[float]] = {}
         self._weights: list[float] = []
         self._draws = 0
+        self._by_id = {task.id: task for task in tasks}
+        self._turns: Turns | None = None
+        if kind == "round_robin":
+            order = list(self._by_id)
+            rng.shuffle(order)
+            self._turns = Turns(order)
 
-    def draw(self) -> Task:
-        """The next task."""
+    def draw(self, count: int = 1) -> Task:
+        """The next task, for `count` episodes."""
+        if self._turns is not None:
+            return self._by_id[self._turns.next(count)]
         if self._kind != "uniform":
             if self._draws % REDRAW_EVERY == 0:
                 self._weights = self.weights()
@@ -61,6 +73,18 @@ class TaskSampler:
         recent = self._recent.setdefault(task_id, [])
         recent.append(success)
         del recent[:-RECENT]
+
+    def end(self, task_id: str, is_drawn: bool = True) -> None:
+        """An episode of this task is over. `is_drawn`: it was drawn, or taken, from this sampler."""
+        if self._turns is not None:
+            if not is_drawn:
+                self._turns.take(task_id)
+            self._turns.end(task_id)
+
+    def take(self, task_id: str) -> None:
+        """An episode of this task is going to be run without a draw."""
+        if self._turns is not None:
+            self._turns.take(task_id)
 
     def weights(self) -> list[float]:
         """1 − s_i + ε, or 4 s_i (1 − s_i) + ε, of each task in order."""
@@ -90,23 +114,36 @@ class TaskSampler:
 
     def state_dict(self) -> dict[str, Any]:
         """What a restart needs, JSON-able."""
-        version, internal, gauss = self._rng.getstate()
         return {
             "recent": {task: list(scores) for task, scores in self._recent.items()},
             "bag": list(self._bag),
-            "rng": [version, list(internal), gauss],
+            "rng": rng_state(self._rng),
             "draws": self._draws,
             "weights": list(self._weights),
+            "turns": self._turns.state_dict() if self._turns else {},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores `state_dict`."""
         self._recent = {task: list(scores) for task, scores in state["recent"].items()}
         self._bag = [index for index in state["bag"] if index < len(self._tasks)]
-        version, internal, gauss = state["rng"]
-        self._rng.setstate((version, tuple(internal), gauss))
+        set_rng_state(self._rng, state["rng"])
         self._weights = [float(weight) for weight in state["weights"]]
         self._draws = int(state["draws"]) if len(self._weights) == len(self._tasks) else 0
+        if self._turns is not None:
+            self._turns.load_state_dict(state["turns"])
+
+
+def rng_state(rng: random.Random) -> list[Any]:
+    """The state of a generator, JSON-able."""
+    version, internal, gauss = rng.getstate()
+    return [version, list(internal), gauss]
+
+
+def set_rng_state(rng: random.Random, state: list[Any]) -> None:
+    """Restores `rng_state`."""
+    version, internal, gauss = state
+    rng.setstate((version, tuple(internal), gauss))
 
 
 class TemplateSampler:
@@ -139,3 +176,14 @@ class TemplateSampler:
     def draw(self) -> Task:
         """The next task."""
         return self._rng.choices(self._tasks, self._weights)[0]
+
+
+def demonstration_sampler(
+    config: LearnerConfig, tasks: Sequence[Task], seed: int
+) -> TaskSampler | TemplateSampler:
+    """What draws tasks to demonstrate: spread over all, whatever `task_sampling` is; or by template."""
+    weights = config.demonstrations.weights
+    if weights:
+        return TemplateSampler(tasks, weights, random.Random(seed))
+    # Of another seed than training, which would else begin with the same tasks.
+    return TaskSampler(tasks, "uniform", config.task_sampling_floor, random.Random(seed + 1))

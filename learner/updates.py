@@ -43,7 +43,7 @@ class Updates:
         num_episodes = self.parts.scheduler.accounted(Purpose.TRAIN)
         if num_episodes < min(self._config.min_replay, self._config.episodes) or not len(self.parts.replay):
             return 0.0
-        return num_episodes * self._config.updates_per_episode - self.parts.progress.updates
+        return self.parts.scheduler.updates_due() - self.parts.progress.updates
 
     def make(self) -> None:
         """One update and what belongs to it. With `updates_enabled` off, all but the learning."""
@@ -125,6 +125,7 @@ class Updates:
                 **parts.scheduler.metrics(),
                 "off_policy/staleness_mean": float(staleness.mean()),
                 "off_policy/staleness_max": float(staleness.max()),
+                "off_policy/stale_fraction": float((staleness > self._config.max_staleness).float().mean()),
                 "time/update_s": now - start,
                 "time/wait_for_batch": sum(wait for _, wait in self._recent) / total if total > 0 else 0.0,
                 "time/elapsed_s": parts.elapsed_s(),

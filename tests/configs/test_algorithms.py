@@ -17,9 +17,8 @@ NAMES = get_args(AlgorithmName)
 
 @pytest.mark.parametrize("name", NAMES)
 def test_distrl_train_takes_every_algorithm(name: str) -> None:
-    result = CliRunner().invoke(
-        app, ["train", "quickstart", "--set", f"learner.algorithm={name}", "--dry-run"]
-    )
+    options = ["--set", f"learner.algorithm={name}", "--set", "learner.group_size=4", "--dry-run"]
+    result = CliRunner().invoke(app, ["train", "quickstart", *options])
     assert result.exit_code == 0, result.output
     assert f"algorithm: {name}\n" in result.stdout
 
@@ -38,7 +37,7 @@ def test_an_unknown_algorithm_names_those_that_there_are() -> None:
 @pytest.mark.parametrize("truncation", ["learner.top_p=0.9", "learner.top_k=5"])
 def test_truncated_sampling_is_refused_where_ratios_weigh(name: str, truncation: str) -> None:
     with pytest.raises(ConfigError, match=r"truncates sampling: .* no importance ratio") as caught:
-        load_config("quickstart", [f"learner.algorithm={name}", truncation])
+        load_config("quickstart", ["learner.group_size=4", f"learner.algorithm={name}", truncation])
     assert truncation.rpartition(".")[2] in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -62,6 +61,7 @@ def test_truncated_sampling_is_taken_where_they_do_not(name: str) -> None:
         (["learner.grpo.clip=0.5"], "clip_high is below clip"),
         (["learner.ppo.dual_clip=0.5"], "`learner.ppo.dual_clip` is 0.5"),
         (["learner.digirl.top_fraction=0"], "`learner.digirl.top_fraction` is 0"),
+        (["learner.algorithm=grpo"], "set learner.group_size to 2 or more"),
         (["learner.grpo.gamma=0.9"], "unknown key `learner.grpo.gamma`"),
         (["policy.slim_vocabulary=[tap]"], "slim_vocabulary is for hub models"),
     ],

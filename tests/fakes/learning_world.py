@@ -130,7 +130,9 @@ def build(toy, path, incarnation="i1", stop_after=None, phase=None, **changes):
         store=store,
         scheduler=scheduler,
         replay=replay,
-        ingest=Ingest(ingested, store, policy, images, replay, scheduler, lambda: publisher.version),
+        ingest=Ingest(
+            ingested, store, policy, images, replay, scheduler, lambda: publisher.version, config.learner
+        ),
         batcher=Batcher(policy, images),
         engine=engine,
         publisher=publisher,

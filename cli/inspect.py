@@ -34,8 +34,11 @@ def inspect(
         ),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="List the newest N.")] = 50,
+    tasks: Annotated[
+        bool, typer.Option("--tasks", help="List the run's training tasks instead: success, steps, faults.")
+    ] = False,
 ) -> None:
-    """List stored trajectories, or write one as an HTML file.
+    """List stored trajectories or training tasks, or write one trajectory as an HTML file.
 
     The file shows every screenshot with the agent's touch marked, the prompt, the tokens with their
     log-probabilities, the weight versions, the parts of the reward and the verdict. It opens offline.
@@ -43,6 +46,9 @@ def inspect(
     from distrl.core.errors import ConfigError
     from distrl.evaluator.stores import ENDINGS, open_store
 
+    if tasks:
+        _list_tasks(place.expanduser(), template)
+        return
     if outcome is not None and outcome not in ENDINGS:
         raise ConfigError(f"--outcome {outcome!r} is unknown.", f"Use one of {', '.join(ENDINGS)}.")
     store = open_store(place.expanduser())
@@ -66,6 +72,29 @@ def _list(store: TrajectoryStore, template: str | None, outcome: str | None, lim
             f"{one.purpose.value:<5}  {one.task.id}"
         )
     typer.echo(f"{len(listed)} of {store.count()} trajectories, newest first", err=True)
+
+
+def _list_tasks(run: Path, template: str | None) -> None:
+    """What became of each training task, as the learner wrote it with its newest checkpoint."""
+    from distrl.core.rundir import TASKS_FILE
+    from distrl.learner.task_statistics import read_table
+
+    def shown(value: float | None, form: str) -> str:
+        return "-" if value is None else format(value, form)
+
+    table = read_table(run / TASKS_FILE)
+    listed = {name: row for name, row in table.items() if template in (None, row.template)}
+    typer.echo(
+        f"{'episodes':>8}  {'success':>7}  {'steps':>5}  {'seconds':>7}  {'faults':>6}  {'expired':>7}  "
+        f"{'given up':>8}  task"
+    )
+    for name, row in listed.items():
+        typer.echo(
+            f"{row.episodes:>8}  {shown(row.mean_success, '.2f'):>7}  {shown(row.mean_steps, '.1f'):>5}  "
+            f"{shown(row.mean_seconds, '.1f'):>7}  {row.faults:>6}  {row.expired:>7}  {row.abandoned:>8}  "
+            f"{name}"
+        )
+    typer.echo(f"{len(listed)} of {len(table)} training tasks that were tried", err=True)
 
 
 def _write_page(store: TrajectoryStore, prefix: str, output: Path | None, force: bool) -> Path:

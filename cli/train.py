@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from distrl.cli.local.run import LocalRun
-    from distrl.configs.schema import TasksConfig
+    from distrl.configs.tasks import TasksConfig
     from distrl.core.rundir import RunDir
 
 NEEDED = {"torch": "train", "transformers": "train", "jinja2": "report"}

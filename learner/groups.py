@@ -91,11 +91,6 @@ class Groups:
         return len(self._open)
 
     @property
-    def num_places(self) -> int:
-        """Places of open groups that nobody has been given yet."""
-        return sum(group.num_places for group in self._open.values())
-
-    @property
     def num_held(self) -> int:
         """How many trajectories wait for the rest of their group."""
         return sum(len(group.members) for group in self._open.values())

@@ -363,10 +363,9 @@ class TaskScheduler:
     def _stays_fresh(self) -> bool:
         """Whether an episode, or a whole group, leased now is trained on soon enough; see `admits`."""
         # Those that wait to be run again are not out: they would keep themselves from being leased. Members
-        # of a group are, as nothing keeps them.
+        # of a group are, as nothing keeps them. Open groups have no places left when this is asked.
         out = self._table.held(Purpose.TRAIN) + self._table.waiting_members(Purpose.TRAIN)
-        updates = self._updates + self._forgiven
-        return admits(self.config, self._finished[Purpose.TRAIN], out + self._groups.num_places, updates)
+        return admits(self.config, self._finished[Purpose.TRAIN], out, self._updates + self._forgiven)
 
     def _lease(
         self, task: Task, purpose: Purpose, worker: str, attempt: int, group_id: str = "", former: str = ""

@@ -52,6 +52,11 @@ class TaskRecord:
         """None without an episode."""
         return self.steps / self.episodes if self.episodes else None
 
+    @property
+    def mean_seconds(self) -> float | None:
+        """None without an episode."""
+        return self.seconds / self.episodes if self.episodes else None
+
 
 class TaskStatistics:
     """Records by task id."""

@@ -13,6 +13,7 @@ SPLIT_NOTES = {
     "val": "Held-out tasks that training watched.",
     "test": "Held-out tasks: parameters, or combinations, that neither demonstrations nor training saw.",
     "unseen_layout": "A screen layout that training never showed.",
+    "test_drift": "Held-out tasks on the layout that training drifts to, if it does.",
 }
 
 

@@ -1,4 +1,4 @@
-"""The quickstart suite: short tasks over six templates and four layouts, with a held-out fifth layout.
+"""The quickstart suite: short tasks over six templates and four layouts; two more layouts are kept apart.
 
 What `val` and `test` hold out of `train`, and of each other:
 
@@ -11,6 +11,11 @@ What `val` and `test` hold out of `train`, and of each other:
 Every hour, minute, colour, noun, setting, direction, app and start on its own does occur in `train`, and
 every name in `contact` or `star`. `unseen_layout` is on a layout that no other split has, with
 queries of `test`.
+
+`drift` and `test_drift` are on a sixth layout, for interfaces that change during training (`tasks.drift`):
+`drift` is trained on then, `test_drift` measured. They differ as `train` and `test` do: in a time, a query
+(one of `train`'s and one of `test`'s), a setting's direction, an app's start, or which of `contact` and `star`
+a name is in.
 """
 
 from __future__ import annotations
@@ -23,21 +28,23 @@ from typing import Any
 from distrl.core.types import Task
 
 SUITE = "quickstart"
-SPLITS = ("train", "val", "test", "unseen_layout")
+SPLITS = ("train", "val", "test", "unseen_layout", "drift", "test_drift")
 LAYOUTS = (0, 1, 2, 3)
 UNSEEN_LAYOUT = 4
+DRIFT_LAYOUT = 5
 MAX_STEPS = 10
 COUNTS: dict[str, dict[str, int]] = {
-    "open_app": {"train": 60, "val": 4, "test": 8, "unseen_layout": 8},
-    "toggle": {"train": 60, "val": 6, "test": 12, "unseen_layout": 8},
-    "alarm": {"train": 152, "val": 8, "test": 12, "unseen_layout": 8},
-    "contact": {"train": 44, "val": 4, "test": 6, "unseen_layout": 8},
-    "star": {"train": 44, "val": 4, "test": 6, "unseen_layout": 8},
-    "shop_search": {"train": 56, "val": 8, "test": 12, "unseen_layout": 8},
+    "open_app": {"train": 60, "val": 4, "test": 8, "unseen_layout": 8, "drift": 16, "test_drift": 5},
+    "toggle": {"train": 60, "val": 6, "test": 12, "unseen_layout": 8, "drift": 18, "test_drift": 8},
+    "alarm": {"train": 152, "val": 8, "test": 12, "unseen_layout": 8, "drift": 32, "test_drift": 8},
+    "contact": {"train": 44, "val": 4, "test": 6, "unseen_layout": 8, "drift": 12, "test_drift": 4},
+    "star": {"train": 44, "val": 4, "test": 6, "unseen_layout": 8, "drift": 12, "test_drift": 4},
+    "shop_search": {"train": 56, "val": 8, "test": 12, "unseen_layout": 8, "drift": 14, "test_drift": 12},
 }
 """Instances by template and split; the knob of the suite's size. In training, combinations repeat with other
 seeds (20 divides the counts of `open_app` and `toggle`, so that their 20 targets are alike); in `test` only
-those of `toggle` do, twice, with the other settings on or off at random."""
+those of `toggle` do, twice, with the other settings on or off at random. `drift` has about as many as `train`
+has on one layout."""
 
 APPS = {
     "settings": "Settings",
@@ -194,6 +201,36 @@ def _spread(queries: list[str]) -> list[Params]:
     ]
 
 
+def _drift(template: str, pools: Pools) -> Pools:
+    """What there is on the drift layout: `drift`, and `test_drift` held out of it."""
+    rng = random.Random(f"{SUITE}/4/{template}/drift")
+    if template == "shop_search":
+        trained = [params["query"] for params in pools["train"][: COUNTS[template]["train"]]]
+        tested = [params["query"] for params in pools["test"]]
+        combos, held = ([{"query": query} for query in dict.fromkeys(found)] for found in (trained, tested))
+    elif template == "open_app":
+        combos = [{"app": app, "start": start} for app in APPS for start in STARTS if app != start]
+        rng.shuffle(combos)
+        held = _one_each(combos, ("app",))
+    elif template == "toggle":
+        combos = [{"setting": setting, "on": on} for setting in TOGGLES for on in (True, False)]
+        chosen = enumerate(rng.sample(list(TOGGLES), 4))
+        held = [{"setting": setting, "on": place % 2 == 0} for place, setting in chosen]
+    elif template == "alarm":
+        combos = [{"hour": hour, "minute": minute} for hour in HOURS for minute in MINUTES]
+        rng.shuffle(combos)
+        held = combos[:8]
+    else:  # what `contact` holds out, `star` trains on
+        names = random.Random(f"{SUITE}/4/contacts/drift").sample(BOOK, len(BOOK))
+        combos = [{"name": name, "book": list(BOOK)} for name in names]
+        held = combos[:4] if template == "contact" else combos[4:]
+    drift = [combo for combo in combos if combo not in held]
+    return {
+        split: [{"layout": DRIFT_LAYOUT, **params} for params in pool]
+        for split, pool in (("drift", drift), ("test_drift", held))
+    }
+
+
 _POOLS = {
     "open_app": _open_app,
     "toggle": _toggle,
@@ -209,6 +246,7 @@ def tasks() -> list[Task]:
     made: list[Task] = []
     for template, counts in COUNTS.items():
         pools = _POOLS[template](random.Random(f"{SUITE}/4/{template}"))
+        pools |= _drift(template, pools)
         for split in SPLITS:
             pool = pools[split]
             for index in range(counts[split]):

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from distrl.cli.main import app
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import ActionRecord, Fault, Observation, Outcome, Task, TimeStep, Trajectory
+from distrl.learner.task_statistics import TaskRecord, write_table
 
 runner = CliRunner()
 IMAGE = "0" * 32
@@ -53,6 +54,22 @@ def test_the_list_is_filtered_and_newest_first(run_dir: Path) -> None:
     assert listed("--outcome", "success") == ["00000002ffff", "00000000ffff"]
 
 
+def test_training_tasks_are_listed_with_what_became_of_them(run_dir: Path) -> None:
+    table = {
+        "s/alarm/0": TaskRecord("alarm", episodes=4, judged=4, success=3.0, steps=10, seconds=6.0, faults=1),
+        "s/toggle/0": TaskRecord("toggle", expired=2, abandoned=1),
+    }
+    write_table(run_dir / "tasks.json", table)
+    result = runner.invoke(app, ["inspect", str(run_dir), "--tasks"])
+    assert result.exit_code == 0
+    assert [line.split() for line in result.stdout.splitlines()[1:]] == [
+        ["4", "0.75", "2.5", "1.5", "1", "0", "0", "s/alarm/0"],
+        ["0", "-", "-", "-", "0", "2", "1", "s/toggle/0"],
+    ]
+    only = runner.invoke(app, ["inspect", str(run_dir), "--tasks", "--template", "alarm"])
+    assert [line.split()[-1] for line in only.stdout.splitlines()[1:]] == ["s/alarm/0"]
+
+
 @pytest.mark.needs("jinja2")
 def test_one_trajectory_becomes_a_page_that_is_not_overwritten(run_dir: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
@@ -78,6 +95,7 @@ def test_one_trajectory_becomes_a_page_that_is_not_overwritten(run_dir: Path, tm
         (["--trajectory", "nope"], 10, "has no trajectory 'nope'"),
         (["--trajectory", "0000"], 10, "3 trajectories begin with"),
         (["--outcome", "won"], 2, "Use one of success"),
+        (["--tasks"], 10, "A learner writes it with each checkpoint"),
     ],
 )
 def test_wrong_questions_get_one_line(run_dir: Path, arguments: list[str], code: int, expected: str) -> None:

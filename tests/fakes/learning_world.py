@@ -87,6 +87,7 @@ class World:
             steps,
             purpose=lease.purpose,
             lease_id=lease.id,
+            group_id=lease.group_id,
             task=lease.task,
             success=sum(s.reward.outcome for s in steps),
         )

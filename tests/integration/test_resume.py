@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import re
 import signal
-import socket
-import sys
 from pathlib import Path
 
 import pytest
+from role_processes import check_alive, free_endpoints, start, step_of_latest
 from waiting import until
 
 from distrl.core import checkpoints
 from distrl.core.metrics import read_metrics
-from distrl.core.process import Child, stop_all
+from distrl.core.process import stop_all
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Purpose
 from distrl.workers.spool import Spool
@@ -41,31 +40,6 @@ learner:
   replay: {{capacity: 16}}
   demonstrations: {{episodes: 4, updates: 4, batch_size: 8, critic_updates: 2}}
 """
-
-
-def free_endpoints(count: int) -> list[str]:
-    """Loopback addresses that were free a moment ago."""
-    probes = [socket.socket() for _ in range(count)]
-    for probe in probes:
-        probe.bind(("127.0.0.1", 0))
-    endpoints = [f"tcp://127.0.0.1:{probe.getsockname()[1]}" for probe in probes]
-    for probe in probes:
-        probe.close()
-    return endpoints
-
-
-def start(folder: Path, name: str, *arguments: str) -> Child:
-    command = [sys.executable, "-m", "distrl", *arguments]
-    return Child(name, command, folder / f"{name}.log")
-
-
-def check_alive(children: list[Child]) -> None:
-    for child in children:
-        assert child.poll() is None, f"{child.name} ended: {child.log_file.read_text()[-2000:]}"
-
-
-def step_of_latest(directory: Path) -> int:
-    return checkpoints.step_of(checkpoints.pointed(directory, "latest") or "") or 0
 
 
 @pytest.mark.needs("torch")

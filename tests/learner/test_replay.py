@@ -148,3 +148,20 @@ def test_another_capacity_keeps_the_newest_with_their_priorities(capacity) -> No
     assert other.ids == replay.ids[-capacity:]
     assert other.num_unseen == (1 if capacity == 9 else 0)
     assert other.probability("t4") > other.probability("t5") > 0
+
+
+def test_what_is_taken_out_is_never_drawn_and_its_place_is_filled_again() -> None:
+    replay = filled(count=3)
+    replay.update(replay.sample(2).ids, RAW[:2])
+    replay.discard(["t1", "t2", "gone"])  # one seen, one unseen
+    assert (replay.ids, len(replay), replay.num_unseen) == (["t0"], 1, 0)
+    assert set(replay.sample(20).ids) == {"t0"}
+    assert replay.probability("t0") == 1.0
+    again = Replay(replay.config, seed=2)
+    again.load_state_dict(json.loads(json.dumps(replay.state_dict())))
+    for each in (replay, again):
+        assert [each.add(f"n{i}") for i in range(4)] == [None, "t0", None, None]
+        assert each.ids == ["n0", "n1", "n2", "n3"]
+        assert each.sample(4).ids == ["n0", "n1", "n2", "n3"]
+    replay.discard(replay.ids)
+    assert len(replay) == 0

@@ -1,7 +1,7 @@
-"""Colours (light and dark schemes) and the five UI versions that `layout` chooses from.
+"""Colours (light and dark schemes) and the six UI versions that `layout` chooses from.
 
 A layout fixes where things are and how they look. Layouts 0-3 are for training; 4 is held out to measure
-what is learned about interfaces never seen.
+what is learned about interfaces never seen; 5 is what an interface changes to while it is trained on.
 """
 
 from __future__ import annotations
@@ -267,9 +267,46 @@ LAYOUTS: tuple[Layout, ...] = (
         switch_left=True,
         browser_top=True,
     ),
+    Layout(
+        name="Ember",
+        light=replace(
+            _LIGHT, bg="#f4efe9", primary="#8a3324", tint="#f7d9c4", on_tint="#3b0d02", raised="#e6dccf"
+        ),
+        dark_scheme=Theme(
+            dark=True,
+            bg="#1c2233",
+            card="#2b3450",
+            raised="#3a4567",
+            text="#f7f1e8",
+            muted="#b8bccb",
+            line="#566087",
+            primary="#ffc857",
+            on_primary="#3a2500",
+            tint="#8c3b2e",
+            on_tint="#ffe9d6",
+        ),
+        dark=True,
+        wallpaper=("#22304f", "#f4845f", "#5a4a6b", "#3c3a5c", "#20243f"),
+        icon_radius=6,
+        grid=(("", "notes", "browser", ""), ("", "messages", "contacts", "")),
+        grid_y=330,
+        dock=("weather", "settings", "clock", "calculator"),
+        label="#ffffff",
+        widget_y=196,
+        search_y=112,
+        settings=("apps", "security", "devices", "battery", "display", "sound", "network", "about"),
+        fab="center",
+        save="top",
+        tabs="bottom",
+        picker="grid",
+        nav="buttons",
+        switch_left=True,
+        browser_top=False,
+    ),
 )
 TRAIN_LAYOUTS = (0, 1, 2, 3)
 UNSEEN_LAYOUTS = (4,)
+DRIFT_LAYOUTS = (5,)
 
 
 def layout(index: int) -> Layout:

@@ -16,6 +16,14 @@ from distrl.workers.envs.phone import PhoneEnv
 TASKS = load_suite("quickstart")
 TRAIN = [task for task in TASKS if task.split == "train"]
 HELD_OUT = [task for task in TASKS if task.split != "train"]
+LAYOUTS = {
+    "train": set(quickstart.LAYOUTS),
+    "val": set(quickstart.LAYOUTS),
+    "test": set(quickstart.LAYOUTS),
+    "unseen_layout": {quickstart.UNSEEN_LAYOUT},
+    "drift": {quickstart.DRIFT_LAYOUT},
+    "test_drift": {quickstart.DRIFT_LAYOUT},
+}
 
 
 def key(task: Task) -> str:
@@ -73,6 +81,8 @@ def test_held_out_queries_occur_in_no_training_layout() -> None:
     assert values("train").isdisjoint(values("val") | values("test"))
     assert values("val").isdisjoint(values("test"))
     assert values("unseen_layout") <= values("test")
+    assert values("drift") <= values("train")
+    assert values("test_drift") <= values("test")
 
 
 def test_a_held_out_time_is_trained_on_in_the_three_other_layouts() -> None:
@@ -95,7 +105,7 @@ def test_held_out_combinations_come_one_part_away_from_training() -> None:
     def pairs(tasks: list[Task], template: str, part: str) -> set[tuple[int, str]]:
         return {(task.params["layout"], task.params[part]) for task in tasks if task.template == template}
 
-    val_and_test = [task for task in HELD_OUT if task.split != "unseen_layout"]
+    val_and_test = [task for task in HELD_OUT if task.split in ("val", "test")]
     for template, part, trained_by in [
         ("open_app", "app", "open_app"),
         ("toggle", "setting", "toggle"),
@@ -118,10 +128,10 @@ def test_every_part_is_trained_on_in_every_layout_that_can_show_it() -> None:
         return found
 
     assert {part for part in parts(HELD_OUT) - parts(TRAIN) if part[1] != "layout"} == set()
-    for split, layouts in [("train", quickstart.LAYOUTS), ("unseen_layout", (quickstart.UNSEEN_LAYOUT,))]:
+    for split in ("train", "unseen_layout", "drift", "test_drift"):
         for template in quickstart.COUNTS:
             chosen = [task for task in TASKS if (task.template, task.split) == (template, split)]
-            assert {task.params["layout"] for task in chosen} == set(layouts)
+            assert {task.params["layout"] for task in chosen} == LAYOUTS[split]
     for layout in quickstart.LAYOUTS:
         alarms = [task for task in TRAIN if task.template == "alarm" and task.params["layout"] == layout]
         assert {task.params["hour"] for task in alarms} == set(quickstart.HOURS)
@@ -130,8 +140,27 @@ def test_every_part_is_trained_on_in_every_layout_that_can_show_it() -> None:
 
 def test_layouts_are_those_of_the_split() -> None:
     for task in TASKS:
-        unseen = task.split == "unseen_layout"
-        assert (task.params["layout"] == quickstart.UNSEEN_LAYOUT) == unseen
+        assert task.params["layout"] in LAYOUTS[task.split]
+    assert set(quickstart.LAYOUTS).isdisjoint({quickstart.UNSEEN_LAYOUT, quickstart.DRIFT_LAYOUT})
+    assert quickstart.UNSEEN_LAYOUT != quickstart.DRIFT_LAYOUT
+
+
+def test_what_is_measured_on_the_drift_layout_is_trained_there_one_part_away() -> None:
+    def parts(split: str, template: str, part: str) -> set[object]:
+        chosen = [task for task in TASKS if (task.split, task.template) == (split, template)]
+        return {task.params[part] for task in chosen}
+
+    for template, part in (
+        ("open_app", "app"),
+        ("toggle", "setting"),
+        ("alarm", "hour"),
+        ("alarm", "minute"),
+    ):
+        assert parts("test_drift", template, part) <= parts("drift", template, part)
+    for template, other in (("contact", "star"), ("star", "contact")):
+        held = parts("test_drift", template, "name")
+        assert held.isdisjoint(parts("drift", template, "name"))
+        assert held <= parts("drift", other, "name")
 
 
 def test_hours_say_nothing_about_minutes_in_a_layout() -> None:

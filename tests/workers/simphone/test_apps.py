@@ -9,6 +9,7 @@ from distrl.workers.devices.sim import SimDevice
 from distrl.workers.simphone import nodes
 from distrl.workers.simphone.apps import APPS, catalog
 from distrl.workers.simphone.phone import Phone, new_state
+from distrl.workers.simphone.theme import LAYOUTS
 
 
 class User:
@@ -32,7 +33,7 @@ class User:
         return self.phone.state["apps"][app]  # type: ignore[no-any-return]
 
 
-@pytest.fixture(params=range(5))
+@pytest.fixture(params=range(len(LAYOUTS)))
 def user(request: pytest.FixtureRequest) -> User:
     return User(request.param)
 

@@ -11,6 +11,7 @@ from distrl.workers.devices.base import Key
 from distrl.workers.devices.sim import SimDevice
 from distrl.workers.simphone import nodes
 from distrl.workers.simphone.phone import new_state
+from distrl.workers.simphone.theme import LAYOUTS
 
 POINT = st.tuples(st.integers(0, 539), st.integers(0, 1199))
 STEP = st.one_of(
@@ -42,7 +43,7 @@ def apply(device: SimDevice, step: tuple[str, object]) -> None:
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(layout=st.integers(0, 4), steps=st.lists(STEP, max_size=60))
+@given(layout=st.integers(0, len(LAYOUTS) - 1), steps=st.lists(STEP, max_size=60))
 def test_random_use_never_breaks_the_phone(layout: int, steps: list[tuple[str, object]]) -> None:
     device = SimDevice(state=new_state(layout))
     for step in steps:
@@ -56,7 +57,11 @@ def test_random_use_never_breaks_the_phone(layout: int, steps: list[tuple[str, o
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(layout=st.integers(0, 4), before=st.lists(STEP, max_size=20), after=st.lists(STEP, max_size=20))
+@given(
+    layout=st.integers(0, len(LAYOUTS) - 1),
+    before=st.lists(STEP, max_size=20),
+    after=st.lists(STEP, max_size=20),
+)
 def test_a_loaded_state_goes_on_like_the_saved_one(
     layout: int, before: list[tuple[str, object]], after: list[tuple[str, object]]
 ) -> None:

@@ -10,13 +10,16 @@ import pytest
 from distrl.workers.simphone import fonts, render
 from distrl.workers.simphone.nodes import Node
 from distrl.workers.simphone.phone import Phone, new_state
+from distrl.workers.simphone.theme import LAYOUTS
 
 
 def trees() -> list[Node]:
-    phones = [Phone(new_state(layout)) for layout in range(5)]
+    phones = [Phone(new_state(layout)) for layout in range(len(LAYOUTS))]
     for phone in phones:
         phone._dispatch(("system", "open", "settings"))
-    return [Phone(new_state(layout)).tree() for layout in range(5)] + [phone.tree() for phone in phones]
+    return [Phone(new_state(layout)).tree() for layout in range(len(LAYOUTS))] + [
+        phone.tree() for phone in phones
+    ]
 
 
 def digest(tree: Node) -> str:

@@ -12,6 +12,7 @@ from distrl.core.errors import TaskError
 from distrl.core.types import Task
 from distrl.workers.envs.phone import PhoneEnv
 from distrl.workers.simphone import tasks
+from distrl.workers.simphone.theme import LAYOUTS
 
 EXAMPLES: dict[str, dict[str, Any]] = {
     "open_app": {"app": "notes", "start": "browser"},
@@ -39,7 +40,7 @@ def random_action(rng: random.Random) -> Action:
     return Action(kind=rng.choice([ActionKind.BACK, ActionKind.ENTER, ActionKind.HOME]))
 
 
-@pytest.mark.parametrize("layout", range(5))
+@pytest.mark.parametrize("layout", range(len(LAYOUTS)))
 @pytest.mark.parametrize("template", list(tasks.TEMPLATES))
 def test_the_expert_recovers_from_random_wandering(template: str, layout: int) -> None:
     env = PhoneEnv()

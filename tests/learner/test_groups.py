@@ -1,0 +1,387 @@
+"""Groups: leased together, compared with each other, and never waited for in vain. A clock by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import sqrt
+
+import pytest
+from group_world import GroupWorld
+
+from distrl.core.types import Fault, Outcome, Purpose
+from distrl.learner.episodes import GroupStats
+from distrl.learner.leases import AVOID_S, MAX_ATTEMPTS
+from distrl.learner.scheduler import DEMONSTRATIONS
+
+UNUSED = {"outcome": Outcome.UNJUDGED}
+
+
+def test_a_group_is_k_episodes_of_one_task_whoever_asks(toy) -> None:
+    world = GroupWorld(toy)
+    leases = world.lease(3, "a") + world.lease(6, "b") + world.lease(3, "c")
+    groups = [lease.group_id for lease in leases]
+    assert list(Counter(groups).values()) == [4, 4, 4]
+    assert groups == sorted(groups, key=groups.index), "a group is leased out before the next is opened"
+    for group in set(groups):
+        assert len({lease.task.id for lease in leases if lease.group_id == group}) == 1
+    assert len({lease.id for lease in leases}) == 12
+    assert all(lease.sampling.temperature > 0 for lease in leases), "else its members would all be alike"
+
+
+@pytest.mark.parametrize("purpose", [Purpose.DEMO, Purpose.EVAL])
+def test_demonstrations_and_evaluations_have_no_groups(toy, purpose) -> None:
+    world = GroupWorld(toy, demonstrations={"episodes": 4})
+    if purpose is Purpose.DEMO:
+        world.scheduler.set_phase(DEMONSTRATIONS)
+    else:
+        world.scheduler.start_eval()
+    leases = world.lease(4)
+    assert {(lease.purpose, lease.group_id) for lease in leases} == {(purpose, "")}
+
+
+def test_without_groups_nothing_has_one(toy) -> None:
+    world = GroupWorld(toy, group_size=1)
+    for lease in world.lease(4):
+        assert lease.group_id == ""
+        world.finish(lease, 1.0)
+    assert set(world.replay.values()) == {GroupStats(0.0, 0.0, 1)}
+    assert not [name for name in world.scheduler.metrics() if name.startswith("groups/")]
+
+
+def test_a_group_enters_replay_when_its_last_member_is_in(toy) -> None:
+    world = GroupWorld(toy)
+    leases = world.lease(4)
+    for lease, reward in zip(leases[:3], (1.0, 0.0, 0.5), strict=True):
+        world.finish(lease, reward)
+    assert world.replay == {}
+    assert world.scheduler.accounted(Purpose.TRAIN) == 0, "what waits pays for no update"
+    world.finish(leases[3], 1.0)
+    assert set(world.replay) == {"t0", "t1", "t2", "t3"}
+    (stats,) = set(world.replay.values())
+    assert (stats.mean, stats.count) == (0.625, 4)
+    assert stats.std == pytest.approx(sqrt((0.375**2 * 2 + 0.625**2 + 0.125**2) / 4))
+    assert world.scheduler.accounted(Purpose.TRAIN) == 4
+
+
+def test_a_group_without_spread_has_a_standard_deviation_of_exactly_0() -> None:
+    assert GroupStats.of([0.1] * 3) == GroupStats(0.1, 0.0, 3)
+
+
+def test_a_dead_worker_s_member_is_run_again_in_its_group(toy) -> None:
+    world = GroupWorld(toy, group_wait_s=1000.0)
+    (dead,) = world.lease(1, "dead")
+    others = world.lease(3, "alive")
+    for lease in others:
+        world.finish(lease, 1.0)
+    world.wait(61.0)
+    (again,) = world.lease(1, "alive")
+    assert (again.group_id, again.task) == (dead.group_id, dead.task)
+    assert again.id != dead.id
+    world.finish(again)
+    assert {stats.count for stats in world.replay.values()} == {4}
+
+
+def test_a_worker_that_is_gone_with_nobody_else_there_blocks_its_group_no_longer_than_the_wait(toy) -> None:
+    world = GroupWorld(toy)
+    leases = world.lease(4, "dead")
+    world.finish(leases[0], 1.0)
+    world.wait(99.0)
+    assert world.replay == {}
+    world.wait(1.0)
+    assert world.replay == {"t0": GroupStats(1.0, 0.0, 1)}
+    assert world.metric("groups/incomplete") == 1
+
+
+def test_a_stuck_member_that_is_renewed_for_ever_is_not_waited_for(toy) -> None:
+    world = GroupWorld(toy)
+    stuck, *others = world.lease(4)
+    for lease in others:
+        world.finish(lease, 1.0)
+    for _ in range(3):
+        world.now += 40.0
+        world.scheduler.renew("w", [stuck.id])
+        world.wait(0.0)
+    assert world.metric("scheduler/expired") == 0
+    assert {stats.count for stats in world.replay.values()} == {3}
+
+    world.finish(stuck, 0.0)
+    late = world.replay["t3"]
+    assert (late.mean, late.count) == (0.75, 4), "who comes late is compared with the whole group"
+    assert world.metric("groups/late") == 1
+    assert world.scheduler.accounted(Purpose.TRAIN) == 4
+
+
+def test_what_was_to_be_run_again_for_a_closed_group_is_forgotten(toy) -> None:
+    world = GroupWorld(toy, episodes=4)
+    first, second, *_ = world.lease(4)
+    world.finish(first, 1.0)
+    world.finish(second, fault=Fault.DEVICE)
+    world.wait(100.0)
+    leases = world.lease(10, "other")
+    assert len(leases) == 3, "three of four episodes are still wanted"
+    assert {lease.group_id for lease in leases}.isdisjoint({first.group_id})
+
+
+def test_a_member_that_always_faults_is_given_up(toy) -> None:
+    world = GroupWorld(toy, group_wait_s=1e6)
+    bad, *others = world.lease(4)
+    for lease in others:
+        world.finish(lease, 1.0)
+    for attempt in range(MAX_ATTEMPTS):
+        assert world.replay == {}
+        world.finish(bad, fault=Fault.ENV)
+        world.now += AVOID_S
+        if attempt + 1 < MAX_ATTEMPTS:
+            (bad,) = [lease for lease in world.lease(1) if lease.group_id == bad.group_id]
+    world.train()
+    assert {stats.count for stats in world.replay.values()} == {3}
+    assert len(world.replay) == 3
+
+
+def test_a_group_whose_members_all_fault_leaves_nothing_behind(toy) -> None:
+    world = GroupWorld(toy, group_size=2, episodes=2)
+    for _ in range(MAX_ATTEMPTS):
+        for lease in world.lease(2):
+            world.finish(lease, fault=Fault.INFERENCE)
+        world.now += AVOID_S
+    assert world.replay == {}
+    world.train()
+    assert world.metric("groups/open") == 0
+    fresh = world.lease(2)
+    assert len({lease.group_id for lease in fresh}) == 1
+
+
+def test_a_lease_that_expires_again_and_again_is_given_up(toy) -> None:
+    world = GroupWorld(toy, group_wait_s=1e6)
+    for lease in world.lease(4, "w0")[1:]:
+        world.finish(lease, 1.0)
+    for attempt in range(MAX_ATTEMPTS):
+        assert world.replay == {}
+        world.wait(61.0)
+        if attempt + 1 < MAX_ATTEMPTS:
+            world.lease(1, f"w{attempt + 1}")
+    assert {stats.count for stats in world.replay.values()} == {3}
+
+
+def test_an_episode_that_comes_after_its_place_was_leased_anew_counts_too(toy) -> None:
+    world = GroupWorld(toy)
+    slow, *others = world.lease(4, "slow")
+    world.wait(61.0)
+    for lease in others:
+        world.finish(lease, 1.0)
+    (again,) = world.lease(1, "fast")
+    assert again.group_id == slow.group_id
+    world.finish(slow, 0.0)
+    assert {stats.count for stats in world.replay.values()} == {4}
+    world.finish(again, 1.0)
+    assert world.replay["t4"].count == 5
+
+
+def test_a_member_that_nobody_judged_is_not_waited_for(toy) -> None:
+    world = GroupWorld(toy)
+    first, *others = world.lease(4)
+    world.finish(first, **UNUSED)
+    for lease in others:
+        world.finish(lease, 1.0)
+    assert {stats.count for stats in world.replay.values()} == {3}
+    assert world.scheduler.accounted(Purpose.TRAIN) == 4
+
+
+def test_a_lease_that_is_given_back_stays_in_its_group(toy) -> None:
+    world = GroupWorld(toy)
+    first, *others = world.lease(4)
+    world.scheduler.release("w", [first.id])
+    (again,) = world.lease(1)
+    assert again.group_id == first.group_id
+    for lease in (again, *others):
+        world.finish(lease)
+    assert {stats.count for stats in world.replay.values()} == {4}
+
+
+def test_the_last_group_has_the_episodes_that_are_left(toy) -> None:
+    world = GroupWorld(toy, episodes=6, max_staleness=100)
+    leases = world.lease(50)
+    assert list(Counter(lease.group_id for lease in leases).values()) == [4, 2]
+    for lease in leases:
+        world.finish(lease)
+    assert Counter(stats.count for stats in world.replay.values()) == {4: 4, 2: 2}
+    assert world.scheduler.accounted(Purpose.TRAIN) == 6
+
+
+def test_when_all_episodes_are_in_nobody_waits_for_more(toy) -> None:
+    world = GroupWorld(toy, episodes=8, max_staleness=100, group_wait_s=1e6)
+    slow, *others = world.lease(8, "slow")
+    for lease in others:
+        world.finish(lease)
+    assert len(world.replay) == 4
+    world.wait(61.0)
+    (again,) = world.lease(5, "fast")
+    world.finish(again)
+    assert len(world.replay) == 8
+    assert world.scheduler.accounted(Purpose.TRAIN) == 8
+    world.finish(slow)
+    assert len(world.replay) == 9, "it was data all the same"
+
+
+def test_a_member_that_is_out_is_not_waited_for_once_all_episodes_are_in(toy) -> None:
+    world = GroupWorld(toy, episodes=8, max_staleness=100, group_wait_s=1e6)
+    slow, *others = world.lease(8, "slow")
+    world.wait(50.0)
+    world.scheduler.renew("slow", [lease.id for lease in others])
+    world.wait(11.0)
+    (again,) = world.lease(5, "fast")
+    for lease in (slow, again, *others[:-1]):  # the first group has had five
+        world.finish(lease)
+    assert len(world.replay) == 8
+    assert world.scheduler.accounted(Purpose.TRAIN) == 8
+
+
+# ---- admission ----
+
+
+def test_a_group_is_admitted_as_a_whole_or_not_at_all(toy) -> None:
+    """16 episodes may lie ahead, see test_scheduler; of groups of 5, three fit."""
+    world = GroupWorld(toy, group_size=5)
+    leases = world.lease(50)
+    assert list(Counter(lease.group_id for lease in leases).values()) == [5, 5, 5]
+    world = GroupWorld(toy, group_size=5)
+    assert sum(len(world.lease(1)) for _ in range(50)) == 15, "places that are not leased yet count as well"
+
+
+def test_a_group_larger_than_the_bound_is_admitted_alone(toy) -> None:
+    world = GroupWorld(toy, group_size=12, max_staleness=1, publish_every=1, min_replay=1)
+    leases = world.lease(50)
+    assert len(leases) == 12
+    for lease in leases[:11]:
+        world.finish(lease)
+    world.update()
+    assert world.updates == 0
+    assert world.lease(50) == []
+    world.finish(leases[11])
+    world.update()
+    assert world.updates == 6
+    assert len(world.lease(50)) == 12
+
+
+def test_members_to_be_run_again_are_not_kept_back_by_freshness(toy) -> None:
+    """Else the group would wait for its member, the updates for the group, and freshness for the updates."""
+    world = GroupWorld(toy, group_wait_s=1e6)
+    leases = world.lease(50, "dead")
+    assert len(leases) == 16
+    for lease in leases:
+        if lease is not leases[0] and lease is not leases[4]:
+            world.finish(lease)
+    world.wait(61.0)
+    assert len(world.lease(50, "alive")) == 2
+
+
+def test_members_to_be_run_again_are_ahead_of_a_new_group(toy) -> None:
+    """Ten are in and two wait, kept from who failed: of 16, a group of 6 has no room beside them."""
+    world = GroupWorld(toy, group_size=6, group_wait_s=1e6)
+    leases = world.lease(12, "dead")
+    for lease in leases[2:]:
+        world.finish(lease)
+    world.wait(61.0)
+    assert world.lease(1, "dead") == []
+    for lease in world.lease(2, "alive"):
+        world.finish(lease)
+    world.update()
+    assert world.updates == 6
+    assert len(world.lease(6, "dead")) == 6
+
+
+def test_a_member_that_is_run_again_takes_no_second_place(toy) -> None:
+    world = GroupWorld(toy)
+    (first,) = world.lease(1, "a")
+    world.finish(first, fault=Fault.DEVICE)
+    leases = world.lease(4, "b")
+    assert {lease.group_id for lease in leases} == {first.group_id}
+
+
+def test_retries_do_not_count_twice(toy) -> None:
+    world = GroupWorld(toy)
+    leases = world.lease(50, "dead")
+    world.wait(61.0)
+    again = world.lease(50, "alive")
+    assert len(again) == len(leases) == 16
+    assert Counter(lease.group_id for lease in again) == Counter(lease.group_id for lease in leases)
+
+
+# ---- restarts ----
+
+
+def test_after_a_restart_the_missing_members_are_leased_anew(toy) -> None:
+    world = GroupWorld(toy)
+    leases = world.lease(6)
+    for lease in leases[:3]:
+        world.finish(lease, 1.0)
+    state = world.save()
+    again = world.restart(state, "i1")
+    assert again.save()["scheduler"] == state["scheduler"]
+    assert again.scheduler.held_ids() == ["t0", "t1", "t2"]
+    (missing,) = again.lease(1)
+    assert (missing.group_id, missing.task) == (leases[0].group_id, leases[0].task)
+    (fresh,) = again.lease(1)
+    assert fresh.group_id != missing.group_id
+    again.finish(missing, 0.0)
+    assert {(stats.mean, stats.count) for stats in again.replay.values()} == {(0.75, 4)}
+
+
+def test_after_a_restart_members_of_a_group_that_only_the_store_knows_find_together(toy) -> None:
+    world = GroupWorld(toy)
+    state = world.save()
+    leases = world.lease(4)
+    for lease in leases[:2]:
+        world.commit(lease, 1.0)
+    again = world.restart(state, "i1")
+    missing = again.lease(2)
+    assert {lease.group_id for lease in missing} == {leases[0].group_id}
+    again.finish(leases[2], 0.0)  # the worker that outlived the learner brings it
+    again.finish(missing[0], 0.0)
+    assert {(stats.mean, stats.count) for stats in again.replay.values()} == {(0.5, 4)}
+    again.finish(missing[1], 0.0)
+    assert again.replay["t4"].count == 5
+
+
+def test_members_of_a_forgotten_group_are_waited_for_only_a_while(toy) -> None:
+    world = GroupWorld(toy)
+    state = world.save()
+    leases = world.lease(4)
+    again = world.restart(state, "i1")
+    again.finish(leases[0], 1.0)
+    again.finish(leases[1], 0.0)
+    assert again.replay == {}
+    assert again.lease(1)[0].group_id != leases[0].group_id
+    again.wait(100.0)
+    assert {(stats.mean, stats.count) for stats in again.replay.values()} == {(0.5, 2)}
+
+
+def test_a_group_restored_with_nobody_to_finish_it_is_closed(toy) -> None:
+    world = GroupWorld(toy)
+    world.finish(world.lease(4)[0], 1.0)
+    again = world.restart(world.save(), "i1")
+    again.wait(100.0)
+    assert again.replay == {"t0": GroupStats(1.0, 0.0, 1)}
+
+
+def test_a_member_that_comes_late_after_a_restart_still_finds_its_group(toy) -> None:
+    world = GroupWorld(toy)
+    late, *others = world.lease(4)
+    for lease in others:
+        world.finish(lease, 1.0)
+    world.wait(100.0)
+    again = world.restart(world.save(), "i1")
+    again.finish(late, 0.0)
+    assert (again.replay["t3"].mean, again.replay["t3"].count) == (0.75, 4)
+
+
+def test_groups_can_be_switched_off_in_a_resumed_run(toy) -> None:
+    world = GroupWorld(toy)
+    for lease in world.lease(4)[:2]:
+        world.finish(lease, 1.0)
+    again = world.restart(world.save(), "i1", group_size=1)
+    leases = again.lease(4)
+    assert [bool(lease.group_id) for lease in leases] == [True, True, False, False]
+    for lease in leases:
+        again.finish(lease)
+    assert Counter(stats.count for stats in again.replay.values()) == {4: 4, 1: 2}

@@ -1,0 +1,201 @@
+"""The training loop with groups, and with episodes that become too old; in one thread."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter, defaultdict
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from learning_world import build
+
+from distrl.core import checkpoints
+from distrl.core.metrics import read_metrics
+from distrl.core.types import Outcome, Purpose
+from distrl.learner.episodes import GroupStats, compile_episode
+from distrl.learner.task_statistics import read_table
+
+GROUPS = {"group_size": 4, "episodes": 96}
+
+
+def expected(store) -> dict[str, GroupStats]:
+    """The statistics of every group that has all its members in the store."""
+    rewards: dict[str, list[float]] = defaultdict(list)
+    for trajectory in store.iterate(Purpose.TRAIN):
+        rewards[trajectory.group_id].append(trajectory.total_reward)
+    return {name: GroupStats.of(found) for name, found in rewards.items() if len(found) == 4}
+
+
+def test_a_run_learns_from_whole_groups(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path, **GROUPS)
+    learner.run()
+    assert world.over
+    groups = Counter(t.group_id for t in world.store.iterate(Purpose.TRAIN))
+    assert set(groups.values()) == {4}
+    assert learner.progress.updates == 48
+    known = expected(world.store)
+    for name, episode in learner.parts.ingest.episodes.items():
+        stats = known[world.store.get(name).group_id]
+        assert episode.group.count == 4
+        assert (episode.group.mean, episode.group.std) == pytest.approx((stats.mean, stats.std))
+    assert any(episode.group.std > 0 for episode in learner.parts.ingest.episodes.values())
+    rows = list(read_metrics(tmp_path / "metrics.jsonl"))
+    assert max(row.get("groups/closed", 0.0) for row in rows) == 24
+    assert sum(row.episodes for row in read_table(tmp_path / "tasks.json").values()) == 96
+
+
+def test_batches_carry_the_statistics_of_each_group(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path, phase="training", **GROUPS)
+    leases = world.scheduler.grant("w", 4)
+    for place, lease in enumerate(leases):
+        played = world.play(lease)
+        step = played.steps[-1]
+        reward = step.reward.model_copy(update={"outcome": float(place == 0), "repetition": -0.25})
+        steps = (*played.steps[:-1], step.model_copy(update={"reward": reward}))
+        played = played.model_copy(update={"steps": steps, "outcome": Outcome.FAILURE})
+        world.store.add(played, toy.pixels)
+        world.scheduler.finish(lease.id, played)
+        learner.parts.ingest.take(played)
+    batch = learner.updates.uniform_batch()
+    assert batch.group_count.tolist() == [4] * 4
+    assert batch.group_mean.tolist() == pytest.approx([0.0] * 4)
+    assert batch.group_std.tolist() == pytest.approx([0.4330127] * 4)
+    total = (batch.outcome + batch.penalty).sum(1)
+    assert torch.allclose(total.mean(), batch.group_mean[0])
+    learner.updates.close()
+
+
+def test_an_episode_without_a_group_counts_as_one(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path, phase="training")
+    (lease,) = world.scheduler.grant("w", 1)
+    played = world.play(lease)
+    world.store.add(played, toy.pixels)
+    learner.parts.ingest.take(played)
+    batch = learner.updates.uniform_batch()
+    assert (batch.group_count.tolist(), batch.group_std.tolist()) == ([1], [0.0])
+    learner.updates.close()
+
+
+def test_resume_brings_back_groups_and_those_that_wait_for_theirs(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path, phase="training", **GROUPS)
+    ingest = learner.parts.ingest
+    learner.progress.is_warm = True
+    leases = world.scheduler.grant("w", 6)
+    for lease in leases[:5]:
+        played = world.play(lease)
+        world.store.add(played, toy.pixels)
+        world.scheduler.finish(lease.id, played)
+        ingest.take(played)
+    assert len(ingest.episodes) == 4
+    assert len(world.scheduler.held_ids()) == 1
+    learner.rounds.save()
+    late = world.play(leases[5])
+    world.store.add(late, toy.pixels)
+
+    again, world = build(toy, tmp_path, "i2", **GROUPS)
+    world.names = random.Random(1)
+    parts = again.parts
+    parts.load_state_dict(parts.checkpointer.load())
+    assert parts.ingest.episodes == ingest.episodes
+    assert len(world.scheduler.held_ids()) == 2, "one from the checkpoint, one from the store"
+    again.run()
+    assert world.over
+    assert set(Counter(t.group_id for t in world.store.iterate(Purpose.TRAIN)).values()) == {4}
+    state = json.loads((checkpoints.resolve(tmp_path / "checkpoints", "latest") / "state.json").read_text())
+    assert state["scheduler"]["groups"]["open"] == {}
+
+
+def test_the_store_keeps_what_waits_for_its_group(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path, phase="training", replay={"capacity": 4}, **GROUPS)
+    (first,) = world.scheduler.grant("w", 1)
+    others = world.scheduler.grant("w", 11)
+    names = {}
+    for lease in (first, *others[3:], *others[:2]):
+        played = world.play(lease)
+        world.store.add(played, toy.pixels)
+        world.scheduler.finish(lease.id, played)
+        learner.parts.ingest.take(played)
+        names[lease.id] = played.id
+    world.store.trim(1, learner.parts.ingest.needed_ids)
+    assert {names[first.id], *(names[lease.id] for lease in others[:2])} <= set(world.store.ids())
+    assert len(world.store.ids()) == 7
+    learner.updates.close()
+
+
+# ---- episodes that are too old ----
+
+
+def old(toy, world, lease, version: int, name: str):
+    steps = [toy.step(0, (1,), (-1.0,), version=version, outcome=1.0)]
+    trajectory = toy.trajectory(name, steps, lease_id=lease.id, task=lease.task, purpose=lease.purpose)
+    world.store.add(trajectory, toy.pixels)
+    world.scheduler.finish(lease.id, trajectory)
+    return trajectory
+
+
+@pytest.mark.parametrize(("stale", "left"), [("clip", ["a", "b", "c"]), ("drop", ["b", "c"])])
+def test_what_is_too_old_is_dropped_only_if_that_is_asked_for(toy, tmp_path, stale, left) -> None:
+    learner, world = build(toy, tmp_path, phase="training", stale=stale, max_staleness=4)
+    ingest, publisher = learner.parts.ingest, learner.parts.publisher
+    leases = world.scheduler.grant("w", 3)
+    for lease, version, name in zip(leases, (1, 2, 6), "abc", strict=True):
+        ingest.take(old(toy, world, lease, version, name))
+    while publisher.version < 6:
+        publisher.publish()
+    ingest.drain(0.0)
+    assert sorted(learner.parts.replay.ids) == sorted(ingest.episodes) == left
+    assert ingest.metrics().get("replay/stale_dropped", 0.0) == 3 - len(left)
+    draw = learner.parts.replay.sample(8)
+    assert set(draw.ids) == set(left)
+    learner.updates.close()
+
+
+def test_batches_count_what_is_too_old(toy, tmp_path) -> None:
+    learner, world = build(
+        toy, tmp_path, phase="training", max_staleness=4, min_replay=1, batch_trajectories=4
+    )
+    leases = world.scheduler.grant("w", 4)
+    for lease, version, name in zip(leases, (1, 2, 6, 6), "abcd", strict=True):
+        learner.parts.ingest.take(old(toy, world, lease, version, name))
+    while learner.parts.publisher.version < 5:
+        learner.parts.publisher.publish()
+    learner.updates.make()  # and publishes version 6
+    learner.updates.close()
+    row = list(read_metrics(tmp_path / "metrics.jsonl"))[-1]
+    assert row["off_policy/stale_fraction"] == 0.25
+    assert row["off_policy/staleness_max"] == 5
+
+
+def test_a_replay_that_all_goes_stale_does_not_end_in_waiting(toy, tmp_path) -> None:
+    """64 episodes come in before the first update and pay for 64, but after two versions all are too old."""
+    learner, world = build(
+        toy, tmp_path, stale="drop", max_staleness=2, min_replay=64, updates_per_episode=1.0, episodes=96,
+        replay={"capacity": 96}, eval_every=0, max_minutes=2,
+    )  # fmt: skip
+    learner.run()
+    assert world.over
+    assert learner.parts.scheduler.accounted(Purpose.TRAIN) == 96
+    assert 0 < learner.progress.updates < 96
+    assert learner.parts.ingest.num_stale >= 64
+    assert learner.parts.elapsed_s() < 100
+    again, _ = build(toy, tmp_path, "i2", stale="drop", max_staleness=2, updates_per_episode=1.0, episodes=96)
+    again.parts.load_state_dict(again.parts.checkpointer.load())
+    assert again.updates.owed() == pytest.approx(learner.updates.owed())
+    assert again.parts.ingest.num_stale == learner.parts.ingest.num_stale
+
+
+def test_what_comes_in_too_old_never_enters_replay(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path, phase="training", stale="drop", max_staleness=2)
+    while learner.parts.publisher.version < 6:
+        learner.parts.publisher.publish()
+    (lease,) = world.scheduler.grant("w", 1)
+    trajectory = old(toy, world, lease, 3, "a")
+    assert compile_episode(trajectory, learner.parts.engine.policy) is not None
+    learner.parts.ingest.take(trajectory)
+    assert learner.parts.replay.ids == []
+    assert learner.parts.ingest.num_stale == 1
+    learner.updates.close()

@@ -9,6 +9,16 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, field_validator, model_validator
 
+from distrl.configs.algorithms import (
+    AlgorithmName,
+    ArideConfig,
+    BcConfig,
+    DigirlConfig,
+    GipoConfig,
+    GrpoConfig,
+    PpoConfig,
+    VtraceConfig,
+)
 from distrl.configs.devices import DevicesConfig
 from distrl.configs.section import Count, Fraction, NonNegative, Positive, Section
 from distrl.configs.tasks import TasksConfig
@@ -51,6 +61,9 @@ class PolicyConfig(Section):
 
     `grid` is the embedded policy's tap grid, (columns, rows). `grammar`: it can sample no ill-formed action
     but an empty text. `num_layers` are its encoder's; its decoder has as many, or `num_decoder_layers`.
+
+    `slim_vocabulary` crops a hub model's output layer to the tokens of these texts and the end of a turn, for
+    models whose actions are a fixed set of tokens. Empty keeps the whole vocabulary.
     """
 
     kind: str = "tiny"
@@ -65,6 +78,7 @@ class PolicyConfig(Section):
     num_heads: Count = 4
     d_ff: Count = 192
     lora: LoraConfig | None = None
+    slim_vocabulary: list[str] = []
     max_prompt_tokens: Count = 96
     extra_words: list[str] = []
     device: str = "auto"
@@ -73,6 +87,12 @@ class PolicyConfig(Section):
     def _hub_needs_a_model(self) -> PolicyConfig:
         if self.kind == "hub" and not self.model:
             raise ValueError("kind 'hub' needs `model`, a hub id or a local directory")
+        return self
+
+    @model_validator(mode="after")
+    def _the_embedded_policy_is_slim(self) -> PolicyConfig:
+        if self.slim_vocabulary and self.kind == "tiny" and self.import_path is None:
+            raise ValueError("slim_vocabulary is for hub models; the embedded policy has its own few tokens")
         return self
 
 
@@ -180,40 +200,6 @@ class ReplayConfig(Section):
     importance_start: Fraction = 0.4
 
 
-class ArideConfig(Section):
-    """A-RIDE (DistRL §5); names as in docs/algorithms.md.
-
-    `policy_clip` ε is our addition: steps whose ratio has left [1 − ε, 1 + ε] in the direction of the
-    advantage give no gradient, as in PPO. Null is the paper's objective. `policy_clip_high` is a larger ε for
-    the upper end. With `entropy_by_failure` the entropy term weighs 1 − V(s_t). `negative_weight` multiplies
-    normalised advantages below 0. `returns` other than "retrace" are for comparison.
-    """
-
-    returns: Literal["retrace", "vtrace", "gae", "mc"] = "retrace"
-    gamma: Fraction = 0.95
-    lam: Fraction = 0.95
-    entropy: NonNegative = 0.01
-    entropy_by_failure: bool = False
-    invalid: NonNegative = 0.1
-    rho_max: Positive = 5.0
-    ratio_level: Literal["action", "token"] = "action"
-    policy_clip: Positive | None = None
-    policy_clip_high: Positive | None = None
-    log_ratio_clamp: Positive = 20.0
-    advantage_centre: bool = True
-    advantage_std_floor: NonNegative = 0.1
-    negative_weight: Fraction = 1.0
-    trajectory_loss: NonNegative = 0.5
-
-    @model_validator(mode="after")
-    def _upper_end_needs_a_clip(self) -> ArideConfig:
-        if self.policy_clip_high is not None and self.policy_clip is None:
-            raise ValueError("policy_clip_high does nothing without policy_clip; set that too")
-        if self.policy_clip_high is not None and self.policy_clip_high < (self.policy_clip or 0.0):
-            raise ValueError("policy_clip_high is below policy_clip; the upper end is the wider one")
-        return self
-
-
 class OptimConfig(Section):
     """AdamW for the policy and for the critic.
 
@@ -238,8 +224,10 @@ class LearnerConfig(Section):
     versions behind the newest workers act, for experiments. With `keep_best` the result is the
     checkpoint with the best validation success, else the last.
 
-    `temperature` is that of training episodes; ratios and gradients are taken at the same one. An action has
-    at most `max_new_tokens`; one that goes on repeating itself would weigh that many tokens in its gradient.
+    `temperature` is that of training episodes; ratios and gradients are taken at the same one. `top_p` and
+    `top_k` truncate it, which only objectives without importance ratios allow. An action has at most
+    `max_new_tokens`; one that goes on repeating itself would weigh that many tokens in its gradient. With
+    `value_recompute` off, advantages are taken from values as they were when an episode came in.
     `task_sampling` "round_robin" goes through all tasks in one order, again and again; "weighted" tries
     failing tasks more often, P ∝ 1 − success + floor; "learnable" those that sometimes fail, P ∝ 4 success
     (1 − success) + floor.
@@ -249,12 +237,21 @@ class LearnerConfig(Section):
     when it is trained on is left to the objective's clipping (`stale: clip`) or not used (`drop`).
     """
 
-    algorithm: Literal["aride"] = "aride"
+    algorithm: AlgorithmName = "aride"
     aride: ArideConfig = ArideConfig()
+    digirl: DigirlConfig = DigirlConfig()
+    ppo: PpoConfig = PpoConfig()
+    gipo: GipoConfig = GipoConfig()
+    grpo: GrpoConfig = GrpoConfig()
+    vtrace: VtraceConfig = VtraceConfig()
+    bc: BcConfig = BcConfig()
+    value_recompute: bool = True
     optim: OptimConfig = OptimConfig()
     demonstrations: DemonstrationConfig = DemonstrationConfig()
     replay: ReplayConfig = ReplayConfig()
     temperature: Positive = 1.0
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    top_k: Annotated[int, Field(ge=0)] = 0
     max_new_tokens: Count = 32
     task_sampling: Literal["uniform", "round_robin", "weighted", "learnable"] = "uniform"
     task_sampling_floor: Positive = 0.15
@@ -278,6 +275,36 @@ class LearnerConfig(Section):
     lease_ttl_s: Positive = 120.0
     device: str = "auto"
     threads: Count = 1
+
+    @model_validator(mode="after")
+    def _groups_need_members(self) -> LearnerConfig:
+        if self.algorithm == "grpo" and self.group_size < 2:
+            raise ValueError(
+                "grpo compares the episodes of a group, and group_size=1 makes groups of one; "
+                "set learner.group_size to 2 or more"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _ratios_need_untruncated_sampling(self) -> LearnerConfig:
+        weighs = self.algorithm not in ("digirl", "bc", "filtered-bc")
+        if weighs and (self.top_p < 1.0 or self.top_k > 0):
+            key = f"top_p={self.top_p:g}" if self.top_p < 1.0 else f"top_k={self.top_k}"
+            raise ValueError(
+                f"{key} truncates sampling: what the behaviour policy can never do has no importance ratio, "
+                f"and {self.algorithm}, which weighs by ratios, would be biased. Set learner.top_p to 1 and "
+                "learner.top_k to 0, or take digirl, bc or filtered-bc"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _expectations_need_the_present_policy(self) -> LearnerConfig:
+        if self.algorithm == "aride" and self.aride.critic == "q" and not self.value_recompute:
+            raise ValueError(
+                "value_recompute=false keeps values as they were, but those of aride.critic 'q' are "
+                "expectations under the present policy; set one of the two otherwise"
+            )
+        return self
 
 
 class StoreConfig(Section):

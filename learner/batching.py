@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from threading import Lock
 
 import torch
@@ -25,6 +25,7 @@ class StepBatch:
         token_mask: [N, L] bool.
         behaviour_logprobs: [N, L] log μ.
         temperature: [N] sampling temperatures.
+        proximal_logprobs: [N, L] log-probabilities under the weights at the start of the batch, or None.
     """
 
     prompts: PromptBatch
@@ -32,9 +33,21 @@ class StepBatch:
     token_mask: Tensor
     behaviour_logprobs: Tensor
     temperature: Tensor
+    proximal_logprobs: Tensor | None = None
 
     def __len__(self) -> int:
         return int(self.completions.shape[0])
+
+    def __getitem__(self, rows: Tensor) -> StepBatch:
+        """Some of the steps."""
+        return StepBatch(
+            prompts=_select(self.prompts, rows),
+            completions=self.completions[rows],
+            token_mask=self.token_mask[rows],
+            behaviour_logprobs=self.behaviour_logprobs[rows],
+            temperature=self.temperature[rows],
+            proximal_logprobs=None if self.proximal_logprobs is None else self.proximal_logprobs[rows],
+        )
 
 
 @dataclass
@@ -57,6 +70,8 @@ class TrajectoryBatch:
         oldest_version: [B] int64.
         group_mean, group_std: [B] of the total rewards of each trajectory's group, see `GroupStats`.
         group_count: [B] int64, the members of that group; 1 for a trajectory without one.
+        old_values: [N] V(s_t) as it was when the episode came in, or None if it was not kept.
+        old_bootstrap: [B] the same of the state after a cut, or None.
     """
 
     ids: list[str]
@@ -78,6 +93,8 @@ class TrajectoryBatch:
     group_mean: Tensor
     group_std: Tensor
     group_count: Tensor
+    old_values: Tensor | None = None
+    old_bootstrap: Tensor | None = None
 
     def grid(self, flat: Tensor) -> Tensor:
         """[N] → [B, T], 0 at padding."""
@@ -92,6 +109,43 @@ class TrajectoryBatch:
     def row_mean(self, flat: Tensor) -> Tensor:
         """[N] → [B], the mean over each trajectory's steps."""
         return self.grid(flat).sum(dim=1) / self.mask.sum(dim=1).clamp(min=1)
+
+    @property
+    def first(self) -> Tensor:
+        """[B] int64, the position among the N steps of each trajectory's first step."""
+        return self.last - self.mask.sum(dim=1) + 1
+
+    def part(self, rows: Tensor) -> TrajectoryBatch:
+        """The batch of some trajectories, in the order of `rows`, [b] int64 without repetition."""
+        pairs = zip(self.first[rows].tolist(), self.last[rows].tolist(), strict=True)
+        kept = torch.cat([torch.arange(a, b + 1, device=rows.device) for a, b in pairs])
+        lengths = self.mask[rows].sum(dim=1)
+        place = torch.full_like(self.last, -1)
+        place[rows] = torch.arange(len(rows), device=rows.device)
+        cut = torch.nonzero(place[self.final_row] >= 0).squeeze(1)
+        cut = cut[place[self.final_row[cut]].argsort()]
+        by_row = ["mask", "outcome", "penalty", "terminated", "success", "weights", "oldest_version"]
+        by_row += ["group_mean", "group_std", "group_count"]
+        final = self.final_prompts
+        return replace(
+            self,
+            ids=[self.ids[row] for row in rows.tolist()],
+            steps=self.steps[kept],
+            row=place[self.row[kept]],
+            col=self.col[kept],
+            last=torch.cumsum(lengths, 0) - 1,
+            invalid=self.invalid[kept],
+            final_prompts=_select(final, cut) if final is not None and len(cut) else None,
+            final_row=place[self.final_row[cut]],
+            final_step=self.final_step[cut],
+            old_values=None if self.old_values is None else self.old_values[kept],
+            old_bootstrap=None if self.old_bootstrap is None else self.old_bootstrap[rows],
+            **{name: getattr(self, name)[rows] for name in by_row},
+        )
+
+
+def _select(prompts: PromptBatch, rows: Tensor) -> PromptBatch:
+    return PromptBatch(prompts.input_ids[rows], prompts.attention_mask[rows], prompts.images[rows])
 
 
 def to_device(batch: StepBatch | TrajectoryBatch, device: torch.device) -> None:
@@ -224,6 +278,7 @@ class Batcher:
             group_mean=torch.tensor([episode.group.mean for episode in episodes], dtype=torch.float32),
             group_std=torch.tensor([episode.group.std for episode in episodes], dtype=torch.float32),
             group_count=torch.tensor([episode.group.count for episode in episodes]),
+            **_old_values(episodes),
         )
 
     def _prompts(self, states: Sequence[tuple[tuple[int, ...], tuple[str, ...]]]) -> PromptBatch:
@@ -231,3 +286,13 @@ class Batcher:
         return self._policy.collate(
             [prompt for prompt, _ in states], [[images[d] for d in digests] for _, digests in states]
         )
+
+
+def _old_values(episodes: Sequence[Episode]) -> dict[str, Tensor]:
+    """What was kept of the values, if it was kept of all episodes."""
+    if not all(episode.values for episode in episodes):
+        return {}
+    return {
+        "old_values": torch.tensor([v for episode in episodes for v in episode.values[:-1]]),
+        "old_bootstrap": torch.tensor([episode.values[-1] for episode in episodes]),
+    }

@@ -108,7 +108,8 @@ def _parts(
     learner = config.learner
     policy = build_policy(config.policy, tasks.words, config.seed)
     policy.to(resolve_device(learner.device))
-    critic = build_critic(policy, config.seed)
+    has_q = learner.algorithm == "aride" and learner.aride.critic == "q"
+    critic = build_critic(policy, config.seed, has_action_values=has_q)
     engine = Engine(policy, critic, ALGORITHMS[learner.algorithm](learner), learner)
     replay = Replay(learner.replay, config.seed)
     images = ImageCache(policy.image, store.images)

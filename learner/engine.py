@@ -14,6 +14,7 @@ from distrl.core.policies.base import Critic, Policy
 from distrl.learner.algorithms.base import Algorithm, Evaluation
 from distrl.learner.algorithms.bc import cloning_loss
 from distrl.learner.batching import StepBatch, TrajectoryBatch, to_device
+from distrl.learner.minibatches import merge, minibatches
 
 
 class Engine:
@@ -50,20 +51,33 @@ class Engine:
         return float(loss.detach())
 
     def update(self, batch: TrajectoryBatch, progress: float = 0.0) -> Evaluation:
-        """One update of policy and critic. The metrics gain the gradient norms (before clipping).
+        """One update of policy and critic: as many gradient steps as the algorithm takes from a batch.
+
+        The metrics, means over those steps, gain the gradient norms (before clipping).
 
         Args:
             progress: The share of the run that is over, for the learning rate.
         """
         to_device(batch, self.policy.device)
-        result = self.algorithm.evaluate(self.policy, self.critic, batch)
         lr = self._learning_rate(progress)
         for group in self._actor.param_groups:
             group["lr"] = lr
-        result.metrics["policy/grad_norm"] = self._step(self._actor, result.policy_loss, self.policy)
-        result.metrics["value/grad_norm"] = self._step(self._value, result.critic_loss, self.critic)
+        self.algorithm.prepare(self.policy, batch)
+        passes = [
+            (rows, self._update_on(part))
+            for rows, part in minibatches(batch, self.algorithm.epochs, self.algorithm.minibatches)
+        ]
+        result = merge(passes, len(batch.ids))
         result.metrics["policy/lr"] = lr
         self._num_steps += 1
+        return result
+
+    def _update_on(self, batch: TrajectoryBatch) -> Evaluation:
+        """One gradient step."""
+        result = self.algorithm.evaluate(self.policy, self.critic, batch)
+        result.metrics["policy/grad_norm"] = self._step(self._actor, result.policy_loss, self.policy)
+        if result.critic_loss is not None:
+            result.metrics["value/grad_norm"] = self._step(self._value, result.critic_loss, self.critic)
         return result
 
     def _learning_rate(self, progress: float) -> float:

@@ -65,6 +65,8 @@ class Episode:
         success: The outcome in [0, 1] that V_traj is fitted to.
         oldest_version: The oldest weight version that sampled a token; -1 for a demonstration.
         group: Statistics of the group that it was leased in.
+        values: With `learner.value_recompute` off, V of the states and, last, of the state after a cut (0 if
+            terminated), as the critic saw them when the episode came in; else ().
     """
 
     id: str
@@ -75,6 +77,7 @@ class Episode:
     success: float
     oldest_version: int
     digests: tuple[str, ...] = field(default=())
+    values: tuple[float, ...] = field(default=())
     group: GroupStats = GroupStats()
 
     @property

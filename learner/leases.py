@@ -8,11 +8,24 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from distrl.configs.schema import LearnerConfig
 from distrl.core.messages import Lease
-from distrl.core.types import Purpose
+from distrl.core.types import Purpose, Sampling
 
 MAX_ATTEMPTS = 3
 AVOID_S = 10.0
+
+
+def sampling_for(config: LearnerConfig, purpose: Purpose) -> Sampling:
+    """How an episode's actions are drawn: greedily when it is measured, else as training asks for."""
+    if purpose is Purpose.EVAL:
+        return Sampling(temperature=0.0, max_new_tokens=config.max_new_tokens)
+    return Sampling(
+        temperature=config.temperature,
+        top_p=config.top_p,
+        top_k=config.top_k,
+        max_new_tokens=config.max_new_tokens,
+    )
 
 
 @dataclass

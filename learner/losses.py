@@ -1,4 +1,4 @@
-"""Loss terms, as pure functions of tensors: policy gradient, entropy, validity, critics, cloning."""
+"""Loss terms that objectives share, as pure functions of tensors: ratios, advantages, entropy, critics."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from distrl.learner.ranks import sum_over_ranks
 
 RatioLevel = Literal["action", "token"]
 
@@ -38,18 +40,51 @@ def importance_ratios(logprobs: Tensor, behaviour: Tensor, token_mask: Tensor, c
     )
 
 
-def normalise(advantages: Tensor, mask: Tensor, std_floor: float, centre: bool = True) -> Tensor:
-    """(A − mean) / max(std, floor) over the real entries of the whole batch; 0 at padding.
+def surrogate_ratios(
+    logprobs: Tensor, reference: Tensor, token_mask: Tensor, clamp: float, level: RatioLevel
+) -> Tensor:
+    """r = π / π_ref with gradients: [N] of whole actions, or [N, L] per token, 1 at padding.
 
-    The floor keeps a batch in which nothing differs (all succeed) from being blown up into noise. A constant
-    does not change E_μ[ρ A ∇log π] as long as nothing after it looks at the sign of A; with ratios clipped
-    far down (ρ_max near 1) it does, and `centre` off keeps what the critic says.
+    Args:
+        logprobs: [N, L] log π with gradients.
+        reference: [N, L] log-probabilities of the policy that r compares with, without gradients.
+        clamp: Log-ratios are clamped to ± this before exp; beyond, r has no gradient.
     """
-    count = mask.sum().clamp(min=1)
+    log_token = torch.where(token_mask, logprobs - reference, 0.0)
+    log_ratio = log_token.sum(dim=1) if level == "action" else log_token
+    return log_ratio.clamp(-clamp, clamp).exp()
+
+
+def per_action(values: Tensor, like: Tensor) -> Tensor:
+    """[N] `values` in a shape that broadcasts over `like`: [N], or [N, 1] beside [N, L]."""
+    return values if like.dim() == 1 else values[:, None]
+
+
+def mean_over_steps(objective: Tensor, token_mask: Tensor, weights: Tensor) -> Tensor:
+    """Σ_n w_n x_n / N of an [N] objective; one per token, [N, L], is summed over each action's tokens first.
+
+    The sum, not the mean, so that both ratio levels have the same gradient where π is the behaviour policy.
+    """
+    if objective.dim() == 2:
+        objective = torch.where(token_mask, objective, 0.0).sum(dim=1)
+    return (objective * weights).mean()
+
+
+def normalise(advantages: Tensor, mask: Tensor, std_floor: float, centre: bool = True) -> Tensor:
+    """(A − mean) / max(√(var + ε), floor) over the real entries of the batches of all ranks; 0 at padding.
+
+    AcceRL's eq. 5–7 with ε = 1e−16, and two changes: the squares are summed about the mean, since Q/N − μ² is
+    the difference of two large numbers, and the floor keeps a batch in which nothing differs (all succeed)
+    from being blown up into noise. A constant does not change E_μ[ρ A ∇log π] as long as nothing after it
+    looks at the sign of A; with ratios clipped far down (ρ_max near 1) it does, and `centre` off keeps what
+    the critic says.
+    """
     a = torch.where(mask, advantages, 0.0)
-    centred = torch.where(mask, a - a.sum() / count, 0.0)
-    std = (centred.square().sum() / count).sqrt()
-    return (centred if centre else a) / std.clamp(min=max(std_floor, 1e-8))
+    total, count = sum_over_ranks(torch.stack([a.sum(), mask.sum().to(a.dtype)])).unbind()
+    count = count.clamp(min=1)
+    centred = torch.where(mask, a - total / count, 0.0)
+    variance = sum_over_ranks(centred.square().sum()) / count
+    return (centred if centre else a) / (variance + 1e-16).sqrt().clamp(min=std_floor)
 
 
 def weigh_negative(advantages: Tensor, weight: float) -> Tensor:
@@ -124,3 +159,8 @@ def critic_bce(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
 def cloning(logprobs: Tensor, token_mask: Tensor) -> Tensor:
     """Behaviour cloning: −mean_t Σ_tokens log π(a_t|s_t)."""
     return -_action_logprob(logprobs, token_mask).mean()
+
+
+def weighted_cloning(logprobs: Tensor, token_mask: Tensor, weights: Tensor) -> Tensor:
+    """−Σ_t w_t log π(a_t|s_t) / N; `weights` are [N]."""
+    return -(weights * _action_logprob(logprobs, token_mask)).mean()

@@ -16,6 +16,7 @@ from distrl.core.messages import WeightInfo
 from distrl.core.metrics import MetricsWriter
 from distrl.core.store import TrajectoryStore
 from distrl.core.weights import Buffer
+from distrl.learner import old_values
 from distrl.learner.batching import Batcher
 from distrl.learner.checkpoint import Checkpointer
 from distrl.learner.engine import Engine
@@ -154,6 +155,7 @@ class Parts:
             "scheduler": self.scheduler.state_dict(),
             "ingest": self.ingest.state_dict(),
             "rng": self.rng.bit_generator.state,
+            "values": old_values.saved(self.ingest.episodes),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -177,3 +179,4 @@ class Parts:
             ) from error
         self.scheduler.set_updates(self.progress.updates)
         self.ingest.restore(*kept)
+        old_values.restore(self.ingest.episodes, state.get("values", {}))

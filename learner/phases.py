@@ -138,7 +138,7 @@ def critic_warm_up(parts: Parts, updates: Updates, stop: Event) -> bool:
     if parts.progress.critic_is_warm:
         return True
     losses: list[float] = []
-    if config.updates_enabled:
+    if config.updates_enabled and parts.engine.algorithm.has_critic:
         wanted = config.demonstrations.critic_updates
         for update in range(wanted):
             if stop.is_set():

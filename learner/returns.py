@@ -1,5 +1,7 @@
 """Returns and advantages: one recursion, and Retrace(λ), V-trace, GAE and Monte-Carlo as calls of it.
 
+GRPO's advantage, which needs no recursion, is here too.
+
 Shapes are [B, T], trajectories × steps, left-aligned and padded; `mask` is True where a step is real.
 Everything is a pure function of tensors, without gradients of its own: pass detached values.
 """
@@ -19,7 +21,7 @@ class Rollout:
 
     Attributes:
         rewards: [B, T] r_t.
-        values: [B, T] V(s_t).
+        values: [B, T] V(s_t); for `retrace_q`, Q(s_t, a_t).
         bootstrap: [B] V of the observation after the last real step; used only where `terminated` is False.
         terminated: [B] bool, True if the episode ended by itself, False if it was cut off (truncated).
         mask: [B, T] bool, True at real steps, which come first in each row.
@@ -40,7 +42,7 @@ class Rollout:
 
 @dataclass(frozen=True)
 class Returns:
-    """Advantages A_t of the actor, targets of V(s_t), TD errors δ_t; all [B, T], 0 at padding."""
+    """Advantages A_t of the actor, targets of the critic, TD errors δ_t; all [B, T], 0 at padding."""
 
     advantages: Tensor
     targets: Tensor
@@ -49,13 +51,18 @@ class Returns:
 
 def td_errors(rollout: Rollout, gamma: float) -> Tensor:
     """δ_t = r_t + γ (1 − terminated_t) V(s_{t+1}) − V(s_t), [B, T]; a cut last step uses `bootstrap`."""
+    return _td_errors(rollout, rollout.values, gamma)
+
+
+def _td_errors(rollout: Rollout, next_values: Tensor, gamma: float) -> Tensor:
+    """r_t + γ (1 − terminated_t) u_{t+1} − `values`_t, where u_t is `next_values` at t, [B, T]."""
     mask = rollout.mask
     v_t = torch.where(mask, rollout.values, 0.0)
+    u_t = torch.where(mask, next_values, 0.0)
     after_last = torch.where(rollout.terminated, 0.0, rollout.bootstrap)[:, None]
     next_is_real = torch.cat([mask[:, 1:], torch.zeros_like(mask[:, :1])], dim=1)
-    shifted = torch.cat([v_t[:, 1:], torch.zeros_like(v_t[:, :1])], dim=1)
-    v_tp1 = torch.where(next_is_real, shifted, after_last)
-    return torch.where(mask, rollout.rewards + gamma * v_tp1 - v_t, 0.0)
+    u_tp1 = torch.where(next_is_real, _shift(u_t), after_last)
+    return torch.where(mask, rollout.rewards + gamma * u_tp1 - v_t, 0.0)
 
 
 def discounted_sum(x: Tensor, decay: Tensor, mask: Tensor) -> Tensor:
@@ -100,6 +107,53 @@ def retrace(rollout: Rollout, ratios: Tensor, gamma: float, lam: float) -> Retur
     advantages = discounted_sum(delta, gamma * _shift(c), rollout.mask)
     targets = torch.where(rollout.mask, rollout.values + rho_bar * advantages, 0.0)
     return Returns(advantages, targets, delta)
+
+
+def retrace_q(
+    rollout: Rollout, expected: Tensor, ratios: Tensor, gamma: float, lam: float, sampled: bool = False
+) -> Returns:
+    """Retrace(λ) with an action-value critic (Munos et al. 2016, eq. 3–4).
+
+        δ_t = r_t + γ E_{a~π} Q(s_{t+1}, a) − Q(s_t, a_t)
+        Q^ret_t = Q(s_t, a_t) + Δ_t,  Δ_t = δ_t + γ c_{t+1} Δ_{t+1},  c_i = λ min(1, ρ_i)
+        A_t = Q^ret_t − E_{a~π} Q(s_t, a)
+        critic target = Q^ret_t
+
+    DistRL's eq. 1 has Q(s_{t+1}, a_{t+1}), the action that was taken, in place of the expectation: `sampled`.
+    That is unbiased only while π = μ: with c = 0 its fixed point is the value of μ, whatever π is, so it is
+    an option and not the reading taken.
+
+    Args:
+        rollout: `values` are Q(s_t, a_t); `bootstrap` is E_{a~π} Q of the state after a cut.
+        expected: [B, T] E_{a~π} Q(s_t, a).
+        ratios: [B, T] ρ_t of whole actions.
+    """
+    delta = _td_errors(rollout, rollout.values if sampled else expected, gamma)
+    c = lam * ratios.clamp(max=1.0)
+    correction = discounted_sum(delta, gamma * _shift(c), rollout.mask)
+    targets = torch.where(rollout.mask, rollout.values + correction, 0.0)
+    return Returns(torch.where(rollout.mask, targets - expected, 0.0), targets, delta)
+
+
+def group_relative(rewards: Tensor, mean: Tensor, std: Tensor, count: Tensor, epsilon: float) -> Tensor:
+    """GRPO's advantage of whole trajectories, A = (R − mean) / (std + ε) (Shao et al. 2024, §4.1.2).
+
+    The statistics are those of the members that exist, of whatever lengths. A group of fewer than two, or one
+    whose members all earned the same, says nothing: 0 (see `tells_apart`).
+
+    Args:
+        rewards: [B] R = Σ_t r_t, undiscounted.
+        mean, std: [B] of the rewards in each trajectory's group.
+        count: [B] int64, how many members the group has.
+        epsilon: ε.
+    """
+    advantages = (rewards - mean) / (std + epsilon)
+    return torch.where(tells_apart(std, count), advantages, 0.0)
+
+
+def tells_apart(std: Tensor, count: Tensor) -> Tensor:
+    """[B] bool: whether a trajectory's group has members that earned different rewards."""
+    return (count >= 2) & (std > 0)
 
 
 def vtrace(

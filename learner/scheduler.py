@@ -16,12 +16,12 @@ from typing import Any
 
 from distrl.configs.schema import LearnerConfig
 from distrl.core.messages import Lease
-from distrl.core.types import Fault, Outcome, Purpose, Sampling, Task, Trajectory
+from distrl.core.types import Fault, Outcome, Purpose, Task, Trajectory
 from distrl.learner.admission import admits
 from distrl.learner.drift import Drift, TaskSource
 from distrl.learner.eval_rounds import EvalRound, EvalRounds
 from distrl.learner.groups import Closed, Groups
-from distrl.learner.leases import LeaseTable, Retry
+from distrl.learner.leases import LeaseTable, Retry, sampling_for
 from distrl.learner.task_sampling import demonstration_sampler
 from distrl.learner.task_statistics import TaskRecord, TaskStatistics
 
@@ -377,10 +377,7 @@ class TaskScheduler:
             task=task,
             purpose=purpose,
             group_id=group_id,
-            sampling=Sampling(
-                temperature=0.0 if purpose is Purpose.EVAL else self.config.temperature,
-                max_new_tokens=self.config.max_new_tokens,
-            ),
+            sampling=sampling_for(self.config, purpose),
             noise=self.config.demonstrations.noise if purpose is Purpose.DEMO else 0.0,
             ttl_s=self.config.lease_ttl_s,
         )

@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from distrl.core.types import Purpose
+from distrl.learner import old_values
 from distrl.learner.batching import TrajectoryBatch
 from distrl.learner.episodes import Episode
 from distrl.learner.parts import Parts
@@ -49,6 +50,8 @@ class Updates:
         parts, config = self.parts, self._config
         parts.start_clock()
         start, waited = parts.clock(), self._prefetcher.waited_s
+        if not config.value_recompute:
+            old_values.note(parts.ingest.episodes, parts.engine, parts.batcher, config.batch_trajectories)
         batch = self._next_batch()
         is_stale = parts.publisher.version - batch.oldest_version > config.max_staleness
         if config.updates_enabled:

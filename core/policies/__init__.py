@@ -55,11 +55,15 @@ def checkpoint_words(directory: Path) -> list[str] | None:
     return ActionTokenizer.words_in(directory)
 
 
-def build_critic(policy: Policy, seed: int) -> Critic:
-    """The critic that reads `policy`'s hidden states, on the policy's device."""
+def build_critic(policy: Policy, seed: int, has_action_values: bool = False) -> Critic:
+    """The critic that reads `policy`'s hidden states, on the policy's device.
+
+    Args:
+        has_action_values: Whether it has Q(s, a) besides V(s).
+    """
     from distrl.core.policies.critic import AttentionCritic
 
-    return AttentionCritic(policy, seed).to(policy.device)
+    return AttentionCritic(policy, seed, has_action_values).to(policy.device)
 
 
 def resolve_device(name: str) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from distrl.core.errors import PolicyError
 from distrl.core.types import ChatMessage, Sampling
 
 
@@ -177,3 +178,11 @@ class Critic(nn.Module, ABC):
     @abstractmethod
     def trajectory_values(self, states: States, steps: Tensor, completions: Tensor, mask: Tensor) -> Tensor:
         """Logits of success given the last state and action, V_traj(s_{H-1}, a_{H-1}), [B]."""
+
+    def action_values(self, states: States, steps: Tensor, completions: Tensor, mask: Tensor) -> Tensor:
+        """Logits of the expected discounted outcome Q(s_t, a_t), [B], of actions as tokens.
+
+        Raises:
+            PolicyError: This critic was built without.
+        """
+        raise PolicyError("This critic has no action values.", "Set learner.aride.critic to 'v'.")

@@ -1,8 +1,15 @@
 """The critic: how likely success is, read off the policy's hidden states.
 
-AcceRL's value head (§5): attention over the detached hidden states and a step embedding. The policy already
-knows which screen it looks at and what is asked; a critic that reads this learns from few episodes and costs
-little. No gradient goes back: on a trunk of their own, wrong values would ruin the policy.
+AcceRL's value head (§5.2, eq. 14–16): attention over the hidden states and a step embedding,
+
+    e_i = W·sg(h_i),  α = softmax(e),  V = MLP([Σ_i α_i U·sg(h_i); emb(t)])       (for each of some heads)
+
+The policy already knows which screen it looks at and what is asked; a critic that reads this learns from few
+episodes and costs little. Readings taken: sg stands before h_i in the sum too, where the paper has it in e_i
+only, since wrong values would ruin the policy's trunk; emb(t) is put beside the pooled vector instead of
+added to it; and there are several heads. The paper pools over the states at the action's tokens. Those have
+the action in them wherever tokens are written one by one, which makes V(s_t) depend on a_t; here the prompt's
+states are pooled, and only Q looks at them with the action in mind.
 """
 
 from __future__ import annotations
@@ -19,16 +26,21 @@ WIDTH = 64
 
 
 class AttentionCritic(Critic):
-    """V(s_t) and V_traj(s, a): attention pooling of hidden states, a step embedding, a small MLP.
+    """V(s_t), V_traj(s, a) and, if asked for, Q(s_t, a_t): attention pooling, a step embedding, a small MLP.
 
-        e_i = W·h_i,  α = softmax(e),  V = MLP([Σ_i α_i U·h_i; emb(t)])       (for each head)
+    The action a is read as its tokens, summarised in a vector φ(a). Q's attention is aware of it,
+
+        e_i = (W + W_φ φ(a))·sg(h_i),
+
+    so that the value of a tap is read off the place that it touches; W_φ begins at 0.
 
     Args:
         policy: Whose hidden states and tokens it reads.
-        seed: Seed of the initial weights.
+        seed: Seed of the initial weights; those of V and V_traj do not depend on `has_action_values`.
+        has_action_values: Whether there is a head for Q.
     """
 
-    def __init__(self, policy: Policy, seed: int) -> None:
+    def __init__(self, policy: Policy, seed: int, has_action_values: bool = False) -> None:
         super().__init__()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -41,6 +53,12 @@ class AttentionCritic(Critic):
             self.value = _head(features)
             self.actions = TokenSummary(policy.num_tokens, MAX_ACTION_TOKENS)
             self.outcome = _head(features + WIDTH)
+            self.aim: nn.Linear | None = None
+            if has_action_values:
+                self.aim = nn.Linear(WIDTH, HEADS * d, bias=False)
+                nn.init.zeros_(self.aim.weight)
+                self.action_summary = TokenSummary(policy.num_tokens, MAX_ACTION_TOKENS)
+                self.action_value = _head(features + WIDTH)
 
     def values(self, states: States, steps: Tensor) -> Tensor:
         """Logits of V(s_t), [B]."""
@@ -53,9 +71,27 @@ class AttentionCritic(Critic):
         logits: Tensor = self.outcome(features).squeeze(-1)
         return logits
 
-    def _features(self, states: States, steps: Tensor) -> Tensor:
+    def action_values(self, states: States, steps: Tensor, completions: Tensor, mask: Tensor) -> Tensor:
+        """Logits of Q(s_t, a_t), [B].
+
+        Raises:
+            PolicyError: It was built without.
+        """
+        if self.aim is None:
+            return super().action_values(states, steps, completions, mask)
+        action = self.action_summary(completions, mask)
+        aim = self.aim(action).view(len(action), HEADS, -1)
+        features = torch.cat([self._features(states, steps, aim), action], dim=-1)
+        logits: Tensor = self.action_value(features).squeeze(-1)
+        return logits
+
+    def _features(self, states: States, steps: Tensor, aim: Tensor | None = None) -> Tensor:
+        """[B, HEADS · WIDTH + WIDTH]; `aim`, [B, HEADS, d], is added to W."""
         hidden = self.norm(states.hidden.detach().to(self.read.weight.dtype))
-        scores = self.weigh(hidden).masked_fill(states.mask[..., None] == 0, float("-inf"))
+        scores = self.weigh(hidden)
+        if aim is not None:
+            scores = scores + hidden @ aim.transpose(1, 2)
+        scores = scores.masked_fill(states.mask[..., None] == 0, float("-inf"))
         pooled = (scores.softmax(dim=1).transpose(1, 2) @ self.read(hidden)).flatten(1)
         return torch.cat([pooled, self.steps(steps.clamp(0, MAX_STEPS - 1))], dim=-1)
 

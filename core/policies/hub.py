@@ -24,6 +24,7 @@ from distrl.core.policies.hub_loading import LoadedModel, load_model
 from distrl.core.policies.images import decode_image
 from distrl.core.policies.options import PolicyOptions
 from distrl.core.policies.sampling import choose, sampling_temperature, token_log_probs
+from distrl.core.policies.slimming import OutputTokens, crop_output, kept_tokens
 from distrl.core.types import ChatMessage, ImagePart, Sampling
 
 WEIGHTS_FILE = "weights.safetensors"
@@ -47,12 +48,16 @@ class HubPolicy(Policy):
         loaded = load_model(config.model)
         self.model: Any = loaded.model
         self._loaded = loaded
+        allowed, self._tokens = _allowed_tokens(loaded), OutputTokens(None, _num_outputs(loaded))
+        if config.slim_vocabulary:
+            self._tokens = _slim(loaded, config.slim_vocabulary, allowed)
+            allowed = torch.ones(self._tokens.num_columns, dtype=torch.bool)
+        self.register_buffer("_allowed", allowed, persistent=False)
         self._adapter: AdapterHandle | None = None
         if config.lora is not None:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
                 self._adapter = attach_adapter(self.model, config.lora)
-        self.register_buffer("_allowed", _allowed_tokens(loaded), persistent=False)
         blank = Image.new("RGB", config.image_size)
         self._num_image_tokens = loaded.num_image_tokens(blank)
 
@@ -63,8 +68,8 @@ class HubPolicy(Policy):
 
     @property
     def num_tokens(self) -> int:
-        """Size of the vocabulary, as the logits have it."""
-        return int(self._allowed.numel())  # type: ignore[operator]
+        """Size of the vocabulary, before any slimming."""
+        return self._tokens.size
 
     @property
     def placeholder_ids(self) -> frozenset[int]:
@@ -96,8 +101,14 @@ class HubPolicy(Policy):
         return ids
 
     def completion_ids(self, text: str) -> list[int]:
-        """Tokens of the text and the end of the turn."""
+        """Tokens of the text and the end of the turn.
+
+        Raises:
+            PolicyError: The vocabulary is slim and lacks one.
+        """
         ids: list[int] = self._loaded.tokenizer(text, add_special_tokens=False)["input_ids"]
+        tokens = torch.tensor(ids, dtype=torch.int64, device=self.device)
+        self._tokens.columns(tokens, torch.ones_like(tokens, dtype=torch.bool))
         return [*ids, self._loaded.end_ids[0]]
 
     def text(self, token_ids: Sequence[int]) -> str:
@@ -138,7 +149,7 @@ class HubPolicy(Policy):
         """Samples until every row has ended or the longest `max_new_tokens` is reached."""
         from transformers import GenerationConfig
 
-        sampler = _RowSampler(self._allowed, sampling, generator)
+        sampler = _RowSampler(self._allowed, self._tokens, sampling, generator)
         self.model.generate(
             input_ids=batch.input_ids,
             attention_mask=batch.attention_mask,
@@ -164,7 +175,7 @@ class HubPolicy(Policy):
         logits, states = self._forward(batch, completions, mask)
         effective = torch.where(temperature > 0, temperature, torch.ones_like(temperature))
         log_probs = token_log_probs(logits[:, -length - 1 : -1], self._allowed, effective)  # type: ignore[arg-type]
-        chosen = log_probs.gather(2, completions[..., None]).squeeze(2)
+        chosen = log_probs.gather(2, self._tokens.columns(completions, mask)[..., None]).squeeze(2)
         entropy = -(log_probs.exp() * log_probs).sum(-1)
         zero = torch.zeros_like(chosen)
         return TokenScores(torch.where(mask, chosen, zero), torch.where(mask, entropy, zero), states)
@@ -234,18 +245,27 @@ class HubPolicy(Policy):
 class _RowSampler:
     """A logits processor that draws each row's next token itself and leaves only that one."""
 
-    def __init__(self, allowed: Any, sampling: Sequence[Sampling], generator: torch.Generator | None) -> None:
-        self._allowed, self._sampling, self._generator = allowed, sampling, generator
+    def __init__(
+        self,
+        allowed: Any,
+        output: OutputTokens,
+        sampling: Sequence[Sampling],
+        generator: torch.Generator | None,
+    ) -> None:
+        self._allowed, self._output, self._sampling, self._generator = allowed, output, sampling, generator
         self._tokens: list[Tensor] = []
         self._logprobs: list[Tensor] = []
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         temperature = sampling_temperature(self._sampling, scores.device)
         log_probs = token_log_probs(scores, self._allowed, temperature)
-        tokens, logprobs = choose(log_probs, self._sampling, self._generator)
+        columns, logprobs = choose(log_probs, self._sampling, self._generator)
+        tokens = self._output.ids(columns)
         self._tokens.append(tokens)
         self._logprobs.append(logprobs)
-        return torch.full_like(scores, float("-inf")).scatter(1, tokens[:, None], 0.0)
+        # As wide as the full vocabulary: what generation takes the largest of is a token's id.
+        only = scores.new_full((len(scores), self._output.size), float("-inf"))
+        return only.scatter(1, tokens[:, None], 0.0)
 
     def results(self) -> tuple[list[list[int]], list[list[float]]]:
         """What was drawn in each row, also after its end."""
@@ -270,10 +290,27 @@ def _template_message(message: ChatMessage) -> dict[str, object]:
 
 def _allowed_tokens(loaded: LoadedModel) -> Tensor:
     """[V] bool: what may be sampled: ends, and no other special token (placeholders would break scoring)."""
-    size = int(loaded.model.get_output_embeddings().weight.shape[0])
+    size = _num_outputs(loaded)
     allowed = torch.zeros(size, dtype=torch.bool)
     allowed[: min(size, len(loaded.tokenizer))] = True
     special = {*loaded.tokenizer.all_special_ids, loaded.image_token_id, loaded.pad_id}
     allowed[[index for index in special if 0 <= index < size]] = False
     allowed[list(loaded.end_ids)] = True
     return allowed
+
+
+def _num_outputs(loaded: LoadedModel) -> int:
+    return int(loaded.model.get_output_embeddings().weight.shape[0])
+
+
+def _slim(loaded: LoadedModel, texts: Sequence[str], allowed: Tensor) -> OutputTokens:
+    """Leaves only the allowed tokens of `texts`, and those that end a turn, to be written."""
+    size = _num_outputs(loaded)
+    kept = [token for token in kept_tokens(loaded.tokenizer, texts, loaded.end_ids) if bool(allowed[token])]
+    if set(kept) <= set(loaded.end_ids):
+        raise PolicyError(
+            f"policy.slim_vocabulary {list(texts)} has no tokens of actions.",
+            "Give the texts of the action tokens.",
+        )
+    crop_output(loaded.model, kept)
+    return OutputTokens(kept, size)

@@ -61,6 +61,9 @@ class PolicyOptions(Protocol):
     def lora(self) -> LoraOptions | None: ...
 
     @property
+    def slim_vocabulary(self) -> list[str]: ...
+
+    @property
     def max_prompt_tokens(self) -> int: ...
 
     @property

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from distrl.configs.schema import ArideConfig, Config
+from distrl.configs.schema import Config, LearnerConfig
 from distrl.evaluator.report.chart import short_number
 from distrl.evaluator.report.metrics import ELAPSED, EPISODES, UPDATES, RunMetrics
 from distrl.evaluator.report.page import duration
@@ -102,7 +102,7 @@ def methods(loaded: Mapping[str, LoadedEvaluation], config: Config | None = None
         else f"Actions are sampled at temperature {', '.join(str(t) for t in sorted(temperatures))}."
     )
     subjects = "; ".join(f"{label}: {_subject(one)}" for label, one in loaded.items())
-    trained = [] if config is None else [("Training", _objective(config.learner.aride))]
+    trained = [] if config is None else [("Training", _objective(config.learner))]
     return [
         ("Who", f"{subjects}."),
         *trained,
@@ -121,9 +121,11 @@ def methods(loaded: Mapping[str, LoadedEvaluation], config: Config | None = None
     ]  # fmt: skip
 
 
-def _objective(aride: ArideConfig) -> str:
-    """The objective, and where it goes beyond the paper's."""
-    beyond = []
+def _objective(learner: LearnerConfig) -> str:
+    """The objective and, for A-RIDE, where it goes beyond the paper's."""
+    if learner.algorithm != "aride":
+        return f"Behaviour cloning of an expert, then {learner.algorithm} on the agent's own episodes."
+    aride, beyond = learner.aride, []
     if aride.policy_clip is not None:
         high = aride.policy_clip_high or aride.policy_clip
         beyond.append(f"PPO's clip ({aride.policy_clip:g} below, {high:g} above)")

@@ -17,19 +17,33 @@ class Evaluation:
 
     Attributes:
         policy_loss: Scalar; its gradients reach the policy only.
-        critic_loss: Scalar; its gradients reach the critic only.
+        critic_loss: Scalar; its gradients reach the critic only. None without a critic.
         priorities: [B, 3] DPER's raw components: mean |δ|, mean min(ρ, 1), mean entropy. No gradients.
+            Without a critic, the absolute advantage takes the place of |δ|.
         metrics: Numbers by metric name.
     """
 
     policy_loss: Tensor
-    critic_loss: Tensor
+    critic_loss: Tensor | None
     priorities: Tensor
     metrics: dict[str, float]
 
 
 class Algorithm(Protocol):
-    """An objective on whole trajectories."""
+    """An objective on whole trajectories.
+
+    Attributes:
+        has_critic: Whether it learns and uses the critic.
+        epochs, minibatches: A batch gives `epochs` · `minibatches` gradient steps.
+    """
+
+    has_critic: bool
+    epochs: int
+    minibatches: int
+
+    def prepare(self, policy: Policy, batch: TrajectoryBatch) -> None:
+        """Called once per batch, before its first gradient step: notes in `batch` what must not change."""
+        ...
 
     def evaluate(self, policy: Policy, critic: Critic, batch: TrajectoryBatch) -> Evaluation:
         """The losses of `batch` (differentiable unless called under no_grad) and its statistics."""

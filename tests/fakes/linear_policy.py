@@ -132,3 +132,16 @@ class LinearCritic(Critic):
         action = nn.functional.one_hot(completions[:, 0], VOCABULARY).to(self.value.weight.dtype)
         out: Tensor = self.trajectory(torch.cat([self._state(states, steps), action], dim=1))[:, 0]
         return out
+
+
+class LinearQCritic(LinearCritic):
+    """With Q(s, a), linear in the same features and the first token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action = nn.Linear(9 + VOCABULARY, 1)
+
+    def action_values(self, states: States, steps: Tensor, completions: Tensor, mask: Tensor) -> Tensor:
+        action = nn.functional.one_hot(completions[:, 0], VOCABULARY).to(self.value.weight.dtype)
+        out: Tensor = self.action(torch.cat([self._state(states, steps), action], dim=1))[:, 0]
+        return out

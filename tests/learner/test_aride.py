@@ -9,9 +9,12 @@ import pytest
 
 pytest.importorskip("torch")
 
+import slow_returns
 import torch
 
-from distrl.configs.schema import ArideConfig
+from distrl.configs.algorithms import ArideConfig
+from distrl.core.errors import PolicyError
+from distrl.core.types import Sampling
 from distrl.learner import losses
 from distrl.learner.algorithms.aride import Aride
 from distrl.learner.algorithms.bc import cloning_loss
@@ -67,9 +70,8 @@ def test_policy_gradient_matches_finite_differences_of_the_surrogate(policy, cri
     with torch.no_grad():
         scores = policy.score(steps.prompts, steps.completions, steps.token_mask, steps.temperature)
         ratios = losses.importance_ratios(scores.logprobs, steps.behaviour_logprobs, steps.token_mask, 20.0)
-        values = algorithm._values(policy, critic, batch, scores.states)
-        _, raw = algorithm._advantages(batch, values, ratios.action)
-        advantages = batch.flat(losses.normalise(raw, batch.mask, c.advantage_std_floor))
+        estimates = algorithm.estimate(policy, critic, batch, scores.states, ratios.action)
+        advantages = batch.flat(losses.normalise(estimates.advantages, batch.mask, c.advantage_std_floor))
         rho = ratios.action.clamp(max=1.1)
 
         def surrogate() -> float:
@@ -101,9 +103,8 @@ def test_advantage_is_retrace_of_outcome_with_v_plus_retrace_of_penalties_withou
         rho = losses.importance_ratios(
             scores.logprobs, steps.behaviour_logprobs, steps.token_mask, 20.0
         ).action
-        values = algorithm._values(policy, critic, batch, scores.states)
-        returns, raw = algorithm._advantages(batch, values, rho)
-        v = values.steps.sigmoid()
+        estimates = algorithm.estimate(policy, critic, batch, scores.states, rho)
+        returns, raw, v = estimates.returns, estimates.advantages, estimates.values.baseline
         v_final = critic.values(policy.states(batch.final_prompts), torch.tensor([2])).sigmoid()
     c = 0.8 * rho.clamp(max=1.0)
     delta_1 = 1.0 - v[1]
@@ -198,3 +199,82 @@ def test_cloning_raises_the_probability_of_what_was_shown(policy, batch) -> None
         cloning_loss(policy, batch.steps).backward()
         optimiser.step()
     assert float(cloning_loss(policy, batch.steps).detach()) < before / 2
+
+
+@pytest.fixture
+def q_critic():
+    from linear_policy import LinearQCritic
+
+    torch.manual_seed(1)
+    return LinearQCritic()
+
+
+def expected_values(policy, critic, batch, prompts, states, steps, num_samples):
+    """E_π Q by the same draws that the algorithm makes."""
+    total = torch.zeros(len(steps), dtype=torch.float64)
+    for _ in range(num_samples):
+        generated = policy.generate(prompts, [Sampling()] * len(steps))
+        tokens = torch.tensor([one.token_ids for one in generated])
+        total += critic.action_values(
+            states, steps, tokens, torch.ones_like(tokens, dtype=torch.bool)
+        ).sigmoid()
+    return total / num_samples
+
+
+def test_an_action_value_critic_takes_munos_retrace(policy, q_critic, batch) -> None:
+    policy, critic = warm(policy, q_critic)
+    config = ArideConfig(critic="q", q_samples=3, gamma=0.9, lam=0.8)
+    steps = batch.steps
+    with torch.no_grad():
+        scores = policy.score(steps.prompts, steps.completions, steps.token_mask, steps.temperature)
+        rho = losses.importance_ratios(
+            scores.logprobs, steps.behaviour_logprobs, steps.token_mask, 20.0
+        ).action
+        torch.manual_seed(8)
+        estimates = Aride(config).estimate(policy, critic, batch, scores.states, rho)
+        torch.manual_seed(8)
+        e = expected_values(policy, critic, batch, steps.prompts, scores.states, batch.col, 3)
+        final = policy.states(batch.final_prompts)
+        after = expected_values(policy, critic, batch, batch.final_prompts, final, batch.final_step, 3)
+        q = critic.action_values(scores.states, batch.col, steps.completions, steps.token_mask).sigmoid()
+    torch.testing.assert_close(estimates.values.taken, q)
+    torch.testing.assert_close(estimates.values.baseline, e)
+    for row, at, tail in ((0, [0, 1], 0.0), (1, [2], 0.0), (2, [3, 4, 5], float(after))):
+        rewards = batch.outcome[row, : len(at)].tolist()
+        penalties = batch.penalty[row, : len(at)].tolist()
+        ratios, zeros = rho[at].tolist(), [0.0] * len(at)
+        a, target = slow_returns.retrace_q(rewards, q[at].tolist(), e[at].tolist(), tail, ratios, 0.9, 0.8)
+        p, _ = slow_returns.retrace_q(penalties, zeros, zeros, 0.0, ratios, 0.9, 0.8)
+        expected = [x + y for x, y in zip(a, p, strict=True)]
+        assert estimates.advantages[row, : len(at)].tolist() == pytest.approx(expected, abs=1e-6)
+        assert estimates.returns.targets[row, : len(at)].tolist() == pytest.approx(target, abs=1e-6)
+
+
+def test_the_action_values_are_what_is_fitted(policy, q_critic, batch) -> None:
+    policy, critic = warm(policy, q_critic)
+    algorithm = Aride(ArideConfig(critic="q"))
+    result = algorithm.evaluate(policy, critic, batch)
+    names = [name for name, _ in critic.named_parameters()]
+    gradients = torch.autograd.grad(
+        result.critic_loss, [*critic.parameters(), policy.head.weight], allow_unused=True
+    )
+    reached = {name for name, g in zip([*names, "policy"], gradients, strict=True) if g is not None}
+    assert reached == {"action.weight", "action.bias", "trajectory.weight", "trajectory.bias"}
+    (actor,) = torch.autograd.grad(result.policy_loss, [policy.head.weight])
+    assert actor.abs().sum() > 0
+    assert bool(algorithm.critic_loss(policy, critic, batch).isfinite())
+
+
+def test_the_papers_action_values_are_an_option_that_differs(policy, q_critic, batch) -> None:
+    policy, critic = warm(policy, q_critic)
+    losses_of = {}
+    for name in ("expected", "sampled"):
+        torch.manual_seed(4)
+        algorithm = Aride(ArideConfig(critic="q", q_next=name))
+        losses_of[name] = float(algorithm.evaluate(policy, critic, batch).policy_loss.detach())
+    assert losses_of["expected"] != pytest.approx(losses_of["sampled"], abs=1e-6)
+
+
+def test_a_critic_without_action_values_says_so(policy, critic, batch) -> None:
+    with pytest.raises(PolicyError, match=r"learner\.aride\.critic"):
+        Aride(ArideConfig(critic="q")).evaluate(policy, critic, batch)

@@ -9,6 +9,7 @@ pytest.importorskip("torch")
 import torch
 
 from distrl.learner import losses
+from distrl.learner.algorithms import clipping, gipo
 
 MASK = torch.tensor([[True, True], [True, False], [True, True]])
 
@@ -106,3 +107,82 @@ def test_normalise_centres_and_respects_the_floor_and_padding() -> None:
     small = losses.normalise(a * 1e-3, mask, 0.1)
     torch.testing.assert_close(small, torch.tensor([[-0.02, 0.0], [0.02, 0.0]]))
     assert not losses.normalise(torch.zeros(1, 2), torch.zeros(1, 2, dtype=torch.bool), 0.0).isnan().any()
+
+
+def float64(*shape):
+    return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+
+@pytest.mark.parametrize("level", ["action", "token"])
+def test_surrogates_pass_gradcheck(level) -> None:
+    """As functions of log π; what stands behind a stop-gradient (weights, trust) is frozen."""
+    torch.manual_seed(2)
+    logp, behaviour = float64(3, 2), torch.randn(3, 2, dtype=torch.float64)
+    a, w = torch.tensor([1.0, -2.0, 0.5]).double(), torch.tensor([1.0, 0.5, 2.0]).double()
+
+    def ratios(x):
+        return losses.surrogate_ratios(x, behaviour, MASK, 20.0, level)
+
+    def clipped(x):
+        r = ratios(x)
+        return losses.mean_over_steps(
+            clipping.clipped_surrogate(r, losses.per_action(a, r), 0.2, 0.4, 2.0), MASK, w
+        )
+
+    def damped(x):
+        r = ratios(x)
+        return losses.mean_over_steps(trust * r * losses.per_action(a, r), MASK, w)
+
+    trust = gipo.trust(ratios(logp), 0.5)
+    frozen = ratios_of(logp, behaviour)
+    assert torch.autograd.gradcheck(clipped, logp)
+    assert torch.autograd.gradcheck(damped, logp)
+    assert torch.autograd.gradcheck(
+        lambda x: losses.policy_gradient(x, MASK, a, frozen, w, 1.2, level, 0.3, 0.5), logp
+    )
+    (gradient,) = torch.autograd.grad(damped(logp), logp)
+    r = ratios(logp)
+    objective = gipo.gaussian_surrogate(r, losses.per_action(a, r), 0.5)
+    (whole,) = torch.autograd.grad(losses.mean_over_steps(objective, MASK, w), logp)
+    torch.testing.assert_close(whole, gradient)
+
+
+def test_the_other_terms_pass_gradcheck() -> None:
+    torch.manual_seed(3)
+    x, v = float64(3, 2), float64(3)
+    w, invalid = torch.tensor([1.0, 0.5, 2.0]).double(), torch.tensor([1.0, 0.0, 1.0]).double()
+    frozen = ratios_of(x, torch.zeros(3, 2, dtype=torch.float64))
+    targets = torch.tensor([0.2, 0.9, 1.4]).double()
+    for function, argument in (
+        (lambda t: losses.action_entropy(t, MASK), x),
+        (lambda t: losses.validity(t, MASK, invalid, frozen, w, 1.5), x),
+        (lambda t: losses.critic_bce(t, targets, w), v),
+        (lambda t: losses.cloning(t, MASK), x),
+        (lambda t: losses.weighted_cloning(t, MASK, w), x),
+    ):
+        assert torch.autograd.gradcheck(function, argument)
+
+
+def test_the_clip_by_cases() -> None:
+    r = torch.tensor([1.5, 0.5, 1.5, 0.5, 4.0])
+    a = torch.tensor([1.0, 1.0, -1.0, -1.0, -1.0])
+    found = clipping.clipped_surrogate(r, a, 0.2, 0.28)
+    torch.testing.assert_close(found, torch.tensor([1.28, 0.5, -1.5, -0.8, -4.0]))
+    dual = clipping.clipped_surrogate(r, a, 0.2, 0.28, dual_clip=3.0)
+    torch.testing.assert_close(dual, torch.tensor([1.28, 0.5, -1.5, -0.8, -3.0]))
+
+
+def test_trust_is_one_on_policy_and_symmetric_in_the_log_ratio() -> None:
+    w = gipo.trust(torch.tensor([1.0, 2.0, 0.5]), 0.5)
+    torch.testing.assert_close(
+        w, torch.exp(-0.5 * torch.tensor([0.0, 2.0, 2.0]).mul(0.6931471805599453).square())
+    )
+
+
+def test_a_clamped_ratio_has_no_gradient() -> None:
+    logp = torch.tensor([[30.0, 0.0]], requires_grad=True)
+    mask = torch.tensor([[True, True]])
+    r = losses.surrogate_ratios(logp, torch.zeros(1, 2), mask, 20.0, "action")
+    assert float(r) == pytest.approx(float(torch.tensor(20.0).exp()))
+    (gradient,) = torch.autograd.grad(r.sum(), logp)
+    assert not gradient.any()

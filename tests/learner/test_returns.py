@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+import slow_returns
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -186,3 +187,139 @@ def test_all_padding_and_no_steps_give_zeros() -> None:
 def test_mismatched_shapes_are_our_own_bug() -> None:
     with pytest.raises(AssertionError):
         Rollout(torch.zeros(1, 2), torch.zeros(1, 3), torch.zeros(1), torch.zeros(1), torch.ones(1, 2))
+
+
+def rows(rollout: Rollout, *grids: torch.Tensor):
+    """Per trajectory: its length, the value after its end, and its entries of `grids` as lists."""
+    for row in range(rollout.mask.shape[0]):
+        length = int(rollout.mask[row].sum())
+        after = 0.0 if bool(rollout.terminated[row]) else float(rollout.bootstrap[row])
+        yield row, length, after, [grid[row, :length].tolist() for grid in grids]
+
+
+@settings(max_examples=40, deadline=None)
+@given(CASES)
+def test_every_return_follows_its_sum(case) -> None:
+    seed, sizes, gamma, lam = case
+    rollout, ratios = make_rollout(seed, [r[0] for r in sizes], [r[1] for r in sizes])
+    found = {name: compute(rollout, ratios, gamma, lam) for name, compute in returns.RETURNS.items()}
+    for row, length, after, (r, v, rho) in rows(rollout, rollout.rewards, rollout.values, ratios):
+        for name, slow in slow_returns.RETURNS.items():
+            a, target = slow(r, v, after, rho, gamma, lam)
+            np.testing.assert_allclose(found[name].advantages[row, :length], a, atol=1e-9, err_msg=name)
+            np.testing.assert_allclose(found[name].targets[row, :length], target, atol=1e-9, err_msg=name)
+    for result in found.values():
+        assert not result.advantages[~rollout.mask].any()
+        assert not result.targets[~rollout.mask].any()
+
+
+@settings(max_examples=40, deadline=None)
+@given(CASES, st.floats(0.2, 3.0), st.floats(0.2, 3.0))
+def test_vtraces_thresholds(case, rho_bar, c_bar) -> None:
+    seed, sizes, gamma, lam = case
+    rollout, ratios = make_rollout(seed, [r[0] for r in sizes], [r[1] for r in sizes])
+    found = returns.vtrace(rollout, ratios, gamma, lam, rho_bar, c_bar)
+    for row, length, after, (r, v, rho) in rows(rollout, rollout.rewards, rollout.values, ratios):
+        a, target = slow_returns.vtrace(r, v, after, rho, gamma, lam, rho_bar, c_bar)
+        np.testing.assert_allclose(found.advantages[row, :length], a, atol=1e-9)
+        np.testing.assert_allclose(found.targets[row, :length], target, atol=1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(CASES, st.booleans())
+def test_retrace_of_action_values_follows_its_sum(case, sampled) -> None:
+    seed, sizes, gamma, lam = case
+    rollout, ratios = make_rollout(seed, [r[0] for r in sizes], [r[1] for r in sizes])
+    expected = torch.tensor(np.random.default_rng(seed + 1).normal(size=tuple(ratios.shape)))
+    found = returns.retrace_q(rollout, expected, ratios, gamma, lam, sampled)
+    for row, length, after, (r, q, e, rho) in rows(
+        rollout, rollout.rewards, rollout.values, expected, ratios
+    ):
+        a, target = slow_returns.retrace_q(r, q, e, after, rho, gamma, lam, sampled)
+        np.testing.assert_allclose(found.advantages[row, :length], a, atol=1e-9)
+        np.testing.assert_allclose(found.targets[row, :length], target, atol=1e-9)
+    assert not found.advantages[~rollout.mask].any()
+    assert not found.targets[~rollout.mask].any()
+
+
+@settings(max_examples=25, deadline=None)
+@given(CASES)
+def test_without_actions_to_tell_apart_action_values_are_state_values(case) -> None:
+    seed, sizes, gamma, lam = case
+    rollout, ratios = make_rollout(seed, [r[0] for r in sizes], [r[1] for r in sizes])
+    q = returns.retrace_q(rollout, rollout.values, ratios, gamma, lam)
+    v = returns.retrace(rollout, ratios, gamma, lam)
+    np.testing.assert_allclose(q.advantages, v.advantages, atol=1e-9)
+    np.testing.assert_allclose(q.td_errors, v.td_errors, atol=1e-12)
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.7, 1.0])
+def test_only_the_expectation_leaves_the_true_action_values_alone(lam: float) -> None:
+    """Two steps, the second pays its action: Q of π is a fixed point in the mean over μ, for every λ.
+
+    With Q(s_{t+1}, a_{t+1}) of the action taken (the paper's eq. 1) it is none.
+    """
+    pi, mu, gamma = {0: 0.2, 1: 0.8}, {0: 0.5, 1: 0.5}, 0.9
+    v_1 = pi[1]
+    corrections = {}
+    for sampled in (False, True):
+        mean = 0.0
+        for action, probability in mu.items():
+            rollout = Rollout(
+                rewards=torch.tensor([[0.0, float(action)]]),
+                values=torch.tensor([[gamma * v_1, float(action)]]),
+                bootstrap=torch.zeros(1),
+                terminated=torch.tensor([True]),
+                mask=torch.ones(1, 2, dtype=torch.bool),
+            )
+            ratios = torch.tensor([[1.0, pi[action] / mu[action]]])
+            result = returns.retrace_q(
+                rollout, torch.tensor([[gamma * v_1, v_1]]), ratios, gamma, lam, sampled
+            )
+            mean += probability * float(result.targets[0, 0] - rollout.values[0, 0])
+        corrections[sampled] = mean
+    assert corrections[False] == pytest.approx(0.0, abs=1e-7)
+    assert corrections[True] == pytest.approx(gamma * (mu[1] - pi[1]), abs=1e-6)
+
+
+def test_group_relative_advantages() -> None:
+    """By the formula; groups of one, without spread, or without any member that differs say nothing."""
+    rewards = torch.tensor([1.0, 0.0, 0.5, 0.7, 0.0])
+    mean, std = torch.tensor([0.25, 0.25, 0.5, 0.7, 0.0]), torch.tensor([0.433, 0.433, 0.0, 0.2, 0.0])
+    count = torch.tensor([4, 4, 8, 1, 1])
+    found = returns.group_relative(rewards, mean, std, count, 1e-6)
+    assert found.tolist() == pytest.approx([0.75 / 0.433001, -0.25 / 0.433001, 0.0, 0.0, 0.0], abs=1e-6)
+    assert returns.tells_apart(std, count).tolist() == [True, True, False, False, False]
+
+
+@pytest.mark.needs("torchrl")
+def test_torchrl_agrees() -> None:
+    """GAE and V-trace of an independent implementation. Its V-trace advantage has the ratio in it."""
+    from torchrl.objectives.value.functional import (
+        generalized_advantage_estimate,
+        vtrace_advantage_estimate,
+    )
+
+    rollout, ratios = make_rollout(7, [6, 1, 4], [True, False, False])
+    g = returns.gae(rollout, 0.9, 0.8)
+    v = returns.vtrace(rollout, ratios, 0.9, 1.0, 1.3, 0.8)
+    for row, length, after, _ in rows(rollout):
+        value = rollout.values[row, :length, None]
+        done = torch.zeros(length, 1, dtype=torch.bool)
+        done[-1] = True
+        common = {
+            "state_value": value,
+            "next_state_value": torch.cat([value[1:], torch.full((1, 1), after, dtype=value.dtype)]),
+            "reward": rollout.rewards[row, :length, None],
+            "done": done,
+            "terminated": done & rollout.terminated[row],
+        }
+        advantage, target = generalized_advantage_estimate(0.9, 0.8, **common)
+        torch.testing.assert_close(g.advantages[row, :length], advantage[:, 0])
+        torch.testing.assert_close(g.targets[row, :length], target[:, 0])
+        rho = ratios[row, :length, None]
+        advantage, target = vtrace_advantage_estimate(
+            0.9, rho.log(), torch.zeros_like(rho), **common, rho_thresh=1.3, c_thresh=0.8
+        )
+        torch.testing.assert_close(v.targets[row, :length], target[:, 0])
+        torch.testing.assert_close(v.advantages[row, :length] * rho[:, 0].clamp(max=1.3), advantage[:, 0])

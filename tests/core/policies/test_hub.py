@@ -26,7 +26,7 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 from distrl.configs.schema import PolicyConfig
 from distrl.core.errors import CheckpointError, PolicyError
 from distrl.core.policies import build_critic, build_policy, checkpoint_words, weights_io
-from distrl.core.policies.base import Policy, PromptBatch
+from distrl.core.policies.base import Generated, Policy, PromptBatch
 from distrl.core.types import Sampling
 
 TEMPLATE = (
@@ -234,6 +234,62 @@ def test_texts_and_prompts(make_policy: MakePolicy) -> None:
         policy.prompt_ids(chat("red " * 100))
     critic = build_critic(policy, 0)
     assert critic.values(policy.states(batch_of(policy)), torch.zeros(3, dtype=torch.int64)).shape == (3,)
+
+
+SLIM = ["tap", "0123456789", "<image>"]
+
+
+def test_a_slim_vocabulary_renormalises_the_full_one(make_policy: MakePolicy) -> None:
+    """Same weights, fewer columns: log-probabilities are the full ones less the log-mass of what is kept."""
+    full, slim = make_policy(), make_policy(slim_vocabulary=SLIM)
+    batch, texts = batch_of(full), ["tap 10", "tap 7", "pat"]
+    with pytest.raises(PolicyError, match=r"policy\.slim_vocabulary"):
+        slim.completion_ids("tap 10")  # a space is not kept
+    ids = [full.completion_ids(text.replace(" ", "")) for text in texts]
+    assert ids == [slim.completion_ids(text.replace(" ", "")) for text in texts]
+    tokens, mask, _ = padded([Generated(one, [0.0] * len(one)) for one in ids])
+    wide = full.score(batch, tokens, mask, torch.ones(3))
+    narrow = slim.score(batch, tokens, mask, torch.ones(3))
+    kept = sorted({*full.completion_ids("tap0123456789")})
+    for position in range(tokens.shape[1]):
+        mass = torch.zeros(3)
+        for token in kept:
+            other = tokens.clone()
+            other[:, position] = token
+            mass += full.score(batch, other, mask, torch.ones(3)).logprobs[:, position].exp()
+        real = mask[:, position]
+        expected = wide.logprobs[:, position] - mass.log()
+        torch.testing.assert_close(narrow.logprobs[real, position], expected[real], atol=1e-5, rtol=0)
+    torch.testing.assert_close(narrow.states.hidden, wide.states.hidden)
+    head = slim.get_submodule("model").get_output_embeddings()  # type: ignore[operator]
+    assert head.weight.shape == (len(kept), 32)
+    assert slim.num_tokens == full.num_tokens
+
+
+@pytest.mark.parametrize("lora", [None, {"rank": 2, "targets": ["q_proj"]}])
+def test_a_slim_policy_samples_scores_and_comes_back(
+    make_policy: MakePolicy, tmp_path: Path, lora: object
+) -> None:
+    policy = make_policy(slim_vocabulary=SLIM, lora=lora)
+    check_agreement(policy)
+    generated = policy.generate(batch_of(policy), [Sampling(max_new_tokens=30)] * 3)
+    assert {token for one in generated for token in one.token_ids} <= {
+        *policy.completion_ids("tap0123456789")
+    }
+    policy.save(tmp_path)
+    other = make_policy(slim_vocabulary=SLIM, lora=lora)
+    other.load(tmp_path)
+    greedy = [Sampling(temperature=0.0, max_new_tokens=8)] * 3
+    assert other.generate(batch_of(other), greedy) == policy.generate(batch_of(policy), greedy)
+    other.load_published(weights_io.from_bytes(weights_io.to_bytes(policy.published_state())))
+    if lora is None:
+        with pytest.raises(CheckpointError, match="cannot be loaded"):
+            make_policy().load(tmp_path)
+
+
+def test_a_slim_vocabulary_without_actions_is_refused(make_policy: MakePolicy) -> None:
+    with pytest.raises(PolicyError, match="no tokens of actions"):
+        make_policy(slim_vocabulary=[""])
 
 
 @pytest.mark.parametrize("files", [[], ["config.json"]])

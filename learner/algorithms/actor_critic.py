@@ -1,0 +1,184 @@
+"""What the objectives with a critic share: values, returns, the critic's losses; each adds its policy term.
+
+The reward has two parts. The *outcome* (1 or 0, once, at the end) is what the critic predicts: V(s_t) in
+[0, 1] is the expected discounted outcome, so cross-entropy fits it. The *penalties* (repetition, invalid,
+shaping) enter the advantage only. Returns are linear in rewards and values, therefore
+
+    A_t = Δ_t(r^outcome, V) + Δ_t(r^penalty, 0)
+
+is exactly the advantage of the total reward with a critic whose penalty part is constantly 0: future
+penalties are counted, discounted and cut off-policy like everything else, but without a baseline of their
+own.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from distrl.configs.algorithms import ActorCriticConfig
+from distrl.core.policies.base import Critic, Policy, States
+from distrl.learner import losses
+from distrl.learner.algorithms import shared
+from distrl.learner.algorithms.base import Evaluation
+from distrl.learner.algorithms.shared import Pass
+from distrl.learner.algorithms.values import Values, state_values
+from distrl.learner.batching import TrajectoryBatch
+from distrl.learner.returns import RETURNS, Returns, Rollout
+
+C = TypeVar("C", bound=ActorCriticConfig)
+Estimator = Callable[[Rollout, Tensor, Tensor], Returns]
+"""From a rollout, [B, T] baselines and [B, T] ratios of whole actions to returns."""
+
+
+def named_returns(name: str, gamma: float, lam: float) -> Estimator:
+    """The estimator of `RETURNS` that `name` names, which reads state values from the rollout."""
+    compute = RETURNS[name]
+    return lambda rollout, baseline, ratios: compute(rollout, ratios, gamma, lam)
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """What the critic and the returns say of a batch.
+
+    Attributes:
+        values: Of the N steps.
+        trajectory: [B] logits of V_traj, with gradients.
+        returns: The outcome's.
+        advantages: [B, T] A_t of outcome and penalties together, not normalised.
+    """
+
+    values: Values
+    trajectory: Tensor
+    returns: Returns
+    advantages: Tensor
+
+
+class ActorCritic(ABC, Generic[C]):
+    """L_π = policy term − β·entropy + λ_inv·validity; L_V = BCE(V) + c·BCE(V_traj).
+
+    Args:
+        config: The objective's section.
+        estimator: Its returns.
+        recompute: Whether advantages are taken from values by the newest critic, or from those that were
+            kept when each episode came in.
+    """
+
+    has_critic = True
+    epochs = 1
+    minibatches = 1
+
+    def __init__(self, config: C, estimator: Estimator, recompute: bool = True) -> None:
+        self.config, self._estimator, self._recompute = config, estimator, recompute
+
+    def prepare(self, policy: Policy, batch: TrajectoryBatch) -> None:
+        """See `Algorithm.prepare`: nothing."""
+
+    @abstractmethod
+    def policy_term(
+        self, batch: TrajectoryBatch, run: Pass, estimates: Estimates
+    ) -> tuple[Tensor, dict[str, float]]:
+        """The objective's own term, a scalar to be minimised, and its metrics."""
+
+    def evaluate(self, policy: Policy, critic: Critic, batch: TrajectoryBatch) -> Evaluation:
+        """See `Algorithm.evaluate`."""
+        c = self.config
+        run = shared.run_policy(c, policy, batch)
+        estimates = self.estimate(policy, critic, batch, run.scores.states, run.ratios.action)
+        term, metrics = self.policy_term(batch, run, estimates)
+        failure = 1.0 - estimates.values.baseline if c.entropy_by_failure else 1.0
+        terms = shared.policy_terms(c, batch, run, term, failure)
+        critic_terms = _critic_terms(batch, estimates)
+        return Evaluation(
+            policy_loss=shared.policy_loss(c, terms),
+            critic_loss=critic_terms["value"] + c.trajectory_loss * critic_terms["trajectory"],
+            priorities=shared.priorities(batch, estimates.returns.td_errors.abs(), run),
+            metrics={
+                **{f"loss/{name}": float(term.detach()) for name, term in (terms | critic_terms).items()},
+                **shared.policy_metrics(c, batch, run),
+                **_value_metrics(batch, estimates),
+                **metrics,
+            },
+        )
+
+    def critic_loss(self, policy: Policy, critic: Critic, batch: TrajectoryBatch) -> Tensor:
+        """See `Algorithm.critic_loss`. Values are those of the critic that is fitted."""
+        states = policy.states(batch.steps.prompts)
+        ones = torch.ones(len(batch.steps), device=batch.mask.device)
+        terms = _critic_terms(batch, self.estimate(policy, critic, batch, states, ones, recompute=True))
+        return terms["value"] + self.config.trajectory_loss * terms["trajectory"]
+
+    def values(
+        self, policy: Policy, critic: Critic, batch: TrajectoryBatch, states: States, recompute: bool
+    ) -> Values:
+        """The values that advantages are taken from; of states, unless an objective has others."""
+        return state_values(policy, critic, batch, states, recompute)
+
+    def trajectory_logits(self, critic: Critic, batch: TrajectoryBatch, states: States) -> Tensor:
+        """[B] logits of V_traj(s_{H−1}, a_{H−1}) (DistRL eq. 3), unless an objective reads it elsewhere."""
+        steps, last = batch.steps, batch.last
+        return critic.trajectory_values(
+            states[last], batch.col[last], steps.completions[last], steps.token_mask[last]
+        )
+
+    def estimate(
+        self,
+        policy: Policy,
+        critic: Critic,
+        batch: TrajectoryBatch,
+        states: States,
+        rho: Tensor,
+        recompute: bool | None = None,
+    ) -> Estimates:
+        """Values, returns and advantages.
+
+        Args:
+            states: The hidden states of the N steps.
+            rho: [N] ρ_t of whole actions.
+            recompute: Instead of the objective's own setting.
+        """
+        values = self.values(
+            policy, critic, batch, states, self._recompute if recompute is None else recompute
+        )
+        ratios = batch.grid(rho)
+        taken, baseline = batch.grid(values.taken), batch.grid(values.baseline)
+        zero = torch.zeros_like(taken)
+        outcome = Rollout(batch.outcome, taken, values.bootstrap, batch.terminated, batch.mask)
+        penalty = Rollout(batch.penalty, zero, zero[:, 0], batch.terminated, batch.mask)
+        returns = self._estimator(outcome, baseline, ratios)
+        return Estimates(
+            values=values,
+            trajectory=self.trajectory_logits(critic, batch, states),
+            returns=returns,
+            advantages=returns.advantages + self._estimator(penalty, zero, ratios).advantages,
+        )
+
+    def normalised(self, batch: TrajectoryBatch, advantages: Tensor) -> Tensor:
+        """[B, T] → [N]: over the batches of all ranks; those below 0 weigh `negative_weight`."""
+        c = self.config
+        normal = losses.normalise(advantages, batch.mask, c.advantage_std_floor, c.advantage_centre)
+        return batch.flat(losses.weigh_negative(normal, c.negative_weight))
+
+
+def _critic_terms(batch: TrajectoryBatch, estimates: Estimates) -> dict[str, Tensor]:
+    weights, targets = batch.weights, batch.flat(estimates.returns.targets)
+    return {
+        "value": losses.critic_bce(estimates.values.logits, targets, weights[batch.row]),
+        "trajectory": losses.critic_bce(estimates.trajectory, batch.success, weights),
+    }
+
+
+def _value_metrics(batch: TrajectoryBatch, estimates: Estimates) -> dict[str, float]:
+    a = batch.flat(estimates.advantages)
+    right = (estimates.trajectory.detach() > 0) == (batch.success > 0.5)
+    return {
+        "value/mean": float(estimates.values.baseline.mean()),
+        "value/trajectory_accuracy": float(right.float().mean()),
+        "advantage/mean": float(a.mean()),
+        "advantage/std": float(a.std(unbiased=False)),
+    }

@@ -1,0 +1,93 @@
+"""PPO's clipped surrogate, dual clip and decoupling, as PPO and GRPO use them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from distrl.configs.algorithms import ClipConfig
+from distrl.core.policies.base import Policy
+from distrl.learner import losses
+from distrl.learner.batching import StepBatch
+
+
+def clipped_surrogate(
+    ratios: Tensor, advantages: Tensor, clip: float, clip_high: float, dual_clip: float | None = None
+) -> Tensor:
+    """min(r A, clip(r, 1 − ε, 1 + ε_high) A), to be maximised (Schulman et al. 2017, eq. 7).
+
+    With `dual_clip` c, at A < 0 no less than c A (Ye et al. 2020, eq. 5): a bad action that has become much
+    more probable pushes with bounded force, that is, no longer.
+
+    Args:
+        ratios: r with gradients, of any shape.
+        advantages: Broadcastable to `ratios`.
+    """
+    objective = torch.minimum(ratios * advantages, ratios.clamp(1.0 - clip, 1.0 + clip_high) * advantages)
+    if dual_clip is None:
+        return objective
+    return torch.where(advantages < 0, torch.maximum(objective, dual_clip * advantages), objective)
+
+
+@dataclass(frozen=True)
+class Surrogate:
+    """The surrogate of N steps.
+
+    Attributes:
+        objective: [N], or [N, L] at ratio level "token"; to be maximised.
+        metrics: Numbers by name.
+    """
+
+    objective: Tensor
+    metrics: dict[str, float]
+
+
+def surrogate(
+    config: ClipConfig,
+    logprobs: Tensor,
+    steps: StepBatch,
+    advantages: Tensor,
+    clamp: float,
+    level: losses.RatioLevel,
+    rho_max: float,
+) -> Surrogate:
+    """Plain: r = π / μ. Decoupled (Hilton et al. 2022; AReaL, Fu et al. 2025):
+
+        E[ sg(min(π_prox / μ, ρ_max)) · min(r A, clip(r) A) ],   r = π / π_prox
+
+    The proximal policy is that of the weights before the first step on this batch, as in AReaL, where the
+    paper leaves it open: its log-probabilities cost one pass more, and no second copy of the weights is kept.
+    The behaviour's weight is capped, which AReaL's is not.
+
+    Args:
+        logprobs: [N, L] log π with gradients.
+        advantages: [N].
+        clamp: Of log-ratios.
+    """
+    mask, behaviour = steps.token_mask, steps.behaviour_logprobs
+    proximal = steps.proximal_logprobs if config.decoupled else None
+    reference = behaviour if proximal is None else proximal
+    r = losses.surrogate_ratios(logprobs, reference, mask, clamp, level)
+    a = losses.per_action(advantages, r)
+    high = config.clip if config.clip_high is None else config.clip_high
+    objective = clipped_surrogate(r, a, config.clip, high, config.dual_clip)
+    if proximal is not None:
+        objective = objective * losses.surrogate_ratios(proximal, behaviour, mask, clamp, level).clamp(
+            max=rho_max
+        )
+    ratio, real = r.detach(), mask if level == "token" else torch.ones_like(advantages, dtype=torch.bool)
+    beyond = ((a > 0) & (ratio > 1.0 + high)) | ((a < 0) & (ratio < 1.0 - config.clip))
+    if config.dual_clip is not None:
+        beyond = beyond | ((a < 0) & (ratio > config.dual_clip))
+    silent = (beyond & real).sum() / real.sum().clamp(min=1)
+    return Surrogate(objective, {"off_policy/silenced_fraction": float(silent)})
+
+
+def note_proximal(config: ClipConfig, policy: Policy, steps: StepBatch) -> None:
+    """Notes the log-probabilities of the proximal policy, if there is one, in `steps`."""
+    if config.decoupled:
+        with torch.no_grad():
+            scores = policy.score(steps.prompts, steps.completions, steps.token_mask, steps.temperature)
+        steps.proximal_logprobs = scores.logprobs

@@ -1,0 +1,89 @@
+"""DigiRL (Bai et al. 2024, §4): imitation of the better steps of the better trajectories.
+
+    keep the trajectories of the batch with the largest R − V_traj, a share `top_fraction`
+    A_t = λ^{H−1−t} G_t + (1 − λ^{H−1−t}) (r_t + V(s_{t+1}) − V(s_t))
+    L = −E[ 1{τ kept} 1{A_t > threshold} log π(a_t|s_t) ] − β E[H_t] + λ_inv E[P_invalid]
+
+V_traj is the instruction-level value: what is to be expected before anything is done. It reads the first
+state and no action, and is fitted to the outcome by cross-entropy, as V is to the return G_t.
+
+Readings taken. The paper's Monte-Carlo term has no baseline: the last steps of every success are above
+any threshold, so that only early steps are judged by the critic. That is kept; `baseline` subtracts V(s_t)
+from it. The threshold of the paper is 1/H, of its code 0.05 = 1/20; here a key. Its code adds the two terms
+without λ: r + V' − V + G > 0.05. Both filter the whole buffer; here the batch, which is drawn from it, is
+filtered, by trajectories' ranks with ties kept in order, so that the share is exact. γ is 1, as R in the
+paper is the outcome. Penalties count in R and G_t. There is no importance ratio: what is imitated was done,
+whoever did it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from distrl.configs.algorithms import DigirlConfig
+from distrl.core.policies.base import Critic, States
+from distrl.learner import losses
+from distrl.learner.algorithms.actor_critic import ActorCritic, Estimates, named_returns
+from distrl.learner.algorithms.shared import Pass
+from distrl.learner.batching import TrajectoryBatch
+from distrl.learner.returns import discounted_sum
+
+
+def top_trajectories(scores: Tensor, fraction: float) -> Tensor:
+    """[B] bool: the ⌈fraction · B⌉ largest scores, the earlier of equal ones first."""
+    count = max(1, math.ceil(fraction * len(scores) - 1e-9))
+    kept = torch.zeros_like(scores, dtype=torch.bool)
+    kept[torch.sort(scores, descending=True, stable=True).indices[:count]] = True
+    return kept
+
+
+def doubly_robust(
+    mc_returns: Tensor, td_errors: Tensor, values: Tensor, mask: Tensor, lam: float, baseline: bool
+) -> Tensor:
+    """A_t = λ^{H−1−t} (G_t − b_t) + (1 − λ^{H−1−t}) δ_t, [B, T]; b_t = V(s_t) with `baseline`, else 0.
+
+    Args:
+        mc_returns: [B, T] G_t.
+        td_errors: [B, T] δ_t = r_t + γ V(s_{t+1}) − V(s_t).
+        values: [B, T] V(s_t).
+    """
+    left = mask.sum(dim=1, keepdim=True) - 1 - torch.arange(mask.shape[1], device=mask.device)
+    weight = torch.full_like(mc_returns, lam) ** left.clamp(min=0)
+    mc = mc_returns - values if baseline else mc_returns
+    return torch.where(mask, weight * mc + (1.0 - weight) * td_errors, 0.0)
+
+
+class Digirl(ActorCritic[DigirlConfig]):
+    """Filtered log-likelihood."""
+
+    def __init__(self, config: DigirlConfig, recompute: bool = True) -> None:
+        super().__init__(config, named_returns("mc", config.gamma, config.lam), recompute)
+
+    def trajectory_logits(self, critic: Critic, batch: TrajectoryBatch, states: States) -> Tensor:
+        """[B] logits of V_traj(s_0), which reads no action."""
+        steps, first = batch.steps, batch.first
+        none = torch.zeros_like(steps.token_mask[first])
+        return critic.trajectory_values(
+            states[first], batch.col[first], torch.zeros_like(steps.completions[first]), none
+        )
+
+    def policy_term(
+        self, batch: TrajectoryBatch, run: Pass, estimates: Estimates
+    ) -> tuple[Tensor, dict[str, float]]:
+        """−E[ 1{τ kept} 1{A > threshold} log π ]."""
+        c = self.config
+        rewards = batch.outcome + batch.penalty
+        total = torch.where(batch.mask, rewards, 0.0).sum(dim=1)
+        kept = top_trajectories(total - estimates.trajectory.detach().sigmoid(), c.top_fraction)
+        v = batch.grid(estimates.values.baseline)
+        # γ^n V of the state after a cut is in the returns of the outcome; penalties have no values.
+        penalties = discounted_sum(batch.penalty, torch.full_like(batch.penalty, c.gamma), batch.mask)
+        mc = estimates.returns.targets + penalties
+        delta = estimates.returns.td_errors + batch.penalty
+        advantages = doubly_robust(mc, delta, v, batch.mask, c.lam, c.baseline)
+        chosen = batch.flat((advantages > c.step_threshold) & kept[:, None]).to(run.weights.dtype)
+        loss = losses.weighted_cloning(run.scores.logprobs, batch.steps.token_mask, chosen * run.weights)
+        return loss, {"batch/kept_fraction": float(chosen.mean())}

@@ -1,0 +1,52 @@
+"""GIPO, AcceRL's objective (§3.3, eq. 8–9): a Gaussian trust weight over the log-ratio instead of a clip.
+
+    w(ρ̄; σ) = exp(−½ (log ρ̄ / σ)²),  ρ̄ = sg(ρ)
+    L = −E[ w(ρ̄_t; σ) · ρ_t · A_t ] − β E[H_t] + λ_inv E[P_invalid]
+
+A_t is GAE's of recomputed values (eq. 3–4), normalised over all ranks (eq. 5–7). σ is 0.5 in the paper's
+code. Ratios are per token by default (§5.3); a token's loss is then summed over its action, not averaged.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from distrl.configs.algorithms import GipoConfig
+from distrl.learner import losses
+from distrl.learner.algorithms.actor_critic import ActorCritic, Estimates, named_returns
+from distrl.learner.algorithms.shared import Pass
+from distrl.learner.batching import TrajectoryBatch
+
+
+def trust(ratios: Tensor, sigma: float) -> Tensor:
+    """w(ρ̄; σ), without gradients: 1 at ρ = 1, the same for ρ and 1/ρ."""
+    return torch.exp(-0.5 * (ratios.detach().log() / sigma).square())
+
+
+def gaussian_surrogate(ratios: Tensor, advantages: Tensor, sigma: float) -> Tensor:
+    """w(ρ̄; σ) · ρ · A, to be maximised."""
+    return trust(ratios, sigma) * ratios * advantages
+
+
+class Gipo(ActorCritic[GipoConfig]):
+    """The surrogate that damps stale steps softly."""
+
+    def __init__(self, config: GipoConfig, recompute: bool = True) -> None:
+        super().__init__(config, named_returns(config.returns, config.gamma, config.lam), recompute)
+
+    def policy_term(
+        self, batch: TrajectoryBatch, run: Pass, estimates: Estimates
+    ) -> tuple[Tensor, dict[str, float]]:
+        """−E[ w ρ A ]."""
+        c, steps = self.config, batch.steps
+        ratios = losses.surrogate_ratios(
+            run.scores.logprobs, steps.behaviour_logprobs, steps.token_mask, c.log_ratio_clamp, c.ratio_level
+        )
+        advantages = losses.per_action(self.normalised(batch, estimates.advantages), ratios)
+        objective = gaussian_surrogate(ratios, advantages, c.sigma)
+        real = steps.token_mask if c.ratio_level == "token" else torch.ones_like(ratios, dtype=torch.bool)
+        weight = trust(ratios, c.sigma)[real].mean()
+        return -losses.mean_over_steps(objective, steps.token_mask, run.weights), {
+            "off_policy/trust": float(weight)
+        }

@@ -1,0 +1,81 @@
+"""GRPO (Shao et al. 2024, eq. 3) for episodes of many steps, as in slime: no critic; A within groups.
+
+    A_τ = (R_τ − mean) / (std + ε)  over the episodes of one task that were leased together
+    L = −E[ min(r A_τ, clip(r, 1 − ε_low, 1 + ε_high) A_τ) ] − β E[H_t] + λ_inv E[P_invalid]
+
+`per: step` makes every step a sample of its own, `per: trajectory` every episode; a sample counts as the mean
+over its tokens (at ratio level "action": over its actions). A trajectory carries its group's statistics, so
+that it can be drawn alone, whatever became of the other members and however long they were. (slime reshapes
+rewards by position in the batch, which mixes groups as soon as lengths differ.) Groups of one member and
+groups without spread give no gradient and are counted. There is no KL term to a reference policy.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from distrl.configs.algorithms import GrpoConfig
+from distrl.core.policies.base import Policy
+from distrl.learner import losses
+from distrl.learner.algorithms.clipping import note_proximal, surrogate
+from distrl.learner.algorithms.critic_free import CriticFree
+from distrl.learner.algorithms.shared import Pass
+from distrl.learner.batching import TrajectoryBatch
+from distrl.learner.returns import group_relative, tells_apart
+
+
+def sample_weights(batch: TrajectoryBatch, level: losses.RatioLevel, per: str, weights: Tensor) -> Tensor:
+    """How much each action, [N], or token, [N, L], counts: Σ over a sample is its draw's weight / #samples.
+
+    Args:
+        level: "action" or "token".
+        per: "step" or "trajectory", what a sample is.
+        weights: [N] importance weights of the replay draw.
+    """
+    size = batch.steps.token_mask.to(weights.dtype) if level == "token" else torch.ones_like(weights)
+    counts = size.sum(dim=1) if size.dim() == 2 else size
+    if per == "trajectory":
+        counts = batch.grid(counts).sum(dim=1)[batch.row]
+    num_samples = len(batch.last) if per == "trajectory" else len(batch.steps)
+    return size * losses.per_action(weights / counts / num_samples, size)
+
+
+class Grpo(CriticFree[GrpoConfig]):
+    """The clipped surrogate with group-relative advantages."""
+
+    def __init__(self, config: GrpoConfig) -> None:
+        super().__init__(config)
+        self.epochs, self.minibatches = config.epochs, config.minibatches
+
+    def prepare(self, policy: Policy, batch: TrajectoryBatch) -> None:
+        """Notes the proximal policy's log-probabilities."""
+        note_proximal(self.config, policy, batch.steps)
+
+    def advantages(self, batch: TrajectoryBatch) -> Tensor:
+        """[B] A_τ; R counts outcome and penalties."""
+        total = torch.where(batch.mask, batch.outcome + batch.penalty, 0.0).sum(dim=1)
+        return group_relative(
+            total, batch.group_mean, batch.group_std, batch.group_count, self.config.std_epsilon
+        )
+
+    def policy_term(
+        self, batch: TrajectoryBatch, run: Pass, advantages: Tensor
+    ) -> tuple[Tensor, dict[str, float]]:
+        """−E[ min(r A, clip(r) A) ]."""
+        c = self.config
+        result = surrogate(
+            c,
+            run.scores.logprobs,
+            batch.steps,
+            advantages[batch.row],
+            c.log_ratio_clamp,
+            c.ratio_level,
+            c.rho_max,
+        )
+        counts = sample_weights(batch, c.ratio_level, c.per, run.weights)
+        useless = ~tells_apart(batch.group_std, batch.group_count)
+        return -(result.objective * counts).sum(), {
+            **result.metrics,
+            "batch/without_spread": float(useless.float().mean()),
+        }

@@ -1,0 +1,85 @@
+"""Algorithms in the configuration: every name is taken, and what cannot work is refused with the reason."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+from typer.testing import CliRunner
+
+from distrl.cli.main import app
+from distrl.configs.algorithms import AlgorithmName
+from distrl.configs.load import load_config, presets
+from distrl.core.errors import ConfigError
+
+NAMES = get_args(AlgorithmName)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_distrl_train_takes_every_algorithm(name: str) -> None:
+    options = ["--set", f"learner.algorithm={name}", "--set", "learner.group_size=4", "--dry-run"]
+    result = CliRunner().invoke(app, ["train", "quickstart", *options])
+    assert result.exit_code == 0, result.output
+    assert f"algorithm: {name}\n" in result.stdout
+
+
+@pytest.mark.parametrize("preset", presets())
+def test_presets_keep_their_algorithm(preset: str) -> None:
+    assert load_config(preset).learner.algorithm in NAMES
+
+
+def test_an_unknown_algorithm_names_those_that_there_are() -> None:
+    with pytest.raises(ConfigError, match=r"learner\.algorithm.*'gipo'"):
+        load_config("quickstart", ["learner.algorithm=trpo"])
+
+
+@pytest.mark.parametrize("name", ["aride", "ppo", "gipo", "grpo", "vtrace"])
+@pytest.mark.parametrize("truncation", ["learner.top_p=0.9", "learner.top_k=5"])
+def test_truncated_sampling_is_refused_where_ratios_weigh(name: str, truncation: str) -> None:
+    with pytest.raises(ConfigError, match=r"truncates sampling: .* no importance ratio") as caught:
+        load_config("quickstart", ["learner.group_size=4", f"learner.algorithm={name}", truncation])
+    assert truncation.rpartition(".")[2] in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["digirl", "bc", "filtered-bc"])
+def test_truncated_sampling_is_taken_where_they_do_not(name: str) -> None:
+    learner = load_config("quickstart", [f"learner.algorithm={name}", "learner.top_p=0.9"]).learner
+    assert (learner.top_p, learner.top_k) == (0.9, 0)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["learner.aride={critic: q, returns: gae}"], "critic 'q' has no returns 'gae'"),
+        (
+            ["learner.aride.critic=q", "learner.value_recompute=false"],
+            "expectations under the present policy",
+        ),
+        (["learner.ppo.decoupled=true"], "raise epochs or minibatches"),
+        (["learner.ppo={clip: 0.3, clip_high: 0.2}"], "clip_high is below clip"),
+        (["learner.grpo.clip=0.5"], "clip_high is below clip"),
+        (["learner.ppo.dual_clip=0.5"], "`learner.ppo.dual_clip` is 0.5"),
+        (["learner.digirl.top_fraction=0"], "`learner.digirl.top_fraction` is 0"),
+        (["learner.algorithm=grpo"], "set learner.group_size to 2 or more"),
+        (["learner.grpo.gamma=0.9"], "unknown key `learner.grpo.gamma`"),
+        (["policy.slim_vocabulary=[tap]"], "slim_vocabulary is for hub models"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_the_reason(overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config("quickstart", overrides)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_q_critic_is_reached_by_configuration() -> None:
+    assert load_config("quickstart", ["learner.aride.critic=q"]).learner.aride.q_next == "expected"
+
+
+def test_the_sources_numbers_are_the_defaults() -> None:
+    learner = load_config("quickstart").learner
+    assert (learner.grpo.clip, learner.grpo.clip_high) == (0.2, 0.28)
+    assert learner.gipo.sigma == 0.5
+    assert (learner.digirl.top_fraction, learner.digirl.step_threshold) == (0.1, 0.05)
+    assert (learner.vtrace.rho_bar, learner.vtrace.c_bar, learner.vtrace.lam) == (1.0, 1.0, 1.0)

@@ -1,0 +1,279 @@
+"""Every objective against its slow loop: the loss, its gradient by finite differences, the critic's alike."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+import slow_objectives
+import torch
+from slow_objectives import Frozen
+
+from distrl.configs.schema import LearnerConfig
+from distrl.learner.algorithms import ALGORITHMS
+from distrl.learner.batching import Batcher, ImageCache
+from distrl.learner.episodes import compile_episode
+
+CASES = [
+    ("aride", {"entropy": 0.2, "invalid": 0.3, "rho_max": 1.1}),
+    ("aride", {"ratio_level": "token", "returns": "gae", "entropy_by_failure": True}),
+    ("aride", {"returns": "mc", "advantage_centre": False, "negative_weight": 0.3}),
+    ("ppo", {}),
+    ("ppo", {"ratio_level": "token", "clip": 0.1, "clip_high": 0.3}),
+    ("ppo", {"clip": 0.05, "dual_clip": 1.2, "lam": 0.5, "entropy": 0.2, "invalid": 0.4}),
+    ("ppo", {"decoupled": True, "epochs": 2, "rho_max": 1.1}),
+    ("ppo", {"decoupled": True, "minibatches": 2, "ratio_level": "token", "returns": "vtrace"}),
+    ("gipo", {}),
+    ("gipo", {"ratio_level": "action", "sigma": 0.2, "entropy_by_failure": True}),
+    ("grpo", {}),
+    ("grpo", {"per": "trajectory", "entropy": 0.1}),
+    ("grpo", {"ratio_level": "action"}),
+    ("grpo", {"ratio_level": "action", "per": "trajectory", "dual_clip": 1.1}),
+    ("grpo", {"decoupled": True, "epochs": 3}),
+    ("vtrace", {"rho_bar": 0.9, "c_bar": 1.2}),
+    ("vtrace", {"lam": 0.8, "ratio_level": "token"}),
+    ("digirl", {"top_fraction": 0.5}),
+    ("digirl", {"top_fraction": 0.75, "lam": 0.9, "baseline": True, "step_threshold": -0.2, "gamma": 0.9}),
+    ("bc", {}),
+    ("bc", {"entropy": 0.3, "invalid": 0.2}),
+    ("filtered-bc", {"entropy": 0.1}),
+]
+IDS = [f"{name}-{i}" for i, (name, _) in enumerate(CASES)]
+
+
+def build(name: str, options: dict[str, object]):
+    section = "bc" if name == "filtered-bc" else name
+    config = LearnerConfig.model_validate({"algorithm": name, section: options, "group_size": 4})
+    return ALGORITHMS[name](config)
+
+
+@pytest.fixture
+def batch(toy, policy, critic, load_images):
+    """Four trajectories: won in two steps, lost by an invalid action, cut off after three, won at once."""
+    torch.manual_seed(3)
+    torch.nn.init.normal_(policy.head.weight, std=0.5)
+    policy.double()
+    critic.double()
+    trajectories = [
+        toy.trajectory(
+            "won",
+            [
+                toy.step(1, (1,), (-1.5,), image=1, repetition=-0.1),
+                toy.step(1, (2, 3), (-2.0, -1.0), image=2, outcome=1.0),
+            ],
+        ),
+        toy.trajectory("lost", [toy.step(2, (4,), (-2.5,), image=3, kind="invalid", invalid=-0.2)]),
+        toy.trajectory(
+            "cut", [toy.step(3, (5, 1, 2), (-1.9, -3.0, -2.0), image=k) for k in range(3)], truncated=True
+        ),
+        toy.trajectory("quick", [toy.step(4, (6, 6), (-2.2, -1.7), image=5, outcome=1.0)]),
+    ]
+    episodes = [compile_episode(t, policy) for t in trajectories]
+    batcher = Batcher(policy, ImageCache(policy.image, load_images))
+    batch = batcher.trajectories(episodes, [1.0, 0.5, 0.75, 0.9])
+    batch.group_mean = torch.tensor([0.4, 0.4, 0.4, 1.0])
+    batch.group_std = torch.tensor([0.5, 0.5, 0.3, 0.0])
+    batch.group_count = torch.tensor([2, 2, 5, 3])
+    return batch
+
+
+def score(policy, batch):
+    s = batch.steps
+    return policy.score(s.prompts, s.completions, s.token_mask, s.temperature)
+
+
+def rows_of(values, mask) -> list[list[float]]:
+    return [
+        [float(x) for x, real in zip(row, keep, strict=True) if real]
+        for row, keep in zip(values, mask, strict=True)
+    ]
+
+
+def freeze(name, policy, critic, batch) -> Frozen:
+    mask, steps = batch.steps.token_mask, batch.steps
+    with torch.no_grad():
+        scores = score(policy, batch)
+        value = critic.values(scores.states, batch.col).sigmoid()
+        after = torch.zeros(4, dtype=torch.float64)
+        after[batch.final_row] = critic.values(policy.states(batch.final_prompts), batch.final_step).sigmoid()
+        p_traj = trajectory_probabilities(name, critic, batch, scores.states)
+    proximal = steps.proximal_logprobs if steps.proximal_logprobs is not None else scores.logprobs
+    return Frozen(
+        pi=rows_of(scores.logprobs, mask),
+        mu=rows_of(steps.behaviour_logprobs, mask),
+        proximal=rows_of(proximal, mask),
+        row=batch.row.tolist(),
+        outcome=batch.flat(batch.outcome).tolist(),
+        penalty=batch.flat(batch.penalty).tolist(),
+        invalid=batch.invalid.tolist(),
+        value=value.tolist(),
+        after=after.tolist(),
+        success=batch.success.tolist(),
+        v_traj=p_traj.tolist(),
+        weight=batch.weights.tolist(),
+        group=list(
+            zip(batch.group_mean.tolist(), batch.group_std.tolist(), batch.group_count.tolist(), strict=True)
+        ),
+    )
+
+
+def trajectory_probabilities(name, critic, batch, states):
+    steps = batch.steps
+    if name == "digirl":
+        at = torch.tensor([0, 2, 3, 6])
+        tokens, mask = torch.zeros_like(steps.completions[at]), torch.zeros_like(steps.token_mask[at])
+    else:
+        at = batch.last
+        tokens, mask = steps.completions[at], steps.token_mask[at]
+    return critic.trajectory_values(states[at], batch.col[at], tokens, mask).sigmoid()
+
+
+def derivative(function, tensor, eps=1e-6):
+    """d function() / d tensor by central differences, entry by entry."""
+    out = torch.zeros_like(tensor)
+    with torch.no_grad():
+        for index in np.ndindex(*tensor.shape):
+            tensor[index] += eps
+            up = function()
+            tensor[index] -= 2 * eps
+            out[index] = (up - function()) / (2 * eps)
+            tensor[index] += eps
+    return out
+
+
+def move_away(policy) -> None:
+    """So that the policy is neither the behaviour nor the proximal policy."""
+    with torch.no_grad():
+        policy.head.weight.add_(0.3 * torch.sin(torch.arange(64.0).view(8, 8)))
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=IDS)
+def test_losses_and_gradients_are_those_of_the_slow_loop(name, options, policy, critic, batch) -> None:
+    algorithm = build(name, options)
+    algorithm.prepare(policy, batch)
+    move_away(policy)
+    result = algorithm.evaluate(policy, critic, batch)
+    frozen, mask = freeze(name, policy, critic, batch), batch.steps.token_mask
+
+    def slow() -> float:
+        with torch.no_grad():
+            scores = score(policy, batch)
+        return slow_objectives.LOSSES[name](
+            frozen, algorithm.config, rows_of(scores.logprobs, mask), rows_of(scores.entropy, mask)
+        )
+
+    assert float(result.policy_loss.detach()) == pytest.approx(slow(), abs=1e-6)
+    weight = policy.head.weight
+    (gradient,) = torch.autograd.grad(result.policy_loss, [weight])
+    assert float(gradient.abs().sum()) > 1e-3
+    torch.testing.assert_close(gradient, derivative(slow, weight), atol=2e-7, rtol=1e-4)
+
+
+WITH_CRITIC = [(name, options) for name, options in CASES if name not in ("grpo", "bc", "filtered-bc")]
+
+
+@pytest.mark.parametrize(("name", "options"), WITH_CRITIC)
+def test_the_critics_loss_and_gradients_are_those_of_the_slow_loop(
+    name, options, policy, critic, batch
+) -> None:
+    algorithm = build(name, options)
+    algorithm.prepare(policy, batch)
+    move_away(policy)
+    result = algorithm.evaluate(policy, critic, batch)
+    frozen = freeze(name, policy, critic, batch)
+    returns = {"vtrace": "vtrace", "digirl": "mc"}.get(name) or algorithm.config.returns
+    _, targets = slow_objectives.advantages(frozen, algorithm.config, returns)
+
+    def slow() -> float:
+        with torch.no_grad():
+            states = score(policy, batch).states
+            p = critic.values(states, batch.col).sigmoid().tolist()
+            p_traj = trajectory_probabilities(name, critic, batch, states).tolist()
+        return slow_objectives.critic(frozen, algorithm.config, targets, p, p_traj)
+
+    assert float(result.critic_loss.detach()) == pytest.approx(slow(), abs=1e-6)
+    parameters = list(critic.parameters())
+    gradients = torch.autograd.grad(result.critic_loss, [*parameters, policy.head.weight], allow_unused=True)
+    assert gradients[-1] is None, "the critic's loss reaches the policy"
+    for gradient, parameter in zip(gradients, parameters, strict=False):
+        torch.testing.assert_close(gradient, derivative(slow, parameter), atol=2e-7, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_only_the_policy_gets_the_policy_losss_gradient(name, policy, critic, batch) -> None:
+    algorithm = build(name, {})
+    result = algorithm.evaluate(policy, critic, batch)
+    assert (result.critic_loss is not None) == algorithm.has_critic
+    gradients = torch.autograd.grad(
+        result.policy_loss, [policy.head.weight, *critic.parameters()], allow_unused=True
+    )
+    assert gradients[0].abs().sum() > 0
+    assert all(gradient is None for gradient in gradients[1:])
+    assert result.priorities.shape == (4, 3)
+    assert not result.priorities.requires_grad
+    assert bool(result.priorities.isfinite().all())
+    assert all(np.isfinite(value) for value in result.metrics.values())
+
+
+@pytest.mark.parametrize("name", ["aride", "ppo", "gipo", "vtrace"])
+def test_both_ratio_levels_agree_where_the_policy_is_the_behaviour(name, policy, critic, batch) -> None:
+    batch.steps.behaviour_logprobs = score(policy, batch).logprobs.detach()
+    gradients = []
+    for level in ("action", "token"):
+        algorithm = build(name, {"ratio_level": level})
+        loss = algorithm.evaluate(policy, critic, batch).policy_loss
+        gradients.append(torch.autograd.grad(loss, [policy.head.weight])[0])
+    torch.testing.assert_close(*gradients)
+
+
+def test_decoupled_ppo_is_importance_weighted_ppo_at_the_first_step(policy, critic, batch) -> None:
+    """At the proximal policy r = 1: nothing is clipped, and the gradient is that of ρ A log π, ρ capped."""
+    options = {"entropy": 0.0, "invalid": 0.0, "rho_max": 1.2, "returns": "gae"}
+    decoupled = build("ppo", {"decoupled": True, "epochs": 2, **options})
+    decoupled.prepare(policy, batch)
+    gradients = [
+        torch.autograd.grad(algorithm.evaluate(policy, critic, batch).policy_loss, [policy.head.weight])[0]
+        for algorithm in (decoupled, build("aride", options))
+    ]
+    torch.testing.assert_close(*gradients)
+
+
+def test_groups_that_tell_nothing_apart_give_no_gradient_and_are_counted(policy, critic, batch) -> None:
+    batch.group_std = torch.tensor([0.0, 0.0, 0.0, 0.0])
+    result = build("grpo", {"entropy": 0.0, "invalid": 0.0}).evaluate(policy, critic, batch)
+    (gradient,) = torch.autograd.grad(result.policy_loss, [policy.head.weight])
+    assert not gradient.any()
+    assert result.metrics["batch/without_spread"] == 1.0
+    batch.group_std, batch.group_count = torch.full((4,), 0.5), torch.tensor([1, 2, 3, 4])
+    result = build("grpo", {}).evaluate(policy, critic, batch)
+    assert result.metrics["batch/without_spread"] == 0.25
+
+
+def test_a_trajectory_of_a_group_can_be_drawn_alone(policy, critic, batch) -> None:
+    """What a member contributes does not depend on which others are in the batch."""
+    algorithm = build("grpo", {"entropy": 0.0, "invalid": 0.0, "per": "trajectory"})
+    whole = algorithm.evaluate(policy, critic, batch).policy_loss
+    alone = [algorithm.evaluate(policy, critic, batch.part(torch.tensor([b]))).policy_loss for b in range(4)]
+    torch.testing.assert_close(whole, torch.stack(alone).mean())
+
+
+def test_values_as_they_were_are_used_when_recomputation_is_off(policy, critic, batch) -> None:
+    config = LearnerConfig.model_validate({"algorithm": "ppo", "value_recompute": False})
+    kept, fresh = ALGORITHMS["ppo"](config), build("ppo", {})
+    scores = score(policy, batch)
+    now = fresh.estimate(policy, critic, batch, scores.states, torch.ones(7, dtype=torch.float64))
+    batch.old_values, batch.old_bootstrap = now.values.baseline, now.values.bootstrap
+    before = fresh.evaluate(policy, critic, batch)
+    torch.testing.assert_close(kept.evaluate(policy, critic, batch).policy_loss, before.policy_loss)
+    with torch.no_grad():
+        for parameter in critic.parameters():
+            parameter.add_(torch.linspace(-1, 1, parameter.numel()).view(parameter.shape))
+    after = kept.evaluate(policy, critic, batch)
+    torch.testing.assert_close(after.policy_loss, before.policy_loss)
+    assert float((after.critic_loss - before.critic_loss).abs().detach()) > 1e-3, (
+        "the newest critic is what is fitted"
+    )
+    moved = fresh.evaluate(policy, critic, batch)
+    assert float((moved.policy_loss - before.policy_loss).abs().detach()) > 1e-4

@@ -90,9 +90,9 @@ def run_all(loaded: Sweep, parallel: int, console: Console, named: str) -> int:
     from distrl.core.rundir import RunLock
 
     check_packages()
-    learnt = [run.config.tasks for run in loaded.runs if str(run.config.learner.algorithm) != CONTROL]
-    for tasks in {tasks.model_dump_json(): tasks for tasks in learnt}.values():
-        check_tasks(tasks)
+    learnt = [run.config for run in loaded.runs if str(run.config.learner.algorithm) != CONTROL]
+    for config in {(c.tasks.model_dump_json(), c.env.model_dump_json()): c for c in learnt}.values():
+        check_tasks(config)
     loaded.directory.mkdir(parents=True, exist_ok=True)
     with RunLock(loaded.directory / ".sweep.lock", "sweep"):
         execution = Execution(loaded, parallel, install_signals(), console)

@@ -140,8 +140,10 @@ class AvdMember:
                 steps.append(RecoveryStep("load snapshot", load, LOAD_LIMIT_S, True))
             restart = partial(self._start, fleet.snapshot)
             steps.append(RecoveryStep("restart from snapshot", restart, self.open_limit_s, True))
-        cold_s = self.open_limit_s + LOAD_LIMIT_S
-        steps.append(RecoveryStep("cold boot", self._boot_cold, cold_s, True))
+        # A shared one begins each episode by a restart from the snapshot, however well it runs without.
+        if fleet.snapshot is None or not fleet.is_shared:
+            cold_s = self.open_limit_s + LOAD_LIMIT_S
+            steps.append(RecoveryStep("cold boot", self._boot_cold, cold_s, True))
         if not fleet.is_shared:
             steps.append(RecoveryStep("reclone", self._reclone, self.open_limit_s, True))
         return steps
@@ -227,7 +229,7 @@ class AvdMember:
     def _boot_cold(self) -> None:
         """Starts it without the snapshot, and loads that: of no use where episodes cannot begin from it."""
         self._start(None)
-        if self._fleet.snapshot is not None and not self._fleet.is_shared:
+        if self._fleet.snapshot is not None:
             self._load(self._fleet.snapshot)
 
     def _load(self, snapshot: str) -> None:

@@ -119,15 +119,20 @@ def test_an_emulator_that_dies_is_started_again(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("snapshot", "running", "ladder"),
+    ("snapshot", "running", "shared", "ladder"),
     [
-        ("clean", True, "wait, reconnect, load snapshot, restart from snapshot, cold boot, reclone"),
-        (None, True, "wait, reconnect, cold boot, reclone"),
-        ("clean", False, "start again, cold boot, reclone"),
+        ("clean", True, False, "wait, reconnect, load snapshot, restart from snapshot, cold boot, reclone"),
+        (None, True, False, "wait, reconnect, cold boot, reclone"),
+        ("clean", False, False, "start again, cold boot, reclone"),
+        ("clean", True, True, "wait, reconnect, restart from snapshot"),
+        ("clean", False, True, "start again"),
+        (None, False, True, "start again, cold boot"),
     ],
 )
-def test_the_ladder_has_what_can_help(world: World, snapshot: str | None, running: bool, ladder: str) -> None:
-    (member,) = make_members(world, snapshot)
+def test_the_ladder_has_what_can_help(
+    world: World, snapshot: str | None, running: bool, shared: bool, ladder: str
+) -> None:
+    (member,) = make_members(world, snapshot, shared)
     if running:
         member.open() if snapshot is None else member._start(None)
     try:
@@ -215,7 +220,7 @@ def test_what_is_left_of_a_clone_is_removed(world: World) -> None:
     assert world.sdk.store.get(member.id).directory == rest
 
 
-def make_members(world: World, snapshot: str | None) -> list[AvdMember]:
+def make_members(world: World, snapshot: str | None, shared: bool = False) -> list[AvdMember]:
     fleet = AvdFleet(
         find_sdk(world.sdk.root),
         world.sdk.store,
@@ -223,6 +228,7 @@ def make_members(world: World, snapshot: str | None) -> list[AvdMember]:
         AdbServer(port=world.port),
         "pixel",
         snapshot,
+        shared,
         claims_folder=world.folder / "claims",
     )
     return [AvdMember(fleet, 0, 1)]

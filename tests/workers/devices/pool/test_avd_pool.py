@@ -177,6 +177,27 @@ def test_a_clone_that_has_lost_its_snapshot_is_made_anew(world: World) -> None:
     assert climbed(json.loads(file.read_text())) == TO_RECLONE
 
 
+def test_a_clone_whose_snapshots_are_corrupt_is_made_anew(world: World) -> None:
+    """The stand-in's coded fault: neither the console nor a start loads any of the clone's snapshots."""
+    save_snapshot(world, "clean")
+    pool = world.pool(snapshot="clean")
+    with pool.acquire(DEADLINE_S):
+        pass
+    config = world.sdk.store.get("pixel-distrl-0").directory / "config.ini"
+    config.write_text(config.read_text() + "sim.fault=snapshot_corrupt\n")
+    os.kill(pids()[0], signal.SIGKILL)  # the fault is read at the start
+    until(lambda: pool.states()["pixel-distrl-0"] is not SlotState.READY, "its fault", DEADLINE_S)
+    with pool.acquire(DEADLINE_S) as lease:
+        lease.device.load_state("clean")
+    assert "sim.fault" not in config.read_text()
+    (file,) = world.folder.glob("runs/.postmortems/run/*/fault.json")
+    told = json.loads(file.read_text())
+    assert climbed(told) == ["start again", "cold boot", "reclone"]
+    start, cold, _ = (step["error"] for step in told["ladder"])
+    assert "the snapshot 'clean' does not load. It is damaged, or was made by another emulator" in start
+    assert "cannot load snapshot 'clean'" in cold
+
+
 def test_emulators_of_a_killed_process_are_no_obstacle(world: World) -> None:
     (killed,) = make_members(world, None)
     killed.open()

@@ -28,9 +28,10 @@ from distrl.workers.devices.emulator.boot import SNAPSHOT_S
 from distrl.workers.devices.emulator.clone import clone
 from distrl.workers.devices.emulator.ending import CONSOLE_S, end
 from distrl.workers.devices.emulator.ports import PortAllocator, Ports
-from distrl.workers.devices.emulator.process import EmulatorOptions, EmulatorProcess
+from distrl.workers.devices.emulator.process import GPU, EmulatorOptions, EmulatorProcess
 from distrl.workers.devices.emulator.registry import Registry
 from distrl.workers.devices.emulator.sdk import Sdk
+from distrl.workers.devices.emulator.snapshots import snapshots_of
 from distrl.workers.devices.emulator.state_dir import state_dir
 from distrl.workers.devices.emulator_device import EmulatorDevice
 from distrl.workers.devices.errors import DeviceDisconnected, EmulatorExited, PortInUse, SnapshotFailed
@@ -89,6 +90,13 @@ class AvdFleet:
     claims_folder: Path | None = None
     stagger_s: float = field(default_factory=lambda: STAGGER_S)
     launch: threading.Lock = field(default_factory=threading.Lock)
+
+    def gpu(self) -> str:
+        """The GPU mode in its snapshot's manifest: it loads under no other one, nor after a cold boot."""
+        for info in snapshots_of(self.store.get(self.avd)):
+            if info.name == self.snapshot and info.manifest is not None:
+                return info.manifest.gpu
+        return GPU
 
 
 class AvdMember:
@@ -195,7 +203,7 @@ class AvdMember:
             self._ports = fleet.allocator.claim()
             # A pattern, of this pool or of another one, may stand for its serial: it is taken.
             self._claims.take(f"adb-{fleet.server.port}-{self._ports.serial}")
-        options = EmulatorOptions(snapshot=snapshot, read_only=fleet.is_shared, extra=fleet.extra)
+        options = EmulatorOptions(fleet.gpu(), snapshot, fleet.is_shared, fleet.extra)
         log = state_dir() / "logs" / f"{self.id}.log"
         log.unlink(missing_ok=True)  # one file for each member, with what its present emulator says
         process = EmulatorProcess(

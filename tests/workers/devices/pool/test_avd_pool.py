@@ -17,9 +17,12 @@ from waiting import until
 from distrl.configs.schema import Config
 from distrl.core.errors import EnvError
 from distrl.workers.devices.adb.server import AdbServer
+from distrl.workers.devices.emulator import manifest as manifests
+from distrl.workers.devices.emulator.manifest import Manifest
 from distrl.workers.devices.emulator.ports import PortAllocator
-from distrl.workers.devices.emulator.process import EmulatorProcess
+from distrl.workers.devices.emulator.process import GPU, EmulatorProcess
 from distrl.workers.devices.emulator.registry import Registry
+from distrl.workers.devices.emulator.screen_mark import ScreenMark
 from distrl.workers.devices.emulator.sdk import find_sdk
 from distrl.workers.devices.emulator_device import EmulatorDevice
 from distrl.workers.devices.errors import DeviceError, EmulatorExited, SnapshotMissing
@@ -254,6 +257,21 @@ def make_members(world: World, snapshot: str | None, shared: bool = False) -> li
         claims_folder=world.folder / "claims",
     )
     return [AvdMember(fleet, 0, 1)]
+
+
+def test_emulators_take_the_gpu_mode_of_their_snapshot(world: World) -> None:
+    """Under another one it does not load."""
+    save_snapshot(world, "clean")
+    saved = world.sdk.store.get("pixel").snapshots / "clean"
+    hardware = (saved / "hardware.ini").read_text()
+    assert GPU in hardware
+    (saved / "hardware.ini").write_text(hardware.replace(GPU, "host"))
+    screen = ScreenMark(540, 1200, "", "")
+    manifests.write(Manifest("clean", "pixel", 0.0, 34, "image", "host", "", {}, 440, screen), saved)
+    with world.pool(snapshot="clean").acquire(DEADLINE_S) as lease:
+        lease.device.load_state("clean")
+    (member,) = make_members(world, None)
+    assert member._fleet.gpu() == GPU
 
 
 def test_a_shared_avd_is_reset_by_a_restart(world: World) -> None:

@@ -77,6 +77,15 @@ class AdbDevice:
         return self._simulated
 
     @property
+    def is_physical(self) -> bool:
+        """Whether it is neither a simulated phone nor an emulator that says so, as Android's own do."""
+        if self.is_simulated:
+            return False
+        # The first one until Android 11, the second one since.
+        asked = self.client.check("getprop ro.kernel.qemu; getprop ro.boot.qemu", ASK_S, reads=True)
+        return "1" not in asked.text.split()
+
+    @property
     def settles_at_once(self) -> bool:
         """Whether nothing on it moves by itself; see `distrl.workers.devices.settle`."""
         return self.is_simulated

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from adb_server_fake import Answer, FakeDevice, Peer, fake_server, runs
@@ -322,3 +323,29 @@ def test_the_backend_is_chosen_by_what_the_device_says_it_is() -> None:
         assert not device.settles_at_once
     with pytest.raises(EnvError, match="no backend knows tasks for a int"):
         backend_for(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("qemu", "guard", "is_guarded"),
+    [
+        ("\n\n", "physical", True),
+        ("1\n1\n", "physical", False),
+        ("\n1\n", "physical", False),
+        ("1\n\n", "physical", False),
+        ("\n\n", None, False),
+        ("1\n1\n", {}, True),
+    ],
+)
+def test_a_physical_phone_is_guarded_by_default(qemu: str, guard: Any, is_guarded: bool) -> None:
+    script = Script(
+        **{"getprop ro.distrl.simphone": "\n", "getprop ro.kernel.qemu; getprop ro.boot.qemu": qemu}
+    )
+    with device_with(script) as device:
+        backend = backend_for(device, guard=guard)
+        assert isinstance(backend, RecipeBackend)
+        assert (backend.guard is not None) is is_guarded
+
+
+def test_a_simulated_phone_is_not_physical() -> None:
+    with device_with(Script(getprop="1\n")) as device:
+        assert not device.is_physical

@@ -234,7 +234,7 @@ def delete(
     from distrl.core.errors import ConfigError
     from distrl.workers.devices.adb.console import Console
     from distrl.workers.devices.emulator import snapshots
-    from distrl.workers.devices.emulator.session import running_from
+    from distrl.workers.devices.emulator.session import require_ours, running_from
 
     if whole == (snapshot is not None):
         raise ConfigError(
@@ -251,6 +251,7 @@ def delete(
     if there is None:
         snapshots.delete_files(one, snapshot)
     else:
+        require_ours(there)
         Console(there.console_port).avd_snapshot_delete(snapshot)
     typer.echo(f"Deleted {avd}/{snapshot}.")
 

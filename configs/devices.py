@@ -35,11 +35,12 @@ class RealMembers(Section):
 
     `recipe` resets and checks a device before an episode (fields of `distrl.workers.devices.recipes.Recipe`),
     `guard` keeps it from calls, messages and purchases (fields of `distrl.workers.devices.guard.GuardPolicy`;
-    null: no guard). Simulated phones need neither.
+    null: no guard; "physical": with all its rules on a physical phone, none on an emulator). Simulated phones
+    need neither.
     """
 
     recipe: dict[str, Any] = {}
-    guard: dict[str, Any] | None = None
+    guard: dict[str, Any] | Literal["physical"] | None = None
 
 
 class AdbMembers(RealMembers):
@@ -51,6 +52,7 @@ class AdbMembers(RealMembers):
 
     kind: Literal["adb"]
     serials: Annotated[list[Pattern], Field(min_length=1)]
+    guard: dict[str, Any] | Literal["physical"] | None = "physical"
     snapshot: Name | None = None
 
 
@@ -81,7 +83,7 @@ class PhoneMembers(RealMembers):
 
     kind: Literal["phone"]
     serials: Annotated[list[Serial], Field(min_length=1)]
-    guard: dict[str, Any] | None = {}
+    guard: dict[str, Any] | Literal["physical"] | None = {}
     reboot: bool = False
 
 

@@ -133,9 +133,10 @@ def test_a_running_emulator_is_saved_loaded_and_left_running(world: EmulatorWorl
 def test_an_emulator_that_a_run_works_with_is_left_alone(world: EmulatorWorld) -> None:
     avd = world.avd("busy")
     with world.running(avd, in_use=True):
-        for verb in ("save", "create", "verify"):
+        for verb in ("save", "create", "verify", "delete"):
             (avd.snapshots / "base").mkdir(parents=True, exist_ok=True)
             assert "is in use by process" in error_of(run(verb, "busy", "base"))
+        assert (avd.snapshots / "base").is_dir()
 
 
 def test_an_avd_can_be_made_from_an_image(world: EmulatorWorld) -> None:

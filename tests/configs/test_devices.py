@@ -45,6 +45,13 @@ def test_the_configurations_in_the_documentation_are_valid() -> None:
             GuardPolicy.of(block["guard"])
 
 
+def test_devices_by_serial_are_guarded_if_they_are_physical_unless_told_otherwise() -> None:
+    pool = "devices: {pool: [{kind: adb, serials: [a]}, {kind: adb, serials: [b], guard: null}]}"
+    config = check_config(parse_yaml(pool, "x"), "x")
+    for read in (config, check_config(parse_yaml(dump_config(config), "y"), "y")):
+        assert [getattr(members, "guard", "") for members in read.devices.pool] == ["physical", None]
+
+
 def test_by_default_there_is_no_pool() -> None:
     assert check_config({}, "x").devices.pool == []
 

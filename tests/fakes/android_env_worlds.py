@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
+from waiting import until
 
 DEADLINE_S = 120
 TOUCH, LIFT, REPEAT, KEYDOWN, KEYUP, KEYPRESS = range(6)
@@ -33,14 +34,22 @@ class Adb:
     server_port: int
     serial: str
 
-    def out(self, *args: str) -> bytes:
-        """What a command prints; it must succeed."""
+    def run(self, *args: str) -> subprocess.CompletedProcess[bytes]:
+        """Runs a command on the phone."""
         command = [self.program, "-P", str(self.server_port), "-s", self.serial, *args]
-        result = subprocess.run(
+        return subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S, check=False
         )
+
+    def out(self, *args: str) -> bytes:
+        """What a command prints; it must succeed."""
+        result = self.run(*args)
         assert result.returncode == 0, result.stderr + result.stdout
         return result.stdout
+
+    def wait(self) -> None:
+        """Waits until the phone answers again: the load of a snapshot drops adb's connections."""
+        until(lambda: self.run("shell", "true").returncode == 0, f"{self.serial} after the load")
 
     def pixels(self) -> np.ndarray:
         """The screen as adb has it, height x width x RGB."""

@@ -7,7 +7,7 @@ import contextlib
 import random
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,11 +69,14 @@ def phones(
     token_file: str = "",
     snapshots: Path | None = None,
     grpc: bool = False,
+    ports: Sequence[int] = (),
 ) -> Iterator[list[PhoneSpec]]:
-    """Phones that listen while the context lasts; a crash ends the phone, never this process."""
+    """Phones that listen while the context lasts; a crash ends the phone, never this process.
+
+    Their console ports are free ones, or those that `free_pair` has given as `ports`.
+    """
     specs = []
-    for _ in range(count):
-        port = free_pair()
+    for port in ports or [free_pair() for _ in range(count)]:
         grpc_port = free_pair() if grpc else 0
         kept = str(snapshots or "")
         specs.append(PhoneSpec(port, port + 1, width, height, snapshots=kept, grpc_port=grpc_port))

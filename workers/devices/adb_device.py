@@ -7,6 +7,7 @@ is tried again after a passing fault; an input is sent once, and when nobody kno
 
 from __future__ import annotations
 
+import logging
 import re
 import shlex
 import time
@@ -18,11 +19,13 @@ from PIL import Image
 from distrl.workers.devices import app_names
 from distrl.workers.devices.adb import text as typing_text
 from distrl.workers.devices.adb.client import AdbClient
-from distrl.workers.devices.adb.foreground import ACTIVITY, WINDOW, package_in_front
+from distrl.workers.devices.adb.foreground import ACTIVITY, FLAGS, WINDOW, is_secure, package_in_front
 from distrl.workers.devices.adb.frame import Frame, Frames
 from distrl.workers.devices.adb.link import RETRY_AFTER_S, Answer, brief
 from distrl.workers.devices.base import Key, Screen
 from distrl.workers.devices.errors import DeviceError, OutputInvalid, ServiceRejected
+
+_log = logging.getLogger(__name__)
 
 INPUT_S = 5.0
 """Time for one input, besides the gesture's own."""
@@ -58,6 +61,7 @@ class AdbDevice:
         self._frames = Frames(client.serial)
         self._size: tuple[int, int] | None = None
         self._simulated: bool | None = None
+        self._told_of_secure = False
 
     @property
     def serial(self) -> str:
@@ -71,6 +75,15 @@ class AdbDevice:
             asked = self.client.check("getprop ro.distrl.simphone", ASK_S, reads=True)
             self._simulated = asked.text.strip() == "1"
         return self._simulated
+
+    @property
+    def is_physical(self) -> bool:
+        """Whether it is neither a simulated phone nor an emulator that says so, as Android's own do."""
+        if self.is_simulated:
+            return False
+        # The first one until Android 11, the second one since.
+        asked = self.client.check("getprop ro.kernel.qemu; getprop ro.boot.qemu", ASK_S, reads=True)
+        return "1" not in asked.text.split()
 
     @property
     def settles_at_once(self) -> bool:
@@ -104,11 +117,24 @@ class AdbDevice:
 
     def _frame(self) -> Frame:
         def once(timeout_s: float) -> Frame:
-            return self._frames.judge(self.client.exec_out("screencap -p", timeout_s))
+            end = time.monotonic() + timeout_s
+
+            def is_secure() -> bool:
+                return self._is_secure(max(end - time.monotonic(), _LEAST_S))
+
+            return self._frames.judge(self.client.exec_out("screencap -p", timeout_s), is_secure)
 
         frame = self._observed(once, SCREENSHOT_S)
         self._size = frame.size
         return frame
+
+    def _is_secure(self, timeout_s: float) -> bool:
+        """Whether no screenshot shows the window in front: the agent went there, and nothing is broken."""
+        found = is_secure(self.client.shell(FLAGS, timeout_s).text)
+        if found and not self._told_of_secure:
+            self._told_of_secure = True
+            _log.warning("%s: it shows a secure window, of which every screenshot is black", self.serial)
+        return found
 
     def _observed(self, once: Callable[[float], Answer], timeout_s: float) -> Answer:
         """Looks up to three times within `timeout_s`; each time `once` is told how much of that is left."""

@@ -101,11 +101,15 @@ class Settler:
         self._clock = clock
         self._sleep = sleep
 
-    def wait(self, device: Device) -> Settled:
+    def wait(self, device: Device, meanwhile: Callable[[], object] = lambda: None) -> Settled:
         """The screen of `device` once it stands still, or as it is after `max_s`.
 
+        Args:
+            device: What is looked at.
+            meanwhile: Called after each look that another one follows; its time counts.
+
         Raises:
-            DeviceError: A screenshot failed; each has the device's own deadline.
+            DeviceError: A screenshot failed; each has the device's own deadline. And what `meanwhile` raises.
         """
         options = self.options
         if options.mode == "none" or getattr(device, "settles_at_once", False):
@@ -124,7 +128,11 @@ class Settler:
             if is_same or now - started >= options.max_s:
                 return Settled(look.screen, now - started, is_same, frames)
             seen = look
-            pause_s = min(max(0.0, options.poll_s - (now - looked)), options.max_s - (now - started))
+            meanwhile()
+            now = self._clock()
+            pause_s = min(
+                max(0.0, options.poll_s - (now - looked)), max(0.0, options.max_s - (now - started))
+            )
 
 
 class _Look:

@@ -17,7 +17,7 @@ def backend_for(device: Device, **recipe: Any) -> TaskBackend:
     Args:
         device: A simulated phone, in this process or behind adb, or any other device behind adb.
         recipe: For those others, what `distrl.workers.envs.recipe_backend.RecipeBackend` takes: recipe,
-            snapshot, guard.
+            snapshot, guard. The guard "physical" has all its rules on a physical phone; elsewhere it is none.
 
     Raises:
         EnvError: If there is none for such a device, or a device behind adb cannot be asked what it is.
@@ -34,4 +34,6 @@ def backend_for(device: Device, **recipe: Any) -> TaskBackend:
         return AdbSimBackend(device)
     from distrl.workers.envs.recipe_backend import RecipeBackend
 
+    if recipe.get("guard") == "physical":
+        recipe["guard"] = {} if device.is_physical else None
     return RecipeBackend(device, device.client, **recipe)

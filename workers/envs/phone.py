@@ -130,15 +130,21 @@ class PhoneEnv:
         if seconds > 0:
             self._sleep(seconds)
         self._act(action)
-        mark = self._guard.check() if self._guard else ""  # a call is not let ring until the screen is still
-        settled = self._settler.wait(self._device)
+        mark = self._look()
+        late: list[str] = []
+        # Looked at all the while: a call is not let ring until the screen is still.
+        settled = self._settler.wait(self._device, lambda: late.append(self._look()))
         settle_s = settled.seconds
-        if self._guard and (late := self._guard.check()):
-            mark = mark or late
+        if last := self._look():
+            late.append(last)
             settled = self._settler.wait(self._device)
             settle_s += settled.seconds
         frame = Frame(settled.screen, self._device.foreground())
-        return StepResult(frame, settle_s=settle_s, guard=mark)
+        return StepResult(frame, settle_s=settle_s, guard=mark or next(filter(None, late), ""))
+
+    def _look(self) -> str:
+        """Has the guard look, if there is one. Returns its mark."""
+        return self._guard.check() if self._guard else ""
 
     def _act(self, action: Action) -> None:
         if action.kind is ActionKind.TAP and action.point is not None:

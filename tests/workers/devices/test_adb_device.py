@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from adb_server_fake import Answer, FakeDevice, Peer, fake_server, runs
@@ -127,7 +128,7 @@ def test_a_broken_screenshot_is_taken_again_and_never_passed_on(bad: bytes, kind
     script = Script(screencap=bad)
     with device_with(script) as device, pytest.raises(kind, match="phone: "):
         device.screenshot()
-    assert len(script.commands) == 3
+    assert script.commands.count("screencap -p") == 3
 
 
 def test_a_screen_that_stays_blank_is_no_observation() -> None:
@@ -136,7 +137,64 @@ def test_a_screen_that_stays_blank_is_no_observation() -> None:
     script = Script(screencap=out.getvalue())
     with device_with(script) as device, pytest.raises(BlankFrame):
         device.screen()
-    assert len(script.commands) == 3
+    assert script.commands.count("screencap -p") == 3
+
+
+def windows(
+    secure: str = " SECURE", awake: str = "true", focus: str = "Window{8a1 u0 com.bank/com.bank.Main}"
+) -> str:
+    """What Android 14 says of two windows, the second one an app's."""
+    return (
+        f"    mAwake={awake} mScreenOnEarly={awake} mScreenOnFully={awake}\n"
+        f"  mCurrentFocus={focus}\n"
+        "  Window #0 Window{abc u0 NavigationBar0}:\n"
+        "      fl=NOT_FOCUSABLE SECURE SPLIT_TOUCH\n"
+        "  Window #1 Window{8a1 u0 com.bank/com.bank.Main}:\n"
+        f"      fl=LAYOUT_IN_SCREEN{secure} SPLIT_TOUCH HARDWARE_ACCELERATED\n"
+        "  Window #2 Window{9f0 u0 com.film/com.film.Main}:\n"
+        "      fl=#81812100\n"
+    )
+
+
+def one_colour(colour: str = "black") -> bytes:
+    out = io.BytesIO()
+    Image.new("RGB", (90, 200), colour).save(out, "PNG")
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("focus", ["8a1 u0 com.bank/com.bank.Main", "9f0 u0 com.film/com.film.Main"])
+def test_a_black_picture_of_a_secure_window_is_an_observation(
+    focus: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No screenshot shows it; the agent went there, and may go back."""
+    script = Script(screencap=one_colour(), dumpsys_window=windows(focus=f"Window{{{focus}}}"))
+    with device_with(script) as device:
+        assert device.screen().key == device.screen().key
+        assert device.screenshot().getcolors(1) == [(90 * 200, (0, 0, 0))]
+        assert script.commands.count("screencap -p") == 3
+        assert [record.message for record in caplog.records if "secure" in record.message] == [
+            "phone: it shows a secure window, of which every screenshot is black"
+        ]
+        # The same picture, of a display that is off.
+        script.answers["dumpsys_window"] = windows(awake="false")
+        with pytest.raises(BlankFrame):
+            device.screen()
+
+
+@pytest.mark.parametrize(
+    ("colour", "told"),
+    [
+        ("black", windows(secure="")),
+        ("black", windows(focus="null")),
+        ("black", windows(focus="Window{8a u0 com.bank/com.bank.Main}")),
+        ("black", windows(awake="false")),
+        ("white", windows()),
+    ],
+)
+def test_other_pictures_of_one_colour_are_none(colour: str, told: str) -> None:
+    script = Script(screencap=one_colour(colour), dumpsys_window=told)
+    with device_with(script) as device, pytest.raises(BlankFrame):
+        device.screen()
 
 
 LAUNCHABLE = """2 activities found:
@@ -265,3 +323,29 @@ def test_the_backend_is_chosen_by_what_the_device_says_it_is() -> None:
         assert not device.settles_at_once
     with pytest.raises(EnvError, match="no backend knows tasks for a int"):
         backend_for(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("qemu", "guard", "is_guarded"),
+    [
+        ("\n\n", "physical", True),
+        ("1\n1\n", "physical", False),
+        ("\n1\n", "physical", False),
+        ("1\n\n", "physical", False),
+        ("\n\n", None, False),
+        ("1\n1\n", {}, True),
+    ],
+)
+def test_a_physical_phone_is_guarded_by_default(qemu: str, guard: Any, is_guarded: bool) -> None:
+    script = Script(
+        **{"getprop ro.distrl.simphone": "\n", "getprop ro.kernel.qemu; getprop ro.boot.qemu": qemu}
+    )
+    with device_with(script) as device:
+        backend = backend_for(device, guard=guard)
+        assert isinstance(backend, RecipeBackend)
+        assert (backend.guard is not None) is is_guarded
+
+
+def test_a_simulated_phone_is_not_physical() -> None:
+    with device_with(Script(getprop="1\n")) as device:
+        assert not device.is_physical

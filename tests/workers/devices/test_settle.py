@@ -87,6 +87,23 @@ def test_slow_looks_leave_no_pauses_and_still_end() -> None:
     assert clock.slept == [EXACT.first_s, 0.0]
 
 
+def test_something_else_may_be_looked_at_meanwhile() -> None:
+    clock, looked = Clock(), []
+
+    def meanwhile() -> None:
+        clock.now += 0.1
+        looked.append(clock.now)
+
+    device = Moving(clock, lambda seconds: picture((0, int(min(seconds, 0.6) * 100), 50, 190)))
+    settled = Settler(EXACT, clock, clock.sleep).wait(device, meanwhile)
+    assert settled.is_still
+    assert len(looked) == settled.num_frames - 1 > 2
+    assert clock.slept[1] == pytest.approx(EXACT.poll_s - 0.15)
+    endless = Moving(clock, lambda seconds: picture((0, int(seconds * 50) % 150, 50, 190)))
+    settled = Settler(EXACT, clock, clock.sleep).wait(endless, meanwhile)
+    assert EXACT.max_s <= settled.seconds <= EXACT.max_s + 0.15
+
+
 def test_equal_keys_say_enough() -> None:
     def undrawn() -> Image.Image:
         raise AssertionError("equal keys need no picture")

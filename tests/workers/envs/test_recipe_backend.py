@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from PIL import Image
 from scripted_device import ScriptedDevice
 from shell_phone import HOME, ShellPhone
 
@@ -133,6 +134,31 @@ def test_an_app_that_comes_up_late_is_caught_too() -> None:
     phone_env.reset(task())
     phone.looks = 0
     assert phone_env.step(Action.tap(0.5, 0.5)).guard.startswith("call: ")
+
+
+def test_a_call_does_not_ring_until_the_screen_is_still() -> None:
+    class Moving(ScriptedDevice):
+        """Its screen stands still after ten looks; with the third one a call has begun."""
+
+        looks = -100
+
+        def screenshot(self) -> Image.Image:
+            self.looks += 1
+            if self.looks == 3:
+                phone.front, phone.in_call = "com.android.dialer/com.android.incallui.InCallActivity", True
+            rang.append(phone.in_call)
+            return Image.new("RGB", self.size, (max(0, min(self.looks, 10)) * 20, 0, 0))
+
+    phone, device = ShellPhone(), Moving()
+    rang: list[bool] = []
+    backend = RecipeBackend(device, phone, guard={})
+    phone_env = PhoneEnv(backend=backend, settle={"ignore": [], "max_s": 60}, sleep=lambda seconds: None)
+    phone_env.reset(task())
+    device.looks = 0
+    rang.clear()
+    assert phone_env.step(Action.tap(0.5, 0.5)).guard.startswith("call: ")
+    assert rang == [False, False, True, *[False] * 8]
+    assert not phone.in_call
 
 
 def test_without_a_guard_nobody_looks() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from PIL import Image
@@ -15,6 +16,7 @@ from distrl.workers.devices.errors import BlankFrame, FrameTruncated
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _END = b"IEND\xaeB`\x82"
 _MAX_TALK = 4096
+_BLACK = (0, 0, 0)
 _REMEMBERED = 256
 
 
@@ -52,8 +54,12 @@ class Frames:
         self._serial = serial
         self._passed: OrderedDict[bytes, tuple[int, int]] = OrderedDict()
 
-    def judge(self, data: bytes) -> Frame:
+    def judge(self, data: bytes, is_secure: Callable[[], bool] = lambda: False) -> Frame:
         """What `screencap -p` printed, as a frame. A warning may stand before the picture.
+
+        Args:
+            data: What was printed.
+            is_secure: Asked of a black picture: whether it is that of a secure window, which passes.
 
         Raises:
             FrameTruncated: If it is not a whole PNG picture.
@@ -69,24 +75,30 @@ class Frames:
         if digest in self._passed:
             self._passed.move_to_end(digest)
         else:
-            self._passed[digest] = self._size_of(png)
+            picture = self._picture(png)
+            colours = picture.getcolors(1)
+            if colours is not None:
+                if colours[0][1] == _BLACK and is_secure():
+                    return Frame(png, digest, picture.size)  # passes once: a display that is off looks alike
+                raise self._blank(colours[0][1])
+            self._passed[digest] = picture.size
             if len(self._passed) > _REMEMBERED:
                 self._passed.popitem(last=False)
         return Frame(png, digest, self._passed[digest])
 
-    def _size_of(self, png: bytes) -> tuple[int, int]:
+    def _picture(self, png: bytes) -> Image.Image:
         try:
-            picture = _decode(png)
+            return _decode(png)
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
             what = f"of {len(png)} bytes cannot be decoded ({error})"
             raise self._truncated(what, repr(png[:64])) from error
-        if (colours := picture.getcolors(1)) is not None:
-            raise BlankFrame(
-                f"its screenshot is of one colour, {colours[0][1]}.",
-                "Wake the screen; an emulator that stays blank needs a restart.",
-                serial=self._serial,
-            )
-        return picture.size
+
+    def _blank(self, colour: object) -> BlankFrame:
+        return BlankFrame(
+            f"its screenshot is of one colour, {colour}.",
+            "Wake the screen; an emulator that stays blank needs a restart.",
+            serial=self._serial,
+        )
 
     def _truncated(self, what: str, evidence: str) -> FrameTruncated:
         return FrameTruncated(

@@ -125,15 +125,26 @@ def _restore_keyboard(client: AdbClient, former: str) -> None:
 
 
 def _wait_bound(client: AdbClient, sleep: Callable[[float], None]) -> None:
-    """Waits until the input method runs: what is broadcast before reaches nobody.
+    """Waits until the input method listens: what is broadcast before reaches nobody.
 
-    A device whose dump does not name the input method in use, or that never calls it bound, is believed after
-    the time is over.
+    A device whose dump does not name the input method in use, or that never calls it bound or shown, is
+    believed after the time is over.
     """
     deadline = Deadline(_BOUND_S, "ADBKeyboard", client.serial)
     while left := deadline.left:
         dump = client.shell("dumpsys input_method", _READ_S, reads=True).text
-        current = re.findall(r"mCurId=(\S+)", dump)
-        if not current or (current[-1] == KEYBOARD and not re.search(r"mHa\w*Connection=false", dump)):
+        if _listens(dump):
             return
         sleep(min(_LOOK_S, left))
+
+
+def _listens(dump: str) -> bool:
+    """Whether `dumpsys input_method` has nothing against ADBKeyboard being there for broadcasts."""
+    current = re.findall(r"mCurId=(\S+)", dump)
+    if not current:
+        return True
+    if current[-1] != KEYBOARD or re.search(r"mHa\w*Connection=false", dump):
+        return False
+    # It registers for broadcasts when its view is made, so when it is first shown. Where no field is focused
+    # that does not happen, and there is nothing to type into either.
+    return "mInputShown=false" not in dump or "mServedView=null" in dump

@@ -23,6 +23,12 @@ COLD_S, SNAPSHOT_S = 180.0, 60.0
 CONDITIONS = ("adb", "boot_completed", "bootanim", "service")
 _CALL_S, _SCREENSHOT_S = 5.0, 10.0
 _POLL_S = 0.25
+_BLANK = "its screenshot is of one colour"
+_SLOW = "See the emulator's log; a cold boot takes minutes without acceleration."
+_DRAWS_NOTHING = (
+    "Take a system image that draws: ATD images (aosp_atd, google_atd) do not; with another one see the "
+    "emulator's log."
+)
 _SIZE = re.compile(rb"(?:Physical|Override) size: (\d+)x(\d+)")
 
 
@@ -104,7 +110,7 @@ class BootWait:
             if seen:
                 raise BootTimeout(
                     f"not ready after {timeout_s:g} s, waiting for {name}: {seen}.",
-                    "See the emulator's log; a cold boot takes minutes without acceleration.",
+                    _DRAWS_NOTHING if seen == _BLANK else _SLOW,
                     serial=serial,
                     evidence=seen,
                 )
@@ -159,4 +165,4 @@ def _picture_problem(data: bytes) -> str:
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
         return f"its screenshot is no picture ({error})"
     is_blank = all(low == high for low, high in extrema)
-    return "its screenshot is of one colour" if is_blank else ""
+    return _BLANK if is_blank else ""

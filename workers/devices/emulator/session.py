@@ -106,7 +106,7 @@ class Session:
                     f"Start one (`emulator -avd {self._avd.name}`), or make the snapshot with `create`.",
                 )
             return self._started(stack)
-        _require_ours(there)
+        require_ours(there)
         client = AdbClient(there.serial, self._server.port)
         client.wait_ready(10.0)
         # An emulator that others started says nowhere which GPU mode it took, but on its command line.
@@ -138,8 +138,12 @@ class Session:
         return Open(client.serial, snapshotter, client, times)
 
 
-def _require_ours(there: Running) -> None:
-    """Refuses an emulator that another process of this tool works with, which would lose its state."""
+def require_ours(there: Running) -> None:
+    """Refuses an emulator that another process of this tool works with, which would lose its state.
+
+    Raises:
+        AvdLocked: If there is such a process.
+    """
     for entry in Registry().entries():
         owner = entry.owner
         if entry.key == there.key and owner is not None and owner.pid != os.getpid() and is_alive(owner):

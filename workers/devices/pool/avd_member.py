@@ -28,9 +28,10 @@ from distrl.workers.devices.emulator.boot import SNAPSHOT_S
 from distrl.workers.devices.emulator.clone import clone
 from distrl.workers.devices.emulator.ending import CONSOLE_S, end
 from distrl.workers.devices.emulator.ports import PortAllocator, Ports
-from distrl.workers.devices.emulator.process import EmulatorOptions, EmulatorProcess
+from distrl.workers.devices.emulator.process import GPU, EmulatorOptions, EmulatorProcess
 from distrl.workers.devices.emulator.registry import Registry
 from distrl.workers.devices.emulator.sdk import Sdk
+from distrl.workers.devices.emulator.snapshots import snapshots_of
 from distrl.workers.devices.emulator.state_dir import state_dir
 from distrl.workers.devices.emulator_device import EmulatorDevice
 from distrl.workers.devices.errors import DeviceDisconnected, EmulatorExited, PortInUse, SnapshotFailed
@@ -90,6 +91,13 @@ class AvdFleet:
     stagger_s: float = field(default_factory=lambda: STAGGER_S)
     launch: threading.Lock = field(default_factory=threading.Lock)
 
+    def gpu(self) -> str:
+        """The GPU mode in its snapshot's manifest: it loads under no other one, nor after a cold boot."""
+        for info in snapshots_of(self.store.get(self.avd)):
+            if info.name == self.snapshot and info.manifest is not None:
+                return info.manifest.gpu
+        return GPU
+
 
 class AvdMember:
     """One emulator.
@@ -140,8 +148,10 @@ class AvdMember:
                 steps.append(RecoveryStep("load snapshot", load, LOAD_LIMIT_S, True))
             restart = partial(self._start, fleet.snapshot)
             steps.append(RecoveryStep("restart from snapshot", restart, self.open_limit_s, True))
-        cold_s = self.open_limit_s + LOAD_LIMIT_S
-        steps.append(RecoveryStep("cold boot", self._boot_cold, cold_s, True))
+        # A shared one begins each episode by a restart from the snapshot, however well it runs without.
+        if fleet.snapshot is None or not fleet.is_shared:
+            cold_s = self.open_limit_s + LOAD_LIMIT_S
+            steps.append(RecoveryStep("cold boot", self._boot_cold, cold_s, True))
         if not fleet.is_shared:
             steps.append(RecoveryStep("reclone", self._reclone, self.open_limit_s, True))
         return steps
@@ -193,7 +203,7 @@ class AvdMember:
             self._ports = fleet.allocator.claim()
             # A pattern, of this pool or of another one, may stand for its serial: it is taken.
             self._claims.take(f"adb-{fleet.server.port}-{self._ports.serial}")
-        options = EmulatorOptions(snapshot=snapshot, read_only=fleet.is_shared, extra=fleet.extra)
+        options = EmulatorOptions(fleet.gpu(), snapshot, fleet.is_shared, fleet.extra)
         log = state_dir() / "logs" / f"{self.id}.log"
         log.unlink(missing_ok=True)  # one file for each member, with what its present emulator says
         process = EmulatorProcess(
@@ -227,7 +237,7 @@ class AvdMember:
     def _boot_cold(self) -> None:
         """Starts it without the snapshot, and loads that: of no use where episodes cannot begin from it."""
         self._start(None)
-        if self._fleet.snapshot is not None and not self._fleet.is_shared:
+        if self._fleet.snapshot is not None:
             self._load(self._fleet.snapshot)
 
     def _load(self, snapshot: str) -> None:

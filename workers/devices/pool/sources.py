@@ -89,7 +89,7 @@ def _options(part: AdbMembers | PhoneMembers | AvdMembers) -> Mapping[str, objec
     from distrl.workers.devices.guard import GuardPolicy
     from distrl.workers.devices.recipes import Recipe
 
-    guard = None if part.guard is None else GuardPolicy.of(part.guard)
+    guard = GuardPolicy.of(part.guard) if isinstance(part.guard, Mapping) else part.guard
     return {"recipe": Recipe.of(part.recipe), "guard": guard}
 
 

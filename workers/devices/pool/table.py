@@ -23,6 +23,8 @@ from distrl.workers.devices.errors import (
     DeviceOffline,
     DeviceUnauthorized,
     Scope,
+    SnapshotFailed,
+    SnapshotMissing,
     TransportError,
 )
 from distrl.workers.devices.pool.claims import Claims
@@ -285,9 +287,8 @@ class SlotTable:
         steps: Sequence[RecoveryStep] = ()
         if slot.machine.state is SlotState.QUARANTINED or not slot.circuit.is_open(now):
             ladder = slot.member.ladder()
-            # One that failed before, although it seemed to work again, needs more than was done then. Of what
-            # ails the whole machine no device can be repaired: only wait.
-            first = 0 if fault.is_host else min(max(0, slot.circuit.count(now) - 1), len(ladder) - 1)
+            # Of what ails the whole machine no device can be repaired: only wait.
+            first = 0 if fault.is_host else _first_rung(ladder, fault.error, slot.circuit.count(now))
             steps = ladder[:1] if fault.is_host else ladder[first:]
         limit_s = limit_of(slot.member, steps, self._health.probe_timeout_s)
         self._to(slot, SlotState.RECOVERING, "under repair" if steps else "it failed too often")
@@ -355,6 +356,22 @@ class SlotTable:
     def counts(self) -> Counter[SlotState]:
         """How many slots are in each state."""
         return Counter(slot.machine.state for slot in self.slots.values())
+
+
+def _first_rung(ladder: Sequence[RecoveryStep], error: EnvError, count: int) -> int:
+    """Where on its ladder a device's repair begins.
+
+    Args:
+        ladder: All steps.
+        error: Its fault.
+        count: How often it failed of late, this time included.
+    """
+    # One that failed before, although it seemed to work again, needs more than was done then.
+    first = max(0, count - 1)
+    if isinstance(error, SnapshotMissing | SnapshotFailed):
+        # It answers, which is all that the mild steps can reach, and the next episode would fail alike.
+        first = max(first, next((at for at, step in enumerate(ladder) if step.destructive), 0))
+    return min(first, len(ladder) - 1)
 
 
 def not_online(serial: str, state: str | None) -> DeviceError:

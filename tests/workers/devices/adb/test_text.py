@@ -209,6 +209,45 @@ def test_the_keyboard_is_waited_for(server: FakeAdbServer) -> None:
     assert phone.field == "é"
 
 
+@pytest.mark.parametrize(("focus", "looks_needed"), [("android.widget.EditText{1a2b}", 4), ("null", 1)])
+def test_the_keyboard_is_waited_for_until_it_is_shown(
+    server: FakeAdbServer, focus: str, looks_needed: int
+) -> None:
+    """It is bound at once, but listens to broadcasts only from its first view on."""
+    phone = Phone()
+    looks = 0
+
+    def run(command: str) -> tuple[bytes, bytes, int]:
+        nonlocal looks
+        if "dumpsys" in command:
+            looks += 1
+            shown = str(focus != "null" and looks > 3).lower()
+            said = f"mCurId={KEYBOARD} mHaveConnection=true\n mInputShown={shown}\n mServedView={focus}\n"
+            return said.encode(), b"", 0
+        return phone.run(command)
+
+    server.devices["phone"].serve = runs(run)
+    type_text(AdbClient("phone", server.port), "é", sleep=lambda seconds: None)
+    assert (looks, phone.field) == (looks_needed, "é")
+
+
+def test_a_keyboard_that_is_never_shown_is_believed_in_the_end(
+    server: FakeAdbServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside a hardware keyboard Android shows none."""
+    monkeypatch.setattr(typing_text, "_BOUND_S", 0.2)
+    phone = Phone()
+
+    def run(command: str) -> tuple[bytes, bytes, int]:
+        if "dumpsys" in command:
+            return f"mCurId={KEYBOARD} mInputShown=false mServedView=View{{1}}".encode(), b"", 0
+        return phone.run(command)
+
+    server.devices["phone"].serve = runs(run)
+    type_text(AdbClient("phone", server.port), "é")
+    assert (phone.field, phone.current) == ("é", LATIN)
+
+
 def test_a_failed_broadcast_still_gives_the_keyboard_back(server: FakeAdbServer) -> None:
     phone = Phone()
     phone.broken = "am broadcast"

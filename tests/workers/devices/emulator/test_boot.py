@@ -103,6 +103,14 @@ def test_a_warning_before_the_picture_does_not_matter() -> None:
     assert wait(phone(picture=[(0, warning + png("black", "white"))])).service < 20
 
 
+def test_an_image_that_draws_nothing_is_told_from_a_slow_boot() -> None:
+    """Android's images for automated tests leave the screen black for ever."""
+    with pytest.raises(BootTimeout, match=r"of one colour\. Take a system image that draws: ATD images"):
+        wait(phone(picture=[(0, png("black", "black"))]))
+    with pytest.raises(BootTimeout, match="takes minutes without acceleration"):
+        wait(phone(booted=[(0, "")]))
+
+
 @pytest.mark.parametrize(
     ("changes", "waits_for", "seen"),
     [

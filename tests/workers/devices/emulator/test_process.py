@@ -19,7 +19,6 @@ from distrl.workers.devices.emulator.avd import Avd, AvdStore
 from distrl.workers.devices.emulator.ports import PortAllocator
 from distrl.workers.devices.emulator.process import EmulatorOptions, EmulatorProcess
 from distrl.workers.devices.emulator.registry import Entry, Registry
-from distrl.workers.devices.emulator.reset import ResetMode, RestartReset, SnapshotReset
 from distrl.workers.devices.emulator.sdk import Sdk
 from distrl.workers.devices.errors import (
     AvdLocked,
@@ -243,53 +242,3 @@ def test_what_cannot_be_entered_does_not_run(make: Make, state: Path) -> None:
         process.start()
     assert process.pid is None
     (state / "processes").unlink()
-
-
-class TestReset:
-    class Emulator:
-        """Notes what is done to it."""
-
-        def __init__(self) -> None:
-            self.did: list[str] = []
-            self.now = 0.0
-
-        def avd_snapshot_load(self, name: str) -> None:
-            self.did.append(f"load {name}")
-            self.now += 3.0
-
-        def avd_snapshot_save(self, name: str) -> None:
-            raise AssertionError
-
-        def avd_snapshot_delete(self, name: str) -> None:
-            raise AssertionError
-
-        def wait_ready(self, timeout_s: float) -> None:
-            self.did.append("ready")
-
-    def test_a_clone_loads_its_snapshot(self) -> None:
-        emulator = self.Emulator()
-        reset = SnapshotReset(emulator, emulator, "base", lambda: emulator.now)
-        assert reset.run() == 3.0
-        assert emulator.did == ["load base", "ready"]
-
-    def test_a_shared_one_is_started_again(self, make: Make) -> None:
-        process = make(LIVES, snapshot="base", read_only=True)
-        process.start()
-        said(process)
-        first = process.pid
-        with pytest.raises(BootTimeout):
-            RestartReset(process, Nobody(), boot_s=0.1, stop_s=0.0).run()
-        assert process.pid not in (None, first)
-
-    @pytest.mark.parametrize("options", [{"snapshot": "base"}, {"read_only": True}])
-    def test_only_a_shared_one_with_a_snapshot_may_be(self, make: Make, options: dict) -> None:
-        with pytest.raises(EmulatorError, match="read-only and starts from a snapshot"):
-            RestartReset(make(LIVES, **options), Nobody())
-
-    def test_the_modes_are_those_of_the_configuration(self) -> None:
-        from typing import get_args
-
-        from distrl.configs.devices import AvdMembers
-
-        named = get_args(AvdMembers.model_fields["mode"].annotation)
-        assert {mode.value for mode in ResetMode} == set(named)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -57,8 +57,8 @@ class World:
     def start_server(self, port: int | None = None) -> int:
         return self.server.enter_context(adb_programs.server(self.program, self.folder / "home", port))
 
-    def phones(self, count: int) -> list[PhoneSpec]:
-        return self.stack.enter_context(sim_phones.phones(count, self.port))
+    def phones(self, count: int, ports: Sequence[int] = ()) -> list[PhoneSpec]:
+        return self.stack.enter_context(sim_phones.phones(count, self.port, ports=ports))
 
     def pool(self, *serials: str, **health: float) -> DevicePool:
         quick = {"probe_every_s": 0.5, "pause_s": 0.3, "max_pause_s": 0.3, "max_faults": 100}
@@ -90,11 +90,20 @@ def wait_for(pool: DevicePool, serial: str, *states: SlotState) -> None:
     )
 
 
+def fitting(ports: Sequence[int]) -> list[str]:
+    """Patterns that the phones at these console ports fit, and hardly one of another test session.
+
+    Those may announce themselves here too: to a server that had our server's port before.
+    """
+    return sorted({f"emulator-{port // 10}?" for port in ports})
+
+
 def test_devices_that_fit_a_pattern_join_and_work(world: World) -> None:
-    pool = world.pool("emulator-*")
+    ports = [sim_phones.free_pair(), sim_phones.free_pair()]
+    pool = world.pool(*fitting(ports))
     with pytest.raises(DeviceError, match="no devices"):
         pool.acquire(0.1)
-    one, two = world.phones(2)
+    one, two = world.phones(2, ports)
     with pool.acquire(DEADLINE_S) as first, pool.acquire(DEADLINE_S) as second:
         assert {first.id, second.id} == {one.serial, two.serial}
         before = first.device.screenshot()
@@ -147,9 +156,10 @@ def test_a_hung_device_is_found_by_its_probe_and_comes_back(world: World) -> Non
 
 
 def test_a_device_that_crashes_leaves_and_joins_again(world: World) -> None:
-    stays, crashes = world.phones(2)
-    pool = world.pool("emulator-*")
-    for phone in (stays, crashes):
+    phones = world.phones(2)
+    crashes = phones[1]
+    pool = world.pool(*fitting([phone.console_port for phone in phones]))
+    for phone in phones:
         wait_for(pool, phone.serial, SlotState.READY)
     sim_phones.Console(crashes.console_port).say("sim fault crash 1")
     wait_for(pool, crashes.serial, SlotState.ABSENT, SlotState.SUSPECT, SlotState.RECOVERING)
@@ -160,7 +170,7 @@ def test_a_device_that_crashes_leaves_and_joins_again(world: World) -> None:
 
 def test_a_server_that_restarts_is_survived_and_counts_against_nobody(world: World) -> None:
     phones = world.phones(2)
-    pool = world.pool("emulator-*", max_faults=1)
+    pool = world.pool(*fitting([phone.console_port for phone in phones]), max_faults=1)
     for phone in phones:
         wait_for(pool, phone.serial, SlotState.READY)
     lease = pool.acquire(DEADLINE_S)
@@ -241,10 +251,11 @@ def test_a_phone_that_goes_down_slowly_has_not_booted_yet(monkeypatch: pytest.Mo
 
 def test_two_pools_share_the_devices(world: World) -> None:
     phones = world.phones(2)
-    first = world.pool("emulator-*")
+    patterns = fitting([phone.console_port for phone in phones])
+    first = world.pool(*patterns)
     for phone in phones:
         wait_for(first, phone.serial, SlotState.READY)
-    second = world.pool("emulator-*")
+    second = world.pool(*patterns)
     until(lambda: len(second.states()) == 2, "the second pool's list", DEADLINE_S)
     with pytest.raises(DeviceError, match="2 absent"):
         second.acquire(0.5)

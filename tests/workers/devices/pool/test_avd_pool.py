@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import adb_programs
 import pytest
@@ -16,9 +17,12 @@ from waiting import until
 from distrl.configs.schema import Config
 from distrl.core.errors import EnvError
 from distrl.workers.devices.adb.server import AdbServer
+from distrl.workers.devices.emulator import manifest as manifests
+from distrl.workers.devices.emulator.manifest import Manifest
 from distrl.workers.devices.emulator.ports import PortAllocator
-from distrl.workers.devices.emulator.process import EmulatorProcess
+from distrl.workers.devices.emulator.process import GPU, EmulatorProcess
 from distrl.workers.devices.emulator.registry import Registry
+from distrl.workers.devices.emulator.screen_mark import ScreenMark
 from distrl.workers.devices.emulator.sdk import find_sdk
 from distrl.workers.devices.emulator_device import EmulatorDevice
 from distrl.workers.devices.errors import DeviceError, EmulatorExited, SnapshotMissing
@@ -34,6 +38,7 @@ pytestmark = [
     pytest.mark.skipif(adb_programs.bundled() is None, reason="adbutils brings no adb for this machine"),
 ]
 DEADLINE_S = 120.0
+TO_RECLONE = ["load snapshot", "restart from snapshot", "cold boot", "reclone"]
 
 
 class World:
@@ -119,15 +124,20 @@ def test_an_emulator_that_dies_is_started_again(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("snapshot", "running", "ladder"),
+    ("snapshot", "running", "shared", "ladder"),
     [
-        ("clean", True, "wait, reconnect, load snapshot, restart from snapshot, cold boot, reclone"),
-        (None, True, "wait, reconnect, cold boot, reclone"),
-        ("clean", False, "start again, cold boot, reclone"),
+        ("clean", True, False, "wait, reconnect, load snapshot, restart from snapshot, cold boot, reclone"),
+        (None, True, False, "wait, reconnect, cold boot, reclone"),
+        ("clean", False, False, "start again, cold boot, reclone"),
+        ("clean", True, True, "wait, reconnect, restart from snapshot"),
+        ("clean", False, True, "start again"),
+        (None, False, True, "start again, cold boot"),
     ],
 )
-def test_the_ladder_has_what_can_help(world: World, snapshot: str | None, running: bool, ladder: str) -> None:
-    (member,) = make_members(world, snapshot)
+def test_the_ladder_has_what_can_help(
+    world: World, snapshot: str | None, running: bool, shared: bool, ladder: str
+) -> None:
+    (member,) = make_members(world, snapshot, shared)
     if running:
         member.open() if snapshot is None else member._start(None)
     try:
@@ -160,15 +170,35 @@ def test_a_clone_that_has_lost_its_snapshot_is_made_anew(world: World) -> None:
         lease.device.load_state("clean")
         assert isinstance(lease.device, EmulatorDevice)
         lease.device.console.avd_snapshot_delete("clean")
-    for _ in range(3):
-        lease = pool.acquire(DEADLINE_S)
-        with pytest.raises(SnapshotMissing) as caught:
-            lease.device.load_state("clean")
-        pool.release(lease, caught.value)
+    lease = pool.acquire(DEADLINE_S)
+    with pytest.raises(SnapshotMissing) as caught:
+        lease.device.load_state("clean")
+    pool.release(lease, caught.value)
     with pool.acquire(DEADLINE_S) as lease:
         lease.device.load_state("clean")
-    last = max(world.folder.glob("runs/.postmortems/run/*/fault.json"), key=lambda path: path.stat().st_mtime)
-    assert json.loads(last.read_text())["ladder"][-1]["name"] == "reclone"
+    (file,) = world.folder.glob("runs/.postmortems/run/*/fault.json")
+    assert climbed(json.loads(file.read_text())) == TO_RECLONE
+
+
+def test_a_clone_whose_snapshots_are_corrupt_is_made_anew(world: World) -> None:
+    """The stand-in's coded fault: neither the console nor a start loads any of the clone's snapshots."""
+    save_snapshot(world, "clean")
+    pool = world.pool(snapshot="clean")
+    with pool.acquire(DEADLINE_S):
+        pass
+    config = world.sdk.store.get("pixel-distrl-0").directory / "config.ini"
+    config.write_text(config.read_text() + "sim.fault=snapshot_corrupt\n")
+    os.kill(pids()[0], signal.SIGKILL)  # the fault is read at the start
+    until(lambda: pool.states()["pixel-distrl-0"] is not SlotState.READY, "its fault", DEADLINE_S)
+    with pool.acquire(DEADLINE_S) as lease:
+        lease.device.load_state("clean")
+    assert "sim.fault" not in config.read_text()
+    (file,) = world.folder.glob("runs/.postmortems/run/*/fault.json")
+    told = json.loads(file.read_text())
+    assert climbed(told) == ["start again", "cold boot", "reclone"]
+    start, cold, _ = (step["error"] for step in told["ladder"])
+    assert "the snapshot 'clean' does not load. It is damaged, or was made by another emulator" in start
+    assert "cannot load snapshot 'clean'" in cold
 
 
 def test_emulators_of_a_killed_process_are_no_obstacle(world: World) -> None:
@@ -215,7 +245,7 @@ def test_what_is_left_of_a_clone_is_removed(world: World) -> None:
     assert world.sdk.store.get(member.id).directory == rest
 
 
-def make_members(world: World, snapshot: str | None) -> list[AvdMember]:
+def make_members(world: World, snapshot: str | None, shared: bool = False) -> list[AvdMember]:
     fleet = AvdFleet(
         find_sdk(world.sdk.root),
         world.sdk.store,
@@ -223,9 +253,25 @@ def make_members(world: World, snapshot: str | None) -> list[AvdMember]:
         AdbServer(port=world.port),
         "pixel",
         snapshot,
+        shared,
         claims_folder=world.folder / "claims",
     )
     return [AvdMember(fleet, 0, 1)]
+
+
+def test_emulators_take_the_gpu_mode_of_their_snapshot(world: World) -> None:
+    """Under another one it does not load."""
+    save_snapshot(world, "clean")
+    saved = world.sdk.store.get("pixel").snapshots / "clean"
+    hardware = (saved / "hardware.ini").read_text()
+    assert GPU in hardware
+    (saved / "hardware.ini").write_text(hardware.replace(GPU, "host"))
+    screen = ScreenMark(540, 1200, "", "")
+    manifests.write(Manifest("clean", "pixel", 0.0, 34, "image", "host", "", {}, 440, screen), saved)
+    with world.pool(snapshot="clean").acquire(DEADLINE_S) as lease:
+        lease.device.load_state("clean")
+    (member,) = make_members(world, None)
+    assert member._fleet.gpu() == GPU
 
 
 def test_a_shared_avd_is_reset_by_a_restart(world: World) -> None:
@@ -249,6 +295,11 @@ def test_an_avd_that_does_not_boot_says_so_and_rests(world: World) -> None:
     wait_for(pool, "pixel-distrl-0", SlotState.QUARANTINED)
     with pytest.raises(DeviceError, match=r"(?i)disk space"):
         pool.acquire(0.0)
+
+
+def climbed(told: dict[str, Any]) -> list[str]:
+    """The steps that a post-mortem names."""
+    return [step["name"] for step in told["ladder"]]
 
 
 def save_snapshot(world: World, name: str) -> None:

@@ -11,7 +11,13 @@ from pool_devices import STEPS
 from slot_world import FAULT, SlotWorld, state
 
 from distrl.core.errors import EnvError
-from distrl.workers.devices.errors import DeviceDisconnected, DeviceTimeout, ServerUnavailable
+from distrl.workers.devices.errors import (
+    DeviceDisconnected,
+    DeviceTimeout,
+    ServerUnavailable,
+    SnapshotFailed,
+    SnapshotMissing,
+)
 from distrl.workers.devices.pool.slot import Slot
 from distrl.workers.devices.pool.state import SlotState
 from distrl.workers.devices.pool.table import SERVER_S, JobKind
@@ -119,6 +125,22 @@ def test_the_third_fault_in_ten_minutes_opens_the_circuit_and_a_success_closes_i
     assert [step.name for step in world.repair(slot).steps] == [STEPS[2]]
     world.fault(slot)
     assert world.repair(slot).steps[0].name == STEPS[0]
+
+
+@pytest.mark.parametrize("kind", [SnapshotMissing, SnapshotFailed])
+def test_a_device_whose_snapshot_does_not_load_is_not_waited_for(
+    world: SlotWorld, kind: type[EnvError]
+) -> None:
+    """It answers: the steps that lose nothing would all seem to have helped."""
+    slot = world.ready("a")
+    world.fault(slot, kind("the snapshot 'clean' does not load."))
+    steps = world.repair(slot).steps
+    assert [step.name for step in steps] == list(STEPS[1:])
+    assert steps[0].destructive
+    world.fault(slot)
+    world.repair(slot)
+    world.table.give_back("a", world.table.lease(slot), None, {}, True)
+    assert slot.member.ladder()[0].destructive is False
 
 
 def test_a_good_episode_makes_the_next_rest_short(world: SlotWorld) -> None:

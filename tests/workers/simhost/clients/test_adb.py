@@ -116,6 +116,8 @@ def test_the_emulator_s_console_answers_adb(world: World) -> None:
     world.out("emu", "avd", "snapshot", "save", "clean")
     assert "clean" in world.out("emu", "avd", "snapshot", "list")
     assert world.out("emu", "avd", "snapshot", "load", "clean").strip() == "OK"
+    # The old connection is gone: what answers is the next one.
+    until(lambda: world.run("shell", "true").returncode == 0, "the phone after the load")
     assert "KO" in world.run("emu", "avd", "snapshot", "load", "none").stdout.decode()
 
 

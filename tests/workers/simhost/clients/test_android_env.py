@@ -119,6 +119,7 @@ def test_a_state_comes_back_whole(
     assert (worlds.act(env, worlds.REPEAT) != saved).any()
     answer = env.load_state(state_pb2.LoadStateRequest(**request))
     assert answer.status == OK, answer.error_message
+    adb.wait()
     assert adb.out("shell", "cat /sdcard/note") == b"before\n"
     assert adb.front() == "org.simphone.settings"
     assert (worlds.act(env, worlds.REPEAT) == saved).all()
@@ -141,4 +142,5 @@ def test_a_state_of_the_console_can_be_loaded(
     open_settings(adb, env)
     answer = env.load_state(state_pb2.LoadStateRequest(args={"snapshot_name": "home"}))
     assert answer.status == OK, answer.error_message
+    adb.wait()
     assert adb.front() == "org.simphone.launcher"

@@ -14,7 +14,7 @@ from distrl.core.metrics import MetricsWriter
 from distrl.core.policies import weights_io
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Purpose, Sampling
-from distrl.learner.algorithms.aride import Aride
+from distrl.learner.algorithms import ALGORITHMS
 from distrl.learner.batching import Batcher, ImageCache
 from distrl.learner.checkpoint import Checkpointer
 from distrl.learner.engine import Engine
@@ -123,7 +123,8 @@ def build(toy, path, incarnation="i1", stop_after=None, phase=None, **changes):
     if phase:
         scheduler.set_phase(phase)
     world = World(toy, scheduler, store, ingested, stop_after)
-    engine = Engine(policy, critic, Aride(config.learner.aride), config.learner)
+    algorithm = ALGORITHMS[config.learner.algorithm](config.learner)
+    engine = Engine(policy, critic, algorithm, config.learner)
     publisher = Publisher(policy, world, path / "version", config.learner.policy_lag)
     parts = Parts(
         config=config,

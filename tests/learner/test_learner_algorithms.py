@@ -1,0 +1,35 @@
+"""Every objective through the whole training loop: warm start, the critic's warm-up if it has one, replay."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+
+from learning_world import build
+
+from distrl.core.metrics import read_metrics
+from distrl.learner.algorithms import ALGORITHMS
+
+OPTIONS = {
+    "grpo": {"group_size": 4, "episodes": 600},  # at first few groups tell anything apart
+    "ppo": {"ppo": {"decoupled": True, "epochs": 2, "minibatches": 2}},
+    "digirl": {"digirl": {"top_fraction": 0.3}},
+}
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_run_with_every_algorithm(toy, tmp_path, name) -> None:
+    learner, world = build(toy, tmp_path, algorithm=name, eval_every=0, **OPTIONS.get(name, {}))
+    learner.run()
+    assert world.over
+    rows = list(read_metrics(tmp_path / "metrics.jsonl"))
+    success = [row["train/success"] for row in rows if "train/success" in row]
+    if name == "bc":  # of its own actions: nothing tells good ones from bad ones
+        assert learner.progress.updates == 150
+    else:
+        assert success[-1] > success[0] + 0.4, f"from {success[0]:.2f} to {success[-1]:.2f}"
+    names = set().union(*rows)
+    has_critic = learner.parts.engine.algorithm.has_critic
+    assert has_critic == ("loss/critic_warm_up" in names) == ("value/grad_norm" in names)
+    assert {"loss/policy", "policy/entropy", "off_policy/ess", "policy/grad_norm"} <= names

@@ -90,9 +90,11 @@ def create(
     from distrl.cli.avd.setup import run_here, run_on_device
     from distrl.cli.avd.steps import Steps
     from distrl.core.errors import ConfigError
+    from distrl.workers.devices.adb.console import require_snapshot_name
 
     if setup is not None and not setup.is_file():
         raise ConfigError(f"--setup {setup} is no file.", "Name a shell script.")
+    require_snapshot_name(snapshot)
     place = Place(sdk, avd_home, adb_port, port, boot_timeout)
     with Steps() as steps:
         if image is not None and not place.store.exists(avd):

@@ -113,6 +113,8 @@ def _explain(problem: Any, others: int, source: str) -> ConfigError:
     more = f" ({others} more problem{'s' if others > 1 else ''})" if others else ""
     if problem["type"] == "extra_forbidden":
         nearest = nearest_key(path)
+        if nearest and any(isinstance(part, int) for part in problem["loc"]):
+            nearest = nearest.rpartition(".")[2]  # an entry of a list: where it stands was said
         remedy = (
             f"Did you mean `{nearest}`?" if nearest else "`distrl train quickstart --dry-run` shows all keys."
         )
@@ -121,6 +123,13 @@ def _explain(problem: Any, others: int, source: str) -> ConfigError:
     expected = expected.replace("Input should be", "expected").replace(
         "String should", "expected a string that should"
     )
+    if problem["type"] == "union_tag_not_found":
+        key = problem["ctx"]["discriminator"].strip("'")
+        return ConfigError(f"{source}: `{path}` has no `{key}`.{more}", "It says what kind of entry this is.")
+    if problem["type"] == "union_tag_invalid":
+        key, tags = problem["ctx"]["discriminator"].strip("'"), problem["ctx"]["expected_tags"]
+        tag = problem["ctx"]["tag"]
+        return ConfigError(f"{source}: `{path}.{key}` is {tag!r}, expected one of {tags}.{more}")
     if problem["type"] == "missing":
         return ConfigError(f"{source}: `{path}` is missing.{more}")
     if problem["type"] == "value_error":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from types import TracebackType
 
@@ -23,6 +24,7 @@ class Steps:
         self._console = console or Console(stderr=True, highlight=False)
         self._status: Status | None = None
         self._text = ""
+        self._has_failed = False
         self._began_at = 0.0
         self._next_line = 0.0
 
@@ -32,11 +34,12 @@ class Steps:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._end("failed after" if kind is not None else "")
+        self._end("failed after" if kind is not None and not self._has_failed else "")
 
     def begin(self, text: str) -> None:
-        """Ends the present step and begins another."""
-        self._end()
+        """Ends the present step and begins another; on the way out of an error the present one has failed."""
+        self._has_failed = sys.exc_info()[0] is not None
+        self._end("failed after" if self._has_failed else "")
         self._text, self._began_at = text, time.monotonic()
         self._next_line = self._began_at + _LINE_EVERY_S
         if self._console.is_terminal:

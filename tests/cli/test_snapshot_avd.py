@@ -22,6 +22,19 @@ from distrl.workers.devices.emulator.snapshots import get_snapshot
 
 runner = CliRunner()
 
+KILL = """
+import os, signal, time
+from distrl.workers.devices.emulator.procfs import is_alive
+from distrl.workers.devices.emulator.registry import Registry
+
+port = os.environ["ANDROID_SERIAL"].rpartition("-")[2]
+[key] = [entry.key for entry in Registry().entries() if entry.what.endswith(f"at port {port}")]
+os.kill(key.pid, signal.SIGKILL)
+while is_alive(key):
+    time.sleep(0.01)
+"""
+"""Kills the emulator that it is called for, and returns when that has ended."""
+
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmulatorWorld]:
@@ -170,6 +183,24 @@ class TestFaults:
         assert message in error_of(result)
         assert remedy in error_of(result)
         assert "failed after" in result.stderr
+
+    def test_it_dies_while_it_is_set_up(self, world: EmulatorWorld, tmp_path: Path) -> None:
+        world.avd("dies")
+        (tmp_path / "kill.py").write_text(KILL)
+        result = run(
+            "create", "dies", "base", "--host-setup", f"{sys.executable} {tmp_path}/kill.py", *port()
+        )
+        assert result.exit_code == 8
+        assert "the emulator was ended by signal 9" in error_of(result)
+        assert "See its log" in error_of(result)
+        assert "stopping the emulator: failed" not in result.stderr
+
+    def test_a_bad_name_is_told_before_anything_is_started(self, world: EmulatorWorld) -> None:
+        world.avd("bad-name")
+        result = run("create", "bad-name", "a b", *port())
+        assert result.exit_code == 8
+        assert "'a b' is no name for a snapshot" in error_of(result)
+        assert "starting" not in result.stderr
 
     @pytest.mark.parametrize(("fault", "waits_for"), [("hang_boot", ""), ("offline", "adb")])
     def test_it_does_not_boot(self, world: EmulatorWorld, fault: str, waits_for: str) -> None:

@@ -80,10 +80,10 @@ def test_a_variable_that_is_no_port_is_told(value: str) -> None:
     [
         (
             "{kind: sim, cout: 2}",
-            "unknown key `devices.pool.0.sim.cout`. Did you mean `devices.pool.sim.count`?",
+            "unknown key `devices.pool.0.sim.cout`. Did you mean `count`?",
         ),
-        ("{kind: moon}", "does not match any of the expected tags"),
-        ("{count: 2}", "Unable to extract tag"),
+        ("{kind: moon}", "`devices.pool.0.kind` is 'moon', expected one of 'sim', 'adb', 'avd', 'phone'"),
+        ("{count: 2}", "`devices.pool.0` has no `kind`"),
         ("{kind: adb, serials: []}", "`devices.pool.0.adb.serials` is []"),
         ("{kind: adb, serials: ['a b']}", "`devices.pool.0.adb.serials.0` is 'a b'"),
         ("{kind: phone, serials: ['R5*']}", "`devices.pool.0.phone.serials.0` is 'R5*'"),

@@ -32,6 +32,10 @@ TOKEN = Path("~/.emulator_console_auth_token")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _ROW = re.compile(r"^\S+\s+(\S.*?)\s+[\d.]+\s*[KMGT]?i?B?\s+\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _MAX_REPLY = 2**20
+_ANEW = (
+    "It is damaged, or was made by another emulator version or GPU mode; make it anew with "
+    "`distrl snapshot-avd create`."
+)
 _REASONS: tuple[tuple[str, type[EmulatorError], str], ...] = (
     ("pending", SnapshotPending, "Wait until the other snapshot operation ends, then try again."),
     ("read-only", SnapshotFailed, "Start the emulator without -read-only: with it, it has no snapshots."),
@@ -43,6 +47,20 @@ _REASONS: tuple[tuple[str, type[EmulatorError], str], ...] = (
     ),
     ("no space", LowDisk, "Free some disk space; a snapshot is about as large as the emulator's memory."),
 )
+
+
+def require_snapshot_name(name: str, serial: str = "") -> None:
+    """Refuses what the console would take for several words, or for a path.
+
+    Raises:
+        SnapshotFailed: If `name` is no name for a snapshot.
+    """
+    if not _NAME.fullmatch(name):
+        raise SnapshotFailed(
+            f"{name!r} is no name for a snapshot.",
+            "Use letters, digits, dots, hyphens and underscores.",
+            serial=serial,
+        )
 
 
 class Console:
@@ -177,12 +195,7 @@ class Console:
         self._snapshot("delete", name, timeout_s)
 
     def _snapshot(self, verb: str, name: str, timeout_s: float) -> None:
-        if not _NAME.fullmatch(name):
-            raise SnapshotFailed(
-                f"{name!r} is no name for a snapshot.",
-                "Use letters, digits, dots, hyphens and underscores.",
-                serial=self.serial,
-            )
+        require_snapshot_name(name, self.serial)
         try:
             self.command(f"avd snapshot {verb} {name}", timeout_s)
         except ServiceRejected as error:
@@ -200,7 +213,7 @@ class Console:
                 )
         return SnapshotFailed(
             f"cannot {verb} snapshot {name!r}: {said or 'no reason given'}.",
-            "See the emulator's log.",
+            _ANEW if verb == "load" else "See the emulator's log.",
             serial=self.serial,
             evidence=said,
         )

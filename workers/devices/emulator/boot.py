@@ -24,7 +24,7 @@ CONDITIONS = ("adb", "boot_completed", "bootanim", "service")
 _CALL_S, _SCREENSHOT_S = 5.0, 10.0
 _POLL_S = 0.25
 _BLANK = "its screenshot is of one colour"
-_SLOW = "See the emulator's log; a cold boot takes minutes without acceleration."
+_SLOW = "See the emulator's log; a slow machine needs more time: --boot-timeout, or boot_s."
 _DRAWS_NOTHING = (
     "Take a system image that draws: ATD images (aosp_atd, google_atd) do not; with another one see the "
     "emulator's log."

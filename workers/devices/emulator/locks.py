@@ -102,7 +102,7 @@ def require_unused(name: str, directory: Path, *, shared: bool = False) -> None:
         if lock.path.name == WRITER or not shared:
             raise AvdLocked(
                 f"the AVD {name!r} is in use by {lock.holder}.",
-                "Stop that emulator, clone the AVD (`distrl snapshot-avd clone`), or start all of its "
-                "emulators read-only.",
+                "Stop that emulator; or work on a clone, made before (`distrl snapshot-avd clone`), or start "
+                "all of its emulators read-only.",
                 evidence=str(lock.path),
             )

@@ -23,7 +23,9 @@ from distrl.workers.devices.emulator.procfs import cmdline, is_alive
 from distrl.workers.devices.emulator.registry import Registry
 from distrl.workers.devices.emulator.sdk import Sdk, emulator_version
 from distrl.workers.devices.emulator.snapshots import Snapshotter
-from distrl.workers.devices.errors import AvdLocked, DeviceNotFound
+from distrl.workers.devices.errors import AvdLocked, DeviceError, DeviceNotFound, EmulatorError
+
+_Exit = Callable[[type[BaseException] | None, BaseException | None, TracebackType | None], None]
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stack.close()
+        self._stack.__exit__(kind, error, trace)
 
     def _open(self, stack: ExitStack) -> Open:
         stack.callback(self._server.stop)
@@ -125,6 +127,7 @@ class Session:
         )
         stack.callback(process.stop)
         stack.callback(self._note, "stopping the emulator")
+        stack.push(_tell_of_the_end(process))
         self._note(f"starting {self._avd.name} at port {ports.console}")
         process.start()
         client = AdbClient(ports.serial, self._server.port)
@@ -136,6 +139,21 @@ class Session:
         version = emulator_version(self._sdk)
         snapshotter = Snapshotter(self._avd, Console(port), client, gpu, version)
         return Open(client.serial, snapshotter, client, times)
+
+
+def _tell_of_the_end(process: EmulatorProcess) -> _Exit:
+    """For an `ExitStack`: when work fails because the emulator has ended, that is the error to tell."""
+
+    def tell(
+        kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, DeviceError) and not isinstance(error, EmulatorError) and process.pid is None:
+            try:
+                process.check()
+            except EmulatorError as why:
+                raise why from error
+
+    return tell
 
 
 def require_ours(there: Running) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 from distrl.configs.devices import AdbMembers, AvdMembers, DevicesConfig, PhoneMembers, SimMembers
 from distrl.configs.schema import Config
+from distrl.core.errors import ConfigError
+from distrl.workers.devices.errors import EmulatorError
 from distrl.workers.devices.pool.member import ManagedDevice
 from distrl.workers.devices.pool.pool import DevicePool
 from distrl.workers.devices.pool.postmortem import Postmortems
@@ -111,5 +113,8 @@ def _emulators(part: AvdMembers, server: Any) -> list[ManagedDevice]:
         part.boot_s,
         _options(part),
     )
-    fleet.store.get(part.avd)  # a name that is none is told now
+    try:
+        fleet.store.get(part.avd)
+    except EmulatorError as error:  # a start anew would not help
+        raise ConfigError(f"devices.pool: {error.message}", error.remedy) from error
     return [AvdMember(fleet, index, part.count) for index in range(part.count)]

@@ -11,7 +11,6 @@ from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, MissingDependency
 from distrl.evaluator.measure import Who, measure
 from distrl.evaluator.progress import LineProgress
-from distrl.workers.devices.errors import EmulatorError
 from distrl.workers.devices.pool.sources import make_pool, postmortem_folder
 from distrl.workers.devices.pool.state import SlotState
 from distrl.workers.simemulator.fake_sdk import make_avd, make_sdk
@@ -55,7 +54,7 @@ def test_an_avd_that_is_not_there_is_told_before_anything_starts(tmp_path: Path)
     sdk = make_sdk(tmp_path / "sdk")
     make_avd(sdk.store, "pixel")
     part = {"kind": "avd", "avd": "pixl", "sdk": str(sdk.root), "avd_home": str(sdk.store.home)}
-    with pytest.raises(EmulatorError, match="Did you mean 'pixel'"):
+    with pytest.raises(ConfigError, match="Did you mean 'pixel'"):
         make_pool(config(part), 8)
 
 

@@ -8,9 +8,7 @@ from pydantic import Field, model_validator
 
 from distrl.configs.section import Count, Fraction, NonNegative, Positive, Section
 
-AlgorithmName = Literal[
-    "aride", "digirl", "ppo", "gipo", "grpo", "vtrace", "appo", "bc", "filtered-bc"
-]  # fmt: skip
+AlgorithmName = Literal["aride", "digirl", "ppo", "gipo", "grpo", "vtrace", "bc", "filtered-bc"]
 ReturnsName = Literal["retrace", "vtrace", "gae", "mc"]
 
 

@@ -263,44 +263,6 @@ def test_a_group_larger_than_the_bound_is_admitted_alone(toy) -> None:
     assert len(world.lease(50)) == 12
 
 
-@pytest.mark.parametrize(("group_size", "updates_per_episode"), [(4, 0.3), (1, 0.6), (100, 0.29)])
-def test_what_pays_for_less_than_an_update_does_not_keep_the_next_group_waiting(
-    toy, group_size, updates_per_episode
-) -> None:
-    """The update would wait for the next group, and that for the update."""
-    world = GroupWorld(
-        toy, group_size=group_size, updates_per_episode=updates_per_episode, max_staleness=1,
-        publish_every=1, min_replay=1, episodes=1000,
-    )  # fmt: skip
-    for _ in range(5):
-        leases = world.lease(group_size)
-        assert len(leases) == group_size
-        assert len({lease.group_id for lease in leases}) == 1
-        for place, lease in enumerate(leases):
-            world.finish(lease, float(place % 2))
-        world.update()
-        assert world.scheduler.updates_due() - world.updates < 1
-
-
-def test_a_stuck_member_of_a_closed_group_keeps_no_group_waiting(toy) -> None:
-    """Three of four pay for 0.75 updates; the fourth never comes, though its worker goes on renewing it."""
-    world = GroupWorld(
-        toy, updates_per_episode=0.25, max_staleness=1, publish_every=1, min_replay=1, group_wait_s=10.0
-    )
-    stuck, *others = world.lease(4)
-    for lease in others:
-        world.finish(lease)
-    assert world.lease(4) == []
-    for _ in range(4):
-        world.now += 40.0
-        world.scheduler.renew("w", [stuck.id])
-        world.wait(0.0)
-    world.update()
-    assert (world.updates, len(world.replay)) == (0, 3)
-    assert world.metric("scheduler/leases_out") == 1
-    assert len(world.lease(4)) == 4
-
-
 def test_members_to_be_run_again_are_not_kept_back_by_freshness(toy) -> None:
     """Else the group would wait for its member, the updates for the group, and freshness for the updates."""
     world = GroupWorld(toy, group_wait_s=1e6)

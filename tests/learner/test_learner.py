@@ -309,46 +309,6 @@ def test_the_store_forgets_what_neither_replay_nor_a_restart_needs(toy, tmp_path
     assert again.parts.replay.ids == parts.replay.ids
 
 
-def test_the_store_keeps_what_the_checkpoint_on_disk_refers_to(toy, tmp_path) -> None:
-    """A stop without an update writes no other checkpoint, although replay has let go of its episodes."""
-    learner, world = build(toy, tmp_path, phase="training", replay={"capacity": 4}, max_staleness=100)
-    learner.parts.config = learner.parts.config.model_copy(update={"store": StoreConfig(max_bytes=1)})
-    leases = world.scheduler.grant("w", 13)
-    played = [world.play(lease) for lease in leases]
-    for number, trajectory in enumerate(played):
-        world.store.add(trajectory, toy.pixels)
-        if number < 12:
-            learner.parts.ingest.take(trajectory)
-        if number == 7:
-            learner.rounds.save()
-            assert world.store.ids() == [t.id for t in played[4:8]]
-    learner.rounds.save()
-    learner.updates.close()
-    assert world.store.ids() == [t.id for t in played[4:]]
-
-    again, _ = build(toy, tmp_path, "i2", replay={"capacity": 4})
-    again.parts.load_state_dict(again.parts.checkpointer.load())
-    assert again.parts.scheduler.accounted(Purpose.TRAIN) == 13
-    assert again.parts.replay.ids == [t.id for t in played[9:]]
-    again.updates.close()
-
-
-def test_the_store_keeps_what_training_has_not_taken(toy, tmp_path) -> None:
-    learner, world = build(toy, tmp_path, phase="training", replay={"capacity": 1})
-    learner.parts.config = learner.parts.config.model_copy(update={"store": StoreConfig(max_bytes=1)})
-    played = [world.play(lease) for lease in world.scheduler.grant("w", 4)]
-    for trajectory in played:
-        world.store.add(trajectory, toy.pixels)
-    learner.rounds.save()
-    assert world.store.count() == 4, "nothing has been taken yet"
-    for trajectory in played[:2]:
-        learner.parts.ingest.take(trajectory)
-    learner.progress.updates += 1
-    learner.rounds.save()
-    assert world.store.ids() == [t.id for t in played[1:]]
-    learner.updates.close()
-
-
 def test_a_broken_episode_is_left_out_and_counted(toy, tmp_path) -> None:
     learner, world = build(toy, tmp_path, phase="training")
     (lease,) = world.scheduler.grant("w", 1)
@@ -383,25 +343,6 @@ def test_what_nobody_judged_is_not_learnt_from_as_a_failure(toy, tmp_path) -> No
     assert ingest.metrics()["ingest/unjudged"] == 1.0
     assert sum(count for _, count in world.scheduler.task_success().values()) == 1
     assert world.scheduler.accounted(Purpose.TRAIN) == 2
-
-
-def test_a_judge_that_is_down_at_the_start_does_not_end_the_run_in_waiting(toy, tmp_path) -> None:
-    """Episodes that nobody judged pay for updates, but there is nothing to make them with."""
-    learner, world = build(
-        toy, tmp_path, phase="training", min_replay=4, max_staleness=1, updates_per_episode=1.0
-    )
-    for _ in range(3):
-        leases = world.scheduler.grant("w", 4)
-        assert leases
-        for lease in leases:
-            trajectory = world.play(lease).model_copy(update={"outcome": Outcome.UNJUDGED})
-            world.store.add(trajectory, toy.pixels)
-            world.scheduler.finish(lease.id, trajectory)
-            world.queue.put_nowait(trajectory)
-        learner.parts.drain(0.0)
-        assert learner.updates.owed() == 0
-    assert world.scheduler.grant("w", 4)
-    learner.updates.close()
 
 
 def test_weights_never_share_a_version(toy, tmp_path) -> None:

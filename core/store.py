@@ -147,19 +147,22 @@ class TrajectoryStore:
         """Which of these images are stored."""
         return {row[0] for row in self._select("SELECT digest FROM images WHERE digest IN", list(digests))}
 
-    def trim(self, max_bytes: int, keep: Collection[str] = frozenset()) -> list[str]:
+    def trim(
+        self, max_bytes: int, keep: Collection[str] = frozenset(), before: str | None = None
+    ) -> list[str]:
         """Deletes the oldest trajectories, and images nobody uses any more, until `size_bytes` fits.
 
         Args:
             max_bytes: The size to come down to.
             keep: Ids that stay whatever the size (what replay refers to).
+            before: This trajectory and all that came in after it stay, too.
 
         Returns:
             The deleted ids.
         """
         deleted = []
         for trajectory_id in self.ids():
-            if self._size_bytes <= max_bytes:
+            if self._size_bytes <= max_bytes or trajectory_id == before:
                 break
             if trajectory_id not in keep:
                 self._delete(trajectory_id)

@@ -77,6 +77,8 @@ class Ingest:
             count += 1
         self._release()  # groups close by time too
         self._drop_stale()
+        if not self.episodes:  # all were too old, or of no use
+            self._scheduler.forgive_updates()
         return count
 
     def take(self, trajectory: Trajectory, replayed: bool = False) -> None:
@@ -120,17 +122,14 @@ class Ingest:
 
     def _drop_stale(self) -> None:
         """With `stale: drop`, once for each version, takes what is too old out of replay."""
-        if self._config.stale != "drop":
+        if self._config.stale != "drop" or self._version() == self._checked:
             return
-        if self._version() != self._checked:
-            self._checked = self._version()
-            stale = [name for name, episode in self.episodes.items() if self._is_stale(episode)]
-            self._replay.discard(stale)
-            for name in stale:
-                del self.episodes[name]
-            self.num_stale += len(stale)
-        if not self.episodes:
-            self._scheduler.forgive_updates()
+        self._checked = self._version()
+        stale = [name for name, episode in self.episodes.items() if self._is_stale(episode)]
+        self._replay.discard(stale)
+        for name in stale:
+            del self.episodes[name]
+        self.num_stale += len(stale)
 
     def _usable(self, trajectory: Trajectory) -> Episode | None:
         """What can be learnt from it; None, and counted, if nothing."""

@@ -6,6 +6,7 @@ Not thread-safe: the scheduler holds its lock around every call.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from distrl.configs.schema import LearnerConfig
@@ -68,9 +69,15 @@ class LeaseTable:
         """How many leases of this purpose are out."""
         return sum(h.lease.purpose is purpose for h in self._held.values())
 
-    def waiting_members(self, purpose: Purpose) -> int:
-        """How many leases of this purpose that belong to a group wait to be given out again."""
-        return sum(r.lease.purpose is purpose and bool(r.lease.group_id) for r in self._retries.values())
+    def awaited(self, purpose: Purpose, is_open: Callable[[str], bool]) -> int:
+        """How many leases of this purpose training still waits for.
+
+        Without a group, those that are out: one that waits to be run again may have to wait for training. Of
+        a group that `is_open`, these too. Nobody waits for a member of a closed group, however long it hangs.
+        """
+        held = [h.lease for h in self._held.values() if h.lease.purpose is purpose]
+        again = [r.lease for r in self._retries.values() if r.lease.purpose is purpose and r.lease.group_id]
+        return sum(not lease.group_id or is_open(lease.group_id) for lease in [*held, *again])
 
     def hold(self, lease: Lease, worker: str, now: float, attempt: int = 1) -> None:
         """Notes that `worker` has `lease`."""

@@ -87,9 +87,15 @@ class Rounds:
         checkpoints.point(directory, "final", best or name)
 
     def save(self) -> str:
-        """Writes a checkpoint; then the store may forget what neither it nor replay refers to."""
-        parts = self.parts
+        """Writes a checkpoint; then the store may forget what it does not refer to.
+
+        If that of this update is there already it stays, and so does all that it refers to, although replay
+        may have let go of some of that since. What training has not taken yet always stays.
+        """
+        parts, directory = self.parts, self.parts.checkpointer.directory
+        former, last_id = checkpoints.pointed(directory, "latest"), parts.ingest.last_id
         name = parts.checkpointer.save(parts.progress.updates, parts.state_dict(), self._measured)
-        parts.store.trim(parts.config.store.max_bytes, parts.ingest.needed_ids)
-        write_table(parts.checkpointer.directory.parent / TASKS_FILE, parts.scheduler.task_table())
+        if name != former and last_id is not None:
+            parts.store.trim(parts.config.store.max_bytes, parts.ingest.needed_ids, before=last_id)
+        write_table(directory.parent / TASKS_FILE, parts.scheduler.task_table())
         return name

@@ -364,8 +364,8 @@ class TaskScheduler:
         """Whether an episode, or a whole group, leased now is trained on soon enough; see `admits`."""
         # Those that wait to be run again are not out: they would keep themselves from being leased. Members
         # of a group are, as nothing keeps them. Open groups have no places left when this is asked.
-        out = self._table.held(Purpose.TRAIN) + self._table.waiting_members(Purpose.TRAIN)
-        return admits(self.config, self._finished[Purpose.TRAIN], out, self._updates + self._forgiven)
+        out = self._table.awaited(Purpose.TRAIN, self._groups.is_open)
+        return admits(self.config, self._finished[Purpose.TRAIN], out, self._updates, self._forgiven)
 
     def _lease(
         self, task: Task, purpose: Purpose, worker: str, attempt: int, group_id: str = "", former: str = ""

@@ -94,7 +94,7 @@ def test_seeds(text: str | None, seeds: list[int] | None) -> None:
     assert seeds_of(text) == seeds
 
 
-@pytest.mark.parametrize("text", ["", "a", "1,", "-1", "2-", "1.5"])
+@pytest.mark.parametrize("text", ["", "a", "1,", "-1", "2-", "1.5", "3-1"])
 def test_what_is_no_seed_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="no seeds"):
         seeds_of(text)

@@ -130,6 +130,13 @@ def test_trimming_deletes_the_oldest_but_what_is_kept(store):
         store.images([image_digest(b"b" * 10_000)])
 
 
+def test_trimming_ends_before_what_has_not_been_taken(store):
+    for name in "abcd":
+        store.add(*episode(name, name.encode() * 10_000))
+    assert store.trim(0, before="c") == ["a", "b"]
+    assert store.ids() == ["c", "d"]
+
+
 def test_a_resend_after_trimming_is_still_a_duplicate(store):
     trajectory, images = episode("a", b"one")
     store.add(trajectory, images)

@@ -299,7 +299,11 @@ def test_the_store_forgets_what_neither_replay_nor_a_restart_needs(toy, tmp_path
     parts.config = parts.config.model_copy(update={"store": StoreConfig(max_bytes=1)})
     learner.run()
     assert len(parts.replay.ids) == 16
-    assert set(parts.store.ids()) == {*parts.replay.ids, parts.ingest.last_id}
+    last_id, ids = parts.checkpointer.load()["ingest"]["last_id"], parts.store.ids()
+    place = ids.index(last_id)
+    assert set(ids[: place + 1]) == {*parts.replay.ids, last_id}
+    since = {parts.store.get(name).purpose for name in ids[place + 1 :]}
+    assert since == {Purpose.EVAL}, "the last measurement came in after the last checkpoint"
     again, _ = build(toy, tmp_path, "i2", replay={"capacity": 16})
     again.parts.load_state_dict(again.parts.checkpointer.load())
     assert again.parts.replay.ids == parts.replay.ids

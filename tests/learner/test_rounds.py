@@ -1,0 +1,52 @@
+"""What a checkpoint leaves in the store; in one thread."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+
+from learning_world import build
+
+from distrl.configs.schema import StoreConfig
+from distrl.core.types import Purpose
+
+
+def test_the_store_keeps_what_the_checkpoint_on_disk_refers_to(toy, tmp_path) -> None:
+    """A stop without an update writes no other checkpoint, although replay has let go of its episodes."""
+    learner, world = build(toy, tmp_path, phase="training", replay={"capacity": 4}, max_staleness=100)
+    learner.parts.config = learner.parts.config.model_copy(update={"store": StoreConfig(max_bytes=1)})
+    leases = world.scheduler.grant("w", 13)
+    played = [world.play(lease) for lease in leases]
+    for number, trajectory in enumerate(played):
+        world.store.add(trajectory, toy.pixels)
+        if number < 12:
+            learner.parts.ingest.take(trajectory)
+        if number == 7:
+            learner.rounds.save()
+            assert world.store.ids() == [t.id for t in played[4:8]]
+    learner.rounds.save()
+    learner.updates.close()
+    assert world.store.ids() == [t.id for t in played[4:]]
+
+    again, _ = build(toy, tmp_path, "i2", replay={"capacity": 4})
+    again.parts.load_state_dict(again.parts.checkpointer.load())
+    assert again.parts.scheduler.accounted(Purpose.TRAIN) == 13
+    assert again.parts.replay.ids == [t.id for t in played[9:]]
+    again.updates.close()
+
+
+def test_the_store_keeps_what_training_has_not_taken(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path, phase="training", replay={"capacity": 1})
+    learner.parts.config = learner.parts.config.model_copy(update={"store": StoreConfig(max_bytes=1)})
+    played = [world.play(lease) for lease in world.scheduler.grant("w", 4)]
+    for trajectory in played:
+        world.store.add(trajectory, toy.pixels)
+    learner.rounds.save()
+    assert world.store.count() == 4, "nothing has been taken yet"
+    for trajectory in played[:2]:
+        learner.parts.ingest.take(trajectory)
+    learner.progress.updates += 1
+    learner.rounds.save()
+    assert world.store.ids() == [t.id for t in played[1:]]
+    learner.updates.close()

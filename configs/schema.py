@@ -298,6 +298,15 @@ class LearnerConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _what_lags_is_not_dropped(self) -> LearnerConfig:
+        if self.stale == "drop" and self.policy_lag > self.max_staleness:
+            raise ValueError(
+                f"policy_lag={self.policy_lag} is more than max_staleness={self.max_staleness}: stale 'drop' "
+                "would drop every episode; set learner.stale to 'clip'"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _expectations_need_the_present_policy(self) -> LearnerConfig:
         if self.algorithm == "aride" and self.aride.critic == "q" and not self.value_recompute:
             raise ValueError(

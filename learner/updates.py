@@ -50,7 +50,7 @@ class Updates:
         parts, config = self.parts, self._config
         parts.start_clock()
         start, waited = parts.clock(), self._prefetcher.waited_s
-        if not config.value_recompute:
+        if not config.value_recompute and parts.engine.algorithm.has_critic:
             old_values.note(parts.ingest.episodes, parts.engine, parts.batcher, config.batch_trajectories)
         batch = self._next_batch()
         is_stale = parts.publisher.version - batch.oldest_version > config.max_staleness

@@ -12,19 +12,22 @@ any threshold, so that only early steps are judged by the critic. That is kept; 
 from it. The threshold of the paper is 1/H, of its code 0.05 = 1/20; here a key. Its code adds the two terms
 without λ: r + V' − V + G > 0.05. Both filter the whole buffer; here the batch, which is drawn from it, is
 filtered, by trajectories' ranks with ties kept in order, so that the share is exact. γ is 1, as R in the
-paper is the outcome. Penalties count in R and G_t. There is no importance ratio: what is imitated was done,
-whoever did it.
+paper is the outcome. Penalties count in R and G_t. An episode that the step limit cut off has failed, as for
+R, and nothing is bootstrapped: with γ = 1 V of the state after a cut would be its own target and never fall,
+and without a baseline the steps of failures would be imitated. There is no importance ratio: what is
+imitated was done, whoever did it.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from distrl.configs.algorithms import DigirlConfig
-from distrl.core.policies.base import Critic, States
+from distrl.core.policies.base import Critic, Policy, States
 from distrl.learner import losses
 from distrl.learner.algorithms.actor_critic import ActorCritic, Estimates, named_returns
 from distrl.learner.algorithms.shared import Pass
@@ -62,6 +65,19 @@ class Digirl(ActorCritic[DigirlConfig]):
     def __init__(self, config: DigirlConfig, recompute: bool = True) -> None:
         super().__init__(config, named_returns("mc", config.gamma, config.lam), recompute)
 
+    def estimate(
+        self,
+        policy: Policy,
+        critic: Critic,
+        batch: TrajectoryBatch,
+        states: States,
+        rho: Tensor,
+        recompute: bool | None = None,
+    ) -> Estimates:
+        """As of episodes that all ended by themselves: one that was cut off has failed."""
+        ended = replace(batch, terminated=torch.ones_like(batch.terminated), final_prompts=None)
+        return super().estimate(policy, critic, ended, states, rho, recompute)
+
     def trajectory_logits(self, critic: Critic, batch: TrajectoryBatch, states: States) -> Tensor:
         """[B] logits of V_traj(s_0), which reads no action."""
         steps, first = batch.steps, batch.first
@@ -79,7 +95,6 @@ class Digirl(ActorCritic[DigirlConfig]):
         total = torch.where(batch.mask, rewards, 0.0).sum(dim=1)
         kept = top_trajectories(total - estimates.trajectory.detach().sigmoid(), c.top_fraction)
         v = batch.grid(estimates.values.baseline)
-        # γ^n V of the state after a cut is in the returns of the outcome; penalties have no values.
         penalties = discounted_sum(batch.penalty, torch.full_like(batch.penalty, c.gamma), batch.mask)
         mc = estimates.returns.targets + penalties
         delta = estimates.returns.td_errors + batch.penalty

@@ -2,10 +2,10 @@
 
     L = −E[ min(r_t A_t, clip(r_t, 1 − ε, 1 + ε_high) A_t) ] − β E[H_t] + λ_inv E[P_invalid]
 
-A_t is GAE's, normalised over the batch; no ratio enters it. In the replay setting μ may be many versions old,
-and plain PPO then clips what is merely stale: `decoupled` clips around the weights at the start of the batch
-instead, and weighs by the behaviour (see `clipping.surrogate`). With several epochs, values and advantages
-are taken anew in each, since the critic learns on the way.
+A_t is GAE's, normalised over the minibatch; no ratio enters it. In the replay setting μ may be many versions
+old, and plain PPO then clips what is merely stale: `decoupled` clips around the weights at the start of the
+batch instead, and weighs by the behaviour (see `clipping.surrogate`). With several epochs, values and
+advantages are taken anew in each, since the critic learns on the way.
 """
 
 from __future__ import annotations

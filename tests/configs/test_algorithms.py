@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from distrl.cli.main import app
 from distrl.configs.algorithms import AlgorithmName
-from distrl.configs.load import load_config, presets
+from distrl.configs.load import load_config
 from distrl.core.errors import ConfigError
 
 NAMES = get_args(AlgorithmName)
@@ -23,9 +23,9 @@ def test_distrl_train_takes_every_algorithm(name: str) -> None:
     assert f"algorithm: {name}\n" in result.stdout
 
 
-@pytest.mark.parametrize("preset", presets())
+@pytest.mark.parametrize("preset", ["androidworld", "devices", "miniwob", "quickstart"])
 def test_presets_keep_their_algorithm(preset: str) -> None:
-    assert load_config(preset).learner.algorithm in NAMES
+    assert load_config(preset).learner.algorithm == "aride"
 
 
 def test_an_unknown_algorithm_names_those_that_there_are() -> None:
@@ -63,6 +63,10 @@ def test_truncated_sampling_is_taken_where_they_do_not(name: str) -> None:
         (["learner.digirl.top_fraction=0"], "`learner.digirl.top_fraction` is 0"),
         (["learner.algorithm=grpo"], "set learner.group_size to 2 or more"),
         (["learner.grpo.gamma=0.9"], "unknown key `learner.grpo.gamma`"),
+        (
+            ["learner.stale=drop", "learner.policy_lag=9", "learner.max_staleness=8"],
+            "would drop every episode",
+        ),
         (["policy.slim_vocabulary=[tap]"], "slim_vocabulary is for hub models"),
     ],
 )

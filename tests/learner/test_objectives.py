@@ -97,7 +97,9 @@ def freeze(name, policy, critic, batch) -> Frozen:
         scores = score(policy, batch)
         value = critic.values(scores.states, batch.col).sigmoid()
         after = torch.zeros(4, dtype=torch.float64)
-        after[batch.final_row] = critic.values(policy.states(batch.final_prompts), batch.final_step).sigmoid()
+        if name != "digirl":  # to which a cut is a failure
+            final = policy.states(batch.final_prompts)
+            after[batch.final_row] = critic.values(final, batch.final_step).sigmoid()
         p_traj = trajectory_probabilities(name, critic, batch, scores.states)
     proximal = steps.proximal_logprobs if steps.proximal_logprobs is not None else scores.logprobs
     return Frozen(
@@ -257,6 +259,17 @@ def test_a_trajectory_of_a_group_can_be_drawn_alone(policy, critic, batch) -> No
     whole = algorithm.evaluate(policy, critic, batch).policy_loss
     alone = [algorithm.evaluate(policy, critic, batch.part(torch.tensor([b]))).policy_loss for b in range(4)]
     torch.testing.assert_close(whole, torch.stack(alone).mean())
+
+
+def test_digirl_does_not_imitate_what_the_step_limit_cut_off(policy, critic, batch) -> None:
+    """What is expected after a cut is no return; bootstrapped with γ = 1, it would be its own target."""
+    failed = batch.part(torch.tensor([2]))
+    assert not failed.terminated.any()
+    algorithm = build("digirl", {"top_fraction": 1.0, "lam": 1.0})
+    assert algorithm.evaluate(policy, critic, failed).metrics["batch/kept_fraction"] == 0.0
+    states = policy.states(failed.steps.prompts)
+    estimates = algorithm.estimate(policy, critic, failed, states, torch.ones(3, dtype=torch.float64))
+    assert not estimates.returns.targets.any()
 
 
 def test_values_as_they_were_are_used_when_recomputation_is_off(policy, critic, batch) -> None:

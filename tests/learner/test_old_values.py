@@ -67,6 +67,14 @@ def test_a_checkpoint_keeps_them_bit_for_bit(parts) -> None:
     assert anew == episodes
 
 
+def test_an_objective_without_a_critic_notes_none(toy, tmp_path) -> None:
+    options = {"algorithm": "filtered-bc", "value_recompute": False, "episodes": 60, "eval_every": 0}
+    learner, _ = build(toy, tmp_path, **options)
+    learner.run()
+    assert learner.progress.updates > 0
+    assert not any(episode.values for episode in learner.parts.ingest.episodes.values())
+
+
 def test_a_run_learns_from_them_and_resumes_with_them(toy, tmp_path) -> None:
     learner, world = build(toy, tmp_path, value_recompute=False, episodes=60, eval_every=0)
     learner.run()

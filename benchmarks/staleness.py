@@ -1,6 +1,6 @@
 """What it costs to act with old weights: final success by policy lag, for several objectives.
 
-`configs/sweeps/staleness.yaml` by `distrl sweep`: workers act with weights 0, 1, 4, 16 or 64 versions behind
+`configs/sweeps/staleness.yaml` by `distrl sweep`: workers act with weights 0, 4, 16 or 64 versions behind
 the newest (`learner.policy_lag`; each update makes a version), on top of the staleness that asynchronous
 collection has anyway. The quickstart's tasks, with devices that take log-normal time. AcceRL and AReaL claim
 that plain PPO degrades under such a lag, and that smooth or decoupled importance weights hold.

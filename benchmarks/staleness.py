@@ -2,7 +2,7 @@
 
 `configs/sweeps/staleness.yaml` by `distrl sweep`: workers act with weights 0, 4, 16 or 64 versions behind
 the newest (`learner.policy_lag`; each update makes a version), on top of the staleness that asynchronous
-collection has anyway. The quickstart's tasks, with devices that take log-normal time. AcceRL and AReaL claim
+collection has anyway. The quickstart's tasks, the same number of episodes for all. AcceRL and AReaL claim
 that plain PPO degrades under such a lag, and that smooth or decoupled importance weights hold.
 
 What is measured: success on the held-out test tasks after the last update, by the newest weights, with the

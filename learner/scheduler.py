@@ -58,7 +58,7 @@ class TaskScheduler:
         self._groups = Groups(config.group_wait_s)
         self._statistics = TaskStatistics()
         self._lock = Lock()
-        self._table = LeaseTable()
+        self._table = LeaseTable(60.0 * config.max_episode_minutes)
         self._phase = DEMONSTRATIONS
         self._num_leases = self._num_groups = 0
         self._updates, self._forgiven, self._elapsed = 0, 0.0, 0.0

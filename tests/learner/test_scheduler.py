@@ -171,6 +171,25 @@ def test_an_expired_lease_is_run_again_elsewhere_first(toy) -> None:
     assert again.id != lease.id
 
 
+def test_a_lease_that_is_renewed_for_ever_is_run_elsewhere_and_the_run_ends(toy) -> None:
+    rig = Rig(toy, episodes=1, max_episode_minutes=10.0)
+    (stuck,) = rig.take(worker="stuck")
+    for _ in range(19):
+        rig.now += 30.0
+        rig.scheduler.renew("stuck", [stuck.id])
+        rig.scheduler.tick()
+    assert rig.take(worker="other") == [], "a slow episode is left alone"
+    rig.now += 30.0
+    rig.scheduler.renew("stuck", [stuck.id])
+    rig.scheduler.tick()
+    (again,) = rig.take(worker="other")
+    assert again.task == stuck.task
+    rig.finish(again)
+    assert rig.scheduler.accounted(Purpose.TRAIN) == 1
+    rig.finish(stuck)
+    assert rig.scheduler.accounted(Purpose.TRAIN) == 2, "what comes late is data like any other"
+
+
 def test_a_failed_episode_goes_back_to_its_worker_when_no_other_takes_it(toy) -> None:
     rig = Rig(toy, episodes=1)
     (lease,) = rig.take()

@@ -100,6 +100,13 @@ def test_the_lag_may_change_at_a_restart(tmp_path) -> None:
     assert publish(Publisher(policy, shelf, tmp_path / "version", 1), 3) == [8, 8, 9]
 
 
+def test_a_lag_that_comes_back_announces_nothing_older_than_what_was_announced(tmp_path) -> None:
+    policy, shelf = Weights(), Shelf()
+    publish(Publisher(policy, shelf, tmp_path / "version", 4), 6)
+    assert publish(Publisher(policy, shelf, tmp_path / "version"), 1) == [7]
+    assert publish(Publisher(policy, shelf, tmp_path / "version", 4), 6) == [8, 8, 8, 8, 8, 9]
+
+
 def test_unreadable_weights_are_one_clear_error(tmp_path) -> None:
     publisher = Publisher(Weights(), Shelf(), tmp_path / "version", 1)
     publish(publisher, 2)

@@ -32,9 +32,9 @@ class EvalRound:
     abandoned: int = 0
 
     @property
-    def success(self) -> float:
-        """Mean success, 0 when nothing finished."""
-        return sum(self.scores) / len(self.scores) if self.scores else 0.0
+    def success(self) -> float | None:
+        """Mean success; None when nothing was measured."""
+        return sum(self.scores) / len(self.scores) if self.scores else None
 
     @property
     def is_complete(self) -> bool:

@@ -43,22 +43,29 @@ class Rounds:
             self.parts.scheduler.start_eval()
 
     def finish(self) -> None:
-        """Writes the results of the rounds that ended, and moves the pointer "best"."""
+        """Writes the results of the rounds that ended, and moves the pointer "best".
+
+        A round whose episodes all came to nothing has no result.
+        """
         parts = self.parts
         for done in parts.scheduler.take_evals():
+            name, success = f"step_{done.updates}", done.success
+            is_measured = name in self._measured
+            self._measured.discard(name)
+            if success is None:
+                _log.warning("validation after %d updates: no episode could be measured", done.updates)
+                continue
             split = parts.config.tasks.validation
             parts.write_metrics(
                 {
-                    f"eval/{split}/success": done.success,
+                    f"eval/{split}/success": success,
                     f"eval/{split}/episodes": float(len(done.scores)),
                     f"eval/{split}/updates": float(done.updates),
                 }
             )
-            _log.info("validation after %d updates: %.3f", done.updates, done.success)
-            name = f"step_{done.updates}"
-            if name in self._measured and done.scores and done.success >= self._best():
-                checkpoints.point(parts.checkpointer.directory, "best", name, note=f"{done.success}")
-            self._measured.discard(name)
+            _log.info("validation after %d updates: %.3f", done.updates, success)
+            if is_measured and success >= self._best():
+                checkpoints.point(parts.checkpointer.directory, "best", name, note=f"{success}")
 
     def _best(self) -> float:
         """The success of the best checkpoint so far; among equals the later one is taken."""

@@ -20,14 +20,16 @@ class EvalRound:
     Attributes:
         updates: The learner's updates when it started.
         waiting: Tasks not leased yet.
-        leases: Ids of its leases that are not accounted for.
+        min_version: Episodes acted with older weights, if only for a token, are run again.
+        leases: The tasks of its leases that are not accounted for, by the lease's id.
         scores: Success of each finished episode that was judged.
         abandoned: Episodes that faulted again and again.
     """
 
     updates: int
     waiting: deque[Task]
-    leases: set[str] = field(default_factory=set)
+    min_version: int = -1
+    leases: dict[str, Task] = field(default_factory=dict)
     scores: list[float] = field(default_factory=list)
     abandoned: int = 0
 
@@ -58,28 +60,32 @@ class EvalRounds:
         self._ended: list[EvalRound] = []
         self.current: EvalRound | None = None
 
-    def start(self, updates: int) -> None:
+    def start(self, updates: int, min_version: int = -1) -> None:
         """Starts a round. An unfinished one ends with what it has."""
         if self.current is not None and self.current.scores:
             self._ended.append(self.current)
-        self.current = EvalRound(updates, deque(self._tasks)) if self._tasks else None
+        self.current = EvalRound(updates, deque(self._tasks), min_version) if self._tasks else None
 
-    def is_of_current(self, lease_id: str) -> bool:
-        """Whether this lease belongs to the round under way."""
-        return self.current is not None and lease_id in self.current.leases
+    def account(self, lease_id: str, score: float | None, version: int) -> None:
+        """An episode of this lease has come in.
 
-    def account(self, lease_id: str, score: float | None) -> None:
-        """An episode of this lease has come in; None if nobody judged it."""
+        Args:
+            lease_id: Its lease.
+            score: Its success; None if nobody judged it.
+            version: The oldest weights that acted, -1 if none did.
+        """
         if self.current is not None and lease_id in self.current.leases:
-            self.current.leases.discard(lease_id)
-            if score is not None:
+            task = self.current.leases.pop(lease_id)
+            if 0 <= version < self.current.min_version:
+                self.current.waiting.append(task)
+            elif score is not None:
                 self.current.scores.append(score)
             self._close_if_complete()
 
     def give_up(self, lease_id: str) -> None:
         """The episode of this lease will not come."""
         if self.current is not None and lease_id in self.current.leases:
-            self.current.leases.discard(lease_id)
+            del self.current.leases[lease_id]
             self.current.abandoned += 1
             self._close_if_complete()
 

@@ -33,8 +33,9 @@ class Publisher:
 
     With a `lag` of N, version v is announced when version v + N is made: everybody, evaluations included,
     acts with weights N versions behind. As long as there are no N older ones, the oldest is announced. What
-    is held back is in files beside `version_file`, so that a restarted learner keeps its distance (without a lag they are deleted); after a
+    is held back is in files beside `version_file`, so that a restarted learner keeps its distance; after a
     crash these may be weights of updates that the checkpoint has not seen, which were due to act anyway.
+    Without a lag such files are deleted.
 
     Args:
         policy: What is published.

@@ -12,6 +12,7 @@ from typing import Any
 
 from distrl.configs.schema import Config
 from distrl.core.errors import MissingDependency
+from distrl.core.files import write_atomically
 from distrl.core.importing import choose
 from distrl.core.store import TrajectoryStore
 from distrl.evaluator.judges import JUDGES
@@ -22,7 +23,7 @@ from distrl.evaluator.report.examples import Choice, choose_examples
 from distrl.evaluator.report.facts import Fact, methods, run_facts
 from distrl.evaluator.report.metrics import ELAPSED, EPISODES, RunMetrics
 from distrl.evaluator.report.page import render
-from distrl.evaluator.results import LoadedEvaluation, load_evaluation, write_atomically
+from distrl.evaluator.results import LoadedEvaluation, load_evaluation
 from distrl.evaluator.statistics import EpisodeResult
 
 SHOT_WIDTH = 276

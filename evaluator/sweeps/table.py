@@ -10,8 +10,8 @@ from dataclasses import asdict
 from typing import Any
 
 from distrl.configs.sweep import Sweep
+from distrl.core.files import write_atomically
 from distrl.evaluator.report.chart import short_number
-from distrl.evaluator.results import write_atomically
 from distrl.evaluator.sweeps.arms import ArmSummary, Mean
 from distrl.evaluator.sweeps.runs import RunResult
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -140,15 +141,12 @@ def _sweep(
     if args.report_only:
         options.append("--report-only")
     process = subprocess.Popen([sys.executable, "-m", "distrl", "sweep", preset, *options])
-    while True:
-        try:
-            code = process.wait(TEND_S)
-            break
-        except KeyboardInterrupt:
-            continue  # Ctrl-C reached the sweep as well, which stops in order
-        except subprocess.TimeoutExpired:
+    code = None
+    while code is None:
+        with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C reached the sweep as well, which stops in order
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = process.wait(TEND_S)
             tend()
-    tend()
     if code not in (0, SOME_FAILED):
         sys.exit(code)
 

@@ -127,6 +127,18 @@ class Replay:
             probabilities += (tree.at(places) / tree.total).tolist()
         return Draw(ids, probabilities, len(new))
 
+    def forget_draws(self) -> None:
+        """Puts what was drawn and never updated back among the unseen ones, before all others.
+
+        For a resume: a batch that was ready when the checkpoint was written is gone, and without a priority
+        its trajectories would not be drawn again.
+        """
+        is_waiting = (self._seen.masses > 0) & (self._tree.masses == 0)
+        by_age = np.roll(np.arange(self.config.capacity), -self._next)
+        places = by_age[is_waiting[by_age]]
+        self._unseen = OrderedDict.fromkeys([*self._names(places), *self._unseen])
+        self._seen.set(places, np.zeros(len(places)))
+
     def _names(self, places: Indices) -> list[str]:
         return [self._ids[place] for place in places.tolist()]
 

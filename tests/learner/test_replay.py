@@ -130,14 +130,27 @@ def test_a_state_of_another_form_is_refused(change) -> None:
         replay.load_state_dict(replay.state_dict() | change)
 
 
+def test_a_draw_that_a_stop_has_lost_is_made_again() -> None:
+    replay = filled(capacity=5, count=5)
+    replay.update(replay.sample(2).ids, RAW[:2])
+    replay.add("t5")  # in the place of t0
+    assert replay.sample(3).ids == ["t2", "t3", "t4"]
+    replay.update(["t3"], RAW[:1])
+    replay.forget_draws()
+    draw = replay.sample(5)
+    assert (draw.ids[:3], draw.num_unseen) == (["t2", "t4", "t5"], 3)
+    assert set(draw.ids[3:]) <= {"t1", "t3"}
+
+
 @pytest.mark.parametrize("capacity", [2, 9])
 def test_another_capacity_keeps_the_newest_with_their_priorities(capacity) -> None:
     replay = filled(capacity=4, count=6)
     replay.update(replay.sample(4).ids[1:], RAW[1:])
     other = Replay(ReplayConfig(capacity=capacity), seed=0)
     other.load_state_dict(json.loads(json.dumps(replay.state_dict())))
+    other.forget_draws()
     assert other.ids == replay.ids[-capacity:]
-    assert other.num_unseen == 0
+    assert other.num_unseen == (1 if capacity == 9 else 0)
     assert other.probability("t4") > other.probability("t5") > 0
 
 

@@ -50,3 +50,19 @@ def test_the_store_keeps_what_training_has_not_taken(toy, tmp_path) -> None:
     learner.rounds.save()
     assert world.store.ids() == [t.id for t in played[1:]]
     learner.updates.close()
+
+
+def test_a_batch_that_was_ready_when_the_run_stopped_is_drawn_again(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path, phase="training")
+    for lease in world.scheduler.grant("w", 6):
+        trajectory = world.play(lease)
+        world.store.add(trajectory, toy.pixels)
+        learner.parts.ingest.take(trajectory)
+    replay = learner.parts.replay
+    assert replay.sample(4).num_unseen == 4
+    learner.rounds.save()
+    learner.updates.close()
+    again, _ = build(toy, tmp_path, "i2")
+    again.parts.load_state_dict(again.parts.checkpointer.load())
+    assert again.parts.replay.sample(6).ids == replay.ids
+    again.updates.close()

@@ -19,6 +19,7 @@ import base64
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -150,7 +151,7 @@ class Replay:
 
     def update(self, ids: Sequence[str], components: NDArray[np.float64]) -> None:
         """Stores new raw components [len(ids), 3]; ids that have left meanwhile are ignored."""
-        places = np.array([self._places.get(name, -1) for name in ids], dtype=np.int64)
+        places = np.fromiter(map(self._places.get, ids, repeat(-1)), dtype=np.int64, count=len(ids))
         is_here = places >= 0
         if not is_here.any():
             return
@@ -163,24 +164,21 @@ class Replay:
             has_mass = self._tree.masses > 0
             has_mass[places] = True
             places = np.flatnonzero(has_mass)
-        self._set_masses(places, self._masses(places))
+            raw = self._raw[places]
+        self._set_masses(places, self._masses(raw))
 
     def _set_masses(self, places: Indices, masses: NDArray[np.float64]) -> None:
         self._tree.set(places, masses)
         self._squares.set(places, masses**2)
 
-    def priorities(self, places: Indices) -> NDArray[np.float64]:
-        """p(τ) of the trajectories at `places`."""
-        raw, w = self._raw[places], self.config.weights
-        scale = np.maximum(self._scale, 1e-12)
+    def _masses(self, raw: NDArray[np.float64]) -> NDArray[np.float64]:
+        """[k] p(τ)^α of raw components [k, 3]."""
+        if self.config.priority == "uniform":
+            return np.ones(len(raw))
+        w, scale = self.config.weights, np.maximum(self._scale, 1e-12)
         # The small floor keeps a trajectory that has nothing to teach today from vanishing for ever.
         p = w[0] * raw[:, 0] / scale[0] + w[1] * np.clip(raw[:, 1], 0.0, 1.0) + w[2] * raw[:, 2] / scale[1]
-        return np.asarray(np.maximum(p, _FLOOR))
-
-    def _masses(self, places: Indices) -> NDArray[np.float64]:
-        if self.config.priority == "uniform":
-            return np.ones(len(places))
-        return np.asarray(self.priorities(places) ** self.config.alpha)
+        return np.asarray(np.maximum(p, _FLOOR) ** self.config.alpha)
 
     def probability(self, trajectory_id: str) -> float:
         """P(τ) of the next prioritised draw; 0 for one that has no priority yet."""

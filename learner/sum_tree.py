@@ -19,7 +19,6 @@ Masses = NDArray[np.float64]
 _SHIFT = 4
 _FAN_OUT = 1 << _SHIFT
 _TOP = 4096
-_MAX_STALE = 4096
 
 
 class SumTree:
@@ -76,8 +75,9 @@ class SumTree:
         self._levels[0][nodes] = values
         self._stale.append(nodes)
         self._num_stale += len(nodes)
-        if self._num_stale > _MAX_STALE:
-            self._sum_stale()
+        num_parents = -(-self.capacity // _FAN_OUT)
+        if self._num_stale > 2 * num_parents:  # then all of them may be stale, which takes less room to note
+            self._stale, self._num_stale = [np.arange(0, self.capacity, _FAN_OUT)], num_parents
 
     def before(self, index: int) -> float:
         """The sum of the masses before `index`."""
@@ -117,7 +117,7 @@ class SumTree:
         return self.find(points * self.total)
 
     def _sum_stale(self) -> None:
-        """Sums anew what has changed since the last time: in each level one node per mass at most."""
+        """Sums anew what has changed since the last time: in each level at most one node per mass."""
         if not self._stale:
             return
         nodes = self._stale[0] if len(self._stale) == 1 else np.concatenate(self._stale)

@@ -178,6 +178,7 @@ def test_training_makes_nothing_that_is_as_long_as_the_buffer(monkeypatch) -> No
     first = replay.sample(capacity - 100).ids
     replay.update(first, np.concatenate([np.ones((1, 3)), rng.random((len(first) - 1, 3))]))
     assert replay.metrics()["replay/effective_share"] > 0.5
+    assert len(replay.refresh_slice()) == 16
     summed, whole = [], sum_tree._cumulated
     monkeypatch.setattr(sum_tree, "_cumulated", lambda masses: summed.append(len(masses)) or whole(masses))
 

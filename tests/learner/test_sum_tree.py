@@ -131,12 +131,16 @@ def test_an_update_of_k_masses_sums_k_nodes_a_level_at_most(monkeypatch, count) 
     assert summed == [3 * count] * 2, "two levels above a million masses, then the top"
 
 
-def test_what_waits_to_be_summed_is_bounded() -> None:
-    tree = SumTree(10)
-    for _ in range(10_000):
-        tree.set([3], [1.0])
-    assert tree._num_stale <= sum_tree._MAX_STALE
-    assert len(tree._stale) <= tree._num_stale
+@pytest.mark.parametrize("capacity", CAPACITIES)
+def test_what_waits_to_be_summed_is_bounded_and_not_forgotten(capacity) -> None:
+    tree, again = SumTree(capacity), SumTree(capacity)
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        tree.set(rng.integers(0, capacity, 1 + capacity // 32), rng.random(1 + capacity // 32))
+        assert sum(len(some) for some in tree._stale) == tree._num_stale <= 2 + capacity / 8
+    again.set(np.arange(capacity), tree.masses)
+    for one, other in zip(levels(tree), levels(again), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize(

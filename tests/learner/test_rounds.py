@@ -74,3 +74,19 @@ def test_a_round_in_which_nothing_was_measured_has_no_result_and_is_never_the_be
     assert not [row for row in read_metrics(tmp_path / "metrics.jsonl") if "eval/val/success" in row]
     assert checkpoints.pointed(tmp_path / "checkpoints", "best") is None
     assert checkpoints.pointed(tmp_path / "checkpoints", "latest") == "step_0"
+
+
+def test_a_batch_that_was_ready_when_the_run_stopped_is_drawn_again(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path, phase="training")
+    for lease in world.scheduler.grant("w", 6):
+        trajectory = world.play(lease)
+        world.store.add(trajectory, toy.pixels)
+        learner.parts.ingest.take(trajectory)
+    replay = learner.parts.replay
+    assert replay.sample(4).num_unseen == 4
+    learner.rounds.save()
+    learner.updates.close()
+    again, _ = build(toy, tmp_path, "i2")
+    again.parts.load_state_dict(again.parts.checkpointer.load())
+    assert again.parts.replay.sample(6).ids == replay.ids
+    again.updates.close()

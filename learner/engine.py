@@ -111,6 +111,7 @@ class Engine:
             "value": self._value.state_dict(),
             "num_steps": self._num_steps,
             "torch_rng": torch.get_rng_state(),
+            **({"cuda_rng": torch.cuda.get_rng_state(self.policy.device)} if self._is_on_cuda else {}),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -119,6 +120,12 @@ class Engine:
         self._value.load_state_dict(state["value"])
         self._num_steps = int(state["num_steps"])
         torch.set_rng_state(state["torch_rng"])
+        if self._is_on_cuda and "cuda_rng" in state:  # absent if the checkpoint was written on a CPU
+            torch.cuda.set_rng_state(state["cuda_rng"], self.policy.device)
+
+    @property
+    def _is_on_cuda(self) -> bool:
+        return self.policy.device.type == "cuda"
 
 
 def _trainable(module: nn.Module) -> Iterable[nn.Parameter]:

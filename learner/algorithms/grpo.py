@@ -74,7 +74,7 @@ class Grpo(CriticFree[GrpoConfig]):
             c.rho_max,
         )
         counts = sample_weights(batch, c.ratio_level, c.per, run.weights)
-        useless = ~tells_apart(batch.group_std, batch.group_count)
+        useless = ~tells_apart(batch.group_std, batch.group_count, self.config.std_epsilon)
         return -(result.objective * counts).sum(), {
             **result.metrics,
             "batch/without_spread": float(useless.float().mean()),

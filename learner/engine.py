@@ -53,7 +53,7 @@ class Engine:
     def update(self, batch: TrajectoryBatch, progress: float = 0.0) -> Evaluation:
         """One update of policy and critic: as many gradient steps as the algorithm takes from a batch.
 
-        The metrics, means over those steps, gain the gradient norms (before clipping).
+        The metrics, of all those steps, gain the gradient norms (before clipping).
 
         Args:
             progress: The share of the run that is over, for the learning rate.
@@ -62,7 +62,7 @@ class Engine:
         lr = self._learning_rate(progress)
         for group in self._actor.param_groups:
             group["lr"] = lr
-        self.algorithm.prepare(self.policy, batch)
+        self.algorithm.prepare(self.policy, self.critic, batch)
         passes = [
             (rows, self._update_on(part))
             for rows, part in minibatches(batch, self.algorithm.epochs, self.algorithm.minibatches)

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from distrl.core.types import Task
+from distrl.core.types import RewardParts, Task
 
 
 @dataclass
@@ -22,6 +22,7 @@ class EvalRound:
         waiting: Tasks not leased yet.
         leases: Ids of its leases that are not accounted for.
         scores: Success of each finished episode that was judged.
+        rewards: Its rewards, each part summed over its steps.
         abandoned: Episodes that faulted again and again.
     """
 
@@ -29,12 +30,20 @@ class EvalRound:
     waiting: deque[Task]
     leases: set[str] = field(default_factory=set)
     scores: list[float] = field(default_factory=list)
+    rewards: list[RewardParts] = field(default_factory=list)
     abandoned: int = 0
 
     @property
     def success(self) -> float:
         """Mean success, 0 when nothing finished."""
         return sum(self.scores) / len(self.scores) if self.scores else 0.0
+
+    @property
+    def mean_rewards(self) -> dict[str, float]:
+        """The mean of each part of the reward over the scored episodes; empty when nothing finished."""
+        count = len(self.rewards)
+        names = RewardParts.model_fields if count else ()
+        return {name: sum(getattr(parts, name) for parts in self.rewards) / count for name in names}
 
     @property
     def is_complete(self) -> bool:
@@ -68,12 +77,13 @@ class EvalRounds:
         """Whether this lease belongs to the round under way."""
         return self.current is not None and lease_id in self.current.leases
 
-    def account(self, lease_id: str, score: float | None) -> None:
-        """An episode of this lease has come in; None if nobody judged it."""
+    def account(self, lease_id: str, score: float | None, rewards: RewardParts) -> None:
+        """An episode of this lease has come in; its score is None if nobody judged it."""
         if self.current is not None and lease_id in self.current.leases:
             self.current.leases.discard(lease_id)
             if score is not None:
                 self.current.scores.append(score)
+                self.current.rewards.append(rewards)
             self._close_if_complete()
 
     def give_up(self, lease_id: str) -> None:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from distrl.core.types import Task
+from distrl.core.types import RewardParts, Task, Trajectory
 
 
 @dataclass
@@ -23,6 +23,7 @@ class EvalRound:
         min_version: Episodes acted with older weights, if only for a token, are run again.
         leases: The tasks of its leases that are not accounted for, by the lease's id.
         scores: Success of each finished episode that was judged.
+        rewards: Its rewards, each part summed over its steps.
         abandoned: Episodes that faulted again and again.
     """
 
@@ -31,12 +32,20 @@ class EvalRound:
     min_version: int = -1
     leases: dict[str, Task] = field(default_factory=dict)
     scores: list[float] = field(default_factory=list)
+    rewards: list[RewardParts] = field(default_factory=list)
     abandoned: int = 0
 
     @property
     def success(self) -> float | None:
         """Mean success; None when nothing was measured."""
         return sum(self.scores) / len(self.scores) if self.scores else None
+
+    @property
+    def mean_rewards(self) -> dict[str, float]:
+        """The mean of each part of the reward over the scored episodes; empty when nothing finished."""
+        count = len(self.rewards)
+        names = RewardParts.model_fields if count else ()
+        return {name: sum(getattr(parts, name) for parts in self.rewards) / count for name in names}
 
     @property
     def is_complete(self) -> bool:
@@ -66,20 +75,15 @@ class EvalRounds:
             self._ended.append(self.current)
         self.current = EvalRound(updates, deque(self._tasks), min_version) if self._tasks else None
 
-    def account(self, lease_id: str, score: float | None, version: int) -> None:
-        """An episode of this lease has come in.
-
-        Args:
-            lease_id: Its lease.
-            score: Its success; None if nobody judged it.
-            version: The oldest weights that acted, -1 if none did.
-        """
-        if self.current is not None and lease_id in self.current.leases:
-            task = self.current.leases.pop(lease_id)
-            if 0 <= version < self.current.min_version:
+    def account(self, trajectory: Trajectory, score: float | None) -> None:
+        """An episode has come in; its score is None if nobody judged it. Other leases do not count."""
+        if self.current is not None and trajectory.lease_id in self.current.leases:
+            task = self.current.leases.pop(trajectory.lease_id)
+            if 0 <= trajectory.oldest_version < self.current.min_version:
                 self.current.waiting.append(task)
             elif score is not None:
                 self.current.scores.append(score)
+                self.current.rewards.append(trajectory.reward_parts)
             self._close_if_complete()
 
     def give_up(self, lease_id: str) -> None:

@@ -62,6 +62,7 @@ class Rounds:
                     f"eval/{split}/success": success,
                     f"eval/{split}/episodes": float(len(done.scores)),
                     f"eval/{split}/updates": float(done.updates),
+                    **{f"eval/{split}/reward/{name}": mean for name, mean in done.mean_rewards.items()},
                 }
             )
             _log.info("validation after %d updates: %.3f", done.updates, success)

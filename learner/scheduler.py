@@ -153,7 +153,7 @@ class TaskScheduler:
                 sampler.end(task_id, trajectory.lease_id.startswith(f"{self._incarnation}-"))
                 if score is not None:
                     sampler.record(task_id, score)
-            self._evals.account(trajectory.lease_id, score, trajectory.oldest_version)
+            self._evals.account(trajectory, score)
 
     def join(self, trajectory: Trajectory, reward: float | None, replayed: bool = False) -> None:
         """A training episode of a group has been taken; `reward` is its R, None if it is of no use.

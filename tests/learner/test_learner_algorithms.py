@@ -12,7 +12,7 @@ from distrl.core.metrics import read_metrics
 from distrl.learner.algorithms import ALGORITHMS
 
 OPTIONS = {
-    "grpo": {"group_size": 4, "episodes": 600},  # at first few groups tell anything apart
+    "grpo": {"group_size": 8, "episodes": 600},  # at first few groups tell anything apart
     "ppo": {"ppo": {"decoupled": True, "epochs": 2, "minibatches": 2}},
     "digirl": {"digirl": {"top_fraction": 0.3}},
 }

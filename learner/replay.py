@@ -111,9 +111,6 @@ class Replay:
     def sample(self, count: int) -> Draw:
         """Draws `count` trajectories: unseen ones first, as they came, the rest from P with replacement.
 
-        The rest are independent draws that are then put in order: which come out says something, where in
-        the draw they stand does not.
-
         What is drawn for the first time cannot be drawn again before `update` has given it a priority, unless
         nothing else is there.
         """

@@ -111,10 +111,12 @@ class SumTree:
         return nodes
 
     def sample(self, count: int, rng: np.random.Generator) -> Indices:
-        """`count` independent draws with replacement, in ascending order: memory is read in order, too."""
-        points = rng.random(count)
-        points.sort()
-        return self.find(points * self.total)
+        """`count` independent draws, with replacement."""
+        points = rng.random(count) * self.total
+        order = points.argsort()  # memory is read from its beginning to its end
+        result = np.empty(count, dtype=np.int64)
+        result[order] = self.find(points[order])
+        return result
 
     def _sum_stale(self) -> None:
         """Sums anew what has changed since the last time: in each level at most one node per mass."""

@@ -118,11 +118,15 @@ class Replay:
         new = [self._unseen.popitem(last=False)[0] for _ in range(min(count, len(self._unseen)))]
         self._seen.set([self._places[name] for name in new], np.ones(len(new)))
         ids, probabilities = new, [1.0 / len(self)] * len(new)
-        if count > len(new):
-            tree = self._tree if self._tree.total > 0 else self._seen
-            places = tree.sample(count - len(new), self._rng)
+        rest = count - len(new)
+        if rest and self._tree.total > 0:
+            places = self._tree.sample(rest, self._rng)
             ids = new + self._names(places)
-            probabilities += (tree.at(places) / tree.total).tolist()
+            probabilities += (self._tree.at(places) / self._tree.total).tolist()
+        elif rest:  # all have been seen, none has a priority
+            places = self._seen.find(self._rng.integers(len(self), size=rest).astype(np.float64))
+            ids = new + self._names(places)
+            probabilities += [1.0 / len(self)] * rest
         return Draw(ids, probabilities, len(new))
 
     def forget_draws(self) -> None:

@@ -1,0 +1,110 @@
+"""RLlib's APPO, on its new API stack, as a peer in `appo.py`.
+
+RLlib has no tuned example of it for these environments. For MuJoCo the hyperparameters are those of its
+`rllib/examples/algorithms/appo/mujoco_appo.py`, after the IMPACT paper (Luo et al. 2020). LUNARLANDER below is said where it is.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+from appo_runs import Outcome, Settings
+from appo_trial import Floats, Trial, run_peer
+from ray.rllib.algorithms.appo import APPOConfig
+from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.core.columns import Columns
+from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
+
+IMPACT: dict[str, Any] = {
+    "train_batch_size_per_learner": 4096,
+    "circular_buffer_num_batches": 16,
+    "circular_buffer_iterations_per_batch": 20,
+    "target_network_update_freq": 2,
+    "target_worker_clipping": 2.0,
+    "clip_param": 0.4,
+    "grad_clip": 0.5,
+    "grad_clip_by": "value",
+    "lr": 0.0005,
+    "vf_loss_coeff": 0.5,
+    "gamma": 0.995,
+    "lambda_": 0.995,
+    "entropy_coeff": 0.0,
+    "use_kl_loss": True,
+    "kl_coeff": 1.0,
+    "kl_target": 0.04,
+}
+ITERATION_S = 2.0
+"""How often the trial is asked; RLlib's iterations are as long as one wants."""
+PACKAGES = ("ray", "torch", "gymnasium")
+
+
+class Greedy:
+    """The mean action of the learner's policy, as it is when `renew` was called last."""
+
+    def __init__(self, algorithm: Any) -> None:
+        self._algorithm, self._module = algorithm, algorithm.get_module()
+        self._is_current = False
+
+    def renew(self) -> None:
+        """Fetches the learner's weights before the next action."""
+        self._is_current = False
+
+    def __call__(self, observations: Floats) -> Floats:
+        if not self._is_current:
+            self._module.set_state(self._algorithm.get_weights()[DEFAULT_MODULE_ID])
+            self._is_current = True
+        with torch.no_grad():
+            out = self._module.forward_inference({Columns.OBS: torch.from_numpy(observations)})
+        kind = self._module.get_inference_action_dist_cls()
+        actions = kind.from_logits(out[Columns.ACTION_DIST_INPUTS]).to_deterministic().sample()
+        return np.clip(actions.numpy(), -1.0, 1.0)  # the action space of all three environments
+
+
+def configure(settings: Settings) -> APPOConfig:
+    """As many processes that collect as there are cores; the learner is a thread of this process."""
+    return (
+        APPOConfig()
+        .environment(settings.env)
+        .env_runners(num_env_runners=settings.cores, **COLLECTION[settings.env])
+        .learners(num_learners=0)
+        .training(**TRAINING[settings.env])
+        .rl_module(model_config=DefaultModelConfig(**MODEL[settings.env]))
+        .reporting(min_time_s_per_iteration=ITERATION_S, metrics_num_episodes_for_smoothing=100)
+        .debugging(seed=settings.seed, log_level="ERROR")
+    )
+
+
+def train(settings: Settings) -> Outcome:
+    """Trains until the trial is over."""
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as scratch:
+        # Ray only counts CPUs. The cores are shared with the learner's thread, as the affinity says.
+        ray.init(
+            num_cpus=settings.cores + 1,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            _temp_dir=scratch,
+        )
+        try:
+            algorithm = configure(settings).build_algo()
+            trial, act = Trial(settings), Greedy(algorithm)
+            trial.begin()
+            is_over = False
+            while not is_over:
+                collected = algorithm.train()["env_runners"]
+                act.renew()
+                steps = int(collected.get("num_env_steps_sampled_lifetime", 0))
+                is_over = trial.is_over(steps, collected.get("episode_return_mean"), act)
+            return trial.finish(act, PACKAGES)
+        finally:
+            ray.shutdown()
+
+
+if __name__ == "__main__":
+    run_peer(__doc__, train)

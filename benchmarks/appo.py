@@ -184,4 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except DistrlError as error:
+        sys.exit(str(error))

@@ -256,3 +256,25 @@ def test_the_table_and_the_ratios() -> None:
     never = summarise("rllib-appo", [run("rllib-appo", 0, None)])
     assert "distrl-2 peer never" in ratios([ours], never)
     assert "solved" not in table([ours], has_solution=False)
+
+
+@pytest.mark.needs("matplotlib")
+@pytest.mark.parametrize("env", ["LunarLanderContinuous-v3", "Hopper-v5"])
+def test_the_report_has_the_numbers_and_a_picture(
+    env: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plot = tmp_path / "images/curves.png"
+    args = arguments(tmp_path, "--env", env, "--plot", str(plot))
+    arms = [program(name, WRITES) for name in ("distrl-1", "sb3-ppo", "rllib-appo")]
+    arms[0] = dataclasses.replace(arms[0], is_ours=True)
+    runs = {
+        "distrl-1": [run("distrl-1", 0, 40.0), run("distrl-1", 1, 50.0)],
+        "sb3-ppo": [run("sb3-ppo", 0, 90.0)],
+        "rllib-appo": [],
+    }
+    appo.report(args, arms, runs)
+    told = capsys.readouterr().out
+    assert ("of sb3-ppo's: distrl-1 0.50" in told) == (env == "LunarLanderContinuous-v3")
+    assert "rllib-appo" not in told  # it has no finished run
+    assert "torch 2.13.0" in told
+    assert plot.read_bytes().startswith(b"\x89PNG")

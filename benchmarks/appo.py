@@ -8,7 +8,8 @@ Arms
 All have the same cores, by affinity, and no GPU. On LunarLanderContinuous-v3 all stop by one rule. Every
 `learner.appo.eval_every` environment steps of our preset the greedy policy is validated; where that mean (or
 the mean of the last 100 training episodes) is at 200, it is confirmed over 100 greedy episodes of fresh
-seeds, and if that mean is at 200 as well, the run is over. The time to solve is that of the confirmed
+seeds, and if that mean is at 200 as well, the run is over. (Ours validates on its workers, beside training;
+the peers between two iterations.) The time to solve is that of the confirmed
 weights, evaluations before them included: from the start of training, and from the start of the process. A
 run without a solution ends after `--minutes`. The final return is measured after the end, over 100 greedy
 episodes of seeds that decided nothing.
@@ -93,14 +94,14 @@ def claim_cores(number: int | None) -> int:
 
 def wanted(args: argparse.Namespace, seed: int, cores: int) -> Settings:
     """What all arms are asked for with a seed. Peers are validated as often as our preset says."""
-    learner = load_config(PRESETS[args.env], args.set).learner
+    learner, is_stopped = load_config(PRESETS[args.env], args.set).learner, args.env in SOLVED_AT
     return Settings(
         env=args.env,
         seed=seed,
         minutes=args.minutes,
         stop_at=SOLVED_AT.get(args.env),
-        eval_every=learner.appo.eval_every,
-        eval_episodes=learner.eval_episodes,
+        eval_every=learner.appo.eval_every if is_stopped else 0,
+        eval_episodes=learner.eval_episodes if is_stopped else 0,
         cores=cores,
     )
 

@@ -97,7 +97,9 @@ def distrl_arm(workers: int, overrides: Sequence[str] = ()) -> Arm:
             f"seed={settings.seed}",
             f"local.workers={workers}",
             f"learner.max_minutes={settings.minutes}",
+            "learner.keep_best=false",  # of the others, too, the newest weights are the result
             f"learner.appo.stop_at_return={json.dumps(settings.stop_at)}",
+            f"learner.appo.eval_every={settings.eval_every}",
         ]
         sets = [argument for key in keys for argument in ("--set", key)]
         return [sys.executable, "-m", "distrl", "train", PRESETS[settings.env], *sets]

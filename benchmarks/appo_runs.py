@@ -26,7 +26,7 @@ class Settings:
         seed: Of environments, parameters and sampling.
         minutes: Of training, evaluation included; then the run ends.
         stop_at: The mean return over 100 greedy episodes at which it ends before; None for never.
-        eval_every: Environment steps between validations.
+        eval_every: Environment steps between validations; 0 for none.
         eval_episodes: Greedy episodes of a validation.
         cores: That the run may use.
     """

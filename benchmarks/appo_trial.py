@@ -53,7 +53,7 @@ class Trial:
         self._settings, self._clock = settings, clock
         self._evaluate = evaluate or (lambda act, seeds: mean_return(settings.env, act, seeds))
         self._num_evaluations = 0
-        self._next_check = settings.eval_every
+        self._next_validation, self._next_confirmation = 0, 0
         self._began, self._began_at = clock(), time.time()
         self._last = (0.0, 0)
         self._curve: list[Point] = []
@@ -78,19 +78,27 @@ class Trial:
             self._curve.append(Point(elapsed, env_steps, train_return))
         print(f"{elapsed:.0f} s, {env_steps} steps, return {train_return}", file=sys.stderr, flush=True)
         stop_at = self._settings.stop_at
-        if stop_at is not None and env_steps >= self._next_check:
-            self._next_check = env_steps + self._settings.eval_every
-            if self._is_solution(stop_at, train_return, act):
-                self._solved = elapsed, env_steps
+        if stop_at is not None and self._is_solution(stop_at, env_steps, train_return, act):
+            self._solved = elapsed, env_steps
         self._last = self._clock() - self._began, env_steps
         return self._solved is not None or self._last[0] >= 60 * self._settings.minutes
 
-    def _is_solution(self, stop_at: float, train_return: float | None, act: Act) -> bool:
-        """Validates, then confirms. Training waits for it."""
+    def _is_solution(self, stop_at: float, env_steps: int, train_return: float | None, act: Act) -> bool:
+        """Whether the policy is a candidate, and is confirmed. Training waits for it.
+
+        Candidates by their training episodes are confirmed at once, but for a pause after one that failed.
+        """
         is_candidate = train_return is not None and train_return >= stop_at
-        if not is_candidate and self._measure(act, self._settings.eval_episodes) < stop_at:
-            return False
-        return self._measure(act, CONFIRMED_EPISODES) >= stop_at
+        if not is_candidate or env_steps < self._next_confirmation:
+            if env_steps < self._next_validation:
+                return False
+            self._next_validation = env_steps + self._settings.eval_every
+            if self._measure(act, self._settings.eval_episodes) < stop_at:
+                return False
+        if self._measure(act, CONFIRMED_EPISODES) >= stop_at:
+            return True
+        self._next_confirmation = env_steps + self._settings.eval_every
+        return False
 
     def _measure(self, act: Act, episodes: int) -> float:
         """The greedy mean return over seeds that nothing was measured on before."""

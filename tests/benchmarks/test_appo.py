@@ -175,24 +175,22 @@ def zeros(observations: np.ndarray) -> np.ndarray:
 
 
 def test_a_peer_is_over_when_a_candidate_is_confirmed() -> None:
-    found = Evaluations(150.0, 210.0, 190.0, 195.0, 220.0, 240.0)
+    found = Evaluations(150.0, 210.0, 190.0, 195.0, 180.0, 220.0, 240.0)
     trial = Trial(SETTINGS, found, found.clock)
     trial.begin()
     found.now = 1.0
-    assert not trial.is_over(50, None, zeros)  # no validation is due
     assert not trial.is_over(100, float("nan"), zeros)  # validated: 150
+    assert not trial.is_over(150, 10.0, zeros)  # nothing is due
     assert not trial.is_over(200, 20.0, zeros)  # validated: 210, confirmed: 190
-    assert not trial.is_over(250, 205.0, zeros)  # a candidate, but no check is due
-    assert not trial.is_over(300, 205.0, zeros)  # a candidate by its training episodes, confirmed: 195
+    assert not trial.is_over(250, 205.0, zeros)  # a candidate by its training episodes, too soon after that
+    assert not trial.is_over(300, 205.0, zeros)  # confirmed: 195
+    assert not trial.is_over(350, 205.0, zeros)  # too soon again, but a validation is due: 180
     assert trial.is_over(400, 206.0, zeros)  # confirmed: 220
     outcome = trial.finish(zeros)
-    assert (outcome.solved_s, outcome.solved_steps) == (
-        1.0 + 4 * 7.0,
-        400,
-    )  # the weights' time, not the verdict's
-    assert (outcome.elapsed_s, outcome.final_return) == (1.0 + 5 * 7.0, 240.0)
-    assert [point.train_return for point in outcome.curve] == [20.0, 205.0, 205.0, 206.0]
-    assert [len(seeds) for seeds in found.seeds] == [5, 5, 100, 100, 100, CONFIRMED_EPISODES]
+    assert (outcome.solved_s, outcome.solved_steps) == (1.0 + 5 * 7.0, 400)  # when the weights were there
+    assert (outcome.elapsed_s, outcome.final_return) == (1.0 + 6 * 7.0, 240.0)
+    assert [point.train_return for point in outcome.curve] == [10.0, 20.0, 205.0, 205.0, 205.0, 206.0]
+    assert [len(seeds) for seeds in found.seeds] == [5, 5, 100, 100, 5, 100, CONFIRMED_EPISODES]
     seen = list(itertools.chain.from_iterable(found.seeds))
     assert len(set(seen)) == len(seen)  # no episode is used twice
 

@@ -47,12 +47,19 @@ MINUTES = 10.0
 FAILED, STOPPED = 11, 130
 
 
+def counts(text: str) -> list[int]:
+    """Numbers of workers as "1,2,4"; "none" for none."""
+    return [] if text == "none" else [int(number) for number in text.split(",")]
+
+
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--env", choices=list(PRESETS), default=next(iter(PRESETS)))
     parser.add_argument("--seeds", default="0-4", help="0,1,2 or 0-4")
-    parser.add_argument("--workers", default="1,2,4", help="an arm of ours for each number; or none")
+    parser.add_argument(
+        "--workers", default="1,2,4", type=counts, help="an arm of ours for each number; or none"
+    )
     parser.add_argument("--peers", default=",".join(PEERS), help=f"{', '.join(PEERS)}; or none")
     parser.add_argument("--minutes", type=float, default=MINUTES, help="of training, at most")
     parser.add_argument("--cores", type=int, help="that each run may use; by default all")
@@ -64,7 +71,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     args.runs_dir = args.runs_dir or Path("runs") / f"appo-{args.env}"
     args.plot = args.plot or Path("docs/images") / f"{PRESETS[args.env]}.png"
     args.seeds = seeds_of(args.seeds)
-    args.workers = [] if args.workers == "none" else [int(number) for number in args.workers.split(",")]
     args.peers = [] if args.peers == "none" else args.peers.split(",")
     if unknown := set(args.peers) - set(PEERS):
         parser.error(f"no such peer: {', '.join(sorted(unknown))}")

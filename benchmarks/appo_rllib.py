@@ -6,10 +6,11 @@ from RLlib's defaults, and are the best of six. What made it learn:
 
 - a value network that shares nothing with the policy: RLlib scales no rewards, and the squared error of
   returns in the hundreds drowns the policy's gradient in shared layers;
-- a target network that is renewed about every 8,000 steps of the environment. The period is
-  `target_network_update_freq` · N · K · batch size, in trained steps. Of those ray 2.60 counts one batch of
-  the K that a batch is replayed for (its learner's thread reports what the main thread asked for), so that
-  the default of 2 makes the period 2 · K times as long as it says. Hence also the smaller factor for MuJoCo.
+- a target network that is renewed every 8,000 steps of the environment. Its period is
+  `target_network_update_freq` · N · K · batch size in trained steps, K being how often a batch is replayed.
+  Ray 2.60 counts a batch once, not K times (the main thread takes one of the learner thread's results per
+  batch), so that the period is K times as long as it says. Hence the smaller factor for MuJoCo, too: that
+  example's would be 2.6 million steps, more than the run has.
 
 λ has no effect under V-trace.
 """

@@ -116,10 +116,10 @@ def _mean(mean: Mean | None, digits: int = 0) -> str:
 
 
 def draw(file: Path, runs: Mapping[str, Sequence[Run]], title: str, stop_at: float | None) -> None:
-    """Writes the picture: the mean return of the last 100 training episodes over time, and over steps.
+    """Writes the picture: mean return over time, and over environment steps.
 
-    Runs that stop at a solution are drawn one by one, with a dot where they stop, and others as the mean over
-    seeds with its 95% interval.
+    Of runs that stop at a solution, each run's greedy validations, with a dot at the last; of others the mean
+    over seeds of their training episodes' returns, with its 95% interval.
 
     Raises:
         MissingDependency: If matplotlib is not installed.
@@ -127,13 +127,14 @@ def draw(file: Path, runs: Mapping[str, Sequence[Run]], title: str, stop_at: flo
     figure = new_figure(10.4, 4.4)
     left, right = figure.subplots(1, 2, sharey=True)
     for place, (name, of_arm) in enumerate(runs.items()):
-        colour = COLOURS[place % len(COLOURS)]
-        minutes = [[(p.elapsed_s / 60, p.train_return) for p in run.outcome.curve] for run in of_arm]
-        steps = [[(p.env_steps / 1e6, p.train_return) for p in run.outcome.curve] for run in of_arm]
-        for axis, curves in ((left, minutes), (right, steps)):
-            paint = _draw_mean if stop_at is None else _draw_each
-            paint(axis, curves, colour, f"{name} (n = {len(of_arm)})")
-    left.set(xlabel="minutes of training", ylabel="mean return of the last 100 training episodes")
+        colour, label = COLOURS[place % len(COLOURS)], f"{name} (n = {len(of_arm)})"
+        outcomes = [run.outcome for run in of_arm]
+        curves = [out.training if stop_at is None else out.validation for out in outcomes]
+        paint = _draw_mean if stop_at is None else _draw_each
+        paint(left, [[(p.elapsed_s / 60, p.mean_return) for p in curve] for curve in curves], colour, label)
+        paint(right, [[(p.env_steps / 1e6, p.mean_return) for p in curve] for curve in curves], colour, label)
+    measured = "of the last 100 training episodes" if stop_at is None else "of greedy episodes"
+    left.set(xlabel="minutes of training", ylabel=f"mean return {measured}")
     right.set(xlabel="million environment steps")
     for axis in (left, right):
         axis.grid(axis="y", color=LINE, lw=0.8)

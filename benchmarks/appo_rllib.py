@@ -22,24 +22,29 @@ import tempfile
 from dataclasses import dataclass
 from typing import Any
 
+import gymnasium
 import numpy as np
 import ray
 import torch
 from appo_runs import Outcome, Settings
 from appo_trial import Floats, Trial, run_peer
+from gymnasium.wrappers import TransformReward
 from ray.rllib.algorithms.appo import APPOConfig
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
+from ray.tune.registry import register_env
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Keyword arguments of RLlib's `training`, `env_runners` and `DefaultModelConfig`."""
+    """Keyword arguments of RLlib's `training`, `env_runners` and `DefaultModelConfig`; and what training
+    rewards are multiplied by."""
 
     training: dict[str, Any]
     collection: dict[str, Any]
     model: dict[str, Any]
+    reward_scale: float = 1.0
 
 
 LUNAR_LANDER = Choice(
@@ -85,6 +90,8 @@ MUJOCO = Choice(
     model={},
 )
 CHOICES = {"LunarLanderContinuous-v3": LUNAR_LANDER, "Hopper-v5": MUJOCO, "HalfCheetah-v5": MUJOCO}
+TRAINED = "trained"
+"""Ray's name of the environment."""
 ITERATION_S = 2.0
 """How often the trial is asked; RLlib's iterations are as long as one wants."""
 PACKAGES = ("ray", "torch", "gymnasium")
@@ -115,9 +122,16 @@ class Greedy:
 def configure(settings: Settings) -> APPOConfig:
     """As many processes that collect as there are cores; the learner is a thread of this process."""
     choice = CHOICES[settings.env]
+
+    def make_env(_: object) -> gymnasium.Env[Any, Any]:
+        return TransformReward(
+            gymnasium.make(settings.env), lambda reward: choice.reward_scale * float(reward)
+        )
+
+    register_env(TRAINED, make_env)
     return (
         APPOConfig()
-        .environment(settings.env)
+        .environment(TRAINED)
         .env_runners(num_env_runners=settings.cores, **choice.collection)
         .learners(num_learners=0)
         .training(**choice.training)
@@ -141,14 +155,16 @@ def train(settings: Settings) -> Outcome:
         )
         try:
             algorithm = configure(settings).build_algo()
-            trial, act = Trial(settings), Greedy(algorithm)
+            trial, act, scale = Trial(settings), Greedy(algorithm), CHOICES[settings.env].reward_scale
             trial.begin()
             is_over = False
             while not is_over:
                 collected = algorithm.train()["env_runners"]
                 act.renew()
                 steps = int(collected.get("num_env_steps_sampled_lifetime", 0))
-                is_over = trial.is_over(steps, collected.get("episode_return_mean"), act)
+                scaled = collected.get("episode_return_mean")
+                train_return = None if scaled is None else scaled / scale
+                is_over = trial.is_over(steps, train_return, act)
             return trial.finish(act, PACKAGES)
         finally:
             ray.shutdown()

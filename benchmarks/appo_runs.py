@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from distrl.evaluator.results import RESULTS_FILE, write_atomically
 
 SOLVED_S, SOLVED_STEPS = "solved/elapsed_s", "solved/env_steps"
 TRAIN_RETURN, ENV_STEPS = "train/return", "env_steps"
+EVAL_RETURN, EVAL_CONFIRMATION = "eval/return", "eval/confirmation"
+EVAL_CLOCK, EVAL_STEPS = "eval/elapsed_s", "eval/env_steps"
 
 
 @dataclass(frozen=True)
@@ -42,12 +44,11 @@ class Settings:
 
 @dataclass(frozen=True)
 class Point:
-    """A point of the training curve: seconds since training began, environment steps, and the mean return
-    of the last 100 training episodes."""
+    """A point of a curve: seconds since training began, environment steps, mean return."""
 
     elapsed_s: float
     env_steps: float
-    train_return: float
+    mean_return: float
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,8 @@ class Outcome:
         solved_s: From there to the weights that were then found to be a solution; None if there were none.
         solved_steps: Environment steps made then.
         final_return: Mean over 100 greedy episodes after the end, on seeds that decided nothing.
-        curve: Of training.
+        training: The mean return of the last 100 training episodes.
+        validation: The mean return of greedy episodes, confirmations included, at the weights measured.
         versions: Of the packages that made it.
     """
 
@@ -70,13 +72,15 @@ class Outcome:
     solved_s: float | None
     solved_steps: float | None
     final_return: float
-    curve: tuple[Point, ...]
+    training: tuple[Point, ...]
+    validation: tuple[Point, ...]
     versions: Mapping[str, str]
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Outcome:
         """What `dataclasses.asdict` made of an outcome."""
-        return cls(**{**data, "curve": tuple(Point(**point) for point in data["curve"])})
+        curves = {name: tuple(Point(**point) for point in data[name]) for name in ("training", "validation")}
+        return cls(**{**data, **curves})
 
 
 @dataclass(frozen=True)
@@ -147,10 +151,17 @@ def read_distrl(directory: Path, versions: Mapping[str, str]) -> Outcome:
         solved_s=metrics.last(SOLVED_S),
         solved_steps=metrics.last(SOLVED_STEPS),
         final_return=float(final["mean"]),
-        curve=tuple(
-            Point(row[LEARNER_CLOCK], row[ENV_STEPS], row[TRAIN_RETURN])
-            for row in metrics.rows
-            if {LEARNER_CLOCK, ENV_STEPS, TRAIN_RETURN} <= row.keys()
-        ),
+        training=_curve(metrics, LEARNER_CLOCK, ENV_STEPS, [TRAIN_RETURN]),
+        validation=_curve(metrics, EVAL_CLOCK, EVAL_STEPS, [EVAL_RETURN, EVAL_CONFIRMATION]),
         versions=versions,
+    )
+
+
+def _curve(metrics: RunMetrics, clock: str, steps: str, names: Sequence[str]) -> tuple[Point, ...]:
+    """The rows that have one of `names`, each with the row's own clock and steps."""
+    return tuple(
+        Point(row[clock], row[steps], row[name])
+        for row in metrics.rows
+        for name in names
+        if {clock, steps, name} <= row.keys()
     )

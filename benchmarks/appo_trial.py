@@ -56,7 +56,8 @@ class Trial:
         self._next_validation, self._next_confirmation = 0, 0
         self._began, self._began_at = clock(), time.time()
         self._last = (0.0, 0)
-        self._curve: list[Point] = []
+        self._training: list[Point] = []
+        self._validation: list[Point] = []
         self._solved: tuple[float, int] | None = None
 
     def begin(self) -> None:
@@ -75,30 +76,40 @@ class Trial:
         if train_return is None or not math.isfinite(train_return):
             train_return = None
         else:
-            self._curve.append(Point(elapsed, env_steps, train_return))
+            self._training.append(Point(elapsed, env_steps, train_return))
         print(f"{elapsed:.0f} s, {env_steps} steps, return {train_return}", file=sys.stderr, flush=True)
-        stop_at = self._settings.stop_at
-        if stop_at is not None and self._is_solution(stop_at, env_steps, train_return, act):
-            self._solved = elapsed, env_steps
+        now = elapsed, env_steps
+        if self._settings.stop_at is not None and self._is_solution(
+            self._settings.stop_at, now, train_return, act
+        ):
+            self._solved = now
         self._last = self._clock() - self._began, env_steps
         return self._solved is not None or self._last[0] >= 60 * self._settings.minutes
 
-    def _is_solution(self, stop_at: float, env_steps: int, train_return: float | None, act: Act) -> bool:
+    def _is_solution(
+        self, stop_at: float, now: tuple[float, int], train_return: float | None, act: Act
+    ) -> bool:
         """Whether the policy is a candidate, and is confirmed. Training waits for it.
 
         Candidates by their training episodes are confirmed at once, but for a pause after one that failed.
         """
+        _, env_steps = now
         is_candidate = train_return is not None and train_return >= stop_at
         if not is_candidate or env_steps < self._next_confirmation:
             if env_steps < self._next_validation:
                 return False
             self._next_validation = env_steps + self._settings.eval_every
-            if self._measure(act, self._settings.eval_episodes) < stop_at:
+            if self._validate(now, act, self._settings.eval_episodes) < stop_at:
                 return False
-        if self._measure(act, CONFIRMED_EPISODES) >= stop_at:
+        if self._validate(now, act, CONFIRMED_EPISODES) >= stop_at:
             return True
         self._next_confirmation = env_steps + self._settings.eval_every
         return False
+
+    def _validate(self, now: tuple[float, int], act: Act, episodes: int) -> float:
+        mean = self._measure(act, episodes)
+        self._validation.append(Point(*now, mean))
+        return mean
 
     def _measure(self, act: Act, episodes: int) -> float:
         """The greedy mean return over seeds that nothing was measured on before."""
@@ -123,7 +134,8 @@ class Trial:
             solved_s=solved_s,
             solved_steps=solved_steps,
             final_return=self._measure(act, CONFIRMED_EPISODES),
-            curve=tuple(self._curve),
+            training=tuple(self._training),
+            validation=tuple(self._validation),
             versions={name: version(name) for name in packages},
         )
 

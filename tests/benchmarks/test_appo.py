@@ -34,7 +34,8 @@ OUTCOME = Outcome(
     solved_s=80.0,
     solved_steps=40_000,
     final_return=230.0,
-    curve=(Point(10.0, 1_000, -150.0), Point(80.0, 40_000, 190.0)),
+    training=(Point(10.0, 1_000, -150.0), Point(80.0, 40_000, 190.0)),
+    validation=(Point(10.0, 1_000, -120.0), Point(80.0, 40_000, 230.0)),
     versions={"torch": "2.13.0"},
 )
 RUN = Run("sb3-ppo", SETTINGS, 1_000.0, OUTCOME)
@@ -59,11 +60,27 @@ ROWS = [
     {"step": 2, "time": 1_030.0, "time/elapsed_s": 20.0, "env_steps": 4_096, "train/return": -100.0},
     {"step": 3, "time": 1_090.0, "time/elapsed_s": 80.0, "env_steps": 6_144, "train/return": 190.0},
 ]
+VALIDATED = {
+    "step": 2,
+    "time": 1_040.0,
+    "eval/return": 205.0,
+    "eval/elapsed_s": 19.0,
+    "eval/env_steps": 4_000,
+}
+CONFIRMED = {
+    "step": 3,
+    "time": 1_100.0,
+    "eval/confirmation": 220.0,
+    "eval/elapsed_s": 80.0,
+    "eval/env_steps": 6_144,
+}
 SOLVED = {"step": 3, "time": 1_100.0, "solved/elapsed_s": 80.0, "solved/env_steps": 6_144}
 
 
 def test_a_run_of_ours_is_read_from_its_metrics_and_its_evaluation(tmp_path: Path) -> None:
-    outcome = read_distrl(write_distrl(tmp_path / "run", [*ROWS, SOLVED]), {"distrl": "1"})
+    outcome = read_distrl(
+        write_distrl(tmp_path / "run", [*ROWS, VALIDATED, CONFIRMED, SOLVED]), {"distrl": "1"}
+    )
     assert outcome == Outcome(
         started_at=1_010.0,
         elapsed_s=80.0,
@@ -71,7 +88,8 @@ def test_a_run_of_ours_is_read_from_its_metrics_and_its_evaluation(tmp_path: Pat
         solved_s=80.0,
         solved_steps=6_144,
         final_return=231.5,
-        curve=(Point(20.0, 4_096, -100.0), Point(80.0, 6_144, 190.0)),
+        training=(Point(20.0, 4_096, -100.0), Point(80.0, 6_144, 190.0)),
+        validation=(Point(19.0, 4_000, 205.0), Point(80.0, 6_144, 220.0)),
         versions={"distrl": "1"},
     )
 
@@ -189,7 +207,8 @@ def test_a_peer_is_over_when_a_candidate_is_confirmed() -> None:
     outcome = trial.finish(zeros)
     assert (outcome.solved_s, outcome.solved_steps) == (1.0 + 5 * 7.0, 400)  # when the weights were there
     assert (outcome.elapsed_s, outcome.final_return) == (1.0 + 6 * 7.0, 240.0)
-    assert [point.train_return for point in outcome.curve] == [10.0, 20.0, 205.0, 205.0, 205.0, 206.0]
+    assert [point.mean_return for point in outcome.training] == [10.0, 20.0, 205.0, 205.0, 205.0, 206.0]
+    assert [point.mean_return for point in outcome.validation] == [150.0, 210.0, 190.0, 195.0, 180.0, 220.0]
     assert [len(seeds) for seeds in found.seeds] == [5, 5, 100, 100, 5, 100, CONFIRMED_EPISODES]
     seen = list(itertools.chain.from_iterable(found.seeds))
     assert len(set(seen)) == len(seen)  # no episode is used twice

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from appo_runs import Outcome, Run, Settings, read_distrl
 
+from distrl.configs.load import load_config
 from distrl.core.process import Child, stop_all
 
 HERE = Path(__file__).resolve().parent
@@ -29,6 +30,7 @@ PRESETS = {
     "Hopper-v5": "appo-hopper",
     "HalfCheetah-v5": "appo-halfcheetah",
 }
+ENDLESS = 10**12
 SPARE_S = 900.0
 """For start-up, an iteration under way and the final evaluation; a run that takes longer is ended."""
 PATIENCE_S = 15.0
@@ -87,10 +89,15 @@ PEERS = {
 
 
 def distrl_arm(workers: int, overrides: Sequence[str] = ()) -> Arm:
-    """`distrl train` of the environment's preset with that many workers."""
+    """`distrl train` of the environment's preset with that many workers.
+
+    Only time ends its runs, as it does the others', unless the learning rate falls with `max_env_steps`.
+    """
 
     def command(settings: Settings, scratch: Path) -> list[str]:
+        appo = load_config(PRESETS[settings.env], overrides).learner.appo
         keys = [
+            *([f"learner.appo.max_env_steps={ENDLESS}"] if appo.final_lr_fraction == 1.0 else []),
             *overrides,
             "name=run",
             f"runs_dir={scratch}",

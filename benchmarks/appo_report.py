@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,10 @@ def summarise(name: str, runs: Sequence[Run]) -> ArmNumbers:
     )
 
 
+Column = tuple[str, int, Callable[[ArmNumbers], str]]
+"""Its title, its width, and an arm's cell."""
+
+
 def table(arms: Sequence[ArmNumbers], has_solution: bool) -> str:
     """A row per arm: means with 95% t-intervals over seeds.
 
@@ -67,14 +71,14 @@ def table(arms: Sequence[ArmNumbers], has_solution: bool) -> str:
         arms: In the order of the rows.
         has_solution: Whether runs stop at a solution; else its columns are left out.
     """
-    solution = [
+    solution: list[Column] = [
         ("solved", 9, lambda arm: f"{arm.num_solved}/{arm.num_runs}"),
         ("median s", 10, lambda arm: _seconds(arm.median_s)),
         ("from launch", 13, lambda arm: _seconds(arm.median_from_launch_s)),
         ("mean s, of solved", 20, lambda arm: _mean(arm.solved_s)),
         ("steps, of solved", 22, lambda arm: _mean(arm.solved_steps)),
     ]
-    columns = [
+    columns: list[Column] = [
         ("runs", 6, lambda arm: str(arm.num_runs)),
         *(solution if has_solution else []),
         ("final return", 18, lambda arm: _mean(arm.final_return, 1)),

@@ -2,7 +2,7 @@
 
 For MuJoCo the hyperparameters are those of RLlib's `rllib/examples/algorithms/appo/mujoco_appo.py`, after
 IMPACT (Luo et al. 2020). There is no example for LunarLander; its settings were found by hand on seed 0,
-beginning with those of the example for Pendulum, as the best of nine. What made it learn:
+beginning with those of the example for Pendulum, as the best of ten. What made it learn:
 
 - rewards scaled, which RLlib does not do of itself, and a value network that shares nothing with the policy:
   the squared error of returns in the hundreds drowns the policy's gradient, and the critic learns slowly;
@@ -66,7 +66,6 @@ LUNAR_LANDER = Choice(
     model={
         "fcnet_hiddens": [64, 64],
         "fcnet_activation": "tanh",
-        "free_log_std": True,
         "vf_share_layers": False,
     },
     reward_scale=0.01,

@@ -147,7 +147,7 @@ def mean_return(env_id: str, act: Act, seeds: Sequence[int]) -> float:
     """
     returns = [0.0] * len(seeds)
     waiting = deque(range(len(seeds)))
-    envs = [gymnasium.make(env_id) for _ in range(min(TOGETHER, len(seeds)))]
+    envs: list[Any] = [gymnasium.make(env_id) for _ in range(min(TOGETHER, len(seeds)))]
     running: dict[int, int] = {}
     observations: dict[int, Any] = {}
 

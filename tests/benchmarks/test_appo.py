@@ -1,0 +1,297 @@
+"""benchmarks/appo.py: what is read of a run, what is kept, resuming, the stop rule of peers, the numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+gymnasium = pytest.importorskip("gymnasium")
+
+import appo
+from appo_arms import Arm, RunFailed, make_run
+from appo_report import ratios, summarise, table
+from appo_runs import Outcome, Point, Run, Settings, load_run, read_distrl
+from appo_trial import CONFIRMED_EPISODES, Trial, mean_return
+
+from distrl.core.errors import RunDirectoryError
+
+SETTINGS = Settings(
+    env="Any-v0", seed=3, minutes=10.0, stop_at=200.0, eval_every=100, eval_episodes=5, cores=2
+)
+OUTCOME = Outcome(
+    started_at=1_010.0,
+    elapsed_s=100.0,
+    env_steps=50_000,
+    solved_s=80.0,
+    solved_steps=40_000,
+    final_return=230.0,
+    training=(Point(10.0, 1_000, -150.0), Point(80.0, 40_000, 190.0)),
+    validation=(Point(10.0, 1_000, -120.0), Point(80.0, 40_000, 230.0)),
+    versions={"torch": "2.13.0"},
+)
+RUN = Run("sb3-ppo", SETTINGS, 1_000.0, OUTCOME)
+
+
+def run(arm: str, seed: int, solved_s: float | None, final: float = 230.0) -> Run:
+    outcome = dataclasses.replace(OUTCOME, solved_s=solved_s, final_return=final)
+    return Run(arm, dataclasses.replace(SETTINGS, seed=seed), 1_000.0, outcome)
+
+
+def write_distrl(directory: Path, rows: Sequence[dict[str, float]], mean: float | None = 231.5) -> Path:
+    directory.mkdir()
+    (directory / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    if mean is not None:
+        (directory / "evaluations/step_9").mkdir(parents=True)
+        (directory / "evaluations/step_9/results.json").write_text(json.dumps({"mean": mean}))
+    return directory
+
+
+ROWS = [
+    {"step": 1, "time": 1_012.0, "time/elapsed_s": 2.0, "env_steps": 2_048},
+    {"step": 2, "time": 1_030.0, "time/elapsed_s": 20.0, "env_steps": 4_096, "train/return": -100.0},
+    {"step": 3, "time": 1_090.0, "time/elapsed_s": 80.0, "env_steps": 6_144, "train/return": 190.0},
+]
+VALIDATED = {
+    "step": 2,
+    "time": 1_040.0,
+    "eval/return": 205.0,
+    "eval/elapsed_s": 19.0,
+    "eval/env_steps": 4_000,
+}
+CONFIRMED = {
+    "step": 3,
+    "time": 1_100.0,
+    "eval/confirmation": 220.0,
+    "eval/elapsed_s": 80.0,
+    "eval/env_steps": 6_144,
+}
+SOLVED = {"step": 3, "time": 1_100.0, "solved/elapsed_s": 80.0, "solved/env_steps": 6_144}
+
+
+def test_a_run_of_ours_is_read_from_its_metrics_and_its_evaluation(tmp_path: Path) -> None:
+    outcome = read_distrl(
+        write_distrl(tmp_path / "run", [*ROWS, VALIDATED, CONFIRMED, SOLVED]), {"distrl": "1"}
+    )
+    assert outcome == Outcome(
+        started_at=1_010.0,
+        elapsed_s=80.0,
+        env_steps=6_144,
+        solved_s=80.0,
+        solved_steps=6_144,
+        final_return=231.5,
+        training=(Point(20.0, 4_096, -100.0), Point(80.0, 6_144, 190.0)),
+        validation=(Point(19.0, 4_000, 205.0), Point(80.0, 6_144, 220.0)),
+        versions={"distrl": "1"},
+    )
+
+
+def test_a_run_of_ours_without_a_solution_has_no_time_to_it(tmp_path: Path) -> None:
+    outcome = read_distrl(write_distrl(tmp_path / "run", ROWS, mean=150.0), {})
+    assert (outcome.solved_s, outcome.solved_steps, outcome.final_return) == (None, None, 150.0)
+
+
+def test_a_run_of_ours_that_was_not_evaluated_is_not_finished(tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match="no checkpoint was evaluated"):
+        read_distrl(write_distrl(tmp_path / "run", ROWS, mean=None), {})
+
+
+def test_a_run_is_kept_as_it_was(tmp_path: Path) -> None:
+    RUN.save(tmp_path / "seed-3.json")
+    assert load_run(tmp_path / "seed-3.json", SETTINGS) == RUN
+    assert load_run(tmp_path / "seed-4.json", SETTINGS) is None
+
+
+def test_runs_of_other_settings_are_not_mixed_in(tmp_path: Path) -> None:
+    RUN.save(tmp_path / "seed-3.json")
+    asked = dataclasses.replace(SETTINGS, minutes=20.0, cores=4)
+    with pytest.raises(RunDirectoryError, match="another minutes, cores"):
+        load_run(tmp_path / "seed-3.json", asked)
+
+
+def program(arm: str, body: str) -> Arm:
+    """An arm whose program is a line of Python; `out` is the file that it writes."""
+
+    def command(settings: Settings, scratch: Path) -> list[str]:
+        prepared = f"import json, pathlib, sys; out = pathlib.Path({str(scratch / 'outcome.json')!r}); "
+        return [sys.executable, "-c", prepared + body]
+
+    return Arm(
+        arm,
+        False,
+        command,
+        lambda scratch: Outcome.from_json(json.loads((scratch / "outcome.json").read_text())),
+    )
+
+
+WRITES = f"out.write_text({json.dumps(dataclasses.asdict(OUTCOME))!r})"
+
+
+def arguments(tmp_path: Path, *more: str) -> Any:
+    return appo.parse(["--runs-dir", str(tmp_path), *more])
+
+
+def test_the_same_command_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = [dataclasses.replace(SETTINGS, seed=seed) for seed in (0, 1)]
+    once = program("once", f"{WRITES}; marks = out.parents[1] / 'marks'; marks.open('a').write('x')")
+    broken = program("broken", "sys.exit('no such luck')")
+    args, stop = arguments(tmp_path), threading.Event()
+
+    failures = appo.make_runs(args, [broken, once], settings[:1], stop)
+    assert len(failures) == 1
+    assert "broken seed 0 failed: exit code 1" in failures[0]
+    assert "no such luck" in failures[0]
+
+    appo.make_runs(args, [once], settings, stop)
+    assert (tmp_path / "once/marks").read_text() == "xx"  # a run per seed, none of them twice
+    kept = load_run(tmp_path / "once/seed-1.json", settings[1])
+    assert kept is not None
+    assert kept.outcome == OUTCOME
+
+
+def test_a_program_without_an_outcome_has_failed(tmp_path: Path) -> None:
+    with pytest.raises(RunFailed, match="left no outcome"):
+        make_run(program("silent", "pass"), SETTINGS, tmp_path, threading.Event())
+
+
+def test_a_run_that_is_stopped_leaves_no_result(tmp_path: Path) -> None:
+    stop = threading.Event()
+    stop.set()
+    assert make_run(program("slow", "import time; time.sleep(600)"), SETTINGS, tmp_path, stop) is None
+    with pytest.raises(SystemExit):
+        appo.make_runs(arguments(tmp_path), [program("slow", WRITES)], [SETTINGS], stop)
+    assert not (tmp_path / "slow/seed-3.json").exists()
+
+
+class Evaluations:
+    """Stands in for greedy episodes: returns the given means in turn, and keeps what it was asked for."""
+
+    def __init__(self, *means: float) -> None:
+        self._means = iter(means)
+        self.seeds: list[Sequence[int]] = []
+        self.now = 0.0
+
+    def __call__(self, act: object, seeds: Sequence[int]) -> float:
+        self.seeds.append(seeds)
+        self.now += 7.0  # evaluating takes time
+        return next(self._means)
+
+    def clock(self) -> float:
+        return self.now
+
+
+def zeros(observations: np.ndarray) -> np.ndarray:
+    return np.zeros((len(observations), 1), np.float32)
+
+
+def test_a_peer_is_over_when_a_candidate_is_confirmed() -> None:
+    found = Evaluations(150.0, 210.0, 190.0, 195.0, 180.0, 220.0, 240.0)
+    trial = Trial(SETTINGS, found, found.clock)
+    trial.begin()
+    found.now = 1.0
+    assert not trial.is_over(100, float("nan"), zeros)  # validated: 150
+    assert not trial.is_over(150, 10.0, zeros)  # nothing is due
+    assert not trial.is_over(200, 20.0, zeros)  # validated: 210, confirmed: 190
+    assert not trial.is_over(250, 205.0, zeros)  # a candidate by its training episodes, too soon after that
+    assert not trial.is_over(300, 205.0, zeros)  # confirmed: 195
+    assert not trial.is_over(350, 205.0, zeros)  # too soon again, but a validation is due: 180
+    assert trial.is_over(400, 206.0, zeros)  # confirmed: 220
+    outcome = trial.finish(zeros)
+    assert (outcome.solved_s, outcome.solved_steps) == (1.0 + 5 * 7.0, 400)  # when the weights were there
+    assert (outcome.elapsed_s, outcome.final_return) == (1.0 + 6 * 7.0, 240.0)
+    assert [point.mean_return for point in outcome.training] == [10.0, 20.0, 205.0, 205.0, 205.0, 206.0]
+    assert [point.mean_return for point in outcome.validation] == [150.0, 210.0, 190.0, 195.0, 180.0, 220.0]
+    assert [len(seeds) for seeds in found.seeds] == [5, 5, 100, 100, 5, 100, CONFIRMED_EPISODES]
+    seen = list(itertools.chain.from_iterable(found.seeds))
+    assert len(set(seen)) == len(seen)  # no episode is used twice
+
+
+def test_a_peer_is_over_when_its_minutes_are() -> None:
+    found = Evaluations(1.0)
+    trial = Trial(dataclasses.replace(SETTINGS, minutes=1.0, stop_at=None), found, found.clock)
+    assert not trial.is_over(1_000, 500.0, zeros)
+    found.now = 60.0
+    assert trial.is_over(2_000, 500.0, zeros)
+    outcome = trial.finish(zeros)
+    assert (outcome.solved_s, outcome.elapsed_s, outcome.env_steps) == (None, 60.0, 2_000)
+
+
+class Countdown(gymnasium.Env):  # type: ignore[misc]
+    """Lasts as many steps as its seed says, and pays 1 for each; longer episodes end by truncation."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (1,))
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        assert seed is not None
+        self.left = seed
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        assert action.shape == (1,)
+        self.left -= 1
+        return np.zeros(1, np.float32), 1.0, self.left == 0, False, {}
+
+
+def test_every_episode_of_an_evaluation_counts() -> None:
+    gymnasium.register("DistrlCountdown-v0", entry_point=Countdown)
+    seeds = [*range(1, 61), 400]  # more than are stepped together, one much longer than the others
+    assert mean_return("DistrlCountdown-v0", zeros, seeds) == pytest.approx(sum(seeds) / len(seeds))
+
+
+def test_a_run_without_a_solution_counts_as_the_slowest() -> None:
+    numbers = summarise("ours", [run("ours", seed, s) for seed, s in enumerate((60.0, None, 40.0))])
+    assert (numbers.num_solved, numbers.num_runs) == (2, 3)
+    assert numbers.median_s == 60.0
+    assert numbers.median_from_launch_s == 70.0  # training began ten seconds after the process
+    assert numbers.solved_s is not None
+    assert numbers.solved_s.value == 50.0
+    mostly_unsolved = summarise(
+        "theirs", [run("theirs", seed, s) for seed, s in enumerate((60.0, None, None))]
+    )
+    assert mostly_unsolved.median_s is None
+
+
+def test_the_table_and_the_ratios() -> None:
+    ours = summarise("distrl-2", [run("distrl-2", 0, 40.0, 220.0), run("distrl-2", 1, 50.0, 240.0)])
+    theirs = summarise("sb3-ppo", [run("sb3-ppo", 0, 90.0), run("sb3-ppo", 1, 90.0)])
+    header, row, _ = table([ours, theirs], has_solution=True).splitlines()
+    assert "median s" in header
+    assert row.split()[:3] == ["distrl-2", "2", "2/2"]
+    assert "45.0" in row  # the median
+    assert "230.0 ± 127.1" in row  # t(0.975, 1) · s / √2 = 12.706 · 14.142 / 1.414
+    assert ratios([ours], theirs) == "median time to solve, of sb3-ppo's: distrl-2 0.50 (0.55 from launch)"
+    never = summarise("rllib-appo", [run("rllib-appo", 0, None)])
+    assert "distrl-2 peer never" in ratios([ours], never)
+    assert "solved" not in table([ours], has_solution=False)
+
+
+@pytest.mark.needs("matplotlib")
+@pytest.mark.parametrize("env", ["LunarLanderContinuous-v3", "Hopper-v5"])
+def test_the_report_has_the_numbers_and_a_picture(
+    env: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plot = tmp_path / "images/curves.png"
+    args = arguments(tmp_path, "--env", env, "--plot", str(plot))
+    arms = [program(name, WRITES) for name in ("distrl-1", "sb3-ppo", "rllib-appo")]
+    arms[0] = dataclasses.replace(arms[0], is_ours=True)
+    runs = {
+        "distrl-1": [run("distrl-1", 0, 40.0), run("distrl-1", 1, 50.0)],
+        "sb3-ppo": [run("sb3-ppo", 0, 90.0)],
+        "rllib-appo": [],
+    }
+    appo.report(args, arms, runs)
+    told = capsys.readouterr().out
+    assert ("of sb3-ppo's: distrl-1 0.50" in told) == (env == "LunarLanderContinuous-v3")
+    assert "rllib-appo" not in told  # it has no finished run
+    assert "torch 2.13.0" in told
+    assert plot.read_bytes().startswith(b"\x89PNG")

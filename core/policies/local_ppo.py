@@ -65,7 +65,13 @@ class Transitions:
 
 
 def advantages(
-    rewards: Floats, values: Floats, next_values: Floats, terminated: Bools, done: Bools, gamma: float, lam: float
+    rewards: Floats,
+    values: Floats,
+    next_values: Floats,
+    terminated: Bools,
+    done: Bools,
+    gamma: float,
+    lam: float,
 ) -> Floats:
     """GAE(λ) of steps [T, n] that go over the ends of episodes (Schulman et al. 2016, eq. 16).
 
@@ -148,13 +154,13 @@ class LocalPpo:
         elsewhere[-1] = True
         next_values[elsewhere] = policy.value(torch.from_numpy(data.next_x[elsewhere])).numpy()
         lam = options.lam if options.advantage == "gae" else 0.0
-        found = advantages(
-            data.rewards, values, next_values, data.terminated, data.done, options.gamma, lam
-        )
+        found = advantages(data.rewards, values, next_values, data.terminated, data.done, options.gamma, lam)
         target = torch.from_numpy(found + values).flatten()
         return x, actions, policy.log_prob(x, actions), torch.from_numpy(found).flatten(), target
 
-    def _step(self, x: Tensor, actions: Tensor, old: Tensor, advantage: Tensor, target: Tensor, lr: float) -> Tensor:
+    def _step(
+        self, x: Tensor, actions: Tensor, old: Tensor, advantage: Tensor, target: Tensor, lr: float
+    ) -> Tensor:
         """One optimiser step on a minibatch; returns policy loss, value loss, KL and the silenced share."""
         options, policy, flat = self._options, self.policy, self.policy.flat
         flat.grad.zero_()

@@ -46,9 +46,7 @@ class Collector:
         rng: Draws the seeds of the first episodes and the noise of actions.
     """
 
-    def __init__(
-        self, group: GymGroup, gamma: float, scale_rewards: bool, rng: np.random.Generator
-    ) -> None:
+    def __init__(self, group: GymGroup, gamma: float, scale_rewards: bool, rng: np.random.Generator) -> None:
         self._group, self._gamma, self._scale, self._rng = group, gamma, scale_rewards, rng
         num = len(group)
         self._now = np.stack([group.reset(i, int(rng.integers(2**31))) for i in range(num)])

@@ -18,6 +18,9 @@ CONTROL = "appo"
 ENV, POLICY = "gym", "gaussian"
 """The kinds of environment and policy that it needs, and that nothing else takes."""
 
+VALIDATION_SEEDS, CONFIRMATION_SEEDS, TEST_SEEDS = 2**32, 2**33, 2**34
+"""Where the seeds of measured episodes begin, by what they are for. Training draws its seeds below 2³¹."""
+
 _SECTIONS = ("tasks", "agent", "inference", "devices", "store")
 _LEARNER = (
     "optim", "demonstrations", "replay", "temperature", "top_p", "top_k", "max_new_tokens", "task_sampling",
@@ -25,6 +28,7 @@ _LEARNER = (
     "updates_per_episode", "min_replay", "updates_enabled", "publish_every", "policy_lag", "max_staleness",
     "stale", "value_recompute", "eval_every", "device",
 )  # fmt: skip
+_EVALUATE, _LOCAL = ("temperature", "examples", "retries"), ("inference_servers",)
 _WORKER = ("rewards", "screenshot_format", "screenshot_quality", "act_timeout_s", "max_unacked", "barrier")
 
 
@@ -94,8 +98,15 @@ def check_control(config: Config) -> None:
             "LunarLanderContinuous-v3"
         )
     _check_sizes(config)
-    unused = [*_changed(config, _SECTIONS, ""), *_changed(learner, _LEARNER, "learner.")]
-    unused += _changed(config.worker, _WORKER, "worker.")
+    others = [name for name in type(policy).model_fields if name not in ("kind", "gaussian")]
+    unused = [
+        *_changed(config, _SECTIONS, ""),
+        *_changed(learner, _LEARNER, "learner."),
+        *_changed(config.worker, _WORKER, "worker."),
+        *_changed(config.evaluate, _EVALUATE, "evaluate."),
+        *_changed(config.local, _LOCAL, "local."),
+        *_changed(policy, others, "policy."),
+    ]
     if unused:
         raise ValueError(
             f"`{unused[0]}` does nothing with learner.algorithm={CONTROL}; leave it out (docs/control.md has "

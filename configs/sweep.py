@@ -24,7 +24,6 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError, field_validator
 
 from distrl.configs.arms import choose, points, with_values
-from distrl.configs.control import CONTROL as CONTROL
 from distrl.configs.load import check_config, find_config, load_config
 from distrl.configs.parse import parse_yaml
 from distrl.configs.schema import Config

@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import uuid
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -133,6 +134,13 @@ class RunDir:
         fresh.write_text(text, encoding="utf-8")
         fresh.replace(self.config)
         return kept
+
+    def run_id(self) -> str:
+        """The same for every process that ever runs this run directory."""
+        path = self.path / ".run_id"
+        if not path.exists():
+            path.write_text(f"{self.path.name}-{uuid.uuid4().hex[:12]}\n")
+        return path.read_text().strip()
 
     def lock(self, role: str = "learner") -> RunLock:
         """Takes the run for `role`; released by `RunLock.release`, or when the process ends, however it ends.

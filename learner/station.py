@@ -121,6 +121,10 @@ class Station:
         self._weights.publish(info, data)
         self._change(weights=info)
 
+    def offer_weights(self, info: WeightInfo, data: Buffer) -> None:
+        """Makes older weights available again, without announcing them. Any thread."""
+        self._weights.publish(info, data)
+
     def set_phase(self, phase: str) -> None:
         """Announces a phase (see `Status.phase`). Any thread."""
         self._change(phase=phase)

@@ -1,4 +1,4 @@
-"""All parameters of a module in one vector, and all gradients in another: sums and clips are then one call."""
+"""All parameters of a module in one vector, and all gradients in another: a step is then a few calls."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ class FlatParameters:
 
     def views(self, vector: Tensor) -> dict[str, Tensor]:
         """`vector`, [P], cut up into tensors by name: views of its memory."""
-        parts = vector.split([math.prod(shape) for shape in self._shapes.values()])
+        parts = torch.split(vector, [math.prod(shape) for shape in self._shapes.values()])
         return {name: part.view(self._shapes[name]) for name, part in zip(self._shapes, parts, strict=True)}

@@ -117,7 +117,9 @@ class GaussianPolicy(nn.Module):
     def log_prob(self, x: Tensor, actions: Tensor) -> Tensor:
         """log π(a|s), [B], of actions [B, a] at normalised observations [B, d]."""
         z = (actions - self.actor(x)) * torch.exp(-self.log_std)
-        return -0.5 * (z * z).sum(-1) - self.log_std.sum() - 0.5 * self.spec.action_size * _LOG_2PI
+        constant = self.log_std.sum() + 0.5 * self.spec.action_size * _LOG_2PI
+        log_prob: Tensor = -0.5 * (z * z).sum(-1) - constant
+        return log_prob
 
     def entropy(self) -> Tensor:
         """The entropy in nats, the same in every state: Σ log_std + ½ d log 2πe."""
@@ -130,12 +132,17 @@ class GaussianPolicy(nn.Module):
 
     @torch.no_grad()
     def act(self, x: Floats, rng: np.random.Generator | None) -> Floats:
-        """Actions [B, a] at normalised observations [B, d]: drawn by `rng`, or without one the most probable."""
+        """Actions [B, a] at normalised observations [B, d]: drawn by `rng`; without one the most probable."""
         mean: Floats = self.actor(torch.from_numpy(x)).numpy()
         if rng is None:
             return mean
         noise = rng.standard_normal(mean.shape, np.float32)
-        return mean + noise * torch.exp(self.log_std).numpy()
+        std: Floats = torch.exp(self.log_std).numpy()
+        return mean + noise * std
+
+    def act_greedily(self, observations: NDArray[np.floating]) -> Floats:
+        """The most probable actions [B, a] at raw observations [B, d]."""
+        return self.act(self.normalise(observations), None)
 
     def published_kind(self) -> str:
         """All of it is published."""

@@ -3,11 +3,11 @@
     L(θ, ω) = −E[min(r A, clip(r, 1 − ε, 1 + ε) A)] − β H(π_θ) + c E[(V_target − V_ω)²],   r = π_θ / π_old
     η_θ = (θ_l − θ_init) / α_l,   η_ω = (ω_init − ω_l) / α_l                    (APPO paper, eq. 12)
 
-The paper's pseudocode differs from its own text, and from what can work, in three places; the text's forms
-are taken here: V_target = r + γ V(s') has γ (line 8 lacks it); the critic's loss L is the square of the
-difference (line 12 lacks it, and would drive V to −∞); Â belongs into the minimum (eq. 5 has it outside, which
-turns a pessimistic bound into an optimistic one where Â < 0). Sums over transitions are means over minibatches
-here, so that α_l does not depend on their number.
+The paper's pseudocode differs from its own text, and from what can work, in three places; the standard forms
+are taken here. V_target = r + γ V(s') has γ, which line 8 lacks. The critic's loss is the square of the
+difference: line 12 lacks it, and descending on the difference itself would send V to infinity. Â belongs into
+the minimum: eq. 5 has it outside, which makes the bound optimistic where Â < 0. Sums over transitions are
+means over minibatches, so that α_l does not depend on their number.
 """
 
 from __future__ import annotations
@@ -29,18 +29,57 @@ _BETA_1, _BETA_2, _EPSILON = 0.9, 0.999, 1e-5
 
 
 class PpoOptions(Protocol):
-    """What of a `distrl.configs.control.AppoConfig` is needed."""
+    """What of a `distrl.configs.control.AppoConfig` is needed; core does not depend on configs."""
 
-    optimizer: str
-    epochs: int
-    minibatch_size: int
-    gamma: float
-    lam: float
-    advantage: str
-    clip: float
-    value_weight: float
-    entropy: float
-    grad_clip: float
+    @property
+    def optimizer(self) -> str:
+        """adam or sgd."""
+        ...
+
+    @property
+    def epochs(self) -> int:
+        """E."""
+        ...
+
+    @property
+    def minibatch_size(self) -> int:
+        """Transitions of a step."""
+        ...
+
+    @property
+    def gamma(self) -> float:
+        """γ."""
+        ...
+
+    @property
+    def lam(self) -> float:
+        """λ of GAE."""
+        ...
+
+    @property
+    def advantage(self) -> str:
+        """gae or td."""
+        ...
+
+    @property
+    def clip(self) -> float:
+        """ε."""
+        ...
+
+    @property
+    def value_weight(self) -> float:
+        """c."""
+        ...
+
+    @property
+    def entropy(self) -> float:
+        """β."""
+        ...
+
+    @property
+    def grad_clip(self) -> float:
+        """The longest gradient, of θ and of ω each."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -83,6 +122,7 @@ def advantages(
         next_values: [T, n] V of the observation after each step, not of the next episode's first one.
     """
     delta = rewards + gamma * np.where(terminated, np.float32(0.0), next_values) - values
+    delta = delta.astype(np.float32)
     result = np.empty_like(delta)
     after = np.zeros_like(delta[0])
     for t in range(len(delta) - 1, -1, -1):
@@ -92,7 +132,7 @@ def advantages(
 
 
 def surrogate(log_ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
-    """min(r A, clip(r, 1 − ε, 1 + ε) A), [B]: PPO's objective, to be maximised (Schulman et al. 2017, eq. 7)."""
+    """min(r A, clip(r, 1 − ε, 1 + ε) A), [B], to be maximised (Schulman et al. 2017, eq. 7)."""
     ratio = torch.exp(log_ratio)
     return torch.minimum(ratio * advantage, ratio.clamp(1.0 - clip, 1.0 + clip) * advantage)
 
@@ -130,7 +170,7 @@ class LocalPpo:
         num = 0
         for _ in range(self._options.epochs):
             order = torch.from_numpy(rng.permutation(len(x)))
-            for rows in order[: len(x) - len(x) % size].split(size):
+            for rows in torch.split(order[: len(x) - len(x) % size], size):
                 sums += self._step(x[rows], actions[rows], old[rows], advantage[rows], target[rows], lr)
                 num += 1
         means = (sums / num).tolist()

@@ -17,7 +17,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class ControlSpace:
-    """What goes in and out: sizes of flat observations and actions, and the actions' bounds, [action_size]."""
+    """Sizes of flat observations and actions, and the bounds of actions, [action_size]."""
 
     observation_size: int
     action_size: int

@@ -110,7 +110,7 @@ def _data(report: ControlReport, metrics: RunMetrics) -> dict[str, object]:
         "evaluations": {label: result.model_dump(mode="json") for label, result in report.results},
         "facts": {fact.key: fact.number for fact in report.facts},
         "learning_curve": {
-            column: {"train": metrics.series(TRAIN, column), "validation": metrics.series(VALIDATION, column)}
+            column: {"train": metrics.series(TRAIN, column), "validation": _validation(metrics, column)}
             for column in (ENV_STEPS, ELAPSED)
         },
     }
@@ -159,11 +159,17 @@ def _curves(metrics: RunMetrics, target: float | None) -> list[Chart]:
         (ELAPSED, "Time", "minutes since the start", 1 / 60),
     ):
         train, validation = (
-            [(x * scale, y) for x, y in metrics.series(name, column)] for name in (TRAIN, VALIDATION)
+            [(x * scale, y) for x, y in points]
+            for points in (metrics.series(TRAIN, column), _validation(metrics, column))
         )
         if len(train) + len(validation) > 1:
             charts.append(_chart(train, validation, short, label, target))
     return charts
+
+
+def _validation(metrics: RunMetrics, column: str) -> list[Point]:
+    """Mean returns at where the measured weights were published, not at where their measurement ended."""
+    return [(row[f"eval/{column}"], row[VALIDATION]) for row in metrics.rows if VALIDATION in row]
 
 
 def _chart(
@@ -218,8 +224,8 @@ def _draw(file: Path, report: ControlReport, metrics: RunMetrics, target: float 
     """report.png: the learning curve."""
     figure = new_figure(8, 4.2)
     axis = figure.subplots()
-    for name, style, label in ((TRAIN, "-", "training"), (VALIDATION, "o-", "validation")):
-        points = metrics.series(name, ENV_STEPS)
+    train, validation = metrics.series(TRAIN, ENV_STEPS), _validation(metrics, ENV_STEPS)
+    for points, style, label in ((train, "-", "training"), (validation, "o-", "validation")):
         if points:
             axis.plot(*zip(*points, strict=True), style, lw=1.6, ms=4, label=label)
     if target is not None:

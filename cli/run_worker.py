@@ -103,11 +103,7 @@ def work(config: Config, name: str | None, spool_dir: Path, stop: threading.Even
 
     network = config.network
     with contextlib.ExitStack() as stack:
-        if name is None:
-            name, claim = claim_name(spool_dir)
-            stack.enter_context(claim)
-        else:
-            check_name(name)
+        name = own_name(name, spool_dir, stack)
         spool = Spool(spool_dir / f"{name}.sqlite3")
         stack.callback(spool.close)
         wire = Wire(load_security(network.keys_path, network.key_name))
@@ -157,6 +153,7 @@ def train_here(config: Config, name: str | None, folder: Path, stop: threading.E
         DistrlError: Anything else that a user can mend.
     """
 
+    from distrl.core.policies import use_threads
     from distrl.core.security import load_security
     from distrl.core.sockets import Wire
     from distrl.workers.client import LearnerLink
@@ -164,13 +161,11 @@ def train_here(config: Config, name: str | None, folder: Path, stop: threading.E
     from distrl.workers.control.worker import ControlWorker
     from distrl.workers.joining import wait_for_learner
 
+    use_threads(config.learner.threads)
+    use_threads(config.learner.threads)
     network = config.network
     with contextlib.ExitStack() as stack:
-        if name is None:
-            name, claim = claim_name(folder)
-            stack.enter_context(claim)
-        else:
-            check_name(name)
+        name = own_name(name, folder, stack)
         wire = stack.enter_context(Wire(load_security(network.keys_path, network.key_name)))
         link = LearnerLink(
             wire, network.control, network.broadcast, "worker", name, slots=config.worker.slots
@@ -186,6 +181,20 @@ def train_here(config: Config, name: str | None, folder: Path, stop: threading.E
         stack.callback(link.close)
         if wait_for_learner(link, network.control, "network.control", network.connect_timeout_s, stop):
             worker.run()
+
+
+def own_name(name: str | None, folder: Path, stack: contextlib.ExitStack) -> str:
+    """The given name if it can be one, else the first free one of this host, held until `stack` ends.
+
+    Raises:
+        ConfigError: The given one cannot.
+        RunDirectoryError: As `claim_name`.
+    """
+    if name is not None:
+        return check_name(name)
+    name, claim = claim_name(folder)
+    stack.enter_context(claim)
+    return name
 
 
 def claim_name(spool_dir: Path) -> tuple[str, RunLock]:

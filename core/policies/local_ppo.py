@@ -12,7 +12,6 @@ means over minibatches, so that α_l does not depend on their number.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -25,6 +24,9 @@ from distrl.core.policies.gaussian import GaussianPolicy
 
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
+Eta = dict[str, Tensor]
+"""η by the name of the parameter."""
+
 _BETA_1, _BETA_2, _EPSILON = 0.9, 0.999, 1e-5
 
 
@@ -121,14 +123,12 @@ def advantages(
     Args:
         next_values: [T, n] V of the observation after each step, not of the next episode's first one.
     """
-    delta = rewards + gamma * np.where(terminated, np.float32(0.0), next_values) - values
-    delta = delta.astype(np.float32)
-    result = np.empty_like(delta)
-    after = np.zeros_like(delta[0])
+    delta = rewards + gamma * np.where(terminated, 0.0, next_values) - values
+    advantage, after = np.empty_like(rewards), np.zeros(rewards.shape[1])
     for t in range(len(delta) - 1, -1, -1):
-        after = delta[t] + gamma * lam * np.where(done[t], np.float32(0.0), after)
-        result[t] = after
-    return result
+        after = delta[t] + gamma * lam * np.where(done[t], 0.0, after)
+        advantage[t] = after
+    return advantage
 
 
 def surrogate(log_ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
@@ -155,9 +155,7 @@ class LocalPpo:
         self._v = torch.zeros_like(policy.flat.vector)
         self._steps = 0
 
-    def train(
-        self, data: Transitions, lr: float, rng: np.random.Generator
-    ) -> tuple[dict[str, Tensor], dict[str, float]]:
+    def train(self, data: Transitions, lr: float, rng: np.random.Generator) -> tuple[Eta, dict[str, float]]:
         """E epochs on `data` with the local rate `lr`.
 
         Returns:
@@ -238,13 +236,13 @@ class LocalPpo:
         root = (self._v / (1.0 - _BETA_2**self._steps)).sqrt_().add_(_EPSILON)
         flat.vector.addcdiv_(self._m, root, value=-scale)
 
-    def _eta(self, start: Tensor, lr: float) -> dict[str, Tensor]:
+    def _eta(self, start: Tensor, lr: float) -> Eta:
         eta = (self.policy.flat.vector - start) / lr
         eta[self.policy.num_actor :].neg_()
         return self.policy.flat.views(eta)
 
 
-def apply_eta(policy: GaussianPolicy, eta: Mapping[str, Tensor], rate: float) -> None:
+def apply_eta(policy: GaussianPolicy, eta: Eta, rate: float) -> None:
     """The master's step: θ ← θ + α_g η_θ, ω ← ω − α_g η_ω (APPO paper, eq. 13), in place."""
     own = dict(policy.named_parameters())
     with torch.no_grad():

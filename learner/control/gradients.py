@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from distrl.configs.control import AppoConfig
 from distrl.core.errors import PolicyError, ProtocolError
@@ -16,6 +15,7 @@ from distrl.core.messages import Gradient, RejectCode
 from distrl.core.moments import Moments
 from distrl.core.policies import weights_io
 from distrl.core.policies.gaussian import GaussianPolicy, unpack_moments
+from distrl.core.policies.local_ppo import Eta
 
 Blob = bytes | memoryview
 _RATE_SLACK = 1.0 + 1e-6
@@ -30,7 +30,7 @@ class Change:
         observations, returns: Moments of what is new.
     """
 
-    eta: dict[str, Tensor]
+    eta: Eta
     observations: Moments
     returns: Moments
 

@@ -247,6 +247,7 @@ class Master:
         with self._lock:
             self._measuring.attempts = int(state["attempts"])
             self.progress = ControlProgress.of(state["progress"])
+            self._window = Window(self.progress.earlier_s)
 
     def _state_dict(self) -> dict[str, Any]:
         return {

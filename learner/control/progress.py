@@ -93,10 +93,14 @@ class ControlProgress:
 
 
 class Window:
-    """Means over the gradients since the last row of metrics."""
+    """Means over the gradients since the last row of metrics.
 
-    def __init__(self) -> None:
-        self._since = 0.0
+    Args:
+        since: Seconds of the run when it begins.
+    """
+
+    def __init__(self, since: float = 0.0) -> None:
+        self._since = since
         self._clear()
 
     def _clear(self) -> None:

@@ -1,4 +1,4 @@
-"""`distrl sweep` over runs of continuous control, as a user runs it; its runs can be measured and reported."""
+"""`distrl sweep` over runs of continuous control, as a user runs it; measuring and reporting one."""
 
 from __future__ import annotations
 

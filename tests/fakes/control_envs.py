@@ -1,4 +1,4 @@
-"""Gymnasium environments that are learnt in seconds: `env.options.id` "control_envs:Aim-v0" and "…:Flaky-v0"."""
+"""Small gymnasium environments: one that is learnt in seconds (`control_envs:Aim-v0`), and broken ones."""
 
 from __future__ import annotations
 

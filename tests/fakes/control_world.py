@@ -12,8 +12,8 @@ from torch import Tensor
 
 from distrl.configs.load import check_config
 from distrl.configs.schema import Config
-from distrl.core.messages import Gradient, Measured, Reject, RejectCode, WeightInfo, WorkUnit
 from distrl.core.errors import ProtocolError
+from distrl.core.messages import Gradient, Measured, Reject, RejectCode, WeightInfo, WorkUnit
 from distrl.core.moments import Moments
 from distrl.core.policies import weights_io
 from distrl.core.policies.gaussian import ControlSpec, GaussianPolicy, pack_moments

@@ -1,4 +1,4 @@
-"""Continuous control by real processes: killed workers, a killed learner, and a run that ends with a result."""
+"""Continuous control by real processes: a killed worker, a killed learner, and a run that is solved."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_killed_workers_and_a_killed_learner_cost_only_time(tmp_path: Path, chil
     saved = checkpoints.pointed(run / "checkpoints", "latest")
     kept = json.loads((run / "checkpoints" / str(saved) / "state.json").read_text())["progress"]
     learner = begin("learner-2", "run-learner", str(config), "--resume")
-    wait(lambda: learner.poll() is not None, "the end of the run", second)
+    wait(lambda: learner.poll() is not None, "the end of the run")
     assert learner.poll() == 0, learner.log_file.read_text()[-3000:]
     wait(lambda: second.poll() is not None, "the end of the worker")
     assert second.poll() == 0

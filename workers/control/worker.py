@@ -28,10 +28,8 @@ from distrl.workers.control.episodes import run_episodes
 from distrl.workers.envs.gym import GymGroup
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from distrl.core.policies.gaussian import GaussianPolicy
-    from distrl.core.policies.local_ppo import LocalPpo
+    from distrl.core.policies.local_ppo import Eta, LocalPpo
 
 MEASURING_STEPS = 1024
 """Transitions of the run's first rounds, which only tell what observations and rewards are like."""
@@ -167,7 +165,7 @@ class ControlWorker:
     def _deliver(
         self,
         unit: WorkUnit,
-        eta: Mapping[str, Tensor],
+        eta: Eta,
         counted: Counted,
         lr: float,
         num_steps: int,

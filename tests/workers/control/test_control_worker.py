@@ -94,7 +94,7 @@ def _break(self: object, action: object) -> None:
 
 def test_rounds_that_are_refused_again_and_again_end_the_worker(tmp_path: Path) -> None:
     world = World(tmp_path, control_config(local_lr=1e30, optimizer="sgd", grad_clip=1e9, eval_every=0))
-    with pytest.raises(PolicyError, match="refused 10 rounds in a row, .*not finite"):
+    with pytest.raises(PolicyError, match=r"refused 10 rounds in a row, .*not finite"):
         work(world, 100)
     assert world.master.progress.rejected == 10
     assert bool(torch.isfinite(world.policy.flat.vector).all())

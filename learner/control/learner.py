@@ -57,11 +57,15 @@ class ControlLearner:
         self._next_metrics = self._next_peers = clock()
         self._next_checkpoint = parts.config.learner.checkpoint_every
         self._told: dict[str, float] = {}
-        self._solved: str | None = None
+        self._solved: tuple[str, str] | None = None  # a checkpoint, and its confirmed mean return
         self._open: list[Measurement] = []
 
     def run(self) -> None:
-        """Trains, and names the result "final"."""
+        """Trains, and names the result "final". A run that is complete already only says so."""
+        if self._was_complete():
+            self._announce(DONE)
+            self.parts.server.shutdown("the run is complete")
+            return
         self.parts.master.start()
         self._announce(TRAINING)
         while not self.stop.wait(POLL_S) and self._solved is None and not self._is_over():
@@ -74,10 +78,21 @@ class ControlLearner:
         if self.stop.is_set():
             return
         directory = self.parts.checkpointer.directory
-        best = checkpoints.pointed(directory, "best") if self.parts.config.learner.keep_best else None
-        checkpoints.point(directory, "final", self._solved or best or newest)
+        if self._solved is not None:
+            checkpoints.point(directory, "final", *self._solved)
+        else:
+            best = checkpoints.pointed(directory, "best") if self.parts.config.learner.keep_best else None
+            checkpoints.point(directory, "final", best or newest)
         self._announce(DONE)
         self.parts.server.shutdown("the run is complete")
+
+    def _was_complete(self) -> bool:
+        """Whether an earlier process named a result, and the configuration asks for no more than that."""
+        directory = self.parts.checkpointer.directory
+        if checkpoints.pointed(directory, "final") is None:
+            return False
+        target, mean = self.parts.config.learner.appo.stop_at_return, checkpoints.note_of(directory, "final")
+        return (target is not None and mean != "" and float(mean) >= target) or self._is_over()
 
     def _is_over(self) -> bool:
         """Whether all steps are made, or the time is over. The first worker may take as long to come."""
@@ -128,7 +143,7 @@ class ControlLearner:
         if measurement.kind == "confirmation":
             self._write({"eval/confirmation": measurement.mean, **where})
             if target is not None and measurement.mean >= target:
-                self._solved = name
+                self._solved = name, f"{measurement.mean}"
                 self._write(
                     {
                         "solved/elapsed_s": weights.elapsed_s,

@@ -102,7 +102,7 @@ class Master:
                 assert measured is not None
                 self._server.offer_weights(measured.weights.info, measured.weights.data)
                 return unit
-            if self._is_closed or self._newest is None:
+            if self._is_closed or self._newest is None or self._is_over():
                 return None
             if self._started_at is None:
                 self._started_at = self._clock()
@@ -211,7 +211,7 @@ class Master:
     def is_over(self) -> bool:
         """Whether `max_env_steps` have been made."""
         with self._lock:
-            return self.progress.env_steps >= self._appo.max_env_steps
+            return self._is_over()
 
     def take_measurements(self) -> tuple[list[Measurement], list[Measurement]]:
         """Those that began, and those that were completed, since the last call."""
@@ -258,6 +258,9 @@ class Master:
     def _elapsed_s(self) -> float:
         at_work_s = self._clock() - self._started_at if self._started_at is not None else 0.0
         return self.progress.earlier_s + at_work_s
+
+    def _is_over(self) -> bool:
+        return self.progress.env_steps >= self._appo.max_env_steps
 
     def _share(self) -> float:
         """The share of `max_env_steps` that is over."""

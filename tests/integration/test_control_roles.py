@@ -91,3 +91,8 @@ def test_killed_workers_and_a_killed_learner_cost_only_time(tmp_path: Path, chil
     assert any("eval/return" in row for row in rows)
     final = checkpoints.resolve(run / "checkpoints", "final")
     assert (final / "policy" / "weights.safetensors").is_file()
+
+    again = begin("learner-3", "run-learner", str(config), "--resume")  # complete: it needs no worker
+    wait(lambda: again.poll() is not None, "the end of a complete run")
+    assert again.poll() == 0, again.log_file.read_text()[-3000:]
+    assert checkpoints.resolve(run / "checkpoints", "final") == final

@@ -27,8 +27,8 @@ from collections.abc import Sequence
 
 import sweeping
 
-from distrl.core.errors import MissingDependency
 from distrl.evaluator.sweeps.plot import draw_curves
+from distrl.evaluator.sweeps.table import percent
 
 OURS, BASELINE = "aride", "digirl-sync"
 TARGET_TIME, TARGET_GAIN = 1 / 3, 0.20
@@ -101,15 +101,8 @@ def print_splits(outcome: sweeping.Outcome) -> None:
     splits = list(dict.fromkeys(split for arm in outcome.arms for split in arm.splits))
     print("\nfinal success by split: " + ", ".join(splits))
     for arm in outcome.arms:
-        cells = [_cell(arm.splits.get(split)) for split in splits]
+        cells = [percent(arm.splits.get(split)) for split in splits]
         print(f"  {arm.name:<18}" + "".join(f"{cell:>18}" for cell in cells))
-
-
-def _cell(mean: object) -> str:
-    value, between = getattr(mean, "value", None), getattr(mean, "interval", None)
-    if value is None:
-        return "—"
-    return f"{100 * value:.1f}%" + (f" ± {50 * (between.high - between.low):.1f}" if between else "")
 
 
 def _met(is_met: bool) -> str:
@@ -123,14 +116,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print_splits(outcome)
     print_gains(outcome)
     print_time(outcome)
-    try:
-        draw_curves(
-            args.plot, outcome.sweep, outcome.arms, "Validation success over wall time, 95% intervals"
-        )
-    except MissingDependency as error:
-        print(f"no plot: {error}")
-    else:
-        print(f"\nplot: {args.plot}")
+    title = "Validation success over wall time, 95% intervals"
+    sweeping.draw(args.plot, lambda file: draw_curves(file, outcome.sweep, outcome.arms, title))
 
 
 if __name__ == "__main__":

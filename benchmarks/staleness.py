@@ -1,8 +1,8 @@
 """What it costs to act with old weights: final success by policy lag, for several objectives.
 
-`configs/sweeps/staleness.yaml` by `distrl sweep`: workers act with weights 0, 1, 4, 16 or 64 versions behind
+`configs/sweeps/staleness.yaml` by `distrl sweep`: workers act with weights 0, 4, 16 or 64 versions behind
 the newest (`learner.policy_lag`; each update makes a version), on top of the staleness that asynchronous
-collection has anyway. The quickstart's tasks, with devices that take log-normal time. AcceRL and AReaL claim
+collection has anyway. The quickstart's tasks, the same number of episodes for all. AcceRL and AReaL claim
 that plain PPO degrades under such a lag, and that smooth or decoupled importance weights hold.
 
 What is measured: success on the held-out test tasks after the last update, by the newest weights, with the
@@ -19,10 +19,10 @@ from pathlib import Path
 
 import sweeping
 
-from distrl.core.errors import MissingDependency
 from distrl.evaluator.figures import LINE, finish, new_figure
 from distrl.evaluator.sweeps.arms import ArmSummary
 from distrl.evaluator.sweeps.plot import COLOURS
+from distrl.evaluator.sweeps.table import percent
 
 KEY = ",policy_lag="
 
@@ -47,11 +47,7 @@ def print_table(arms: dict[str, dict[int, ArmSummary]]) -> None:
 
 
 def _cell(arm: ArmSummary | None) -> str:
-    if arm is None or arm.after is None:
-        return "—"
-    between = arm.after.interval
-    half = f" ± {50 * (between.high - between.low):.1f}" if between is not None else ""
-    return f"{100 * arm.after.value:.1f}%{half}"
+    return percent(arm.after if arm is not None else None)
 
 
 def print_losses(outcome: sweeping.Outcome, arms: dict[str, dict[int, ArmSummary]]) -> None:
@@ -104,12 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     arms = by_objective(outcome.arms)
     print_table(arms)
     print_losses(outcome, arms)
-    try:
-        draw(args.plot, arms)
-    except MissingDependency as error:
-        print(f"no plot: {error}")
-    else:
-        print(f"\nplot: {args.plot}")
+    sweeping.draw(args.plot, lambda file: draw(file, arms))
 
 
 if __name__ == "__main__":

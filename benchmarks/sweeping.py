@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from distrl.cli.sweep import seeds_of
+from sweep_results import ResultsFile
+
+from distrl.cli.sweep import SOME_FAILED, check, seeds_of
 from distrl.configs.sweep import Sweep, load_sweep
+from distrl.core.errors import ConfigError, MissingDependency
 from distrl.evaluator.statistics import Interval, t_interval
 from distrl.evaluator.sweeps.arms import ArmSummary, summarise_arms
 from distrl.evaluator.sweeps.runs import RunResult, read_run
+from distrl.evaluator.sweeps.table import table_text
 
-STOPPED = 130
+TEND_S = 10.0
+"""How often finished runs are looked for while a sweep runs."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,12 @@ def parser(description: str, plot: str) -> argparse.ArgumentParser:
         "--parallel", type=int, default=1, help="runs at a time; more than 1 measures contention"
     )
     options.add_argument("--report-only", action="store_true", help="run nothing")
+    options.add_argument(
+        "--results",
+        type=Path,
+        metavar="FILE",
+        help="JSON with finished runs: those in it count as done, those finished here are added",
+    )
     options.add_argument("--plot", type=Path, default=Path(plot), help="where the picture goes")
     return options
 
@@ -78,28 +90,65 @@ def parser(description: str, plot: str) -> argparse.ArgumentParser:
 def run(preset: str, args: argparse.Namespace) -> Outcome:
     """Runs the sweep, or what is left of it, and reads it. Ends the process if the sweep was interrupted.
 
-    The same command again goes on. Runs that failed are told and left out.
+    The same command again goes on. Runs that failed are told and left out. With --results, runs that the
+    file holds are not made again, wherever they were made, and those finished here are added to it at once.
     """
+    sweep = _load(preset, args)
+    if args.results is None:
+        _sweep(preset, args, {"seeds": args.seeds, "arms": args.arms})
+        results = [read_run(planned, sweep) for planned in sweep.runs]
+    else:
+        results = _run_missing(preset, args, sweep)
+        print(table_text(sweep, summarise_arms(results, sweep.arms)))
+    return Outcome(sweep, summarise_arms(results, sweep.arms), [run for run in results if run.is_finished])
+
+
+def _load(preset: str, args: argparse.Namespace) -> Sweep:
+    chosen = args.arms.replace(";", " ").split() if args.arms is not None else None
+    try:
+        return load_sweep(preset, seeds_of(args.seeds), args.minutes, chosen, args.runs_dir, args.name)
+    except ConfigError as error:
+        sys.exit(f"error: {error}")
+
+
+def _run_missing(preset: str, args: argparse.Namespace, sweep: Sweep) -> list[RunResult]:
+    """Makes the runs that the results file lacks, a sweep for each seed; returns all of them."""
+    try:
+        check(sweep)  # what is here and was made with another configuration must not get into the file
+        known = ResultsFile(args.results, sweep)
+    except ConfigError as error:
+        sys.exit(f"error: {error}")
+    for line in known.left_out:
+        print(f"{args.results}: {line}")
+    known.take()
+    if not args.report_only:
+        for seed, arms in known.missing().items():
+            _sweep(preset, args, {"seeds": str(seed), "arms": ";".join(arms)}, known.take)
+    return known.results()
+
+
+def _sweep(
+    preset: str,
+    args: argparse.Namespace,
+    selection: Mapping[str, str | None],
+    tend: Callable[[], None] = lambda: None,
+) -> None:
+    """One `distrl sweep`; calls `tend` now and then and at its end. Ends the process if interrupted."""
     options = [f"--runs-dir={args.runs_dir}", f"--parallel={args.parallel}"]
-    for name in ("seeds", "minutes", "arms", "name"):
-        if getattr(args, name) is not None:
-            options.append(f"--{name}={getattr(args, name)}")
+    for name, value in {"minutes": args.minutes, "name": args.name, **selection}.items():
+        if value is not None:
+            options.append(f"--{name}={value}")
     if args.report_only:
         options.append("--report-only")
-    command = [sys.executable, "-m", "distrl", "sweep", preset, *options]
-    process = subprocess.Popen(command)
-    while True:
-        try:
-            code = process.wait()
-            break
-        except KeyboardInterrupt:
-            continue  # Ctrl-C reached the sweep as well, which stops in order
-    if code not in (0, 11):  # 11: some runs failed
+    process = subprocess.Popen([sys.executable, "-m", "distrl", "sweep", preset, *options])
+    code = None
+    while code is None:
+        with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C reached the sweep as well, which stops in order
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = process.wait(TEND_S)
+            tend()
+    if code not in (0, SOME_FAILED):
         sys.exit(code)
-    chosen = args.arms.replace(";", " ").split() if args.arms is not None else None
-    sweep = load_sweep(preset, seeds_of(args.seeds), args.minutes, chosen, args.runs_dir, args.name)
-    results = [read_run(planned, sweep) for planned in sweep.runs]
-    return Outcome(sweep, summarise_arms(results, sweep.arms), [run for run in results if run.is_finished])
 
 
 def gain(outcome: Outcome, better: str, other: str) -> Gain | None:
@@ -117,6 +166,16 @@ def gain(outcome: Outcome, better: str, other: str) -> Gain | None:
     mean = sum(first) / len(first) - base
     differences = [a - b for a, b in zip(first, second, strict=True)]
     return Gain(mean, t_interval(differences), mean / base if base else None, len(pairs))
+
+
+def draw(plot: Path, write: Callable[[Path], None]) -> None:
+    """Writes the picture by `write`, and says where it is; without matplotlib, why there is none."""
+    try:
+        write(plot)
+    except MissingDependency as error:
+        print(f"no plot: {error}")
+    else:
+        print(f"\nplot: {plot}")
 
 
 def first_at(curve: Sequence[tuple[float, float]], level: float) -> float | None:

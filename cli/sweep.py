@@ -117,7 +117,7 @@ def check(loaded: Sweep) -> None:
 
     for run in loaded.runs:
         file = RunDir(run.directory).config
-        if file.is_file() and (key := _difference(load_config(file), run.config)) is not None:
+        if file.is_file() and (key := difference(load_config(file), run.config)) is not None:
             raise ConfigError(
                 f"{file} differs from the sweep in `{key}`.",
                 "Give the sweep another --name, delete that run, or undo the change.",
@@ -135,14 +135,14 @@ def report(loaded: Sweep, console: Console) -> None:
     console.print(f"Results: {file}", markup=False, soft_wrap=True)
 
 
-def _difference(one: object, other: object) -> str | None:
+def difference(one: object, other: object) -> str | None:
     """The first dotted key in which two configurations differ."""
     from pydantic import BaseModel
 
     if not isinstance(one, BaseModel) or not isinstance(other, BaseModel):
         return None if one == other else ""
     for name in type(one).model_fields:
-        below = _difference(getattr(one, name), getattr(other, name, None))
+        below = difference(getattr(one, name), getattr(other, name, None))
         if below is not None:
             return f"{name}.{below}".rstrip(".")
     return None

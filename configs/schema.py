@@ -184,6 +184,9 @@ class LearnerConfig(Section):
     With `group_size` K > 1, K episodes of one task are leased as a group and enter replay together, at latest
     `group_wait_s` after the first of them came in (GRPO). What is older than `max_staleness` all the same
     when it is trained on is left to the objective's clipping (`stale: clip`) or not used (`drop`).
+
+    A lease ends `lease_ttl_s` after its last renewal, and after `max_episode_minutes` in any case: whoever
+    works longer on one episode hangs. The default leaves a phone's 30 steps a minute each.
     """
 
     algorithm: AlgorithmName = "aride"
@@ -223,6 +226,7 @@ class LearnerConfig(Section):
     eval_every: Annotated[int, Field(ge=0)] = 100
     eval_episodes: Count = 32
     lease_ttl_s: Positive = 120.0
+    max_episode_minutes: Positive = 45.0
     device: str = "auto"
     threads: Count = 1
 

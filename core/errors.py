@@ -110,3 +110,9 @@ class StoreError(DistrlError):
     """The trajectory store cannot be read or written."""
 
     exit_code = 10
+
+
+class NothingCameIn(DistrlError):
+    """The run's time is over before the episodes it needs have come; why, only workers' logs may tell."""
+
+    exit_code = 12

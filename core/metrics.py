@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from distrl.core.buckets import Histogram
 from distrl.core.errors import RunDirectoryError
 
 
@@ -20,6 +21,10 @@ class Sink(Protocol):
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Notes `metrics` at `step`."""
+        ...
+
+    def write_histogram(self, step: int, name: str, histogram: Histogram) -> None:
+        """Notes counts by bucket at `step`."""
         ...
 
     def close(self) -> None:
@@ -48,14 +53,26 @@ class MetricsWriter:
                 f"{path} cannot be written: {error.strerror or error}.", "Check the run directory."
             ) from error
 
-    def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Writes one line. What is not finite becomes null there and is left out elsewhere."""
+    def write(
+        self, step: int, metrics: Mapping[str, float], histograms: Mapping[str, Histogram] | None = None
+    ) -> None:
+        """Writes one line. What is not finite becomes null there and is left out elsewhere.
+
+        Args:
+            step: Policy updates so far.
+            metrics: Numbers by name.
+            histograms: By name. The line holds the count of each bucket that is not empty, as NAME/LABEL.
+        """
+        histograms = histograms or {}
+        counts = {k: v for name, one in histograms.items() for k, v in one.as_metrics(name).items()}
         finite = {name: float(value) for name, value in metrics.items() if math.isfinite(value)}
         row = {"step": step, "time": round(self._clock(), 3)}
         values = {name: _short(finite[name]) if name in finite else None for name in metrics}
-        self._file.write(json.dumps(row | values) + "\n")
+        self._file.write(json.dumps(row | values | counts) + "\n")
         for sink in self._sinks:
             sink.write(step, finite)
+            for name, histogram in histograms.items():
+                sink.write_histogram(step, name, histogram)
 
     def close(self) -> None:
         """Closes the file and the sinks."""

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Protocol
 
 from distrl.core.errors import RunDirectoryError
+from distrl.core.files import write_atomically
 
 TASKS_FILE = "tasks.json"
 """What became of each training task."""
@@ -81,7 +82,7 @@ class RunDir:
             run.logs.mkdir()
             run.checkpoints.mkdir()
             run.weights.mkdir()
-            run.config.write_text(config.to_yaml(), encoding="utf-8")
+            write_atomically(run.config, config.to_yaml())
         except OSError as error:
             run.discard()
             raise run._not_made(error) from error
@@ -130,9 +131,7 @@ class RunDir:
         while (kept := self.path / f"config.{number}.yaml").exists():
             number += 1
         os.link(self.config, kept)
-        fresh = self.path / "config.yaml.new"
-        fresh.write_text(text, encoding="utf-8")
-        fresh.replace(self.config)
+        write_atomically(self.config, text)
         return kept
 
     def run_id(self) -> str:

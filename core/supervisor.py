@@ -15,10 +15,10 @@ from distrl.core.errors import DistrlError
 from distrl.core.process import Child, stop_all
 
 # Exit codes of errors that a restart cannot mend: configuration, run directory, checkpoint, tasks, missing
-# packages, policy (see distrl.core.errors).
-HOPELESS = frozenset({2, 3, 4, 6, 7, 9})
-# Of errors that their one line tells all about: these, and an address in use or nobody there.
-EXPLAINED = HOPELESS | {5}
+# packages, policy, a run in which nothing came in (see distrl.core.errors).
+HOPELESS = frozenset({2, 3, 4, 6, 7, 9, 12})
+# Of errors that their one line tells all about: these but the last, and an address in use or nobody there.
+EXPLAINED = (HOPELESS - {12}) | {5}
 MAX_QUICK_DEATHS = 5
 QUICK_S = 30.0
 MAX_BACKOFF_S = 10.0
@@ -29,7 +29,7 @@ class ProgramFailed(DistrlError):
     """A program that a run needs cannot be kept alive.
 
     Attributes:
-        is_explained: It ended soon after its start, by an error of the user's that the message tells.
+        is_explained: It ended by an error of the user's that the message tells; logs have no more to say.
     """
 
     exit_code = 11
@@ -154,7 +154,7 @@ class Supervisor:
         kept.child = None
         if exit_code in HOPELESS:
             failed = ProgramFailed(f"{name} stopped: {last_error(log_file)}", f"See {log_file}.")
-            failed.exit_code, failed.is_explained = exit_code, lived_s < QUICK_S
+            failed.exit_code, failed.is_explained = exit_code, exit_code in EXPLAINED
             raise failed
         kept.quick_deaths = kept.quick_deaths + 1 if lived_s < QUICK_S else 1
         if kept.quick_deaths > MAX_QUICK_DEATHS:
@@ -163,7 +163,7 @@ class Supervisor:
                 f"the last time with exit code {exit_code}: {last_error(log_file)}",
                 f"See {log_file}.",
             )
-            failed.is_explained = exit_code in EXPLAINED and lived_s < QUICK_S
+            failed.is_explained = exit_code in EXPLAINED
             raise failed
         pause_s = min(self.backoff_s * 2.0 ** (kept.quick_deaths - 1), MAX_BACKOFF_S)
         kept.start_at = self.clock() + pause_s

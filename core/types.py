@@ -260,6 +260,12 @@ class Trajectory(Record):
         return tuple(seen)
 
     @property
+    def reward_parts(self) -> RewardParts:
+        """The undiscounted sum of each part of the steps' rewards."""
+        names = RewardParts.model_fields
+        return RewardParts(**{name: sum(getattr(step.reward, name) for step in self.steps) for name in names})
+
+    @property
     def total_reward(self) -> float:
         """The undiscounted sum of all step rewards."""
         return sum(step.reward.total for step in self.steps)

@@ -9,7 +9,6 @@ DIR/results.json      the numbers, written last by rename: its presence says tha
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -17,6 +16,7 @@ from typing import Literal, TypeVar
 from pydantic import ValidationError
 
 from distrl.core.errors import RunDirectoryError
+from distrl.core.files import write_atomically
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Number, Record, Task, Trajectory
 from distrl.evaluator.judges.base import Verdict
@@ -249,13 +249,6 @@ def read_episodes(file: Path) -> list[EpisodeResult]:
                 break
             raise RunDirectoryError(f"line {number} of {file} is damaged.", "Evaluate again.") from error
     return episodes
-
-
-def write_atomically(file: Path, text: str) -> None:
-    """Writes `text` so that readers see the old or the new file, never a part."""
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, file)
 
 
 def _read_model(file: Path, model: type[_Model]) -> _Model:

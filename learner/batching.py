@@ -13,6 +13,7 @@ from torch import Tensor
 from distrl.core.errors import StoreError
 from distrl.core.policies.base import Policy, PromptBatch
 from distrl.learner.episodes import Episode, StepData
+from distrl.learner.losses import Moments
 
 
 @dataclass
@@ -72,6 +73,8 @@ class TrajectoryBatch:
         group_count: [B] int64, the members of that group; 1 for a trajectory without one.
         old_values: [N] V(s_t) as it was when the episode came in, or None if it was not kept.
         old_bootstrap: [B] the same of the state after a cut, or None.
+        advantage_moments: What advantages are normalised by, if not by those of the batch itself: several
+            gradient steps on parts of a batch take those of the whole.
     """
 
     ids: list[str]
@@ -95,6 +98,7 @@ class TrajectoryBatch:
     group_count: Tensor
     old_values: Tensor | None = None
     old_bootstrap: Tensor | None = None
+    advantage_moments: Moments | None = None
 
     def grid(self, flat: Tensor) -> Tensor:
         """[N] → [B, T], 0 at padding."""
@@ -251,6 +255,7 @@ class Batcher:
             out[row, col] = torch.tensor(values)
             return out
 
+        has_values = all(episode.values for episode in episodes)
         cut = [i for i, episode in enumerate(episodes) if not episode.terminated]
         return TrajectoryBatch(
             ids=[episode.id for episode in episodes],
@@ -278,7 +283,8 @@ class Batcher:
             group_mean=torch.tensor([episode.group.mean for episode in episodes], dtype=torch.float32),
             group_std=torch.tensor([episode.group.std for episode in episodes], dtype=torch.float32),
             group_count=torch.tensor([episode.group.count for episode in episodes]),
-            **_old_values(episodes),
+            old_values=torch.tensor([v for e in episodes for v in e.values[:-1]]) if has_values else None,
+            old_bootstrap=torch.tensor([e.values[-1] for e in episodes]) if has_values else None,
         )
 
     def _prompts(self, states: Sequence[tuple[tuple[int, ...], tuple[str, ...]]]) -> PromptBatch:
@@ -286,13 +292,3 @@ class Batcher:
         return self._policy.collate(
             [prompt for prompt, _ in states], [[images[d] for d in digests] for _, digests in states]
         )
-
-
-def _old_values(episodes: Sequence[Episode]) -> dict[str, Tensor]:
-    """What was kept of the values, if it was kept of all episodes."""
-    if not all(episode.values for episode in episodes):
-        return {}
-    return {
-        "old_values": torch.tensor([v for episode in episodes for v in episode.values[:-1]]),
-        "old_bootstrap": torch.tensor([episode.values[-1] for episode in episodes]),
-    }

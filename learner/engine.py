@@ -53,7 +53,7 @@ class Engine:
     def update(self, batch: TrajectoryBatch, progress: float = 0.0) -> Evaluation:
         """One update of policy and critic: as many gradient steps as the algorithm takes from a batch.
 
-        The metrics, means over those steps, gain the gradient norms (before clipping).
+        The metrics, of all those steps, gain the gradient norms (before clipping).
 
         Args:
             progress: The share of the run that is over, for the learning rate.
@@ -62,7 +62,7 @@ class Engine:
         lr = self._learning_rate(progress)
         for group in self._actor.param_groups:
             group["lr"] = lr
-        self.algorithm.prepare(self.policy, batch)
+        self.algorithm.prepare(self.policy, self.critic, batch)
         passes = [
             (rows, self._update_on(part))
             for rows, part in minibatches(batch, self.algorithm.epochs, self.algorithm.minibatches)
@@ -111,6 +111,7 @@ class Engine:
             "value": self._value.state_dict(),
             "num_steps": self._num_steps,
             "torch_rng": torch.get_rng_state(),
+            **({"cuda_rng": torch.cuda.get_rng_state(self.policy.device)} if self._is_on_cuda else {}),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -119,6 +120,12 @@ class Engine:
         self._value.load_state_dict(state["value"])
         self._num_steps = int(state["num_steps"])
         torch.set_rng_state(state["torch_rng"])
+        if self._is_on_cuda and "cuda_rng" in state:  # absent if the checkpoint was written on a CPU
+            torch.cuda.set_rng_state(state["cuda_rng"], self.policy.device)
+
+    @property
+    def _is_on_cuda(self) -> bool:
+        return self.policy.device.type == "cuda"
 
 
 def _trainable(module: nn.Module) -> Iterable[nn.Parameter]:

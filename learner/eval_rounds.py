@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from distrl.core.types import Task
+from distrl.core.types import RewardParts, Task, Trajectory
 
 
 @dataclass
@@ -20,21 +20,32 @@ class EvalRound:
     Attributes:
         updates: The learner's updates when it started.
         waiting: Tasks not leased yet.
-        leases: Ids of its leases that are not accounted for.
+        min_version: Episodes acted with older weights, if only for a token, are run again.
+        leases: The tasks of its leases that are not accounted for, by the lease's id.
         scores: Success of each finished episode that was judged.
+        rewards: Its rewards, each part summed over its steps.
         abandoned: Episodes that faulted again and again.
     """
 
     updates: int
     waiting: deque[Task]
-    leases: set[str] = field(default_factory=set)
+    min_version: int = -1
+    leases: dict[str, Task] = field(default_factory=dict)
     scores: list[float] = field(default_factory=list)
+    rewards: list[RewardParts] = field(default_factory=list)
     abandoned: int = 0
 
     @property
-    def success(self) -> float:
-        """Mean success, 0 when nothing finished."""
-        return sum(self.scores) / len(self.scores) if self.scores else 0.0
+    def success(self) -> float | None:
+        """Mean success; None when nothing was measured."""
+        return sum(self.scores) / len(self.scores) if self.scores else None
+
+    @property
+    def mean_rewards(self) -> dict[str, float]:
+        """The mean of each part of the reward over the scored episodes; empty when nothing finished."""
+        count = len(self.rewards)
+        names = RewardParts.model_fields if count else ()
+        return {name: sum(getattr(parts, name) for parts in self.rewards) / count for name in names}
 
     @property
     def is_complete(self) -> bool:
@@ -58,28 +69,27 @@ class EvalRounds:
         self._ended: list[EvalRound] = []
         self.current: EvalRound | None = None
 
-    def start(self, updates: int) -> None:
+    def start(self, updates: int, min_version: int = -1) -> None:
         """Starts a round. An unfinished one ends with what it has."""
         if self.current is not None and self.current.scores:
             self._ended.append(self.current)
-        self.current = EvalRound(updates, deque(self._tasks)) if self._tasks else None
+        self.current = EvalRound(updates, deque(self._tasks), min_version) if self._tasks else None
 
-    def is_of_current(self, lease_id: str) -> bool:
-        """Whether this lease belongs to the round under way."""
-        return self.current is not None and lease_id in self.current.leases
-
-    def account(self, lease_id: str, score: float | None) -> None:
-        """An episode of this lease has come in; None if nobody judged it."""
-        if self.current is not None and lease_id in self.current.leases:
-            self.current.leases.discard(lease_id)
-            if score is not None:
+    def account(self, trajectory: Trajectory, score: float | None) -> None:
+        """An episode has come in; its score is None if nobody judged it. Other leases do not count."""
+        if self.current is not None and trajectory.lease_id in self.current.leases:
+            task = self.current.leases.pop(trajectory.lease_id)
+            if 0 <= trajectory.oldest_version < self.current.min_version:
+                self.current.waiting.append(task)
+            elif score is not None:
                 self.current.scores.append(score)
+                self.current.rewards.append(trajectory.reward_parts)
             self._close_if_complete()
 
     def give_up(self, lease_id: str) -> None:
         """The episode of this lease will not come."""
         if self.current is not None and lease_id in self.current.leases:
-            self.current.leases.discard(lease_id)
+            del self.current.leases[lease_id]
             self.current.abandoned += 1
             self._close_if_complete()
 

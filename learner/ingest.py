@@ -155,14 +155,12 @@ class Ingest:
 
     def _note(self, trajectory: Trajectory, episode: Episode) -> None:
         self._success.append(trajectory.success)
-        parts = [step.reward for step in trajectory.steps]
+        parts = trajectory.reward_parts
         self._window.append(
             {
-                "reward/total": trajectory.total_reward,
-                "reward/outcome": sum(part.outcome for part in parts),
-                "reward/repetition": sum(part.repetition for part in parts),
-                "reward/invalid": sum(part.invalid for part in parts),
-                "episode/length": float(len(parts)),
+                "reward/total": parts.total,
+                **{f"reward/{name}": value for name, value in parts},
+                "episode/length": float(len(trajectory.steps)),
                 "episode/duration_s": trajectory.duration_s,
                 "off_policy/ingest_staleness": float(self._version() - episode.oldest_version),
             }

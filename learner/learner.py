@@ -72,6 +72,7 @@ class Learner:
                 continue
             self.updates.make()
             self.rounds.after_update()
+        self.updates.write_freshness()
         if not self.stop.is_set():
             self.rounds.last(self.stop)
         self.rounds.save()

@@ -31,13 +31,13 @@ def sampling_for(config: LearnerConfig, purpose: Purpose) -> Sampling:
 
 @dataclass
 class Held:
-    """A lease in somebody's hands."""
+    """A lease in somebody's hands, until `deadline`; renewals move that, but never beyond `limit`."""
 
     lease: Lease
     worker: str
     deadline: float
+    limit: float
     attempt: int
-    renewals: int = 0
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,14 @@ class Retry:
 
 
 class LeaseTable:
-    """Active leases by id, and retries by the id of the lease that failed, in order of failure."""
+    """Active leases by id, and retries by the id of the lease that failed, in order of failure.
 
-    def __init__(self) -> None:
+    Args:
+        max_s: How long one lease may be held, however often it is renewed.
+    """
+
+    def __init__(self, max_s: float) -> None:
+        self._max_s = max_s
         self._held: dict[str, Held] = {}
         self._retries: OrderedDict[str, Retry] = OrderedDict()
         self.num_expired = 0
@@ -81,15 +86,15 @@ class LeaseTable:
 
     def hold(self, lease: Lease, worker: str, now: float, attempt: int = 1) -> None:
         """Notes that `worker` has `lease`."""
-        self._held[lease.id] = Held(lease, worker, now + lease.ttl_s, attempt)
+        limit = now + self._max_s
+        self._held[lease.id] = Held(lease, worker, min(now + lease.ttl_s, limit), limit, attempt)
 
     def renew(self, worker: str, lease_id: str, now: float) -> bool:
-        """Prolongs a lease that `worker` holds. False if it does not hold it."""
+        """Prolongs a lease that `worker` holds, up to its limit. False if it does not hold it."""
         held = self._held.get(lease_id)
         if held is None or held.worker != worker:
             return False
-        held.deadline = now + held.lease.ttl_s
-        held.renewals += 1
+        held.deadline = min(now + held.lease.ttl_s, held.limit)
         return True
 
     def finish(self, lease_id: str) -> Lease | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,12 +21,21 @@ class Ratios:
     Attributes:
         action: [N] ρ_t = exp Σ_tokens (log π − log μ), the whole action's.
         token: [N, L] the same per token, 1 at padding.
-        clamped: The fraction of actions whose log-ratio met the clamp.
+        action_clamped, token_clamped: [N] and [N, L] bool: whether the log-ratio met the clamp.
     """
 
     action: Tensor
     token: Tensor
-    clamped: Tensor
+    action_clamped: Tensor
+    token_clamped: Tensor
+
+    def at(self, level: RatioLevel) -> Tensor:
+        """[N] ρ of actions, or [N, L] of tokens."""
+        return self.action if level == "action" else self.token
+
+    def clamped_at(self, level: RatioLevel) -> Tensor:
+        """[N] or [N, L] bool: whether the ratio is one at the clamp."""
+        return self.action_clamped if level == "action" else self.token_clamped
 
 
 def importance_ratios(logprobs: Tensor, behaviour: Tensor, token_mask: Tensor, clamp: float) -> Ratios:
@@ -36,7 +45,8 @@ def importance_ratios(logprobs: Tensor, behaviour: Tensor, token_mask: Tensor, c
     return Ratios(
         action=log_action.clamp(-clamp, clamp).exp(),
         token=log_token.clamp(-clamp, clamp).exp(),
-        clamped=(log_action.abs() > clamp).float().mean(),
+        action_clamped=log_action.abs() > clamp,
+        token_clamped=log_token.abs() > clamp,
     )
 
 
@@ -70,21 +80,45 @@ def mean_over_steps(objective: Tensor, token_mask: Tensor, weights: Tensor) -> T
     return (objective * weights).mean()
 
 
-def normalise(advantages: Tensor, mask: Tensor, std_floor: float, centre: bool = True) -> Tensor:
-    """(A − mean) / max(√(var + ε), floor) over the real entries of the batches of all ranks; 0 at padding.
+class Moments(NamedTuple):
+    """Mean and standard deviation √(var + ε), scalars."""
 
-    AcceRL's eq. 5–7 with ε = 1e−16, and two changes: the squares are summed about the mean, since Q/N − μ² is
-    the difference of two large numbers, and the floor keeps a batch in which nothing differs (all succeed)
-    from being blown up into noise. A constant does not change E_μ[ρ A ∇log π] as long as nothing after it
-    looks at the sign of A; with ratios clipped far down (ρ_max near 1) it does, and `centre` off keeps what
-    the critic says.
+    mean: Tensor
+    std: Tensor
+
+
+def moments(advantages: Tensor, mask: Tensor) -> Moments:
+    """Those of the real entries of the batches of all ranks, each of which must call this equally often.
+
+    AcceRL's eq. 5–7 with ε = 1e−16, but the squares are summed about the mean, since Q/N − μ² is the
+    difference of two large numbers.
+
+    Args:
+        advantages: [B, T].
+        mask: [B, T] bool.
     """
     a = torch.where(mask, advantages, 0.0)
     total, count = sum_over_ranks(torch.stack([a.sum(), mask.sum().to(a.dtype)])).unbind()
     count = count.clamp(min=1)
-    centred = torch.where(mask, a - total / count, 0.0)
-    variance = sum_over_ranks(centred.square().sum()) / count
-    return (centred if centre else a) / (variance + 1e-16).sqrt().clamp(min=std_floor)
+    mean = total / count
+    variance = sum_over_ranks(torch.where(mask, a - mean, 0.0).square().sum()) / count
+    return Moments(mean, (variance + 1e-16).sqrt())
+
+
+def normalise(
+    advantages: Tensor, mask: Tensor, std_floor: float, centre: bool = True, over: Moments | None = None
+) -> Tensor:
+    """(A − mean) / max(std, floor) of [B, T] advantages; 0 at padding.
+
+    The floor keeps a batch in which nothing differs (all succeed) from being blown up into noise. A constant
+    does not change E_μ[ρ A ∇log π] as long as nothing after it looks at the sign of A; with ratios clipped
+    far down (ρ_max near 1) it does, and `centre` off keeps what the critic says.
+
+    Args:
+        over: Mean and standard deviation; None: those of `advantages` themselves, see `moments`.
+    """
+    mean, std = moments(advantages, mask) if over is None else over
+    return torch.where(mask, advantages - mean if centre else advantages, 0.0) / std.clamp(min=std_floor)
 
 
 def weigh_negative(advantages: Tensor, weight: float) -> Tensor:
@@ -116,17 +150,26 @@ def policy_gradient(
         advantages: [N].
         weights: [N] importance weights of the replay draw.
     """
-    if level == "action":
-        rho, log_pi, a, w = ratios.action, _action_logprob(logprobs, token_mask), advantages, weights
-    else:
-        rho, log_pi = ratios.token, torch.where(token_mask, logprobs, 0.0)
-        a, w = advantages[:, None], weights[:, None]
+    rho = ratios.at(level)
+    real = torch.where(token_mask, logprobs, 0.0)
+    log_pi = real.sum(dim=1) if level == "action" else real
+    a, w = per_action(advantages, rho), per_action(weights, rho)
     coefficient = rho.clamp(max=rho_max) * a * w
     if clip is not None:
-        upper = clip if clip_high is None else clip_high
-        beyond = ((a > 0) & (rho > 1 + upper)) | ((a < 0) & (rho < 1 - clip))
-        coefficient = torch.where(beyond, 0.0, coefficient)
+        coefficient = torch.where(is_beyond(rho, a, clip, clip_high), 0.0, coefficient)
     return -(coefficient * log_pi).sum() / len(advantages)
+
+
+def is_beyond(ratios: Tensor, advantages: Tensor, clip: float, clip_high: float | None = None) -> Tensor:
+    """Bool: whether a ratio has left [1 − ε, 1 + ε_high] in the direction that its advantage pushes.
+
+    Args:
+        ratios: [N] or [N, L].
+        advantages: Broadcastable to `ratios`.
+        clip_high: ε_high; None: ε, which is `clip`.
+    """
+    upper = clip if clip_high is None else clip_high
+    return ((advantages > 0) & (ratios > 1.0 + upper)) | ((advantages < 0) & (ratios < 1.0 - clip))
 
 
 def _action_logprob(logprobs: Tensor, token_mask: Tensor) -> Tensor:

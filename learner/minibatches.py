@@ -7,8 +7,15 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from distrl.learner import off_policy
 from distrl.learner.algorithms.base import Evaluation
 from distrl.learner.batching import TrajectoryBatch
+from distrl.learner.off_policy import StepStats
+
+PER_TRAJECTORY = frozenset(
+    {"batch/success", "batch/without_spread", "loss/trajectory", "value/trajectory_accuracy"}
+)
+PER_UPDATE = frozenset({"policy/grad_norm", "value/grad_norm"})
 
 
 def minibatches(
@@ -30,7 +37,10 @@ def minibatches(
 
 
 def merge(passes: Sequence[tuple[Tensor | None, Evaluation]], size: int) -> Evaluation:
-    """One evaluation of the whole batch: mean metrics, each trajectory's last priorities, the last losses.
+    """One evaluation of the whole batch: its metrics, each trajectory's last priorities, the last losses.
+
+    Metrics are means weighed by what they are means of: steps, trajectories (`PER_TRAJECTORY`) or gradient
+    steps (`PER_UPDATE`). Those of ratios are taken anew from all steps, a maximum being their maximum.
 
     Args:
         passes: Rows, as `minibatches` gives them, and what each step's pass said.
@@ -42,6 +52,27 @@ def merge(passes: Sequence[tuple[Tensor | None, Evaluation]], size: int) -> Eval
     priorities = last.priorities.new_zeros(size, last.priorities.shape[1])
     for rows, result in passes:
         priorities[slice(None) if rows is None else rows] = result.priorities
-    names = dict.fromkeys(name for _, result in passes for name in result.metrics)
-    metrics = {name: sum(result.metrics[name] for _, result in passes) / len(passes) for name in names}
-    return Evaluation(last.policy_loss, last.critic_loss, priorities, metrics)
+    results = [result for _, result in passes]
+    steps = StepStats.join([(rows, result.steps) for rows, result in passes])
+    num_trajectories = [len(result.priorities) for result in results]
+    num_epochs = sum(num_trajectories) / size
+    metrics = {
+        **_means(results, num_trajectories),
+        **off_policy.metrics(steps),
+        "batch/steps": len(steps) / num_epochs,
+    }
+    return Evaluation(last.policy_loss, last.critic_loss, priorities, metrics, steps)
+
+
+def _means(results: Sequence[Evaluation], num_trajectories: Sequence[int]) -> dict[str, float]:
+    num_steps = [len(result.steps) for result in results]
+    found = {}
+    for name in dict.fromkeys(name for result in results for name in result.metrics):
+        counts: Sequence[int] = num_steps
+        if name in PER_TRAJECTORY:
+            counts = num_trajectories
+        elif name in PER_UPDATE:
+            counts = [1] * len(results)
+        values = [result.metrics[name] for result in results]
+        found[name] = sum(n * x for n, x in zip(counts, values, strict=True)) / sum(counts)
+    return found

@@ -167,6 +167,7 @@ class Parts:
         try:
             self.progress = Progress(**state["progress"])
             self.replay.load_state_dict(state["replay"])
+            self.replay.forget_draws()
             self.scheduler.load_state_dict(state["scheduler"])
             self.rng.bit_generator.state = state["rng"]
             ingest = state["ingest"]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from statistics import mean
 from threading import Event
 
-from distrl.core.errors import ConfigError, PolicyError
+from distrl.core.errors import NothingCameIn, PolicyError
 from distrl.core.types import Purpose
 from distrl.learner.batching import StepBatch
 from distrl.learner.episodes import StepData
@@ -34,7 +34,7 @@ def demonstrate(parts: Parts, stop: Event) -> None:
     """Waits until the expert's episodes are in.
 
     Raises:
-        ConfigError: The run's time is over before they are.
+        NothingCameIn: The run's time is over before they are.
     """
     wanted = parts.config.learner.demonstrations.episodes
     if parts.scheduler.accounted(Purpose.DEMO) >= wanted:
@@ -44,7 +44,7 @@ def demonstrate(parts: Parts, stop: Event) -> None:
     while not stop.is_set() and (count := parts.scheduler.accounted(Purpose.DEMO)) < wanted:
         parts.tend()
         if parts.is_out_of_time():
-            raise ConfigError(
+            raise NothingCameIn(
                 f"Only {count} of {wanted} demonstrations came in within learner.max_minutes={minutes:g}.",
                 "If workers run, their logs say what fails; else start some, or raise learner.max_minutes.",
             )

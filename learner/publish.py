@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, Protocol
@@ -48,6 +49,7 @@ class Publisher:
     acts with weights N versions behind. As long as there are no N older ones, the oldest is announced. What
     is held back is in files beside `version_file`, so that a restarted learner keeps its distance; after a
     crash these may be weights of updates that the checkpoint has not seen, which were due to act anyway.
+    Without a lag such files are deleted.
 
     Args:
         policy: What is published.
@@ -90,6 +92,8 @@ class Publisher:
             _write(self._held / str(version), data, durably=True)
         _write(self._file, f"{version}\n".encode())
         self.version = version
+        if not self._lag and self._held.exists():
+            shutil.rmtree(self._held)  # of a time with a lag: too old to be announced ever again
         if self._lag:
             self._forget(version if catch_up else version - self._lag)
             version = self._versions()[0]

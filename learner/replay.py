@@ -7,14 +7,19 @@ slowly. Stored are the raw components; the sum tree holds p^α under a fixed sca
 maximum has moved by more than 10% from it. Every step and every length counts alike: a one-step episode
 is drawn like any other.
 
+Adding, drawing, updating, choosing what to refresh and the metrics take O(k log N) for k trajectories of N;
+the rebuild is the one O(N) of training.
+
 Owned by the training thread.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import base64
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -49,15 +54,17 @@ class Replay:
     def __init__(self, config: ReplayConfig, seed: int) -> None:
         self.config = config
         self._rng = np.random.default_rng(seed)
-        self._tree = SumTree(config.capacity)
-        self._ids: list[str | None] = [None] * config.capacity
+        self._ids = [""] * config.capacity  # "" where nothing is
         self._places: dict[str, int] = {}
+        self._unseen: OrderedDict[str, None] = OrderedDict()
         self._raw: NDArray[np.float64] = np.zeros((config.capacity, 3))
-        self._unseen: deque[str] = deque()
+        self._tree = SumTree(config.capacity)
+        self._squares = SumTree(config.capacity)  # of the masses, for the effective share
+        self._seen = SumTree(config.capacity)  # 1 for what has been drawn: finds the n-th of these
         self._maxima = np.zeros(2)
         self._scale = np.zeros(2)
-        self._next = 0
-        self._refreshed = 0
+        self._next = 0  # the place of the next arrival
+        self._refreshed = 0  # the place after the last one whose priority was renewed
 
     def __len__(self) -> int:
         return len(self._places)
@@ -68,8 +75,7 @@ class Replay:
     @property
     def ids(self) -> list[str]:
         """The ids in replay, oldest first."""
-        order = np.roll(np.arange(self.config.capacity), -self._next)
-        return [name for name in (self._ids[i] for i in order) if name is not None]
+        return [name for name in self._ids[self._next :] + self._ids[: self._next] if name]
 
     @property
     def num_unseen(self) -> int:
@@ -81,48 +87,61 @@ class Replay:
         if trajectory_id in self._places:
             return None
         place, evicted = self._next, self._ids[self._next]
-        if evicted is not None:
-            del self._places[evicted]
-            if evicted in self._unseen:
-                self._unseen.remove(evicted)
+        if evicted:
+            self._clear([evicted])
         self._ids[place] = trajectory_id
         self._places[trajectory_id] = place
-        self._raw[place] = 0.0
-        self._tree.set([place], [0.0])
-        self._unseen.append(trajectory_id)
+        self._unseen[trajectory_id] = None
         self._next = (place + 1) % self.config.capacity
-        return evicted
+        return evicted or None
 
     def discard(self, ids: Iterable[str]) -> None:
         """Takes trajectories out; ids that are not here are ignored."""
-        places = [self._places.pop(name) for name in ids if name in self._places]
-        for place in places:
-            self._ids[place] = None
-        if places:
-            self._tree.set(places, [0.0] * len(places))
-            self._unseen = deque(name for name in self._unseen if name in self._places)
+        self._clear([name for name in dict.fromkeys(ids) if name in self._places])
+
+    def _clear(self, ids: Sequence[str]) -> None:
+        places = np.array([self._places.pop(name) for name in ids], dtype=np.int64)
+        for name, place in zip(ids, places.tolist(), strict=True):
+            self._ids[place] = ""
+            self._unseen.pop(name, None)
+        self._raw[places] = 0.0
+        self._set_masses(places, np.zeros(len(places)))
+        self._seen.set(places, np.zeros(len(places)))
 
     def sample(self, count: int) -> Draw:
         """Draws `count` trajectories: unseen ones first, as they came, the rest from P with replacement.
+
+        The rest are independent draws that are then put in order: which come out says something, where in
+        the draw they stand does not.
 
         What is drawn for the first time cannot be drawn again before `update` has given it a priority, unless
         nothing else is there.
         """
         assert self._places, "replay is empty"
-        new = [self._unseen.popleft() for _ in range(min(count, len(self._unseen)))]
-        rest = count - len(new)
-        places = self._draw(rest)
-        total = self._tree.total
-        probabilities = self._tree.masses[places] / total if total > 0 else np.full(rest, 1.0 / len(self))
-        ids = new + [name for name in (self._ids[i] for i in places) if name is not None]
-        return Draw(ids, [1.0 / len(self)] * len(new) + probabilities.tolist(), len(new))
+        new = [self._unseen.popitem(last=False)[0] for _ in range(min(count, len(self._unseen)))]
+        self._seen.set([self._places[name] for name in new], np.ones(len(new)))
+        ids, probabilities = new, [1.0 / len(self)] * len(new)
+        if count > len(new):
+            tree = self._tree if self._tree.total > 0 else self._seen
+            places = tree.sample(count - len(new), self._rng)
+            ids = new + self._names(places)
+            probabilities += (tree.at(places) / tree.total).tolist()
+        return Draw(ids, probabilities, len(new))
 
-    def _draw(self, count: int) -> Indices:
-        if count == 0:
-            return np.zeros(0, dtype=np.int64)
-        if self._tree.total > 0:
-            return self._tree.sample(count, self._rng)
-        return self._rng.choice(np.array(list(self._places.values()), dtype=np.int64), size=count)
+    def forget_draws(self) -> None:
+        """Puts what was drawn and never updated back among the unseen ones, before all others.
+
+        For a resume: a batch that was ready when the checkpoint was written is gone, and without a priority
+        its trajectories would not be drawn again.
+        """
+        is_waiting = (self._seen.masses > 0) & (self._tree.masses == 0)
+        by_age = np.roll(np.arange(self.config.capacity), -self._next)
+        places = by_age[is_waiting[by_age]]
+        self._unseen = OrderedDict.fromkeys([*self._names(places), *self._unseen])
+        self._seen.set(places, np.zeros(len(places)))
+
+    def _names(self, places: Indices) -> list[str]:
+        return [self._ids[place] for place in places.tolist()]
 
     def importance_weights(self, draw: Draw, beta: float) -> list[float]:
         """(N·P)^(−β), divided by the largest so that no step grows. Unseen ones count as P = 1/N."""
@@ -132,52 +151,54 @@ class Replay:
 
     def update(self, ids: Sequence[str], components: NDArray[np.float64]) -> None:
         """Stores new raw components [len(ids), 3]; ids that have left meanwhile are ignored."""
-        kept = [i for i, name in enumerate(ids) if name in self._places]
-        if not kept:
+        places = np.fromiter(map(self._places.get, ids, repeat(-1)), dtype=np.int64, count=len(ids))
+        is_here = places >= 0
+        if not is_here.any():
             return
-        places = np.array([self._places[ids[i]] for i in kept], dtype=np.int64)
-        raw = np.asarray(components, dtype=np.float64)[kept]
+        places, raw = places[is_here], np.asarray(components, dtype=np.float64)[is_here]
         assert bool(np.isfinite(raw).all()), "priorities must be finite"
         self._raw[places] = raw
         self._maxima = np.maximum(_DECAY * self._maxima, raw[:, [0, 2]].max(axis=0))
         if bool((np.abs(self._maxima - self._scale) > _RESCALE * self._scale).any()):
             self._scale = self._maxima.copy()
-            places = np.union1d(np.flatnonzero(self._tree.masses > 0), places)
-        self._tree.set(places, self._masses(places))
+            has_mass = self._tree.masses > 0
+            has_mass[places] = True
+            places = np.flatnonzero(has_mass)
+            raw = self._raw[places]
+        self._set_masses(places, self._masses(raw))
 
-    def priorities(self, places: Indices) -> NDArray[np.float64]:
-        """p(τ) of the trajectories at `places`."""
-        raw, w = self._raw[places], self.config.weights
-        scale = np.maximum(self._scale, 1e-12)
+    def _set_masses(self, places: Indices, masses: NDArray[np.float64]) -> None:
+        self._tree.set(places, masses)
+        self._squares.set(places, masses**2)
+
+    def _masses(self, raw: NDArray[np.float64]) -> NDArray[np.float64]:
+        """[k] p(τ)^α of raw components [k, 3]."""
+        if self.config.priority == "uniform":
+            return np.ones(len(raw))
+        w, scale = self.config.weights, np.maximum(self._scale, 1e-12)
         # The small floor keeps a trajectory that has nothing to teach today from vanishing for ever.
         p = w[0] * raw[:, 0] / scale[0] + w[1] * np.clip(raw[:, 1], 0.0, 1.0) + w[2] * raw[:, 2] / scale[1]
-        return np.asarray(np.maximum(p, _FLOOR))
-
-    def _masses(self, places: Indices) -> NDArray[np.float64]:
-        if self.config.priority == "uniform":
-            return np.ones(len(places))
-        return np.asarray(self.priorities(places) ** self.config.alpha)
+        return np.asarray(np.maximum(p, _FLOOR) ** self.config.alpha)
 
     def probability(self, trajectory_id: str) -> float:
         """P(τ) of the next prioritised draw; 0 for one that has no priority yet."""
-        total = self._tree.total
-        return float(self._tree.masses[self._places[trajectory_id]] / total) if total > 0 else 0.0
+        total, place = self._tree.total, np.array([self._places[trajectory_id]])
+        return float(self._tree.at(place)[0] / total) if total > 0 else 0.0
 
     def refresh_slice(self) -> list[str]:
         """The next `refresh_size` seen trajectories, going round, whose priorities are to be renewed."""
-        unseen = set(self._unseen)
-        seen = [name for name in self._ids if name is not None and name not in unseen]
-        if not seen:
+        num_seen = int(self._seen.total)
+        if not num_seen:
             return []
-        start = self._refreshed % len(seen)
-        count = min(self.config.refresh_size, len(seen))
-        self._refreshed = start + count
-        return (seen + seen)[start : start + count]
+        first = int(self._seen.before(self._refreshed))
+        numbers = (first + np.arange(min(self.config.refresh_size, num_seen))) % num_seen
+        places = self._seen.find(numbers.astype(np.float64))
+        self._refreshed = (int(places[-1]) + 1) % self.config.capacity
+        return self._names(places)
 
     def metrics(self) -> dict[str, float]:
         """Size, unseen ones, and how concentrated the draw is (effective share of the buffer)."""
-        masses = self._tree.masses
-        total, square = float(masses.sum()), float((masses**2).sum())
+        total, square = self._tree.total, self._squares.total
         return {
             "replay/size": float(len(self)),
             "replay/unseen": float(len(self._unseen)),
@@ -186,12 +207,12 @@ class Replay:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything, as JSON-able data; floats come back bit for bit."""
+        """Everything, as JSON-able data; arrays as base64 of their bytes, so they come back bit for bit."""
         return {
             "ids": list(self._ids),
-            "raw": self._raw.tolist(),
-            "masses": self._tree.masses.tolist(),
             "unseen": list(self._unseen),
+            "raw": _encoded(self._raw),
+            "masses": _encoded(self._tree.masses),
             "maxima": self._maxima.tolist(),
             "scale": self._scale.tolist(),
             "next": self._next,
@@ -201,26 +222,31 @@ class Replay:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores `state_dict`; under another capacity the newest stay, with their priorities."""
-        if len(state["ids"]) != self.config.capacity:
-            self._adopt(state)
-            return
-        self._ids = list(state["ids"])
-        self._places = {name: i for i, name in enumerate(self._ids) if name is not None}
-        self._raw = np.array(state["raw"], dtype=np.float64).reshape(-1, 3)
-        self._tree = SumTree(self.config.capacity)
-        self._tree.set(np.arange(self.config.capacity), np.array(state["masses"]))
-        self._unseen = deque(state["unseen"])
+        ids, capacity = list(state["ids"]), self.config.capacity
+        raw = _decoded(state["raw"]).reshape(len(ids), 3)
+        masses = _decoded(state["masses"]).reshape(len(ids))
+        places, self._next, self._refreshed = np.arange(len(ids)), int(state["next"]), int(state["refreshed"])
+        if len(ids) != capacity:
+            by_age = np.roll(places, -self._next)
+            places = np.array([i for i in by_age.tolist() if ids[i]][-capacity:], dtype=np.int64)
+            self._next, self._refreshed = len(places) % capacity, 0
+        size = len(places)
+        self._ids = [ids[i] for i in places.tolist()] + [""] * (capacity - size)
+        self._places = {name: i for i, name in enumerate(self._ids) if name}
+        self._unseen = OrderedDict((name, None) for name in state["unseen"] if name in self._places)
+        self._raw = np.zeros((capacity, 3))
+        self._raw[:size] = raw[places]
+        self._tree, self._squares, self._seen = (SumTree(capacity) for _ in range(3))
+        self._set_masses(np.arange(size), masses[places])
+        seen = [place for name, place in self._places.items() if name not in self._unseen]
+        self._seen.set(seen, np.ones(len(seen)))
         self._maxima, self._scale = np.array(state["maxima"]), np.array(state["scale"])
-        self._next, self._refreshed = int(state["next"]), int(state["refreshed"])
         self._rng.bit_generator.state = state["rng"]
 
-    def _adopt(self, state: dict[str, Any]) -> None:
-        size = len(state["ids"])
-        for place in np.roll(np.arange(size), -int(state["next"])):
-            name = state["ids"][place]
-            if name is None:
-                continue
-            self.add(name)
-            if state["masses"][place] > 0:
-                self.update([name], np.array([state["raw"][place]]))
-                self._unseen.remove(name)
+
+def _encoded(array: NDArray[np.float64]) -> str:
+    return base64.b64encode(array.astype("<f8").tobytes()).decode()
+
+
+def _decoded(text: str) -> NDArray[np.float64]:
+    return np.frombuffer(base64.b64decode(text, validate=True), dtype="<f8").astype(np.float64)

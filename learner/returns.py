@@ -148,12 +148,12 @@ def group_relative(rewards: Tensor, mean: Tensor, std: Tensor, count: Tensor, ep
         epsilon: ε.
     """
     advantages = (rewards - mean) / (std + epsilon)
-    return torch.where(tells_apart(std, count), advantages, 0.0)
+    return torch.where(tells_apart(std, count, epsilon), advantages, 0.0)
 
 
-def tells_apart(std: Tensor, count: Tensor) -> Tensor:
-    """[B] bool: whether a trajectory's group has members that earned different rewards."""
-    return (count >= 2) & (std > 0)
+def tells_apart(std: Tensor, count: Tensor, epsilon: float) -> Tensor:
+    """[B] bool: whether a trajectory's group has members whose rewards differ by more than rounding, ε."""
+    return (count >= 2) & (std > epsilon)
 
 
 def vtrace(

@@ -19,7 +19,8 @@ class Rounds:
 
     A round measures the weights of the checkpoint that is written when it starts, so that "best" names
     weights that were really measured. (Workers may act with slightly newer ones before the round is
-    over. With `policy_lag` they act with older ones: all rounds but the last measure those.)
+    over, and with older ones before they have fetched these; with `policy_lag` with older ones throughout.
+    The last round counts only what the final weights did.)
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -35,30 +36,38 @@ class Rounds:
         elif updates % self._config.checkpoint_every == 0:
             self.save()
 
-    def start(self) -> None:
-        """Writes a checkpoint and starts a round for it."""
+    def start(self, min_version: int = -1) -> None:
+        """Writes a checkpoint and starts a round for it, by weights of at least `min_version`."""
         name = self.save()
         if self._config.eval_every:
             self._measured.add(name)
-            self.parts.scheduler.start_eval()
+            self.parts.scheduler.start_eval(min_version)
 
     def finish(self) -> None:
-        """Writes the results of the rounds that ended, and moves the pointer "best"."""
+        """Writes the results of the rounds that ended, and moves the pointer "best".
+
+        A round whose episodes all came to nothing has no result.
+        """
         parts = self.parts
         for done in parts.scheduler.take_evals():
+            name, success = f"step_{done.updates}", done.success
+            is_measured = name in self._measured
+            self._measured.discard(name)
+            if success is None:
+                _log.warning("validation after %d updates: no episode could be measured", done.updates)
+                continue
             split = parts.config.tasks.validation
             parts.write_metrics(
                 {
-                    f"eval/{split}/success": done.success,
+                    f"eval/{split}/success": success,
                     f"eval/{split}/episodes": float(len(done.scores)),
                     f"eval/{split}/updates": float(done.updates),
+                    **{f"eval/{split}/reward/{name}": mean for name, mean in done.mean_rewards.items()},
                 }
             )
-            _log.info("validation after %d updates: %.3f", done.updates, done.success)
-            name = f"step_{done.updates}"
-            if name in self._measured and done.scores and done.success >= self._best():
-                checkpoints.point(parts.checkpointer.directory, "best", name, note=f"{done.success}")
-            self._measured.discard(name)
+            _log.info("validation after %d updates: %.3f", done.updates, success)
+            if is_measured and success >= self._best():
+                checkpoints.point(parts.checkpointer.directory, "best", name, note=f"{success}")
 
     def _best(self) -> float:
         """The success of the best checkpoint so far; among equals the later one is taken."""
@@ -73,8 +82,8 @@ class Rounds:
         name = self.save()
         if checkpoints.pointed(parts.checkpointer.directory, "final") == name:
             return
-        parts.publisher.publish(catch_up=True)
-        self.start()
+        newest = parts.publisher.publish(catch_up=True)
+        self.start(newest.version)
         deadline = parts.clock() + self._config.lease_ttl_s
         while parts.scheduler.is_evaluating and parts.clock() < deadline and not stop.is_set():
             parts.tend()

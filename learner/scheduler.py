@@ -58,7 +58,7 @@ class TaskScheduler:
         self._groups = Groups(config.group_wait_s)
         self._statistics = TaskStatistics()
         self._lock = Lock()
-        self._table = LeaseTable()
+        self._table = LeaseTable(60.0 * config.max_episode_minutes)
         self._phase = DEMONSTRATIONS
         self._num_leases = self._num_groups = 0
         self._updates, self._forgiven, self._elapsed = 0, 0.0, 0.0
@@ -153,7 +153,7 @@ class TaskScheduler:
                 sampler.end(task_id, trajectory.lease_id.startswith(f"{self._incarnation}-"))
                 if score is not None:
                     sampler.record(task_id, score)
-            self._evals.account(trajectory.lease_id, score)
+            self._evals.account(trajectory, score)
 
     def join(self, trajectory: Trajectory, reward: float | None, replayed: bool = False) -> None:
         """A training episode of a group has been taken; `reward` is its R, None if it is of no use.
@@ -179,11 +179,14 @@ class TaskScheduler:
         with self._lock:
             return self._groups.held
 
-    def start_eval(self) -> None:
-        """Starts a round on the same validation tasks as ever. An unfinished round ends with what it has."""
+    def start_eval(self, min_version: int = -1) -> None:
+        """Starts a round on the same validation tasks as ever; weights older than `min_version` do not count.
+
+        An unfinished round ends with what it has.
+        """
         with self._lock:
             self._table.drop(Purpose.EVAL)
-            self._evals.start(self._updates)
+            self._evals.start(self._updates, min_version)
 
     @property
     def is_evaluating(self) -> bool:
@@ -287,14 +290,14 @@ class TaskScheduler:
         while retry is not None and retry.lease.id not in current.leases:  # of a round that ended before
             retry = self._table.take_retry(Purpose.EVAL, worker, self._clock())
         if retry is not None:
-            current.leases.discard(retry.lease.id)
+            del current.leases[retry.lease.id]
             task, attempt = retry.lease.task, retry.attempt + 1
         elif current.waiting:
             task, attempt = current.waiting.popleft(), 1
         else:
             return None
         lease = self._lease(task, Purpose.EVAL, worker, attempt)
-        current.leases.add(lease.id)
+        current.leases[lease.id] = task
         return lease
 
     def _next_demonstration(self, worker: str) -> Lease | None:

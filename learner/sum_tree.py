@@ -1,4 +1,10 @@
-"""A sum tree over non-negative masses: draw an index with probability mass / total; vectorised, O(log N)."""
+"""A sum tree over non-negative masses: draw an index with probability mass / total; vectorised, O(log N).
+
+    masses ── 16 to 1 ──► … ── 16 to 1 ──► top: at most 4096 sums, cumulated; one binary search finds one
+
+A batch goes down all at once, a level at a time. NumPy's cost is in its calls and the memory's in the lines
+it fetches, so a node has 16 children whose cumulated sums lie side by side.
+"""
 
 from __future__ import annotations
 
@@ -10,60 +16,132 @@ from numpy.typing import NDArray
 Indices = NDArray[np.int64]
 Masses = NDArray[np.float64]
 
+_SHIFT = 4
+_FAN_OUT = 1 << _SHIFT
+_TOP = 4096
+
 
 class SumTree:
-    """A complete binary tree in one array: node i has children 2i and 2i + 1, leaves start at `_base`.
+    """Levels of sums, the masses first; node i of a level has children 16 i … 16 i + 15 in the level below.
 
-    A node is always computed as left + right of its present children, so equal leaves give an equal tree, bit
-    for bit, in whatever order they were set.
+    `set` writes masses and notes which sums they change; these are summed anew, from their present children,
+    when somebody next asks for one. So equal masses give an equal tree, bit for bit, in whatever order they
+    were set, and what is set several times between two draws is summed once.
+
+    Args:
+        capacity: How many masses there are; all are 0 at first.
     """
 
     def __init__(self, capacity: int) -> None:
         assert capacity > 0
         self.capacity = capacity
-        self._base = 1 << (capacity - 1).bit_length()
-        self._nodes: Masses = np.zeros(2 * self._base)
+        sizes = [capacity]
+        while sizes[-1] > _TOP:
+            sizes.append(-(-sizes[-1] // _FAN_OUT))
+        # Below the top every node has all its children; those beyond the last one stay 0.
+        self._levels: list[Masses] = [np.zeros(size * _FAN_OUT) for size in sizes[1:]]
+        self._levels.append(np.zeros(sizes[-1]))
+        # [nodes, 16] for each level above the masses: what lies before each child within its node.
+        self._before: list[Masses] = [np.zeros((size, _FAN_OUT)) for size in sizes[1:]]
+        self._top: Masses = np.zeros(sizes[-1] + 1)  # what lies before each node of the last level; the total
+        self._stale: list[Indices] = []
+        self._num_stale = 0
 
     @property
     def total(self) -> float:
         """The sum of all masses."""
-        return float(self._nodes[1])
+        self._sum_stale()
+        return float(self._top[-1])
 
     @property
     def masses(self) -> Masses:
         """[capacity] a copy of the masses."""
-        masses: Masses = self._nodes[self._base : self._base + self.capacity].copy()
+        masses: Masses = self._levels[0][: self.capacity].copy()
         return masses
+
+    def at(self, indices: Indices) -> Masses:
+        """[len(indices)] the masses of `indices`."""
+        return self._levels[0].take(indices)
 
     def set(self, indices: Sequence[int] | Indices, masses: Sequence[float] | Masses) -> None:
         """Sets the masses of `indices`; when an index occurs twice, the last one counts."""
-        nodes = self._base + np.asarray(indices, dtype=np.int64)
+        nodes = np.array(indices, dtype=np.int64)  # a copy: it is kept until it is summed
         values = np.asarray(masses, dtype=np.float64)
         assert nodes.shape == values.shape
-        assert not len(nodes) or (nodes.min() >= self._base and nodes.max() < self._base + self.capacity)
-        assert bool((np.isfinite(values) & (values >= 0)).all()), "masses must be finite and >= 0"
-        self._nodes[nodes] = values
-        while len(nodes) and nodes[0] > 1:
-            nodes = np.unique(nodes >> 1)
-            self._nodes[nodes] = self._nodes[2 * nodes] + self._nodes[2 * nodes + 1]
+        if not len(nodes):
+            return
+        assert 0 <= nodes.min() <= nodes.max() < self.capacity
+        assert 0 <= values.min() <= values.max() < np.inf, "masses must be finite and >= 0"
+        self._levels[0][nodes] = values
+        self._stale.append(nodes)
+        self._num_stale += len(nodes)
+        num_parents = -(-self.capacity // _FAN_OUT)
+        if self._num_stale > 2 * num_parents:  # then all of them may be stale, which takes less room to note
+            self._stale, self._num_stale = [np.arange(0, self.capacity, _FAN_OUT)], num_parents
+
+    def before(self, index: int) -> float:
+        """The sum of the masses before `index`."""
+        self._sum_stale()
+        total = 0.0
+        for before in self._before:
+            total += float(before[index >> _SHIFT, index % _FAN_OUT])
+            index >>= _SHIFT
+        return total + float(self._top[index])
 
     def find(self, points: Masses) -> Indices:
         """For each point in [0, total) the index whose interval of the cumulated masses holds it.
 
-        An index of mass 0 is never returned while `total` > 0.
+        An index of mass 0 is never returned.
         """
         assert self.total > 0, "nothing to draw from"
-        remaining = np.asarray(points, dtype=np.float64).copy()
-        nodes = np.ones(len(remaining), dtype=np.int64)
-        for _ in range(self._base.bit_length() - 1):
-            left = 2 * nodes
-            left_mass = self._nodes[left]
-            # Rounding can leave a point at the very end of a subtree; an empty right side is never entered.
-            go_right = (remaining >= left_mass) & (self._nodes[left + 1] > 0)
-            remaining = np.where(go_right, remaining - left_mass, remaining)
-            nodes = np.where(go_right, left + 1, left)
-        return nodes - self._base
+        nodes = self._top.searchsorted(points, side="right") - 1
+        rest = points - self._top.take(nodes)
+        rows = np.arange(len(points)) * _FAN_OUT
+        for level in reversed(self._before):
+            before = level.take(nodes, axis=0)
+            # The last child that begins at or before the point. (The first one begins at 0, so the smallest
+            # answer is its own, 0, only if all are true.) An empty child ends where it begins: the next one
+            # is taken.
+            children = ((before <= rest[:, None]).argmin(axis=1) - 1) % _FAN_OUT
+            rest -= before.ravel().take(rows + children)
+            nodes = (nodes << _SHIFT) + children
+        # Rounding can bring a point to the very end of its node, behind which there may be empty ones.
+        while (is_empty := self.at(nodes) == 0.0).any():
+            nodes -= is_empty
+        return nodes
 
     def sample(self, count: int, rng: np.random.Generator) -> Indices:
-        """`count` independent draws, with replacement."""
-        return self.find(rng.random(count) * self.total)
+        """`count` independent draws with replacement, in ascending order: memory is read in order, too."""
+        points = rng.random(count)
+        points.sort()
+        return self.find(points * self.total)
+
+    def _sum_stale(self) -> None:
+        """Sums anew what has changed since the last time: in each level at most one node per mass."""
+        if not self._stale:
+            return
+        nodes = self._stale[0] if len(self._stale) == 1 else np.concatenate(self._stale)
+        self._stale, self._num_stale = [], 0
+        for level, before, sums in zip(self._levels, self._before, self._levels[1:], strict=False):
+            nodes = nodes >> _SHIFT
+            if len(nodes) >= len(before):
+                nodes = np.arange(len(before))
+            cumulated = _cumulated(level.reshape(-1, _FAN_OUT).take(nodes, axis=0))
+            before[nodes] = cumulated[:-1].T
+            sums[nodes] = cumulated[-1]
+        np.cumsum(self._levels[-1], out=self._top[1:])
+
+
+def _cumulated(masses: Masses) -> Masses:
+    """[1 + _FAN_OUT, nodes] 0 and the cumulated sums of the children `masses` [nodes, _FAN_OUT] of each node.
+
+    They are added one after the other: so a sum does not depend on how many nodes are summed at once, and the
+    sums never fall, nor rise where a child is empty.
+    """
+    result = np.zeros((1 + _FAN_OUT, len(masses)))
+    result[1:] = masses.T
+    previous = result[1]
+    for following in result[2:]:
+        np.add(previous, following, out=following)
+        previous = following
+    return result

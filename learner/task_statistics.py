@@ -6,13 +6,13 @@ Not thread-safe: the scheduler holds its lock around every call.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from distrl.core.errors import StoreError
+from distrl.core.files import write_atomically
 from distrl.core.types import Fault, Outcome, Task, Trajectory
 
 
@@ -103,9 +103,8 @@ class TaskStatistics:
 
 def write_table(path: Path, table: Mapping[str, TaskRecord]) -> None:
     """Replaces the file by `table`, as JSON: an object per task id."""
-    fresh = path.with_name(f"{path.name}.new")
-    fresh.write_text(json.dumps({name: asdict(record) for name, record in table.items()}, indent=1) + "\n")
-    os.replace(fresh, path)
+    rows = {name: asdict(record) for name, record in table.items()}
+    write_atomically(path, json.dumps(rows, indent=1) + "\n")
 
 
 def read_table(path: Path) -> dict[str, TaskRecord]:

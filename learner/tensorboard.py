@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 
+from distrl.core.buckets import Histogram
 from distrl.core.metrics import Sink
 
 
 class TensorBoardSink:
-    """Writes scalars to event files in `directory`."""
+    """Writes scalars and histograms to event files in `directory`."""
 
     def __init__(self, directory: Path) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -21,6 +23,26 @@ class TensorBoardSink:
         """See `Sink.write`."""
         for name, value in metrics.items():
             self._writer.add_scalar(name, value, step)
+
+    def write_histogram(self, step: int, name: str, histogram: Histogram) -> None:
+        """See `Sink.write_histogram`. The last bucket, which has no end, ends at twice its beginning."""
+        edges, counts = histogram.buckets.edges, histogram.counts
+        if not histogram.total:
+            return
+        lower = [*edges, 2.0 * edges[-1]]
+        middle = [(a + b) / 2 for a, b in itertools.pairwise(lower)]
+        pairs = list(zip(middle, counts, strict=True))
+        self._writer.add_histogram_raw(
+            name,
+            min=min(edge for edge, count in zip(edges, counts, strict=True) if count),
+            max=max(edge for edge, count in zip(lower[1:], counts, strict=True) if count),
+            num=histogram.total,
+            sum=sum(value * count for value, count in pairs),
+            sum_squares=sum(value * value * count for value, count in pairs),
+            bucket_limits=lower[1:],
+            bucket_counts=list(counts),
+            global_step=step,
+        )
 
     def close(self) -> None:
         """See `Sink.close`."""

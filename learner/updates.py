@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from distrl.core.types import Purpose
 from distrl.learner import old_values
 from distrl.learner.batching import TrajectoryBatch
 from distrl.learner.episodes import Episode
+from distrl.learner.freshness import EVERY, Freshness
 from distrl.learner.parts import Parts
 from distrl.learner.prefetch import Prefetcher
 
@@ -28,8 +31,9 @@ class Request:
 class Updates:
     """Makes updates as episodes come in; used by the training thread."""
 
-    def __init__(self, parts: Parts) -> None:
-        self.parts = parts
+    def __init__(self, parts: Parts, unix_time: Callable[[], float] = time.time) -> None:
+        self.parts, self._unix_time = parts, unix_time
+        self._freshness = Freshness()
         self._config = parts.config.learner
         batcher = parts.batcher
         self._prefetcher: Prefetcher[Request, TrajectoryBatch] = Prefetcher(
@@ -53,12 +57,13 @@ class Updates:
         if not config.value_recompute and parts.engine.algorithm.has_critic:
             old_values.note(parts.ingest.episodes, parts.engine, parts.batcher, config.batch_trajectories)
         batch = self._next_batch()
-        is_stale = parts.publisher.version - batch.oldest_version > config.max_staleness
+        staleness = (parts.publisher.version - batch.oldest_version).numpy()
         if config.updates_enabled:
             result = parts.engine.update(batch, self._progress())
         else:
             result = parts.engine.measure(batch)
-        result.metrics["off_policy/stale_fraction"] = float(is_stale.float().mean())
+        result.metrics["off_policy/stale_fraction"] = float((staleness > config.max_staleness).mean())
+        self._freshness.trained(staleness, _numpy(batch.success), result.steps)
         parts.replay.update(batch.ids, _numpy(result.priorities))
         parts.progress.updates += 1
         parts.scheduler.set_updates(parts.progress.updates)
@@ -66,7 +71,9 @@ class Updates:
             self._refresh()
         if parts.progress.updates % config.publish_every == 0 and config.updates_enabled:
             parts.publisher.publish()
-        self._write(result.metrics, batch.oldest_version, start, self._prefetcher.waited_s - waited)
+        self._write(result.metrics, staleness, start, self._prefetcher.waited_s - waited)
+        if self._freshness.num_updates >= EVERY:
+            self.write_freshness()
 
     def _progress(self) -> float:
         """The share of the run that is over: of its episodes or of its time, whichever is more."""
@@ -79,6 +86,15 @@ class Updates:
         count = min(len(ids), self._config.batch_trajectories)
         chosen = self.parts.rng.choice(len(ids), size=count, replace=False)
         return self.parts.batcher.trajectories(self._episodes([ids[i] for i in chosen]))
+
+    def write_freshness(self) -> None:
+        """Writes what is known of the age of what the updates since the last time used; see `Freshness`."""
+        parts = self.parts
+        if self._freshness.num_updates:
+            metrics, histograms = self._freshness.take(
+                parts.ingest.episodes.values(), parts.publisher.version, self._unix_time()
+            )
+            parts.metrics.write(parts.progress.updates, metrics, histograms)
 
     def close(self) -> None:
         """Ends the prefetch thread."""
@@ -96,11 +112,13 @@ class Updates:
     def _draw(self) -> Request:
         replay, config = self.parts.replay, self._config
         draw = replay.sample(config.batch_trajectories)
+        episodes = self._episodes(draw.ids)
+        self._freshness.drawn(episodes, self._unix_time())
         weights = None
         if config.replay.importance:
             start = config.replay.importance_start
             weights = replay.importance_weights(draw, start + (1.0 - start) * self._progress())
-        return Request(self._episodes(draw.ids), weights)
+        return Request(episodes, weights)
 
     def _episodes(self, ids: Sequence[str]) -> list[Episode]:
         return [self.parts.ingest.episodes[name] for name in ids]
@@ -112,13 +130,14 @@ class Updates:
             result = self.parts.engine.measure(self.parts.batcher.trajectories(self._episodes(ids)))
             self.parts.replay.update(ids, _numpy(result.priorities))
 
-    def _write(self, metrics: dict[str, float], versions: Tensor, start: float, waited_s: float) -> None:
+    def _write(
+        self, metrics: dict[str, float], staleness: NDArray[np.int64], start: float, waited_s: float
+    ) -> None:
         parts = self.parts
         now = parts.clock()
         self._recent.append((now - self._last_end, waited_s))
         self._last_end = now
         total = sum(period for period, _ in self._recent)
-        staleness = (parts.publisher.version - versions).float()
         parts.write_metrics(
             {
                 **metrics,
@@ -135,5 +154,5 @@ class Updates:
         )
 
 
-def _numpy(priorities: Tensor) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    return priorities.double().cpu().numpy()
+def _numpy(values: Tensor) -> NDArray[np.float64]:
+    return values.cpu().double().numpy()

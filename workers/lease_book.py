@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from distrl.core.messages import Lease, LeaseGrant
 
 ANSWER_S = 5.0  # a lease request without an answer is repeated after this
-MAX_LEASE_S = 3600.0  # nobody works this long on one episode: a slot hangs, so its lease may expire
 
 
 @dataclass
@@ -95,7 +94,7 @@ class LeaseBook:
         now = time.monotonic()
         due = []
         for held in self._at_work.values():
-            if now - held.granted_at < MAX_LEASE_S and now - held.renewed_at > held.lease.ttl_s / 3:
+            if now - held.renewed_at > held.lease.ttl_s / 3:
                 held.renewed_at = now
                 due.append(held.lease.id)
         return due

@@ -14,8 +14,8 @@ from distrl.workers.spool import Spool
 def unmake(run: RunDir, error: DistrlError) -> None:
     """Removes the directory of a run that `error` ended before anything was stored or learnt, and says so.
 
-    The logs go with it. So it stays if the error line does not tell everything: a crash, or an end later than
-    just after the start.
+    The logs go with it. So it stays if the error line does not tell everything: a crash, or a run to which
+    nothing came.
 
     Args:
         run: Made by this process, which holds its lock; none of its children runs any more.

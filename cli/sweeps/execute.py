@@ -21,9 +21,9 @@ from distrl.cli.local.programs import distrl
 from distrl.cli.sweeps.progress import SweepProgress
 from distrl.configs.load import dump_config
 from distrl.configs.sweep import PlannedRun, Sweep
+from distrl.core.files import write_atomically
 from distrl.core.process import Child, stop_all
 from distrl.core.rundir import RunDir
-from distrl.evaluator.results import write_atomically
 from distrl.evaluator.sweeps.runs import is_finished
 
 TICK_S = 0.5
@@ -91,8 +91,8 @@ class Execution:
         config.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(config, dump_config(planned.config))
         is_begun = run.config.is_file()
-        if not is_begun and run.path.is_dir() and not any(path.is_file() for path in run.path.rglob("*")):
-            shutil.rmtree(run.path)  # killed while it was made: empty folders
+        if not is_begun and run.path.is_dir() and not any(map(_is_kept, run.path.rglob("*"))):
+            shutil.rmtree(run.path)  # killed while it was made
         command = distrl("train", str(config), *(["--resume"] if is_begun else []))
         self._progress.begins(planned, is_begun)
         self._running.append(_Running(planned, Child("train", command, log)))
@@ -110,6 +110,11 @@ class Execution:
             title = f"{planned.arm}, seed {planned.seed} failed ({how}). The end of {log}:"
             self.failures.append(Failure(title, tail(log)))
         return True
+
+
+def _is_kept(path: Path) -> bool:
+    """Whether a run's directory holds more than folders and a configuration half written."""
+    return path.is_file() and not path.name.startswith(".config.yaml.")
 
 
 def log_of(planned: PlannedRun) -> Path:

@@ -87,6 +87,22 @@ def band_path(lower: Sequence[Point], upper: Sequence[Point], x: Axis, y: Axis) 
     return f"M{there}L{back}Z"
 
 
+def bars_path(heights: Sequence[float], offset: float, width: float, y: Axis) -> str:
+    """SVG path data of bars on the plot's floor, one for each of equally wide places.
+
+    Args:
+        heights: In units of `y`.
+        offset, width: Where in its place a bar begins and how wide it is, as shares of the place.
+    """
+    x = Axis(0.0, float(len(heights)))
+    bars = []
+    for i, height in enumerate(heights):
+        left, right = i + offset, i + offset + width
+        corners = ((left, y.low), (left, height), (right, height), (right, y.low))
+        bars.append(line_path(corners, x, y) + "Z")
+    return "".join(bars)
+
+
 def rolling_mean(points: Sequence[Point], window: int) -> list[Point]:
     """The mean of the last `window` values (fewer at the start) at each point."""
     means, total = [], 0.0
@@ -108,7 +124,7 @@ def thin(points: Sequence[Point], limit: int = 400) -> list[Point]:
 
 def short_number(value: float) -> str:
     """A number for a tick or a tile: 1,250, 0.25, 12k, 1.2e-05."""
-    if value == 0:
+    if abs(value) < 1e-15:  # what rounding leaves of sums that are 0
         return "0"
     size = abs(value)
     if size >= 1e6:

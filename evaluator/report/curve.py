@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distrl.evaluator.report.chart import (
@@ -28,8 +28,6 @@ SIGNALS: tuple[tuple[str, str, str], ...] = (
     ("episode/length", "Episode length", "Steps of new training episodes"),
     ("policy/entropy", "Entropy", "Nats per token: how undecided the policy is"),
     ("value/trajectory_accuracy", "Critic accuracy", "Outcomes that the critic tells from the last step"),
-    ("off_policy/staleness_mean", "Staleness", "Versions between acting and training, mean of a batch"),
-    ("off_policy/ess", "Effective sample size", "Share of a batch that counts after importance weighting"),
     ("policy/grad_norm", "Gradient norm", "Of the policy, before clipping"),
     ("time/wait_for_batch", "Waiting for data", "Share of the learner's time without a batch"),
 )
@@ -68,20 +66,30 @@ class Chart:
 
 
 @dataclass(frozen=True)
+class LegendItem:
+    """An entry of a legend."""
+
+    label: str
+    style: str
+    colour: str
+
+
+@dataclass(frozen=True)
 class Signal:
-    """A small chart with its newest value."""
+    """A small chart with its newest value, "" for none."""
 
     title: str
     note: str
     newest: str
     chart: Chart
+    legend: tuple[LegendItem, ...] = ()
 
 
 @dataclass(frozen=True)
-class LegendItem:
-    """An entry of a legend."""
+class Line:
+    """A polyline, with the CSS classes of its drawing style and colour."""
 
-    label: str
+    points: Sequence[Point]
     style: str
     colour: str
 
@@ -184,14 +192,16 @@ def signal_charts(metrics: RunMetrics, chosen: Sequence[tuple[str, str, str]] = 
         points = metrics.series(name, UPDATES)
         if len(points) > 1:
             smooth = rolling_mean(points, max(1, len(points) // 40))
-            chart = _signal_chart(title, thin(smooth, 200))
+            chart = signal_chart(title, [Line(thin(smooth, 200), "thin", "c-after")])
             signals.append(Signal(title, note, short_number(smooth[-1][1]), chart))
     return signals
 
 
-def _signal_chart(title: str, points: Sequence[Point], label: Callable[[float], str] = short_number) -> Chart:
-    values = [value for _, value in points]
-    x = make_axis(points[0][0], points[-1][0], 3)
-    y = make_axis(min(values), max(values), 2, label, round_out=True)
-    path = Path(line_path(points, x, y), "thin", "c-after")
-    return Chart(title, title, (path,), x.ticks, y.ticks)
+def signal_chart(title: str, lines: Sequence[Line]) -> Chart:
+    """A small chart of one line or more, on axes that hold them all."""
+    points = [point for line in lines for point in line.points]
+    positions, values = [x for x, _ in points], [y for _, y in points]
+    x = make_axis(min(positions), max(positions), 3)
+    y = make_axis(min(values), max(values), 2, round_out=True)
+    paths = tuple(Path(line_path(line.points, x, y), line.style, line.colour) for line in lines)
+    return Chart(title, title, paths, x.ticks, y.ticks)

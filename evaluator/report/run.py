@@ -12,6 +12,7 @@ from typing import Any
 
 from distrl.configs.schema import Config
 from distrl.core.errors import MissingDependency
+from distrl.core.files import write_atomically
 from distrl.core.importing import choose
 from distrl.core.store import TrajectoryStore
 from distrl.evaluator.judges import JUDGES
@@ -20,9 +21,11 @@ from distrl.evaluator.report.compare import SplitBlock, compare, headline
 from distrl.evaluator.report.episodes import EpisodeView, episode_view
 from distrl.evaluator.report.examples import Choice, choose_examples
 from distrl.evaluator.report.facts import Fact, methods, run_facts
+from distrl.evaluator.report.freshness import Freshness, freshness, freshness_data
 from distrl.evaluator.report.metrics import ELAPSED, EPISODES, RunMetrics
 from distrl.evaluator.report.page import render
-from distrl.evaluator.results import LoadedEvaluation, load_evaluation, write_atomically
+from distrl.evaluator.report.rewards import reward_data, reward_signals
+from distrl.evaluator.results import LoadedEvaluation, load_evaluation
 from distrl.evaluator.statistics import EpisodeResult
 
 SHOT_WIDTH = 276
@@ -56,6 +59,8 @@ class Report:
     facts: list[Fact]
     curves: list[curve.Chart]
     legend: list[curve.LegendItem]
+    freshness: Freshness | None
+    rewards: list[curve.Signal]
     signals: list[curve.Signal]
     examples: list[Example]
     faulted: list[tuple[str, EpisodeResult]]
@@ -127,6 +132,8 @@ def build_report(
         facts=run_facts(loaded, metrics),
         curves=curve.curve_charts(metrics, baseline),
         legend=curve.legend(metrics, baseline, labels[0] if labels else ""),
+        freshness=freshness(metrics),
+        rewards=reward_signals(metrics),
         signals=curve.signal_charts(metrics),
         examples=_examples(loaded, num_examples),
         faulted=[
@@ -160,6 +167,8 @@ def report_data(
         "gains": gains,
         "facts": {fact.key: fact.number for fact in report.facts},
         "learning_curve": curves,
+        "staleness": freshness_data(metrics),
+        "rewards": reward_data(metrics),
     }
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from distrl.core.files import write_atomically
 from distrl.core.types import Trajectory
 from distrl.evaluator.judges.base import Verdict
 from distrl.evaluator.report.episodes import TokenNames, episode_view
 from distrl.evaluator.report.page import render
-from distrl.evaluator.results import write_atomically
 
 SHOT_WIDTH = 540
 

@@ -10,8 +10,8 @@ from dataclasses import asdict
 from typing import Any
 
 from distrl.configs.sweep import Sweep
+from distrl.core.files import write_atomically
 from distrl.evaluator.report.chart import short_number
-from distrl.evaluator.results import write_atomically
 from distrl.evaluator.sweeps.arms import ArmSummary, Mean
 from distrl.evaluator.sweeps.runs import RunResult
 
@@ -27,9 +27,17 @@ def is_share(metric: str) -> bool:
     return metric.rpartition("/")[2] in SHARES
 
 
+def percent(mean: Mean | None) -> str:
+    """A share and half of its interval, both in percent."""
+    if mean is None:
+        return NOTHING
+    half = _half(mean)
+    return f"{100 * mean.value:.1f}%" + ("" if half is None else f" ± {100 * half:.1f}")
+
+
 def table_text(sweep: Sweep, arms: Sequence[ArmSummary]) -> str:
     """One line per arm, columns aligned, with what the columns are below."""
-    number = _percent if is_share(sweep.metric) else _plain
+    number = percent if is_share(sweep.metric) else _plain
     header = ["arm", "seeds", "before", "after", "gain"]
     if sweep.threshold is not None:
         header.append(f"time to {_level(sweep)}")
@@ -119,13 +127,6 @@ def _ends(mean: Mean | None) -> list[str]:
 
 def _half(mean: Mean) -> float | None:
     return None if mean.interval is None else (mean.interval.high - mean.interval.low) / 2
-
-
-def _percent(mean: Mean | None) -> str:
-    if mean is None:
-        return NOTHING
-    half = _half(mean)
-    return f"{100 * mean.value:.1f}%" + ("" if half is None else f" ± {100 * half:.1f}")
 
 
 def _plain(mean: Mean | None) -> str:

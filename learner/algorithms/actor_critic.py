@@ -26,7 +26,7 @@ from distrl.core.policies.base import Critic, Policy, States
 from distrl.learner import losses
 from distrl.learner.algorithms import shared
 from distrl.learner.algorithms.base import Evaluation
-from distrl.learner.algorithms.shared import Pass
+from distrl.learner.algorithms.shared import Pass, Term
 from distrl.learner.algorithms.values import Values, state_values
 from distrl.learner.batching import TrajectoryBatch
 from distrl.learner.returns import RETURNS, Returns, Rollout
@@ -34,6 +34,10 @@ from distrl.learner.returns import RETURNS, Returns, Rollout
 C = TypeVar("C", bound=ActorCriticConfig)
 Estimator = Callable[[Rollout, Tensor, Tensor], Returns]
 """From a rollout, [B, T] baselines and [B, T] ratios of whole actions to returns."""
+
+
+TRACES = ("retrace", "vtrace")
+"""The returns of `RETURNS` whose traces ratios cut."""
 
 
 def named_returns(name: str, gamma: float, lam: float) -> Estimator:
@@ -72,38 +76,41 @@ class ActorCritic(ABC, Generic[C]):
     has_critic = True
     epochs = 1
     minibatches = 1
+    has_traces = False
+    """Whether ratios cut the traces of its returns."""
 
     def __init__(self, config: C, estimator: Estimator, recompute: bool = True) -> None:
         self.config, self._estimator, self._recompute = config, estimator, recompute
 
-    def prepare(self, policy: Policy, batch: TrajectoryBatch) -> None:
+    def prepare(self, policy: Policy, critic: Critic, batch: TrajectoryBatch) -> None:
         """See `Algorithm.prepare`: nothing."""
 
     @abstractmethod
-    def policy_term(
-        self, batch: TrajectoryBatch, run: Pass, estimates: Estimates
-    ) -> tuple[Tensor, dict[str, float]]:
-        """The objective's own term, a scalar to be minimised, and its metrics."""
+    def policy_term(self, batch: TrajectoryBatch, run: Pass, estimates: Estimates) -> Term:
+        """The objective's own term."""
 
     def evaluate(self, policy: Policy, critic: Critic, batch: TrajectoryBatch) -> Evaluation:
         """See `Algorithm.evaluate`."""
         c = self.config
         run = shared.run_policy(c, policy, batch)
         estimates = self.estimate(policy, critic, batch, run.scores.states, run.ratios.action)
-        term, metrics = self.policy_term(batch, run, estimates)
+        term = self.policy_term(batch, run, estimates)
         failure = 1.0 - estimates.values.baseline if c.entropy_by_failure else 1.0
-        terms = shared.policy_terms(c, batch, run, term, failure)
+        terms = shared.policy_terms(c, batch, run, term.loss, failure)
         critic_terms = _critic_terms(batch, estimates)
+        steps = shared.step_stats(batch, run, term)
         return Evaluation(
             policy_loss=shared.policy_loss(c, terms),
             critic_loss=critic_terms["value"] + c.trajectory_loss * critic_terms["trajectory"],
             priorities=shared.priorities(batch, estimates.returns.td_errors.abs(), run),
             metrics={
-                **{f"loss/{name}": float(term.detach()) for name, term in (terms | critic_terms).items()},
-                **shared.policy_metrics(c, batch, run),
+                **{f"loss/{name}": float(loss.detach()) for name, loss in (terms | critic_terms).items()},
+                **shared.policy_metrics(batch, run, steps),
+                **(_trace_metrics(run.ratios.action) if self.has_traces else {}),
                 **_value_metrics(batch, estimates),
-                **metrics,
+                **term.metrics,
             },
+            steps=steps,
         )
 
     def critic_loss(self, policy: Policy, critic: Critic, batch: TrajectoryBatch) -> Tensor:
@@ -161,7 +168,9 @@ class ActorCritic(ABC, Generic[C]):
     def normalised(self, batch: TrajectoryBatch, advantages: Tensor) -> Tensor:
         """[B, T] → [N]: over the batches of all ranks; those below 0 weigh `negative_weight`."""
         c = self.config
-        normal = losses.normalise(advantages, batch.mask, c.advantage_std_floor, c.advantage_centre)
+        normal = losses.normalise(
+            advantages, batch.mask, c.advantage_std_floor, c.advantage_centre, batch.advantage_moments
+        )
         return batch.flat(losses.weigh_negative(normal, c.negative_weight))
 
 
@@ -171,6 +180,10 @@ def _critic_terms(batch: TrajectoryBatch, estimates: Estimates) -> dict[str, Ten
         "value": losses.critic_bce(estimates.values.logits, targets, weights[batch.row]),
         "trajectory": losses.critic_bce(estimates.trajectory, batch.success, weights),
     }
+
+
+def _trace_metrics(rho: Tensor) -> dict[str, float]:
+    return {"off_policy/trace_cut_fraction": float((rho < 1.0).float().mean())}
 
 
 def _value_metrics(batch: TrajectoryBatch, estimates: Estimates) -> dict[str, float]:

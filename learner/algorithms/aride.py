@@ -11,13 +11,11 @@ not differentiable: it enters by its score function (`losses.validity`).
 
 from __future__ import annotations
 
-from torch import Tensor
-
 from distrl.configs.algorithms import ArideConfig
 from distrl.core.policies.base import Critic, Policy, States
 from distrl.learner import losses
-from distrl.learner.algorithms.actor_critic import ActorCritic, Estimates, Estimator, named_returns
-from distrl.learner.algorithms.shared import Pass
+from distrl.learner.algorithms.actor_critic import TRACES, ActorCritic, Estimates, Estimator, named_returns
+from distrl.learner.algorithms.shared import Pass, Term
 from distrl.learner.algorithms.values import Values, action_values
 from distrl.learner.batching import TrajectoryBatch
 from distrl.learner.returns import retrace_q
@@ -32,6 +30,7 @@ class Aride(ActorCritic[ArideConfig]):
 
     def __init__(self, config: ArideConfig, recompute: bool = True, max_tokens: int = 32) -> None:
         super().__init__(config, _estimator(config), recompute)
+        self.has_traces = config.returns in TRACES
         self._max_tokens = max_tokens
 
     def values(
@@ -42,15 +41,14 @@ class Aride(ActorCritic[ArideConfig]):
             return super().values(policy, critic, batch, states, recompute)
         return action_values(policy, critic, batch, states, self.config.q_samples, self._max_tokens)
 
-    def policy_term(
-        self, batch: TrajectoryBatch, run: Pass, estimates: Estimates
-    ) -> tuple[Tensor, dict[str, float]]:
+    def policy_term(self, batch: TrajectoryBatch, run: Pass, estimates: Estimates) -> Term:
         """−E[ sg(min(ρ, ρ_max)) A log π ], with PPO's clip if asked for."""
         c = self.config
+        advantages = self.normalised(batch, estimates.advantages)
         loss = losses.policy_gradient(
             run.scores.logprobs,
             batch.steps.token_mask,
-            self.normalised(batch, estimates.advantages),
+            advantages,
             run.ratios,
             run.weights,
             c.rho_max,
@@ -58,7 +56,12 @@ class Aride(ActorCritic[ArideConfig]):
             c.policy_clip,
             c.policy_clip_high,
         )
-        return loss, {}
+        rho = run.ratios.at(c.ratio_level)
+        weighed = {"clipped_fraction": rho > c.rho_max}
+        if c.policy_clip is not None:
+            a = losses.per_action(advantages, rho)
+            weighed["silenced_fraction"] = losses.is_beyond(rho, a, c.policy_clip, c.policy_clip_high)
+        return Term(loss, c.ratio_level, weighed)
 
 
 def _estimator(config: ArideConfig) -> Estimator:

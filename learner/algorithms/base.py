@@ -9,6 +9,7 @@ from torch import Tensor
 
 from distrl.core.policies.base import Critic, Policy
 from distrl.learner.batching import TrajectoryBatch
+from distrl.learner.off_policy import StepStats
 
 
 @dataclass
@@ -20,13 +21,16 @@ class Evaluation:
         critic_loss: Scalar; its gradients reach the critic only. None without a critic.
         priorities: [B, 3] DPER's raw components: mean |δ|, mean min(ρ, 1), mean entropy. No gradients.
             Without a critic, the absolute advantage takes the place of |δ|.
-        metrics: Numbers by metric name.
+        metrics: Numbers by metric name: means over the batch's steps, unless the name is listed in
+            `minibatches`.
+        steps: How far off-policy each step was; `metrics` has the `off_policy/*` of them.
     """
 
     policy_loss: Tensor
     critic_loss: Tensor | None
     priorities: Tensor
     metrics: dict[str, float]
+    steps: StepStats
 
 
 class Algorithm(Protocol):
@@ -41,7 +45,7 @@ class Algorithm(Protocol):
     epochs: int
     minibatches: int
 
-    def prepare(self, policy: Policy, batch: TrajectoryBatch) -> None:
+    def prepare(self, policy: Policy, critic: Critic, batch: TrajectoryBatch) -> None:
         """Called once per batch, before its first gradient step: notes in `batch` what must not change."""
         ...
 

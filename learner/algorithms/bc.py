@@ -16,7 +16,7 @@ from distrl.configs.algorithms import BcConfig
 from distrl.core.policies.base import Policy
 from distrl.learner import losses
 from distrl.learner.algorithms.critic_free import CriticFree
-from distrl.learner.algorithms.shared import Pass
+from distrl.learner.algorithms.shared import Pass, Term
 from distrl.learner.batching import StepBatch, TrajectoryBatch
 
 
@@ -43,9 +43,7 @@ class Cloning(CriticFree[BcConfig]):
         kept = batch.success > 0 if self._is_filtered else torch.ones_like(batch.terminated)
         return kept.to(batch.success.dtype)
 
-    def policy_term(
-        self, batch: TrajectoryBatch, run: Pass, advantages: Tensor
-    ) -> tuple[Tensor, dict[str, float]]:
+    def policy_term(self, batch: TrajectoryBatch, run: Pass, advantages: Tensor) -> Term:
         """−E[ w log π ]."""
         weights = advantages[batch.row] * run.weights
-        return losses.weighted_cloning(run.scores.logprobs, batch.steps.token_mask, weights), {}
+        return Term(losses.weighted_cloning(run.scores.logprobs, batch.steps.token_mask, weights))

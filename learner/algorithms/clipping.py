@@ -37,11 +37,12 @@ class Surrogate:
 
     Attributes:
         objective: [N], or [N, L] at ratio level "token"; to be maximised.
-        metrics: Numbers by name.
+        weighed: Whether each ratio was clipped, and with it the gradient gone; if decoupled, also whether the
+            behaviour's weight was capped. See `shared.Term`.
     """
 
     objective: Tensor
-    metrics: dict[str, float]
+    weighed: dict[str, Tensor]
 
 
 def surrogate(
@@ -73,16 +74,16 @@ def surrogate(
     a = losses.per_action(advantages, r)
     high = config.clip if config.clip_high is None else config.clip_high
     objective = clipped_surrogate(r, a, config.clip, high, config.dual_clip)
-    if proximal is not None:
-        objective = objective * losses.surrogate_ratios(proximal, behaviour, mask, clamp, level).clamp(
-            max=rho_max
-        )
-    ratio, real = r.detach(), mask if level == "token" else torch.ones_like(advantages, dtype=torch.bool)
-    beyond = ((a > 0) & (ratio > 1.0 + high)) | ((a < 0) & (ratio < 1.0 - config.clip))
+    ratio = r.detach()
+    clipped = losses.is_beyond(ratio, a, config.clip, high)
     if config.dual_clip is not None:
-        beyond = beyond | ((a < 0) & (ratio > config.dual_clip))
-    silent = (beyond & real).sum() / real.sum().clamp(min=1)
-    return Surrogate(objective, {"off_policy/silenced_fraction": float(silent)})
+        clipped = clipped | ((a < 0) & (ratio > config.dual_clip))
+    weighed = {"clipped_fraction": clipped}
+    if proximal is not None:
+        weight = losses.surrogate_ratios(proximal, behaviour, mask, clamp, level)
+        objective = objective * weight.clamp(max=rho_max)
+        weighed["capped_fraction"] = weight > rho_max
+    return Surrogate(objective, weighed)
 
 
 def note_proximal(config: ClipConfig, policy: Policy, steps: StepBatch) -> None:

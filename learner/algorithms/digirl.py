@@ -30,7 +30,7 @@ from distrl.configs.algorithms import DigirlConfig
 from distrl.core.policies.base import Critic, Policy, States
 from distrl.learner import losses
 from distrl.learner.algorithms.actor_critic import ActorCritic, Estimates, named_returns
-from distrl.learner.algorithms.shared import Pass
+from distrl.learner.algorithms.shared import Pass, Term
 from distrl.learner.batching import TrajectoryBatch
 from distrl.learner.returns import discounted_sum
 
@@ -86,9 +86,7 @@ class Digirl(ActorCritic[DigirlConfig]):
             states[first], batch.col[first], torch.zeros_like(steps.completions[first]), none
         )
 
-    def policy_term(
-        self, batch: TrajectoryBatch, run: Pass, estimates: Estimates
-    ) -> tuple[Tensor, dict[str, float]]:
+    def policy_term(self, batch: TrajectoryBatch, run: Pass, estimates: Estimates) -> Term:
         """−E[ 1{τ kept} 1{A > threshold} log π ]."""
         c = self.config
         rewards = batch.outcome + batch.penalty
@@ -101,4 +99,4 @@ class Digirl(ActorCritic[DigirlConfig]):
         advantages = doubly_robust(mc, delta, v, batch.mask, c.lam, c.baseline)
         chosen = batch.flat((advantages > c.step_threshold) & kept[:, None]).to(run.weights.dtype)
         loss = losses.weighted_cloning(run.scores.logprobs, batch.steps.token_mask, chosen * run.weights)
-        return loss, {"batch/kept_fraction": float(chosen.mean())}
+        return Term(loss, metrics={"batch/kept_fraction": float(chosen.mean())})

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from distrl.configs.algorithms import GipoConfig
 from distrl.learner import losses
-from distrl.learner.algorithms.actor_critic import ActorCritic, Estimates, named_returns
-from distrl.learner.algorithms.shared import Pass
+from distrl.learner.algorithms.actor_critic import TRACES, ActorCritic, Estimates, named_returns
+from distrl.learner.algorithms.shared import Pass, Term
 from distrl.learner.batching import TrajectoryBatch
 
 
@@ -34,10 +34,9 @@ class Gipo(ActorCritic[GipoConfig]):
 
     def __init__(self, config: GipoConfig, recompute: bool = True) -> None:
         super().__init__(config, named_returns(config.returns, config.gamma, config.lam), recompute)
+        self.has_traces = config.returns in TRACES
 
-    def policy_term(
-        self, batch: TrajectoryBatch, run: Pass, estimates: Estimates
-    ) -> tuple[Tensor, dict[str, float]]:
+    def policy_term(self, batch: TrajectoryBatch, run: Pass, estimates: Estimates) -> Term:
         """−E[ w ρ A ]."""
         c, steps = self.config, batch.steps
         ratios = losses.surrogate_ratios(
@@ -45,8 +44,9 @@ class Gipo(ActorCritic[GipoConfig]):
         )
         advantages = losses.per_action(self.normalised(batch, estimates.advantages), ratios)
         objective = gaussian_surrogate(ratios, advantages, c.sigma)
-        real = steps.token_mask if c.ratio_level == "token" else torch.ones_like(ratios, dtype=torch.bool)
-        weight = trust(ratios, c.sigma)[real].mean()
-        return -losses.mean_over_steps(objective, steps.token_mask, run.weights), {
-            "off_policy/trust": float(weight)
-        }
+        weight = trust(ratios, c.sigma)
+        return Term(
+            -losses.mean_over_steps(objective, steps.token_mask, run.weights),
+            c.ratio_level,
+            {"trust": weight, "damped_fraction": weight < 0.5},
+        )

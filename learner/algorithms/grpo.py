@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from distrl.configs.algorithms import GrpoConfig
-from distrl.core.policies.base import Policy
+from distrl.core.policies.base import Critic, Policy
 from distrl.learner import losses
 from distrl.learner.algorithms.clipping import note_proximal, surrogate
 from distrl.learner.algorithms.critic_free import CriticFree
-from distrl.learner.algorithms.shared import Pass
+from distrl.learner.algorithms.shared import Pass, Term
 from distrl.learner.batching import TrajectoryBatch
 from distrl.learner.returns import group_relative, tells_apart
 
@@ -48,7 +48,7 @@ class Grpo(CriticFree[GrpoConfig]):
         super().__init__(config)
         self.epochs, self.minibatches = config.epochs, config.minibatches
 
-    def prepare(self, policy: Policy, batch: TrajectoryBatch) -> None:
+    def prepare(self, policy: Policy, critic: Critic, batch: TrajectoryBatch) -> None:
         """Notes the proximal policy's log-probabilities."""
         note_proximal(self.config, policy, batch.steps)
 
@@ -59,9 +59,7 @@ class Grpo(CriticFree[GrpoConfig]):
             total, batch.group_mean, batch.group_std, batch.group_count, self.config.std_epsilon
         )
 
-    def policy_term(
-        self, batch: TrajectoryBatch, run: Pass, advantages: Tensor
-    ) -> tuple[Tensor, dict[str, float]]:
+    def policy_term(self, batch: TrajectoryBatch, run: Pass, advantages: Tensor) -> Term:
         """−E[ min(r A, clip(r) A) ]."""
         c = self.config
         result = surrogate(
@@ -74,8 +72,10 @@ class Grpo(CriticFree[GrpoConfig]):
             c.rho_max,
         )
         counts = sample_weights(batch, c.ratio_level, c.per, run.weights)
-        useless = ~tells_apart(batch.group_std, batch.group_count)
-        return -(result.objective * counts).sum(), {
-            **result.metrics,
-            "batch/without_spread": float(useless.float().mean()),
-        }
+        useless = ~tells_apart(batch.group_std, batch.group_count, c.std_epsilon)
+        return Term(
+            -(result.objective * counts).sum(),
+            c.ratio_level,
+            result.weighed,
+            {"batch/without_spread": float(useless.float().mean())},
+        )

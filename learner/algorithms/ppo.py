@@ -2,22 +2,23 @@
 
     L = −E[ min(r_t A_t, clip(r_t, 1 − ε, 1 + ε_high) A_t) ] − β E[H_t] + λ_inv E[P_invalid]
 
-A_t is GAE's, normalised over the minibatch; no ratio enters it. In the replay setting μ may be many versions
-old, and plain PPO then clips what is merely stale: `decoupled` clips around the weights at the start of the
-batch instead, and weighs by the behaviour (see `clipping.surrogate`). With several epochs, values and
-advantages are taken anew in each, since the critic learns on the way.
+A_t is GAE's, normalised over the whole batch; no ratio enters it. In the replay setting μ may be many
+versions old, and plain PPO then clips what is merely stale: `decoupled` clips around the weights at the start
+of the batch instead, and weighs by the behaviour (see `clipping.surrogate`). With several epochs, values and
+advantages are taken anew in each, since the critic learns on the way; what they are centred and divided by
+stays as it was before the first step.
 """
 
 from __future__ import annotations
 
-from torch import Tensor
+import torch
 
 from distrl.configs.algorithms import PpoConfig
-from distrl.core.policies.base import Policy
+from distrl.core.policies.base import Critic, Policy
 from distrl.learner import losses
-from distrl.learner.algorithms.actor_critic import ActorCritic, Estimates, named_returns
-from distrl.learner.algorithms.clipping import note_proximal, surrogate
-from distrl.learner.algorithms.shared import Pass
+from distrl.learner.algorithms.actor_critic import TRACES, ActorCritic, Estimates, named_returns
+from distrl.learner.algorithms.clipping import surrogate
+from distrl.learner.algorithms.shared import Pass, Term, run_policy
 from distrl.learner.batching import TrajectoryBatch
 
 
@@ -26,15 +27,25 @@ class Ppo(ActorCritic[PpoConfig]):
 
     def __init__(self, config: PpoConfig, recompute: bool = True) -> None:
         super().__init__(config, named_returns(config.returns, config.gamma, config.lam), recompute)
+        self.has_traces = config.returns in TRACES
         self.epochs, self.minibatches = config.epochs, config.minibatches
 
-    def prepare(self, policy: Policy, batch: TrajectoryBatch) -> None:
-        """Notes the proximal policy's log-probabilities."""
-        note_proximal(self.config, policy, batch.steps)
+    def prepare(self, policy: Policy, critic: Critic, batch: TrajectoryBatch) -> None:
+        """Before several steps: notes the advantages' moments, and the proximal policy's log-probabilities.
 
-    def policy_term(
-        self, batch: TrajectoryBatch, run: Pass, estimates: Estimates
-    ) -> tuple[Tensor, dict[str, float]]:
+        The moments are of the whole batch, over all ranks, before the first step. Minibatches then need no
+        sums over ranks, which would hang as soon as one rank has fewer of them.
+        """
+        if self.epochs * self.minibatches == 1:
+            return
+        with torch.no_grad():
+            run = run_policy(self.config, policy, batch)
+            estimates = self.estimate(policy, critic, batch, run.scores.states, run.ratios.action)
+        batch.advantage_moments = losses.moments(estimates.advantages, batch.mask)
+        if self.config.decoupled:
+            batch.steps.proximal_logprobs = run.scores.logprobs
+
+    def policy_term(self, batch: TrajectoryBatch, run: Pass, estimates: Estimates) -> Term:
         """−E[ min(r A, clip(r) A) ]."""
         c = self.config
         advantages = self.normalised(batch, estimates.advantages)
@@ -42,4 +53,4 @@ class Ppo(ActorCritic[PpoConfig]):
             c, run.scores.logprobs, batch.steps, advantages, c.log_ratio_clamp, c.ratio_level, c.rho_max
         )
         loss = -losses.mean_over_steps(result.objective, batch.steps.token_mask, run.weights)
-        return loss, result.metrics
+        return Term(loss, c.ratio_level, result.weighed)

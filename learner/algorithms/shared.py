@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from distrl.configs.algorithms import ObjectiveConfig
 from distrl.core.policies.base import Policy, TokenScores
-from distrl.learner import losses
+from distrl.learner import losses, off_policy
 from distrl.learner.batching import TrajectoryBatch
+from distrl.learner.off_policy import StepStats
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,24 @@ class Pass:
     ratios: losses.Ratios
     entropy: Tensor
     weights: Tensor
+
+
+@dataclass(frozen=True)
+class Term:
+    """An objective's own term.
+
+    Attributes:
+        loss: A scalar to be minimised.
+        level: What it weighs by a ratio each: actions, or tokens.
+        weighed: What it made of each ratio, by metric name below `off_policy/`: numbers or truth values, [N]
+            or [N, L] as `level` says. Empty if it takes no ratio.
+        metrics: Further numbers by metric name.
+    """
+
+    loss: Tensor
+    level: losses.RatioLevel = "action"
+    weighed: Mapping[str, Tensor] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 def run_policy(config: ObjectiveConfig, policy: Policy, batch: TrajectoryBatch) -> Pass:
@@ -88,19 +108,16 @@ def priorities(batch: TrajectoryBatch, surprise: Tensor, run: Pass) -> Tensor:
         )
 
 
-def policy_metrics(config: ObjectiveConfig, batch: TrajectoryBatch, run: Pass) -> dict[str, float]:
+def step_stats(batch: TrajectoryBatch, run: Pass, term: Term) -> StepStats:
+    """How far off-policy each step is, and what `term` made of it."""
+    return StepStats.of(batch.row, run.ratios, batch.steps.token_mask, term.level, term.weighed)
+
+
+def policy_metrics(batch: TrajectoryBatch, run: Pass, stats: StepStats) -> dict[str, float]:
     """How far off-policy the batch is, how certain the policy, how successful the episodes."""
-    ratios, rho = run.ratios, run.ratios.action
-    num_tokens = batch.steps.token_mask.sum().clamp(min=1)
     return {
-        "off_policy/ratio_mean": float(rho.mean()),
-        "off_policy/ratio_max": float(rho.max()),
-        "off_policy/clipped_fraction": float((rho > config.rho_max).float().mean()),
-        "off_policy/trace_cut_fraction": float((rho < 1.0).float().mean()),
-        "off_policy/log_ratio_clamped": float(ratios.clamped),
-        "off_policy/ess": float(rho.sum().square() / (len(rho) * rho.square().sum()).clamp(min=1e-12)),
-        "off_policy/token_log_ratio_abs": float(ratios.token.log().abs().sum() / num_tokens),
+        **off_policy.metrics(stats),
         "policy/entropy": float((run.entropy.detach() * run.weights).mean()),
         "batch/success": float(batch.success.mean()),
-        "batch/steps": float(len(rho)),
+        "batch/steps": float(len(stats)),
     }

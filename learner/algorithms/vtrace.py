@@ -9,18 +9,18 @@ error; advantages are normalised as everywhere here, where the paper's are not.
 
 from __future__ import annotations
 
-from torch import Tensor
-
 from distrl.configs.algorithms import VtraceConfig
 from distrl.learner import losses
 from distrl.learner.algorithms.actor_critic import ActorCritic, Estimates
-from distrl.learner.algorithms.shared import Pass
+from distrl.learner.algorithms.shared import Pass, Term
 from distrl.learner.batching import TrajectoryBatch
 from distrl.learner.returns import vtrace
 
 
 class Vtrace(ActorCritic[VtraceConfig]):
     """The policy gradient with V-trace's advantage and truncated ratio."""
+
+    has_traces = True
 
     def __init__(self, config: VtraceConfig, recompute: bool = True) -> None:
         c = config
@@ -30,9 +30,7 @@ class Vtrace(ActorCritic[VtraceConfig]):
             recompute,
         )
 
-    def policy_term(
-        self, batch: TrajectoryBatch, run: Pass, estimates: Estimates
-    ) -> tuple[Tensor, dict[str, float]]:
+    def policy_term(self, batch: TrajectoryBatch, run: Pass, estimates: Estimates) -> Term:
         """−E[ sg(min(ρ̄, ρ)) A log π ]."""
         c = self.config
         advantages = self.normalised(batch, estimates.advantages)
@@ -45,4 +43,10 @@ class Vtrace(ActorCritic[VtraceConfig]):
             c.rho_bar,
             c.ratio_level,
         )
-        return loss, {}
+        held = run.ratios.action > c.c_bar
+        return Term(
+            loss,
+            c.ratio_level,
+            {"clipped_fraction": run.ratios.at(c.ratio_level) > c.rho_bar},
+            {"off_policy/trace_clipped_fraction": float(held.float().mean())},
+        )

@@ -130,7 +130,10 @@ def test_a_running_emulator_is_saved_loaded_and_left_running(world: EmulatorWorl
         assert run("save", "runs", "one").exit_code == 0
         assert run("load", "runs", "one").stdout == f"Loaded runs/one on {emulator.serial}.\n"
         assert run("verify", "runs", "one").exit_code == 0
-        assert run("create", "runs", "two").exit_code == 0
+        elsewhere = run("create", "runs", "two", *port())
+        assert elsewhere.exit_code == 2
+        assert f"from the AVD 'runs' already, at port {emulator.ports.console}" in error_of(elsewhere)
+        assert run("create", "runs", "two", "--port", str(emulator.ports.console)).exit_code == 0
         assert run("delete", "runs", "one").exit_code == 0
         assert [path.name for path in avd.snapshots.iterdir()] == ["two"]
         emulator.check()
@@ -243,11 +246,13 @@ class TestFaults:
         assert "the API level is 34, the manifest says 33" in error_of(result)
         assert "make it anew with `distrl snapshot-avd create pixel base`" in error_of(result)
 
-    @pytest.mark.parametrize("verb", ["load", "verify", "delete"])
-    def test_a_snapshot_is_missing(self, made: Result, verb: str) -> None:
+    @pytest.mark.parametrize(
+        ("verb", "remedy"), [("load", "Make it with"), ("verify", "Make it with"), ("delete", "Name one of")]
+    )
+    def test_a_snapshot_is_missing(self, made: Result, verb: str, remedy: str) -> None:
         result = run(verb, "pixel", "bsae")
         assert result.exit_code == 8
-        assert "the AVD 'pixel' has no snapshot 'bsae'; it has: base. Make it with" in error_of(result)
+        assert f"the AVD 'pixel' has no snapshot 'bsae'; it has: base. {remedy}" in error_of(result)
 
     @pytest.mark.parametrize("name", ["hardware-qemu.ini.lock", "snapshot.lock"])
     def test_a_lock_is_held(self, made: Result, world: EmulatorWorld, name: str) -> None:

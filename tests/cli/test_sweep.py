@@ -156,7 +156,8 @@ def test_finished_runs_are_skipped_and_begun_ones_resumed(file: Path, monkeypatc
     runs = Runs(monkeypatch, a=0, b=0)
     runs.finished.add(sweep.runs[0].directory)
     RunDir.create(sweep.runs[1].config)
-    (sweep.runs[2].directory / "logs").mkdir(parents=True)  # killed before it had a configuration
+    (sweep.runs[2].directory / "logs").mkdir(parents=True)
+    (sweep.runs[2].directory / ".config.yaml.123").write_text("half")  # killed before it had a configuration
     made, out = execution(sweep)
     assert made.run()
     assert runs.started == ["b/seed-0 --resume", "a/seed-1", "b/seed-1"]

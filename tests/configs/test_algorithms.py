@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -10,7 +11,7 @@ from typer.testing import CliRunner
 from distrl.cli.main import app
 from distrl.configs.algorithms import AlgorithmName
 from distrl.configs.control import CONTROL
-from distrl.configs.load import load_config
+from distrl.configs.load import dump_config, load_config
 from distrl.core.errors import ConfigError
 
 NAMES = [name for name in get_args(AlgorithmName) if name != CONTROL]
@@ -62,6 +63,13 @@ def test_truncated_sampling_is_taken_where_they_do_not(name: str) -> None:
         (["learner.grpo.clip=0.5"], "clip_high is below clip"),
         (["learner.ppo.dual_clip=0.5"], "`learner.ppo.dual_clip` is 0.5"),
         (["learner.digirl.top_fraction=0"], "`learner.digirl.top_fraction` is 0"),
+        (["learner.digirl.negative_weight=0.3"], "negative_weight=0.3 would do nothing"),
+        (["learner.digirl.advantage_centre=false"], "advantage_centre=False would do nothing"),
+        (["learner.digirl.advantage_std_floor=0.2"], "advantage_std_floor=0.2 would do nothing"),
+        (["learner.digirl.ratio_level=token"], "digirl imitates, and weighs nothing by ratios"),
+        (["learner.bc.ratio_level=token"], "cloning weighs nothing by ratios"),
+        (["learner.aride.q_samples=8"], "they belong to critic 'q', and critic is 'v'"),
+        (["learner.aride.q_next=sampled"], "q_next=sampled would do nothing"),
         (["learner.algorithm=grpo"], "set learner.group_size to 2 or more"),
         (["learner.grpo.gamma=0.9"], "unknown key `learner.grpo.gamma`"),
         (
@@ -79,7 +87,17 @@ def test_what_cannot_work_is_refused_with_the_reason(overrides: list[str], messa
 
 
 def test_a_q_critic_is_reached_by_configuration() -> None:
-    assert load_config("quickstart", ["learner.aride.critic=q"]).learner.aride.q_next == "expected"
+    aride = load_config(
+        "quickstart", ["learner.aride={critic: q, q_next: sampled, q_samples: 8}"]
+    ).learner.aride
+    assert (aride.critic, aride.q_next, aride.q_samples) == ("q", "sampled", 8)
+
+
+def test_a_saved_configuration_is_read_although_it_names_keys_that_do_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(dump_config(load_config("quickstart")))
+    assert "q_samples: 4" in file.read_text()
+    assert load_config(str(file)).learner == load_config("quickstart").learner
 
 
 def test_the_sources_numbers_are_the_defaults() -> None:

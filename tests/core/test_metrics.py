@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from distrl.core.buckets import VERSIONS, Histogram
 from distrl.core.metrics import MetricsWriter, read_metrics
 
 
 class Memory:
     def __init__(self) -> None:
         self.rows: list[tuple[int, dict[str, float]]] = []
+        self.histograms: list[tuple[int, str, Histogram]] = []
         self.closed = False
 
     def write(self, step, metrics) -> None:
         self.rows.append((step, dict(metrics)))
+
+    def write_histogram(self, step, name, histogram) -> None:
+        self.histograms.append((step, name, histogram))
 
     def close(self) -> None:
         self.closed = True
@@ -30,6 +35,17 @@ def test_rows_come_back_and_sinks_get_them(tmp_path: Path) -> None:
     assert list(read_metrics(tmp_path / "m.jsonl")) == [{"step": 3, "time": 12.5, "reward/total": 0.1}]
     assert sink.rows == [(3, {"reward/total": 0.1})]
     assert sink.closed
+
+
+def test_histograms_are_counts_by_bucket_in_the_row_and_whole_in_the_sinks(tmp_path: Path) -> None:
+    sink, ages = Memory(), VERSIONS.count([0, 5, 6])
+    writer = MetricsWriter(tmp_path / "m.jsonl", [sink], clock=lambda: 1.0)
+    writer.write(2, {"a": 1.0}, {"replay_age/versions": ages})
+    writer.close()
+    (row,) = read_metrics(tmp_path / "m.jsonl")
+    assert row == {"step": 2, "time": 1.0, "a": 1.0, "replay_age/versions/0": 1, "replay_age/versions/4-7": 2}
+    assert sink.rows == [(2, {"a": 1.0})]
+    assert sink.histograms == [(2, "replay_age/versions", ages)]
 
 
 def test_a_line_cut_by_a_crash_costs_only_itself(tmp_path: Path) -> None:

@@ -68,6 +68,18 @@ def test_a_directory_that_is_half_made_is_taken_away(config: Config) -> None:
     assert RunDir.create(config).config.is_file()
 
 
+def test_a_process_that_dies_while_it_writes_leaves_no_half_config(config: Config, monkeypatch) -> None:
+    def write_half(path: Path, text: str, encoding: str) -> int:
+        path.write_bytes(text.encode(encoding)[:100])
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", write_half)
+        with pytest.raises(KeyboardInterrupt):
+            RunDir.create(config)
+    assert not RunDir.of(config).config.exists()
+
+
 def test_a_new_config_keeps_the_old_one(config: Config) -> None:
     run = RunDir.create(config)
     run.write_config(config)

@@ -12,6 +12,7 @@ import pytest
 from waiting import until
 
 from distrl.core import supervisor as module
+from distrl.core.errors import ConfigError, DistrlError, NothingCameIn
 from distrl.core.supervisor import Program, ProgramFailed, Supervisor, last_error
 
 
@@ -84,12 +85,15 @@ def test_whether_the_message_tells_all(kept: Supervisor, code: int, is_explained
     assert caught.value.is_explained == is_explained
 
 
-def test_an_end_after_a_while_has_more_to_tell_than_its_message(kept: Supervisor, monkeypatch) -> None:
+@pytest.mark.parametrize(("error", "is_explained"), [(ConfigError, True), (NothingCameIn, False)])
+def test_how_long_a_slow_machine_took_to_a_user_error_says_nothing(
+    kept: Supervisor, monkeypatch, error: type[DistrlError], is_explained: bool
+) -> None:
     monkeypatch.setattr(module, "QUICK_S", 0.0)
-    kept.start(python("typo", "import sys; print('error: unknown key'); sys.exit(2)"))
-    with pytest.raises(ProgramFailed) as caught:
+    kept.start(python("fails", f"import sys; print('error: why'); sys.exit({error.exit_code})"))
+    with pytest.raises(ProgramFailed, match="fails stopped: why") as caught:
         until(lambda: False, meanwhile=kept.check)
-    assert not caught.value.is_explained
+    assert caught.value.is_explained == is_explained
 
 
 def test_a_child_gets_the_environment_and_a_log(kept: Supervisor, tmp_path: Path) -> None:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import yaml
+from waiting import until
 
 from distrl.core import checkpoints
 from distrl.core.process import Child
@@ -29,6 +34,55 @@ def start(folder: Path, name: str, *arguments: str) -> Child:
 def check_alive(children: list[Child]) -> None:
     for child in children:
         assert child.poll() is None, f"{child.name} ended: {child.log_file.read_text()[-2000:]}"
+
+
+def wait_for(children: list[Child], holds: Callable[[], bool], what: str, deadline_s: float) -> None:
+    """Waits until `holds`, while all children live."""
+    until(
+        holds,
+        what,
+        deadline_s,
+        meanwhile=lambda: check_alive(children),
+        details=lambda: "\n".join(child.log_file.read_text()[-2000:] for child in children),
+    )
+
+
+def small_run(folder: Path, env: dict[str, Any], **learner: Any) -> Path:
+    """The configuration file of runs/run in `folder`: few episodes of counting, at free addresses.
+
+    Args:
+        folder: Where.
+        env: The section env.
+        learner: Further keys of the section learner.
+    """
+    control, broadcast, weights = free_endpoints(3)
+    small: dict[str, Any] = {
+        "name": "run",
+        "runs_dir": str(folder / "runs"),
+        "tasks": {"suite": "counting_suite:tasks"},
+        "env": env,
+        "policy": {
+            "d_model": 32, "num_layers": 1, "num_heads": 2, "d_ff": 64,
+            "image_size": [36, 72], "grid": [2, 2],
+        },
+        "network": {"control": control, "broadcast": broadcast, "weights": weights},
+        "worker": {"slots": 2},
+        "learner": {
+            "batch_trajectories": 2,
+            "min_replay": 4,
+            "updates_per_episode": 0.5,
+            "publish_every": 1,
+            "checkpoint_every": 3,
+            "eval_every": 8,
+            "eval_episodes": 2,
+            "replay": {"capacity": 16},
+            "demonstrations": {"episodes": 4, "updates": 4, "batch_size": 8, "critic_updates": 2},
+            **learner,
+        },
+    }  # fmt: skip
+    file = folder / "config.yaml"
+    file.write_text(yaml.safe_dump(small))
+    return file
 
 
 def step_of_latest(directory: Path) -> int:

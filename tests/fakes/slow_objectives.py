@@ -36,6 +36,7 @@ class Frozen:
     v_traj: list[float]
     weight: list[float]
     group: list[tuple[float, float, int]]
+    moments: tuple[float, float] | None = None
 
     @property
     def num_steps(self) -> int:
@@ -71,9 +72,14 @@ def advantages(f: Frozen, config: Any, name: str) -> tuple[list[float], list[flo
     return a, targets
 
 
-def normalised(a: list[float], config: Any) -> list[float]:
+def moments(a: list[float]) -> tuple[float, float]:
     mean = sum(a) / len(a)
-    std = max(sqrt(sum((x - mean) ** 2 for x in a) / len(a)), config.advantage_std_floor)
+    return mean, sqrt(sum((x - mean) ** 2 for x in a) / len(a))
+
+
+def normalised(a: list[float], config: Any, over: tuple[float, float] | None = None) -> list[float]:
+    mean, spread = over or moments(a)
+    std = max(spread, config.advantage_std_floor)
     out = [((x - mean) if config.advantage_centre else x) / std for x in a]
     return [config.negative_weight * x if x < 0 else x for x in out]
 
@@ -142,7 +148,7 @@ def surrogates(f: Frozen, config: Any, logp: Rows, a: list[float]) -> Rows:
 
 
 def ppo(f: Frozen, config: Any, logp: Rows, entropy: Rows) -> float:
-    a = normalised(advantages(f, config, config.returns)[0], config)
+    a = normalised(advantages(f, config, config.returns)[0], config, f.moments)
     objective = surrogates(f, config, logp, a)
     loss = -sum(f.weight[f.row[n]] * sum(objective[n]) for n in range(f.num_steps)) / f.num_steps
     return loss + entropy_and_validity(f, config, logp, entropy)

@@ -8,8 +8,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from role_processes import check_alive, free_endpoints, start, step_of_latest
-from waiting import until
+from role_processes import small_run, start, step_of_latest, wait_for
 
 from distrl.core import checkpoints
 from distrl.core.metrics import read_metrics
@@ -20,29 +19,6 @@ from distrl.learner.task_statistics import read_table
 
 DEADLINE_S = 240.0
 EPISODES, SIZE = 48, 4
-CONFIG = """
-name: run
-runs_dir: {runs}
-tasks: {{suite: "counting_suite:tasks"}}
-env: {{import_path: "held_env:HeldEnv", options: {{directory: {directory}}}}}
-policy: {{d_model: 32, num_layers: 1, num_heads: 2, d_ff: 64, image_size: [36, 72], grid: [2, 2]}}
-network: {{control: "{control}", broadcast: "{broadcast}", weights: "{weights}"}}
-worker: {{slots: 2}}
-learner:
-  episodes: {episodes}
-  group_size: {size}
-  task_sampling: round_robin
-  lease_ttl_s: 6
-  batch_trajectories: 2
-  min_replay: 4
-  updates_per_episode: 0.5
-  publish_every: 1
-  checkpoint_every: 3
-  eval_every: 8
-  eval_episodes: 2
-  replay: {{capacity: 16}}
-  demonstrations: {{episodes: 4, updates: 4, batch_size: 8, critic_updates: 2}}
-"""
 
 
 def members(store: TrajectoryStore) -> dict[str, list[Trajectory]]:
@@ -56,14 +32,10 @@ def members(store: TrajectoryStore) -> dict[str, list[Trajectory]]:
 
 @pytest.mark.needs("torch")
 def test_a_worker_killed_in_the_middle_of_a_group(tmp_path: Path) -> None:
-    control, broadcast, weights = free_endpoints(3)
-    config = tmp_path / "config.yaml"
-    config.write_text(
-        CONFIG.format(
-            runs=tmp_path / "runs", directory=tmp_path, control=control, broadcast=broadcast, weights=weights,
-            episodes=EPISODES, size=SIZE,
-        )
-    )  # fmt: skip
+    env = {"import_path": "held_env:HeldEnv", "options": {"directory": str(tmp_path)}}
+    config = small_run(
+        tmp_path, env, episodes=EPISODES, group_size=SIZE, task_sampling="round_robin", lease_ttl_s=6
+    )
     run, held = tmp_path / "runs" / "run", tmp_path / "held"
     learner = start(tmp_path, "learner", "run-learner", str(config))
     server = start(tmp_path, "server", "serve-inference", str(config))
@@ -75,21 +47,17 @@ def test_a_worker_killed_in_the_middle_of_a_group(tmp_path: Path) -> None:
     }
     children: list[Child] = [learner, server, *workers.values()]
 
-    def wait_for(holds, what: str) -> None:
-        until(
-            holds, what, DEADLINE_S, meanwhile=lambda: check_alive(children),
-            details=lambda: "\n".join(child.log_file.read_text()[-2000:] for child in children),
-        )  # fmt: skip
-
     try:
-        wait_for(lambda: step_of_latest(run / "checkpoints") >= 3, "training")
+        wait_for(children, lambda: step_of_latest(run / "checkpoints") >= 3, "training", DEADLINE_S)
         (tmp_path / "armed").touch()
-        wait_for(held.exists, "an episode that is held")
+        wait_for(children, held.exists, "an episode that is held", DEADLINE_S)
         pid, task = held.read_text().split()
         store = TrajectoryStore(run / "store.sqlite3")
         wait_for(
+            children,
             lambda: any(len(m) < SIZE and m[0].task.id == task for m in members(store).values()),
             "another member of its group",
+            DEADLINE_S,
         )
         (victim,) = [name for name, child in workers.items() if child.pid == int(pid)]
         before = {t.id for t in store.iterate()}

@@ -8,8 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from role_processes import check_alive, free_endpoints, start, step_of_latest
-from waiting import until
+from role_processes import small_run, start, step_of_latest, wait_for
 
 from distrl.core import checkpoints
 from distrl.core.metrics import read_metrics
@@ -20,37 +19,11 @@ from distrl.workers.spool import Spool
 
 DEADLINE_S = 240.0
 EPISODES = 48
-CONFIG = """
-name: run
-runs_dir: {runs}
-tasks: {{suite: "counting_suite:tasks"}}
-env: {{import_path: "counting_env:CountingEnv"}}
-policy: {{d_model: 32, num_layers: 1, num_heads: 2, d_ff: 64, image_size: [36, 72], grid: [2, 2]}}
-network: {{control: "{control}", broadcast: "{broadcast}", weights: "{weights}"}}
-worker: {{slots: 2}}
-learner:
-  episodes: {episodes}
-  batch_trajectories: 2
-  min_replay: 4
-  updates_per_episode: 0.5
-  publish_every: 1
-  checkpoint_every: 3
-  eval_every: 8
-  eval_episodes: 2
-  replay: {{capacity: 16}}
-  demonstrations: {{episodes: 4, updates: 4, batch_size: 8, critic_updates: 2}}
-"""
 
 
 @pytest.mark.needs("torch")
 def test_a_killed_learner_goes_on_with_everything(tmp_path: Path) -> None:
-    control, broadcast, weights = free_endpoints(3)
-    config = tmp_path / "config.yaml"
-    config.write_text(
-        CONFIG.format(
-            runs=tmp_path / "runs", control=control, broadcast=broadcast, weights=weights, episodes=EPISODES
-        )
-    )
+    config = small_run(tmp_path, {"import_path": "counting_env:CountingEnv"}, episodes=EPISODES)
     run, spool = tmp_path / "runs" / "run", tmp_path / "spool"
     saved = run / "checkpoints"
     first = start(tmp_path, "first", "run-learner", str(config))
@@ -58,13 +31,7 @@ def test_a_killed_learner_goes_on_with_everything(tmp_path: Path) -> None:
     worker = start(tmp_path, "worker", "run-worker", str(config), "--name", "w", "--spool", str(spool))
     children = [first, server, worker]
     try:
-        until(
-            lambda: step_of_latest(saved) >= 6,
-            "the checkpoint",
-            DEADLINE_S,
-            meanwhile=lambda: check_alive(children),
-            details=lambda: "\n".join(child.log_file.read_text()[-2000:] for child in children),
-        )
+        wait_for(children, lambda: step_of_latest(saved) >= 6, "the checkpoint", DEADLINE_S)
         assert first.kill() == -signal.SIGKILL
         version = int((run / "weights" / "version").read_text())
         store = TrajectoryStore(run / "store.sqlite3")

@@ -53,6 +53,23 @@ def test_the_warm_up_multiplies_the_decay(make, batch) -> None:
     )
 
 
+def test_the_random_state_of_a_gpu_is_saved_with_the_policy_on_it(make, monkeypatch) -> None:
+    """Draws for E_π Q come from the device's generator, so a resume needs its state too."""
+    engine, given = make(), []
+    assert "cuda_rng" not in engine.state_dict()
+    monkeypatch.setattr(type(engine.policy), "device", property(lambda self: torch.device("cuda", 0)))
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: torch.arange(4, dtype=torch.uint8))
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: given.append((state, device)))
+    state = engine.state_dict()
+    engine.load_state_dict(state)
+    ((restored, device),) = given
+    assert restored.tolist() == [0, 1, 2, 3]
+    assert device == torch.device("cuda", 0)
+    del state["cuda_rng"]  # written on a CPU
+    engine.load_state_dict(state)
+    assert len(given) == 1
+
+
 @pytest.mark.parametrize(("share", "rate"), [(0.0, 0.02), (0.5, 0.011), (1.0, 0.002)])
 def test_the_optimiser_steps_by_the_rate(make, batch, share, rate) -> None:
     engine = make(final_lr_fraction=0.1)

@@ -14,7 +14,7 @@ from learning_world import OPTIONS, build
 
 from distrl.configs.schema import StoreConfig
 from distrl.core import checkpoints
-from distrl.core.errors import CheckpointError, ConfigError, NetworkError
+from distrl.core.errors import CheckpointError, NetworkError, NothingCameIn
 from distrl.core.metrics import read_metrics
 from distrl.core.types import ImagePart, Outcome, Purpose, image_digest
 from distrl.learner.parts import PEERS_S
@@ -192,7 +192,7 @@ def test_demonstrations_that_never_come_end_the_run(toy, tmp_path) -> None:
     world.check = lambda: None  # no worker
     learner.parts.started -= 60.0
     with pytest.raises(
-        ConfigError, match=r"Only 0 of 12 demonstrations came in within learner\.max_minutes=1"
+        NothingCameIn, match=r"Only 0 of 12 demonstrations came in within learner\.max_minutes=1"
     ):
         learner.run()
 

@@ -25,7 +25,8 @@ def test_ratios_sum_over_tokens_and_clamp() -> None:
     torch.testing.assert_close(ratios.action, torch.tensor([1.0, 0.0, -20.0]).exp())
     torch.testing.assert_close(ratios.token[0], torch.tensor([0.5, 0.5]).exp())
     assert ratios.token[1, 1] == 1.0
-    assert float(ratios.clamped) == pytest.approx(1 / 3)
+    assert ratios.clamped_at("action").tolist() == [False, False, True]
+    assert ratios.clamped_at("token").tolist() == [[False, False], [False, False], [True, False]]
 
 
 @pytest.mark.parametrize("level", ["action", "token"])

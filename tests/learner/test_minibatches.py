@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 pytest.importorskip("torch")
@@ -10,12 +12,14 @@ import torch
 
 from distrl.configs.schema import LearnerConfig
 from distrl.core.policies.base import PromptBatch
+from distrl.learner import losses, off_policy
 from distrl.learner.algorithms import ALGORITHMS
 from distrl.learner.algorithms.base import Evaluation
 from distrl.learner.batching import Batcher, ImageCache
 from distrl.learner.engine import Engine
 from distrl.learner.episodes import compile_episode
 from distrl.learner.minibatches import merge, minibatches
+from distrl.learner.off_policy import StepStats
 
 
 @pytest.fixture
@@ -85,15 +89,41 @@ def test_every_epoch_sees_every_trajectory_once(make) -> None:
     assert [(rows, part is batch) for rows, part in minibatches(batch, 2, 1)] == [(None, True)] * 2
 
 
-def test_what_several_steps_say_becomes_one() -> None:
-    def said(value: float, *rows: int) -> tuple[torch.Tensor, Evaluation]:
-        priorities = torch.full((len(rows), 3), value)
-        return torch.tensor(rows), Evaluation(torch.tensor(value), None, priorities, {"x": value})
+def said(rows, lengths, ratio, level="action", **metrics: float) -> tuple[torch.Tensor, Evaluation]:
+    """A pass over trajectories `rows` of these lengths, one token a step, of one ratio, capped at 2."""
+    row = torch.repeat_interleave(torch.arange(len(rows)), torch.tensor(lengths))
+    mask = torch.ones(len(row), 1, dtype=torch.bool)
+    ratios = losses.importance_ratios(torch.full((len(row), 1), math.log(ratio)), 0.0 * mask, mask, 20.0)
+    steps = StepStats.of(row, ratios, mask, level, {"clipped_fraction": ratios.at(level) > 2.0})
+    priorities = torch.full((len(rows), 3), ratio)
+    metrics = {**metrics, **off_policy.metrics(steps)}
+    return torch.tensor(rows), Evaluation(torch.tensor(ratio), None, priorities, metrics, steps)
 
-    merged = merge([said(1.0, 2, 0), said(2.0, 1), said(3.0, 1, 2), said(4.0, 0)], 3)
+
+@pytest.mark.parametrize("level", ["action", "token"])
+def test_what_several_steps_say_becomes_one(level) -> None:
+    """Two epochs over trajectories of 1, 2 and 3 steps. 12 steps in all, of ratios 1 (4), 2 (2), 3 (5), 4."""
+    merged = merge(
+        [
+            said([2, 0], [3, 1], 1.0, level, x=1.0, **{"batch/success": 0.0, "policy/grad_norm": 1.0}),
+            said([1], [2], 2.0, level, x=2.0, **{"batch/success": 1.0, "policy/grad_norm": 2.0}),
+            said([1, 2], [2, 3], 3.0, level, x=3.0, **{"batch/success": 0.5, "policy/grad_norm": 3.0}),
+            said([0], [1], 4.0, level, x=4.0, **{"batch/success": 0.0, "policy/grad_norm": 8.0}),
+        ],
+        3,
+    )
     assert merged.priorities[:, 0].tolist() == [4.0, 3.0, 3.0]
-    assert merged.metrics == {"x": 2.5}
     assert float(merged.policy_loss) == 4.0
+    found = merged.metrics
+    assert found["x"] == pytest.approx((4 * 1 + 2 * 2 + 5 * 3 + 4) / 12), "by steps"
+    assert found["batch/success"] == pytest.approx((2 * 0 + 1 * 1 + 2 * 0.5 + 0) / 6), "by trajectories"
+    assert found["policy/grad_norm"] == pytest.approx((1 + 2 + 3 + 8) / 4), "by gradient steps"
+    assert found["batch/steps"] == 6
+    assert found["off_policy/ratio_max"] == pytest.approx(4.0)
+    assert found["off_policy/ratio_mean"] == pytest.approx((4 * 1 + 2 * 2 + 5 * 3 + 4) / 12)
+    assert found["off_policy/clipped_fraction"] == pytest.approx(6 / 12)
+    assert found["off_policy/ess"] == pytest.approx(27**2 / (12 * (4 * 1 + 2 * 4 + 5 * 9 + 16)))
+    assert merged.steps.row.tolist() == [2, 2, 2, 0, 1, 1, 1, 1, 2, 2, 2, 0]
 
 
 def test_an_update_makes_all_steps_around_one_proximal_policy(make, policy, critic) -> None:
@@ -107,8 +137,11 @@ def test_an_update_makes_all_steps_around_one_proximal_policy(make, policy, crit
     seen = []
     evaluate = algorithm.evaluate
 
+    moments = []
+
     def spy(policy, critic, part):
         seen.append(part.steps.proximal_logprobs)
+        moments.append(part.advantage_moments)
         return evaluate(policy, critic, part)
 
     algorithm.evaluate = spy
@@ -116,6 +149,7 @@ def test_an_update_makes_all_steps_around_one_proximal_policy(make, policy, crit
     assert torch.equal(batch.steps.proximal_logprobs, before)
     assert len(seen) == 6
     assert sorted(torch.cat(seen[:2]).flatten().tolist()) == pytest.approx(sorted(before.flatten().tolist()))
+    assert moments == [batch.advantage_moments] * 6, "all are normalised alike, by the whole batch"
     assert result.priorities.shape == (4, 3)
-    assert {"policy/grad_norm", "value/grad_norm", "off_policy/silenced_fraction"} <= set(result.metrics)
+    assert {"policy/grad_norm", "value/grad_norm", "off_policy/clipped_fraction"} <= set(result.metrics)
     assert int(engine.state_dict()["num_steps"]) == 1, "the learning rate counts batches"

@@ -30,6 +30,7 @@ EXPECTED = {
     "off_policy/ratio_mean": 0.8100837,
     "off_policy/ratio_max": 1.397059,
     "off_policy/clipped_fraction": 0,
+    "off_policy/silenced_fraction": 0.1666667,
     "off_policy/trace_cut_fraction": 0.3333333,
     "off_policy/log_ratio_clamped": 0,
     "off_policy/ess": 0.7436548,

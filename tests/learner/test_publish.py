@@ -14,6 +14,7 @@ from distrl.configs.schema import Config
 from distrl.core.errors import CheckpointError
 from distrl.core.metrics import read_metrics
 from distrl.core.policies import weights_io
+from distrl.core.types import Purpose
 from distrl.learner.publish import Publisher
 
 
@@ -100,6 +101,13 @@ def test_the_lag_may_change_at_a_restart(tmp_path) -> None:
     assert publish(Publisher(policy, shelf, tmp_path / "version", 1), 3) == [8, 8, 9]
 
 
+def test_a_lag_that_comes_back_announces_nothing_older_than_what_was_announced(tmp_path) -> None:
+    policy, shelf = Weights(), Shelf()
+    publish(Publisher(policy, shelf, tmp_path / "version", 4), 6)
+    assert publish(Publisher(policy, shelf, tmp_path / "version"), 1) == [7]
+    assert publish(Publisher(policy, shelf, tmp_path / "version", 4), 6) == [8, 8, 8, 8, 8, 9]
+
+
 def test_unreadable_weights_are_one_clear_error(tmp_path) -> None:
     publisher = Publisher(Weights(), Shelf(), tmp_path / "version", 1)
     publish(publisher, 2)
@@ -117,6 +125,28 @@ def test_training_is_that_much_staler_and_the_last_round_measures_the_final_weig
     assert min(fresh[len(fresh) // 2 :]) >= 5
     assert world.info.version == learner.parts.publisher.version
     assert torch.equal(world.acting.head.weight, learner.parts.engine.policy.head.weight)
+
+
+def test_the_last_round_counts_nothing_that_older_weights_did(toy, tmp_path) -> None:
+    """An inference server acts with what it has until it has fetched the newest."""
+    learner, world = build(toy, tmp_path, policy_lag=5, keep_best=False)
+    announced: list[tuple] = []
+    publish_weights, play_all = world.publish_weights, world.check
+
+    def play_then_fetch() -> None:
+        play_all()
+        while announced:
+            publish_weights(*announced.pop(0))
+
+    world.publish_weights = lambda info, data: announced.append((info, bytes(data)))
+    world.check = play_then_fetch
+    learner.run()
+    *_, last = [row for row in read_metrics(tmp_path / "metrics.jsonl") if "eval/val/success" in row]
+    evaluated = [t for t in map(world.store.get, world.store.ids()) if t.purpose is Purpose.EVAL]
+    final = [t for t in evaluated if t.oldest_version == learner.parts.publisher.version]
+    assert last["eval/val/episodes"] == len(final) == 4
+    assert last["eval/val/success"] == sum(t.success for t in final) / 4
+    assert evaluated[-5].oldest_version < evaluated[-1].oldest_version, "the round began before"
 
 
 def test_a_lag_needs_the_last_checkpoint_as_the_result() -> None:

@@ -1,45 +1,17 @@
-"""Replay: the sum tree against a plain search, DPER against its formula, state bit for bit."""
+"""Replay: DPER against its formula, its state bit for bit, nothing in training as long as the buffer."""
 
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from distrl.configs.schema import ReplayConfig
+from distrl.learner import sum_tree
 from distrl.learner.replay import Replay
-from distrl.learner.sum_tree import SumTree
-
-
-@settings(max_examples=50, deadline=None)
-@given(
-    st.lists(st.floats(0.0, 10.0), min_size=1, max_size=40).filter(lambda masses: sum(masses) > 1e-3),
-    st.lists(st.floats(0.0, 0.999), min_size=1, max_size=8),
-)
-def test_find_is_a_search_in_the_cumulated_masses(masses, fractions) -> None:
-    tree = SumTree(len(masses))
-    tree.set(range(len(masses)), masses)
-    assert tree.total == pytest.approx(sum(masses))
-    points = np.array(fractions) * tree.total
-    found = tree.find(points)
-    edges = np.concatenate([[0.0], np.cumsum(masses)])
-    for point, index in zip(points, found, strict=True):
-        assert masses[index] > 0
-        assert edges[index] - 1e-9 <= point <= edges[index + 1] + 1e-9
-
-
-def test_setting_leaves_one_by_one_or_at_once_gives_the_same_bits() -> None:
-    masses = np.random.default_rng(0).random(37)
-    one, other = SumTree(37), SumTree(37)
-    one.set(range(37), masses)
-    for index in reversed(range(37)):
-        other.set([index], [masses[index]])
-    assert one.total == other.total
-    assert (one._nodes == other._nodes).all()
 
 
 def filled(priority="dper", capacity=4, count=4, **changes) -> Replay:
@@ -124,19 +96,50 @@ def test_refresh_goes_round_what_has_been_seen() -> None:
     assert [replay.refresh_slice() for _ in range(3)] == [["t0", "t1"], ["t2", "t0"], ["t1", "t2"]]
 
 
-def test_state_comes_back_bit_for_bit() -> None:
-    replay = filled(capacity=5, count=7)
-    replay.update(replay.sample(4).ids, RAW)
+@pytest.mark.parametrize("capacity", [5, 5000])
+def test_state_comes_back_bit_for_bit(capacity) -> None:
+    replay = filled(capacity=capacity, count=capacity + 2)
+    rng = np.random.default_rng(3)
+    first = replay.sample(capacity - 1).ids
+    replay.update(first, rng.random((len(first), 3)))
     replay.sample(2)
+    replay.refresh_slice()
+    replay.discard(replay.ids[1:2])
     state = json.loads(json.dumps(replay.state_dict()))
     again = Replay(replay.config, seed=99)
     again.load_state_dict(state)
+    assert again.state_dict() == replay.state_dict() == state
+    for number in range(25):  # the scale moves on the way
+        draw = replay.sample(3)
+        assert again.sample(3) == draw
+        raw = rng.random((3, 3)) * (1.0 + number / 10.0)
+        for each in (replay, again):
+            each.update(draw.ids, raw)
+        assert again.refresh_slice() == replay.refresh_slice()
+        assert again.add(f"n{number}") == replay.add(f"n{number}")
+        assert again.metrics() == replay.metrics()
     assert again.state_dict() == replay.state_dict()
-    for _ in range(5):
-        assert again.sample(3) == replay.sample(3)
-        again.update(["t4"], RAW[:1])
-        replay.update(["t4"], RAW[:1])
-    assert again.state_dict() == replay.state_dict()
+
+
+@pytest.mark.parametrize(
+    "change", [{"raw": [[0.0] * 3] * 4}, {"raw": "AAAA"}, {"masses": "?"}, {"masses": ""}]
+)
+def test_a_state_of_another_form_is_refused(change) -> None:
+    replay = filled()
+    with pytest.raises((TypeError, ValueError)):
+        replay.load_state_dict(replay.state_dict() | change)
+
+
+def test_a_draw_that_a_stop_has_lost_is_made_again() -> None:
+    replay = filled(capacity=5, count=5)
+    replay.update(replay.sample(2).ids, RAW[:2])
+    replay.add("t5")  # in the place of t0
+    assert replay.sample(3).ids == ["t2", "t3", "t4"]
+    replay.update(["t3"], RAW[:1])
+    replay.forget_draws()
+    draw = replay.sample(5)
+    assert (draw.ids[:3], draw.num_unseen) == (["t2", "t4", "t5"], 3)
+    assert set(draw.ids[3:]) <= {"t1", "t3"}
 
 
 @pytest.mark.parametrize("capacity", [2, 9])
@@ -145,6 +148,7 @@ def test_another_capacity_keeps_the_newest_with_their_priorities(capacity) -> No
     replay.update(replay.sample(4).ids[1:], RAW[1:])
     other = Replay(ReplayConfig(capacity=capacity), seed=0)
     other.load_state_dict(json.loads(json.dumps(replay.state_dict())))
+    other.forget_draws()
     assert other.ids == replay.ids[-capacity:]
     assert other.num_unseen == (1 if capacity == 9 else 0)
     assert other.probability("t4") > other.probability("t5") > 0
@@ -165,3 +169,34 @@ def test_what_is_taken_out_is_never_drawn_and_its_place_is_filled_again() -> Non
         assert each.sample(4).ids == ["n0", "n1", "n2", "n3"]
     replay.discard(replay.ids)
     assert len(replay) == 0
+
+
+def test_training_makes_nothing_that_is_as_long_as_the_buffer(monkeypatch) -> None:
+    """Unless a maximum moves: then masses are made anew, which the last lines see."""
+    capacity, rng = 200_000, np.random.default_rng(0)
+    replay = filled(capacity=capacity, count=capacity, refresh_size=16)
+    first = replay.sample(capacity - 100).ids
+    replay.update(first, np.concatenate([np.ones((1, 3)), rng.random((len(first) - 1, 3))]))
+    assert replay.metrics()["replay/effective_share"] > 0.5
+    assert len(replay.refresh_slice()) == 16
+    summed, whole = [], sum_tree._cumulated
+    monkeypatch.setattr(sum_tree, "_cumulated", lambda masses: summed.append(len(masses)) or whole(masses))
+
+    def peak_bytes(largest: float) -> int:
+        tracemalloc.start()
+        ids = replay.sample(32).ids
+        raw = rng.random((32, 3))
+        raw[0] = largest
+        replay.update(ids, raw)
+        replay.update(replay.refresh_slice(), rng.random((16, 3)))
+        replay.add(f"n{largest}")
+        replay.discard(ids[:1])
+        assert replay.metrics()["replay/size"] >= capacity - 2
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return peak
+
+    assert peak_bytes(1.0) < capacity / 2, "less than half a byte for each"
+    # Two trees of masses and one of what has been seen; each mass is set at most once for each call above.
+    assert 0 < sum(summed) <= 3 * 2 * (32 + 32 + 16 + 1 + 1)
+    assert peak_bytes(2.0) > 8 * capacity

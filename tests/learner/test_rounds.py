@@ -1,6 +1,8 @@
-"""What a checkpoint leaves in the store; in one thread."""
+"""Validation rounds, and what a checkpoint leaves in the store; in one thread."""
 
 from __future__ import annotations
+
+from itertools import count
 
 import pytest
 
@@ -9,7 +11,9 @@ pytest.importorskip("torch")
 from learning_world import build
 
 from distrl.configs.schema import StoreConfig
-from distrl.core.types import Purpose
+from distrl.core import checkpoints
+from distrl.core.metrics import read_metrics
+from distrl.core.types import Fault, Outcome, Purpose
 
 
 def test_the_store_keeps_what_the_checkpoint_on_disk_refers_to(toy, tmp_path) -> None:
@@ -50,3 +54,39 @@ def test_the_store_keeps_what_training_has_not_taken(toy, tmp_path) -> None:
     learner.rounds.save()
     assert world.store.ids() == [t.id for t in played[1:]]
     learner.updates.close()
+
+
+@pytest.mark.parametrize("fault", [Fault.DEVICE, Fault.NONE])
+def test_a_round_in_which_nothing_was_measured_has_no_result_and_is_never_the_best(
+    toy, tmp_path, fault: Fault
+) -> None:
+    """Its episodes all faulted until they were given up, or nobody judged them."""
+    learner, world = build(toy, tmp_path, phase="training", eval_episodes=2)
+    learner.rounds.start()
+    number = count()  # of another worker each time: the last one would have to wait
+    while learner.parts.scheduler.is_evaluating:
+        for lease in world.scheduler.grant(f"w{next(number)}", 2):
+            failed = world.play(lease).model_copy(update={"fault": fault, "outcome": Outcome.UNJUDGED})
+            world.scheduler.finish(lease.id, failed)
+            world.scheduler.account(failed)
+    learner.rounds.finish()
+    learner.updates.close()
+    assert not [row for row in read_metrics(tmp_path / "metrics.jsonl") if "eval/val/success" in row]
+    assert checkpoints.pointed(tmp_path / "checkpoints", "best") is None
+    assert checkpoints.pointed(tmp_path / "checkpoints", "latest") == "step_0"
+
+
+def test_a_batch_that_was_ready_when_the_run_stopped_is_drawn_again(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path, phase="training")
+    for lease in world.scheduler.grant("w", 6):
+        trajectory = world.play(lease)
+        world.store.add(trajectory, toy.pixels)
+        learner.parts.ingest.take(trajectory)
+    replay = learner.parts.replay
+    assert replay.sample(4).num_unseen == 4
+    learner.rounds.save()
+    learner.updates.close()
+    again, _ = build(toy, tmp_path, "i2")
+    again.parts.load_state_dict(again.parts.checkpointer.load())
+    assert again.parts.replay.sample(6).ids == replay.ids
+    again.updates.close()

@@ -42,11 +42,11 @@ class Rig:
     def take(self, count=1, worker="w"):
         return self.scheduler.grant(worker, count)
 
-    def finish(self, lease, success=1.0, fault=Fault.NONE):
+    def finish(self, lease, success=1.0, fault=Fault.NONE, version=0):
         self.count += 1
         trajectory = self.toy.trajectory(
             f"t{self.count}",
-            [self.toy.step(0, (1,), (-1.0,))],
+            [self.toy.step(0, (1,), (-1.0,), version=version)],
             lease_id=lease.id,
             purpose=lease.purpose,
             task=lease.task,
@@ -171,6 +171,25 @@ def test_an_expired_lease_is_run_again_elsewhere_first(toy) -> None:
     assert again.id != lease.id
 
 
+def test_a_lease_that_is_renewed_for_ever_is_run_elsewhere_and_the_run_ends(toy) -> None:
+    rig = Rig(toy, episodes=1, max_episode_minutes=10.0)
+    (stuck,) = rig.take(worker="stuck")
+    for _ in range(19):
+        rig.now += 30.0
+        rig.scheduler.renew("stuck", [stuck.id])
+        rig.scheduler.tick()
+    assert rig.take(worker="other") == [], "a slow episode is left alone"
+    rig.now += 30.0
+    rig.scheduler.renew("stuck", [stuck.id])
+    rig.scheduler.tick()
+    (again,) = rig.take(worker="other")
+    assert again.task == stuck.task
+    rig.finish(again)
+    assert rig.scheduler.accounted(Purpose.TRAIN) == 1
+    rig.finish(stuck)
+    assert rig.scheduler.accounted(Purpose.TRAIN) == 2, "what comes late is data like any other"
+
+
 def test_a_failed_episode_goes_back_to_its_worker_when_no_other_takes_it(toy) -> None:
     rig = Rig(toy, episodes=1)
     (lease,) = rig.take()
@@ -241,6 +260,20 @@ def test_a_faulted_evaluation_is_repeated_then_given_up_and_never_a_zero(toy) ->
         rig.now += AVOID_S
     (done,) = rig.scheduler.take_evals()
     assert (done.scores, done.abandoned) == ([], 1)
+
+
+def test_a_round_runs_again_what_weights_older_than_it_asks_for_have_done(toy) -> None:
+    rig = Rig(toy, eval_episodes=2)
+    rig.scheduler.start_eval(min_version=3)
+    old, new = rig.take(2)
+    rig.finish(old, 1.0, version=2)
+    rig.finish(new, 0.0, version=3)
+    assert rig.scheduler.take_evals() == []
+    (again,) = [lease for lease in rig.take(2) if lease.purpose is Purpose.EVAL]
+    assert again.task == old.task
+    rig.finish(again, 0.0, version=4)
+    (done,) = rig.scheduler.take_evals()
+    assert done.scores == [0.0, 0.0]
 
 
 def test_a_new_round_ends_an_unfinished_one_with_what_it_has(toy) -> None:

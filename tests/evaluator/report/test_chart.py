@@ -63,7 +63,15 @@ def test_thinning_keeps_the_ends() -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0"), (0.25, "0.25"), (1250, "1,250"), (12500, "12.5k"), (3e6, "3M"), (0.00001, "1.0e-05")],
+    [
+        (0, "0"),
+        (5e-19, "0"),
+        (0.25, "0.25"),
+        (1250, "1,250"),
+        (12500, "12.5k"),
+        (3e6, "3M"),
+        (0.00001, "1.0e-05"),
+    ],
 )
 def test_numbers_are_short(value: float, text: str) -> None:
     assert short_number(value) == text

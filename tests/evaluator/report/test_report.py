@@ -107,6 +107,50 @@ def test_a_run_report_shows_before_and_after(tmp_path: Path, evaluate: Callable[
     assert (run.path / "report.png").read_bytes().startswith(b"\x89PNG")
 
 
+def row(step: int, **values: float) -> dict[str, float]:
+    return {"step": step, "time": float(step), **{name.replace("__", "/"): v for name, v in values.items()}}
+
+
+UPDATES = [row(i, off_policy__ess=0.5, reward__outcome=0.1 * i, reward__shaping=0.0) for i in range(1, 5)]
+ROUNDS = [row(3, eval__val__updates=2, eval__val__reward__outcome=0.25)]
+TABLE = {"trajectories": 4, "steps": 8, "success": 0.75, "ratio_mean": 2.0, "log_ratio_abs": 0.6}
+TABLES = [
+    row(25, replay_age__versions__1=8) | {f"staleness/4-7/{k}": v for k, v in {**TABLE, "ess": 0.8}.items()}
+]
+
+
+@pytest.mark.needs("jinja2")
+@pytest.mark.parametrize("with_tables", [True, False])
+def test_staleness_ages_and_rewards_have_sections_if_they_were_measured(
+    tmp_path: Path, evaluate: Callable[..., Path], with_tables: bool
+) -> None:
+    run = RunDir.create(Config(name="demo", runs_dir=str(tmp_path / "runs")))
+    rows = [*UPDATES, *ROUNDS, *(TABLES if with_tables else [])]
+    run.metrics.write_text("\n".join(json.dumps(row) for row in rows))
+    html = write_run_report(run.path, {"only": evaluate("only", 2)}).read_text(encoding="utf-8")
+    text = " ".join(re.sub(r"<[^>]+>", " ", html).split())
+    assert "Rewards by part" in text
+    assert "Effective sample" in text
+    assert ("4–7 4 8 75% 2.00 ± 1.00 0.60 80%" in text) is with_tables
+    assert ("Replay age" in text) is with_tables
+    data = json.loads(run.report_json.read_text())
+    assert [one["label"] for one in data["staleness"]["by_versions"]] == (["4-7"] if with_tables else [])
+    assert data["rewards"]["outcome"]["validation"] == [[2, 0.25]]
+    assert list(data["rewards"]) == ["outcome"]
+    assert data["staleness"]["ages"].get("versions", {}).get("replay", {}).get("1") == (
+        8 if with_tables else None
+    )
+
+
+@pytest.mark.needs("jinja2")
+def test_an_older_runs_page_has_no_such_sections(tmp_path: Path, evaluate: Callable[..., Path]) -> None:
+    run = RunDir.create(Config(name="demo", runs_dir=str(tmp_path / "runs")))
+    run.metrics.write_text(json.dumps(row(1, train__success=0.5)))
+    html = write_run_report(run.path, {"only": evaluate("only", 2)}).read_text(encoding="utf-8")
+    assert "<h2>Staleness" not in html
+    assert "Rewards by part" not in html
+
+
 @pytest.mark.needs("jinja2")
 def test_the_page_is_complete_in_itself_and_escapes_everything(
     tmp_path: Path, evaluate: Callable[..., Path]

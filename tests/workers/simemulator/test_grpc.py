@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +10,6 @@ import adb_programs
 import android_env_worlds as worlds
 import pytest
 import sim_phones
-from waiting import until
 
 grpc = pytest.importorskip("grpc", reason="needs grpcio: not installed")
 pytest.importorskip("google.protobuf", reason="needs protobuf: not installed")
@@ -29,53 +25,6 @@ from distrl.workers.simhost.control import messages
 END_S = 120.0
 
 
-class Run:
-    """One run of the program, at free ports."""
-
-    def __init__(self, sdk: SimSdk, log: Path, *arguments: str) -> None:
-        self.log, self.port = log, sim_phones.free_pair()
-        command = [
-            str(sdk.root / "emulator" / "emulator"),
-            "-port",
-            str(self.port),
-            "-avd",
-            "pixel",
-            *arguments,
-        ]
-        with log.open("wb") as output:
-            self.process = subprocess.Popen(
-                command,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                # Nobody listens there: which adb server hears of it is no matter here.
-                env={**os.environ, "ANDROID_ADB_SERVER_PORT": str(sim_phones.free_pair())},
-            )
-
-    def says(self, text: str) -> None:
-        """Waits until it has printed `text`."""
-        until(
-            lambda: text in self.log.read_text() or self.process.poll() is not None,
-            text,
-            details=self.log.read_text,
-        )
-        assert text in self.log.read_text()
-
-
-@pytest.fixture
-def run(sdk: SimSdk, avd: Avd, tmp_path: Path) -> Iterator[Any]:
-    """Runs the program; whatever still runs at the end is killed."""
-    runs: list[Run] = []
-
-    def _run(*arguments: str) -> Run:
-        runs.append(Run(sdk, tmp_path / f"log-{len(runs)}", *arguments))
-        return runs[-1]
-
-    yield _run
-    for one in runs:
-        one.process.kill()
-        one.process.wait()
-
-
 def status_of(port: int, token: str = "") -> Any:
     """What the emulator says of itself."""
 
@@ -88,7 +37,7 @@ def status_of(port: int, token: str = "") -> Any:
 
 def test_it_listens_where_it_is_told_and_ends_by_a_call(run: Any, avd: Avd) -> None:
     port = sim_phones.free_pair()
-    emulator = run("-grpc", str(port), "-no-snapshot-save")
+    emulator = run("-avd", "pixel", "-grpc", str(port), "-no-snapshot-save")
     emulator.says("Boot completed in ")
     emulator.says(f"Started GRPC server at 127.0.0.1:{port}, security: Local, auth: none")
     (found,) = [one for one in running() if one.key.pid == emulator.process.pid]
@@ -110,7 +59,7 @@ def test_it_listens_where_it_is_told_and_ends_by_a_call(run: Any, avd: Avd) -> N
 
 def test_a_token_is_asked_for_if_it_is_told_to_and_lies_where_others_find_it(run: Any) -> None:
     port = sim_phones.free_pair()
-    emulator = run("-grpc", str(port), "-grpc-use-token")
+    emulator = run("-avd", "pixel", "-grpc", str(port), "-grpc-use-token")
     emulator.says("auth: +token")
     emulator.says("Boot completed in ")
     (found,) = [one for one in running() if one.key.pid == emulator.process.pid]
@@ -123,8 +72,8 @@ def test_a_token_is_asked_for_if_it_is_told_to_and_lies_where_others_find_it(run
 
 def test_a_port_in_use_ends_it(run: Any) -> None:
     port = sim_phones.free_pair()
-    run("-grpc", str(port), "-read-only").says("Started GRPC server")
-    second = run("-grpc", str(port), "-read-only")
+    run("-avd", "pixel", "-grpc", str(port), "-read-only").says("Started GRPC server")
+    second = run("-avd", "pixel", "-grpc", str(port), "-read-only")
     assert second.process.wait(END_S) == 1
     assert "Failed to start grpc service, even though it was explicitly requested." in second.log.read_text()
 

@@ -2,72 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-import sim_phones
-from waiting import until
 
-from distrl.workers.devices.adb.console import Console
 from distrl.workers.devices.emulator.avd import Avd
 from distrl.workers.devices.emulator.discovery import running
 from distrl.workers.devices.errors import SnapshotFailed, SnapshotMissing
-from distrl.workers.simemulator.fake_sdk import SimSdk
 
 END_S = 60.0
-
-
-class Run:
-    """One run of the program, its output in a file."""
-
-    def __init__(self, sdk: SimSdk, log: Path, *arguments: str) -> None:
-        self.log = log
-        self.port = sim_phones.free_pair()
-        command = [str(sdk.root / "emulator" / "emulator"), "-port", str(self.port), *arguments]
-        with log.open("wb") as output:
-            self.process = subprocess.Popen(
-                command,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                # Nobody listens there: which adb server hears of it is no matter here.
-                env={**os.environ, "ANDROID_ADB_SERVER_PORT": str(sim_phones.free_pair())},
-            )
-
-    def says(self, text: str) -> None:
-        """Waits until it has printed `text`."""
-        until(
-            lambda: text in self.log.read_text(),
-            text,
-            meanwhile=lambda: self._lives(text),
-            details=self.log.read_text,
-        )
-
-    def _lives(self, text: str) -> None:
-        if self.process.poll() is not None and text not in self.log.read_text():
-            raise AssertionError(f"it ended with {self.process.returncode}: {self.log.read_text()}")
-
-    @property
-    def console(self) -> Console:
-        return Console(self.port, Path(os.environ["HOME"]) / ".emulator_console_auth_token")
-
-
-@pytest.fixture
-def run(sdk: SimSdk, avd: Avd, tmp_path: Path) -> Iterator:
-    """Runs the program; whatever still runs at the end is killed."""
-    runs: list[Run] = []
-
-    def _run(*arguments: str) -> Run:
-        runs.append(Run(sdk, tmp_path / f"log-{len(runs)}", *arguments))
-        return runs[-1]
-
-    yield _run
-    for one in runs:
-        one.process.kill()
-        one.process.wait()
 
 
 def mine(process: subprocess.Popen[bytes]) -> list:

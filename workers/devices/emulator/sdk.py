@@ -23,7 +23,7 @@ class Sdk:
 
     Attributes:
         emulator: The emulator's path.
-        found: How it was found, for messages: "--sdk", "$ANDROID_HOME", "PATH".
+        found: How it was found, for messages: "--sdk" (or the key), "$ANDROID_HOME", "PATH".
         root: The SDK's directory; None for a program alone in PATH.
         adb, avdmanager: Their paths; None where the SDK has none.
     """
@@ -48,18 +48,21 @@ class Sdk:
         return self.avdmanager
 
 
-def find_sdk(sdk: str | Path | None = None, environ: Mapping[str, str] = os.environ) -> Sdk:
+def find_sdk(
+    sdk: str | Path | None = None, environ: Mapping[str, str] = os.environ, option: str = "--sdk"
+) -> Sdk:
     """Finds an SDK with an emulator.
 
     Args:
         sdk: Its directory, when the user names one; nothing else is looked at then.
         environ: Where ANDROID_HOME, ANDROID_SDK_ROOT and PATH are.
+        option: How the user names it, for messages: an option or a key of the configuration.
 
     Raises:
         MissingDependency: If there is none, with the places that were looked at.
     """
     if sdk is not None:
-        places = [("--sdk", Path(sdk).expanduser())]
+        places = [(option, Path(sdk).expanduser())]
     else:
         named = ((name, environ.get(name)) for name in ROOT_VARIABLES)
         places = [(f"${name}", Path(value).expanduser()) for name, value in named if value]
@@ -73,7 +76,7 @@ def find_sdk(sdk: str | Path | None = None, environ: Mapping[str, str] = os.envi
     looked = ", ".join(f"{found} ({root})" for found, root in places) or "no variable names an SDK"
     raise MissingDependency(
         f"no Android emulator was found: {looked}{'' if sdk is not None else ', none in PATH'}.",
-        "Install it with `sdkmanager emulator` and set ANDROID_HOME to the SDK, or pass --sdk.",
+        f"Install it with `sdkmanager emulator` and set ANDROID_HOME to the SDK, or name it by {option}.",
     )
 
 

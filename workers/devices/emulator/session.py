@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
 
+from distrl.core.errors import ConfigError
 from distrl.workers.devices.adb.client import AdbClient
 from distrl.workers.devices.adb.console import Console
 from distrl.workers.devices.adb.server import AdbServer
@@ -61,7 +62,7 @@ class Session:
         avd: Which virtual device.
         options: How it is started, if it must be.
         server: The adb server; started when it does not run.
-        console_port: The port to start it at; a free one when None.
+        console_port: The port to start it at; a free one when None. One that runs must be there.
         boot_s: Longest time for the boot; the usual when None.
         must_run: Only an emulator that runs already will do; none is started.
         note: Told in words what is going on.
@@ -109,6 +110,12 @@ class Session:
                 )
             return self._started(stack)
         require_ours(there)
+        if self._console_port not in (None, there.console_port):
+            raise ConfigError(
+                f"an emulator runs from the AVD {self._avd.name!r} already, at port {there.console_port}, "
+                f"so none is started at {self._console_port}.",
+                "Leave --port out to work with that one, or stop it first.",
+            )
         client = AdbClient(there.serial, self._server.port)
         client.wait_ready(10.0)
         # An emulator that others started says nowhere which GPU mode it took, but on its command line.

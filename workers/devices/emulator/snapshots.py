@@ -81,8 +81,13 @@ def snapshots_of(avd: Avd) -> list[SnapshotInfo]:
     return [_info(path) for path in sorted(avd.snapshots.iterdir()) if path.is_dir()]
 
 
-def get_snapshot(avd: Avd, name: str) -> SnapshotInfo:
+def get_snapshot(avd: Avd, name: str, remedy: str | None = None) -> SnapshotInfo:
     """One snapshot.
+
+    Args:
+        avd: Whose.
+        name: Its name.
+        remedy: What to do if it is missing; None: make it.
 
     Raises:
         SnapshotMissing: If there is none of this name.
@@ -94,7 +99,7 @@ def get_snapshot(avd: Avd, name: str) -> SnapshotInfo:
     names = ", ".join(info.name for info in known) or "none"
     raise SnapshotMissing(
         f"the AVD {avd.name!r} has no snapshot {name!r}; it has: {names}.",
-        f"Make it with `distrl snapshot-avd create {avd.name} {name}`.",
+        f"Make it with `distrl snapshot-avd create {avd.name} {name}`." if remedy is None else remedy,
     )
 
 
@@ -212,6 +217,15 @@ class Snapshotter:
         )
 
 
+def get_deletable(avd: Avd, name: str) -> SnapshotInfo:
+    """A snapshot that is to be deleted.
+
+    Raises:
+        SnapshotMissing: If there is none of this name.
+    """
+    return get_snapshot(avd, name, "Name one of these, or leave it: nothing is there to be deleted.")
+
+
 def delete_files(avd: Avd, name: str) -> None:
     """Deletes a snapshot of an AVD that no emulator runs.
 
@@ -220,7 +234,7 @@ def delete_files(avd: Avd, name: str) -> None:
         AvdLocked, SnapshotPending: If the AVD is in use.
         SnapshotFailed: If it cannot be removed.
     """
-    info = get_snapshot(avd, name)
+    info = get_deletable(avd, name)
     avd.require_unused()
     try:
         shutil.rmtree(avd.snapshots / info.name)

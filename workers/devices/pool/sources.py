@@ -102,7 +102,7 @@ def _emulators(part: AvdMembers, server: Any) -> list[ManagedDevice]:
     from distrl.workers.devices.pool.avd_member import AvdFleet, AvdMember
 
     fleet = AvdFleet(
-        find_sdk(part.sdk),
+        find_sdk(part.sdk, option="`sdk` of its entry in devices.pool"),
         AvdStore(Path(part.avd_home).expanduser() if part.avd_home else None),
         PortAllocator(),
         server,

@@ -50,6 +50,17 @@ def test_emulators_are_named_after_their_avd(tmp_path: Path) -> None:
     assert set(pool.states()) == {"pixel-distrl-0", "pixel-distrl-1", "host:5555"}
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_a_missing_sdk_is_to_be_named_in_the_configuration(tmp_path: Path, monkeypatch, named: bool) -> None:
+    for name in ("ANDROID_HOME", "ANDROID_SDK_ROOT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    part = {"kind": "avd", "avd": "pixel"} | ({"sdk": str(tmp_path)} if named else {})
+    with pytest.raises(MissingDependency, match=r"name it by `sdk` of its entry in devices\.pool") as caught:
+        make_pool(config(part), 8)
+    assert "--sdk" not in str(caught.value)
+
+
 def test_an_avd_that_is_not_there_is_told_before_anything_starts(tmp_path: Path) -> None:
     sdk = make_sdk(tmp_path / "sdk")
     make_avd(sdk.store, "pixel")

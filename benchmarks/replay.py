@@ -1,0 +1,233 @@
+"""Prioritised replay: how fast batches are drawn and priorities renewed, beside torchrl's and cpprb's.
+
+Every arm holds the same number of entries with the same priorities and is asked for the same things:
+
+    draw          a batch by priority: indices and importance weights
+    update        new priorities of a batch of random indices
+    draw+update   draws a batch, then gives what was drawn new priorities, as training does
+
+    tree     our sum tree: indices, (p + ε)^α and the weights taken here; float64
+    torchrl  PrioritizedSampler, sample and update_priority: a sum and a minimum tree in C++; float32
+    cpprb    PrioritizedReplayBuffer, sample and update_priorities: trees in C++. Its sample fetches what is
+             stored too, here one number per entry
+    replay   our whole class: trajectory ids, three components per priority, running maxima, a draw's
+             probabilities; nothing that the others do, and the price of it
+
+tree, replay and cpprb write priorities in an update and leave the sums to the next draw; torchrl sums at
+once. So an update alone says little: `draw+update` holds all the work, and "tree, summed" is an update whose
+sums are asked for at once. Arms take turns within a round and leave nothing unsummed to the next operation.
+Each round gives one ratio; printed are medians and the whole range.
+
+Last what O(N) costs: `replay` makes all priorities anew when a running maximum has moved by 10%; by decay
+alone that is every 21 updates at most.
+
+An arm whose package is missing is left out. torchrl's wheels fit one version of torch each; where its
+extension does not load, build it: pip install --no-build-isolation --no-deps git+https://github.com/pytorch/rl
+
+    pip install -c constraints.txt torchrl cpprb
+    python benchmarks/replay.py [--entries 1000000] [--batch 256] [--rounds 15] [--calls 200]
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distrl.configs.schema import ReplayConfig
+from distrl.learner.replay import Replay
+from distrl.learner.sum_tree import SumTree
+
+ALPHA, BETA, EPSILON = 0.5, 0.4, 1e-6
+NUM_PREPARED = 64
+OPERATIONS = ("draw", "update", "draw+update")
+OURS = ("tree", SUMMED := "tree, summed", "replay")
+PEERS = ("torchrl", "cpprb")
+
+
+@dataclass
+class Work:
+    """What is asked of every arm: priorities of all entries, and batches of indices with new priorities."""
+
+    priorities: NDArray[np.float64]
+    batches: list[tuple[NDArray[np.int64], NDArray[np.float64]]]
+    size: int
+
+
+@dataclass
+class Arm:
+    """Draws a batch and returns what `update` takes; `prepared` are batches in the form that it takes."""
+
+    draw: Callable[[], Any]
+    update: Callable[[Any, Any], None]
+    prepared: list[tuple[Any, Any]]
+
+
+def tree_arm(work: Work, is_summed: bool = False) -> Arm:
+    """Our sum tree; `is_summed`: an update is over when its sums are made."""
+    tree, rng = SumTree(len(work.priorities)), np.random.default_rng(1)
+
+    def draw() -> Any:
+        indices = tree.sample(work.size, rng)
+        weights = (tree.at(indices) * (tree.capacity / tree.total)) ** -BETA
+        weights /= weights.max()
+        return indices
+
+    def update(indices: Any, priorities: Any) -> None:
+        tree.set(indices, (priorities + EPSILON) ** ALPHA)
+        if is_summed:
+            assert tree.total > 0
+
+    update(np.arange(tree.capacity), work.priorities)
+    return Arm(draw, update, work.batches)
+
+
+def replay_arm(work: Work) -> Arm:
+    """Our whole class."""
+    capacity = len(work.priorities)
+    replay = filled(capacity)
+
+    def draw() -> Any:
+        found = replay.sample(work.size)
+        replay.importance_weights(found, BETA)
+        return found.ids
+
+    components = [np.stack([p, p, p], axis=1) for _, p in work.batches]
+    names = [[f"trajectory-{i}" for i in indices.tolist()] for indices, _ in work.batches]
+    return Arm(draw, replay.update, list(zip(names, components, strict=True)))
+
+
+def filled(capacity: int) -> Replay:
+    """A full replay, each entry drawn once and with a priority."""
+    replay = Replay(ReplayConfig(capacity=capacity, alpha=ALPHA), seed=1)
+    for number in range(capacity):
+        replay.add(f"trajectory-{number}")
+    replay.update(replay.sample(capacity).ids, np.random.default_rng(2).random((capacity, 3)))
+    return replay
+
+
+def torchrl_arm(work: Work) -> Arm:
+    """torchrl's sampler, on indices. Its C++ extension must fit the torch that is installed."""
+    torch = importlib.import_module("torch")
+    logging.getLogger("torchrl").setLevel(logging.WARNING)
+    data = importlib.import_module("torchrl.data")
+    importlib.import_module("torchrl._torchrl")
+    samplers = importlib.import_module("torchrl.data.replay_buffers.samplers")
+    capacity = len(work.priorities)
+    storage, entries = data.LazyTensorStorage(capacity), torch.arange(capacity)
+    storage.set(range(capacity), entries)
+    sampler = samplers.PrioritizedSampler(capacity, alpha=ALPHA, beta=BETA, eps=EPSILON)
+    sampler.extend(entries)
+    sampler.update_priority(entries, torch.as_tensor(work.priorities).float())
+    prepared = [(torch.as_tensor(i), torch.as_tensor(p).float()) for i, p in work.batches]
+    return Arm(lambda: sampler.sample(storage, work.size)[0], sampler.update_priority, prepared)
+
+
+def cpprb_arm(work: Work) -> Arm:
+    """cpprb's buffer; one number per entry is the least that it stores."""
+    cpprb = importlib.import_module("cpprb")
+    capacity = len(work.priorities)
+    buffer = cpprb.PrioritizedReplayBuffer(capacity, {"done": {}}, alpha=ALPHA, eps=EPSILON)
+    buffer.add(done=np.zeros(capacity), priorities=work.priorities)
+    return Arm(lambda: buffer.sample(work.size, beta=BETA)["indexes"], buffer.update_priorities, work.batches)
+
+
+def calls_per_s(arm: Arm, operation: str, num_calls: int) -> float:
+    """How often in a second."""
+    prepared = cycle(arm.prepared)
+    started = time.perf_counter()
+    for _ in range(num_calls):
+        indices, priorities = next(prepared)
+        if operation != "update":
+            drawn = arm.draw()
+            indices = drawn if operation == "draw+update" else None
+        if operation != "draw":
+            arm.update(indices, priorities)
+    elapsed = time.perf_counter() - started
+    arm.draw()  # sums what updates have left
+    return num_calls / elapsed
+
+
+def build(work: Work) -> dict[str, Arm]:
+    """All arms whose packages are here."""
+    arms = {"tree": tree_arm(work), SUMMED: tree_arm(work, is_summed=True)}
+    for name, make in (("torchrl", torchrl_arm), ("cpprb", cpprb_arm)):
+        try:
+            arms[name] = make(work)
+        except ImportError as error:
+            print(f"{name} is left out: {error}\n    pip install -c constraints.txt {name}")
+    return arms | {"replay": replay_arm(work)}
+
+
+def report(rates: dict[str, dict[str, list[float]]], size: int) -> None:
+    """Prints entries per second of each arm, and ours to the others' in the same rounds."""
+    for operation in OPERATIONS:
+        print(f"\n{operation}: million entries a second, median (range)")
+        shown = [name for name in rates if rates[name][operation]]
+        for name in shown:
+            values = [rate * size / 1e6 for rate in rates[name][operation]]
+            print(f"  {name:14}{statistics.median(values):8.2f}  ({min(values):.2f}–{max(values):.2f})")
+        for mine in (name for name in OURS if name in shown):
+            for peer in (name for name in PEERS if name in shown):
+                pairs = zip(rates[mine][operation], rates[peer][operation], strict=True)
+                ratios = [one / other for one, other in pairs]
+                spread = f"({min(ratios):.2f}–{max(ratios):.2f})"
+                print(f"  {mine + ' / ' + peer:24}{statistics.median(ratios):6.2f}  {spread}")
+
+
+def report_rebuild(entries: int, size: int, rounds: int) -> None:
+    """Prints what an update and the next draw take when a maximum moves, and when it does not."""
+    replay, rng = filled(entries), np.random.default_rng(3)
+    times: dict[bool, list[float]] = {False: [], True: []}
+    largest = 1.0
+    for number in range(2 * rounds):
+        is_moved = number % 2 == 1
+        ids, raw = replay.sample(size).ids, rng.random((size, 3))
+        largest *= 1.2 if is_moved else 1.0
+        raw[0] = largest
+        started = time.perf_counter()
+        replay.update(ids, raw)
+        replay.sample(size)
+        times[is_moved].append(1000 * (time.perf_counter() - started))
+    usual, moved = statistics.median(times[False]), statistics.median(times[True])
+    print(f"\nreplay, update and the next draw: {usual:.2f} ms; with a rebuild {moved:.1f} ms (medians)")
+
+
+def main() -> None:
+    """Runs all arms in turns and prints the ratios."""
+    parser = argparse.ArgumentParser(description="Draws and updates of prioritised replay buffers.")
+    parser.add_argument("--entries", type=int, default=1_000_000)
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--calls", type=int, default=200, help="per arm, operation and round")
+    args = parser.parse_args()
+    rng = np.random.default_rng(0)
+    batches = [
+        (rng.integers(0, args.entries, args.batch), rng.random(args.batch)) for _ in range(NUM_PREPARED)
+    ]
+    arms = build(Work(rng.random(args.entries), batches, args.batch))
+    rates: dict[str, dict[str, list[float]]] = {name: {what: [] for what in OPERATIONS} for name in arms}
+    for number in range(args.rounds + 1):
+        for operation in OPERATIONS:
+            for name, arm in arms.items():
+                if name == SUMMED and operation != "update":
+                    continue  # the same as tree
+                rate = calls_per_s(arm, operation, args.calls)
+                if number > 0:  # the first round warms up
+                    rates[name][operation].append(rate)
+    print(f"{args.entries} entries, batches of {args.batch}, {args.rounds} rounds of {args.calls} calls")
+    report(rates, args.batch)
+    report_rebuild(args.entries, args.batch, args.rounds)
+
+
+if __name__ == "__main__":
+    main()

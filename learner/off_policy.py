@@ -1,0 +1,142 @@
+"""How far off-policy the steps of an update were, and what the objective made of that.
+
+Kept step by step, so that the numbers of several minibatches, or of one bucket of staleness, are sums over
+steps divided once, not means of means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from distrl.learner.losses import RatioLevel, Ratios
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class StepStats:
+    """Of N steps that were trained on; a step that several epochs used occurs as often.
+
+    A *unit* is what the objective weighs by one ratio: an action, or a token.
+
+    Attributes:
+        row: [N] int64, the place of each step's trajectory in the batch.
+        ratio: [N] ρ of the whole action.
+        log_ratio: [N] |log ρ|, clamped as ρ is.
+        token_log_ratio: [N] Σ over the action's tokens of |log π − log μ|.
+        tokens: [N] how many tokens it has.
+        units: [N] how many units it has.
+        unit_ratio, unit_square: [N] Σ of the units' ratios, and of their squares.
+        sums: Of further numbers, by the metric's name: [N] each, summed over the units of each step.
+    """
+
+    row: NDArray[np.int64]
+    ratio: Floats
+    log_ratio: Floats
+    token_log_ratio: Floats
+    tokens: Floats
+    units: Floats
+    unit_ratio: Floats
+    unit_square: Floats
+    sums: Mapping[str, Floats]
+
+    @classmethod
+    def of(
+        cls,
+        row: Tensor,
+        ratios: Ratios,
+        token_mask: Tensor,
+        level: RatioLevel,
+        weighed: Mapping[str, Tensor],
+    ) -> StepStats:
+        """The statistics of one pass; fetched from the device at once.
+
+        Args:
+            row: [N] int64.
+            token_mask: [N, L] bool.
+            level: Whether actions or tokens are units.
+            weighed: By name, one number or truth value per unit: [N], or [N, L] at level "token".
+        """
+        at = ratios.at(level)
+        given = {"log_ratio_clamped": ratios.clamped_at(level), **weighed}
+        mask = token_mask if level == "token" else torch.ones_like(at, dtype=torch.bool)
+        per_unit = [mask, torch.where(mask, at, 0.0), torch.where(mask, at.square(), 0.0), *given.values()]
+        columns = [
+            ratios.action,
+            ratios.action.log().abs(),
+            torch.where(token_mask, ratios.token.log().abs(), 0.0).sum(dim=1),
+            token_mask.sum(dim=1),
+            *(_per_step(x, mask) for x in per_unit),
+        ]
+        values = torch.stack([x.detach().to(ratios.action.dtype) for x in columns]).cpu().double().numpy()
+        return cls._from(row.cpu().numpy(), list(values), list(given))
+
+    @classmethod
+    def _from(cls, row: NDArray[np.int64], columns: Sequence[Floats], names: Sequence[str]) -> StepStats:
+        """From the columns in the order of the attributes, and then those of `sums`, by `names`."""
+        ratio, log_ratio, token_log_ratio, tokens, units, unit_ratio, unit_square, *sums = columns
+        return cls(
+            row=row,
+            ratio=ratio,
+            log_ratio=log_ratio,
+            token_log_ratio=token_log_ratio,
+            tokens=tokens,
+            units=units,
+            unit_ratio=unit_ratio,
+            unit_square=unit_square,
+            sums=dict(zip(names, sums, strict=True)),
+        )
+
+    @property
+    def columns(self) -> list[Floats]:
+        """All but `row`, each [N]."""
+        own = [self.ratio, self.log_ratio, self.token_log_ratio, self.tokens]
+        return [*own, self.units, self.unit_ratio, self.unit_square, *self.sums.values()]
+
+    @classmethod
+    def join(cls, parts: Sequence[tuple[Tensor | None, StepStats]]) -> StepStats:
+        """The steps of several passes over parts of one batch.
+
+        Args:
+            parts: The rows of the batch that a pass saw, None for all of them, and its steps.
+        """
+        rows = [stats.row if at is None else at.cpu().numpy()[stats.row] for at, stats in parts]
+        columns = zip(*(stats.columns for _, stats in parts), strict=True)
+        joined = [np.concatenate(column) for column in columns]
+        return cls._from(np.concatenate(rows), joined, list(parts[0][1].sums))
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+
+def _per_step(values: Tensor, mask: Tensor) -> Tensor:
+    """[N] the sums over the real units of each step."""
+    values = values.float() if values.dtype is torch.bool else values
+    return torch.where(mask, values, 0.0).sum(dim=1) if values.dim() == 2 else values
+
+
+def effective_share(total: float, square: float, count: float) -> float:
+    """The effective sample size (Σw)² / Σw² as a share of `count`; 0 where all weights are 0."""
+    return total * total / (count * square) if square > 0.0 else 0.0
+
+
+def metrics(stats: StepStats) -> dict[str, float]:
+    """The `off_policy/*` metrics of an update: per action, and per unit where the objective weighs units."""
+    units = float(stats.units.sum())
+    found = {
+        "ratio_mean": float(stats.ratio.mean()),
+        "ratio_max": float(stats.ratio.max()),
+        "ess": effective_share(float(stats.ratio.sum()), float((stats.ratio**2).sum()), len(stats)),
+        "token_log_ratio_abs": float(stats.token_log_ratio.sum() / max(stats.tokens.sum(), 1.0)),
+        **{name: float(sums.sum()) / units for name, sums in stats.sums.items()},
+    }
+    if units != len(stats):
+        total, square = float(stats.unit_ratio.sum()), float(stats.unit_square.sum())
+        found["token_ess"] = effective_share(total, square, units)
+    return {f"off_policy/{name}": value for name, value in found.items()}

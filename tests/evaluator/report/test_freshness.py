@@ -1,0 +1,117 @@
+"""A run's staleness, ages and rewards in its report: sums over all tables, and nothing of older runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from distrl.evaluator.report.chart import Axis, bars_path
+from distrl.evaluator.report.freshness import age_histograms, freshness, staleness_rows
+from distrl.evaluator.report.metrics import RunMetrics
+from distrl.evaluator.report.rewards import reward_series, reward_signals
+
+
+def table(label: str, **values: float) -> dict[str, float]:
+    return {f"staleness/{label}/{name}": value for name, value in values.items()}
+
+
+FIRST = table("0", trajectories=2, steps=4, success=1.0, ratio_mean=1.0, log_ratio_abs=0.0, ess=1.0)
+# Steps of ratios 1 and 3, and then 2, 2: mean 2, mean square 18/4.
+SECOND = table(
+    "4-7",
+    trajectories=1,
+    steps=2,
+    success=0.0,
+    ratio_mean=2.0,
+    log_ratio_abs=0.5,
+    ess=0.8,
+    clipped_fraction=0.5,
+)
+THIRD = table(
+    "4-7",
+    trajectories=3,
+    steps=2,
+    success=1.0,
+    ratio_mean=2.0,
+    log_ratio_abs=0.7,
+    ess=1.0,
+    clipped_fraction=0.0,
+)
+ROWS = [
+    {"step": 25, "time": 1.0, **FIRST, **SECOND, "replay_age/versions/0": 5, "drawn_age/versions/4-7": 2},
+    {"step": 50, "time": 2.0, **THIRD, "replay_age/versions/0": 3, "replay_age/versions/1": 8},
+]
+UPDATES = [
+    {
+        "step": i,
+        "time": float(i),
+        "off_policy/staleness_mean": 2.0 + i,
+        "off_policy/ingest_staleness": 1.0,
+        "off_policy/ess": 0.5,
+        "off_policy/clipped_fraction": 0.1,
+        "reward/outcome": 0.1 * i,
+        "reward/repetition": -0.2,
+        "reward/shaping": 0.0,
+    }
+    for i in range(1, 6)
+]
+ROUNDS = [
+    {"step": 3, "time": 3.5, "eval/val/updates": 0, "eval/val/reward/outcome": 0.2},
+    {"step": 5, "time": 5.5, "eval/val/updates": 3, "eval/val/reward/outcome": 0.6},
+]
+
+
+def test_tables_are_added_up_over_the_run() -> None:
+    fresh, stale = staleness_rows(RunMetrics(ROWS))
+    assert (fresh.label, fresh.trajectories, fresh.steps, fresh.ratio_std, fresh.shares) == (
+        "0",
+        2,
+        4,
+        0.0,
+        {},
+    )
+    assert (stale.label, stale.trajectories, stale.steps) == ("4-7", 4, 4)
+    assert stale.success == pytest.approx(3 / 4)
+    assert stale.ratio_mean == 2.0
+    assert stale.ratio_std == pytest.approx((18 / 4 - 4) ** 0.5)
+    assert stale.ess == pytest.approx(8**2 / (4 * 18))
+    assert stale.log_ratio_abs == pytest.approx(0.6)
+    assert stale.shares == {"clipped_fraction": pytest.approx(0.25)}
+
+
+def test_shares_of_tokens_are_weighed_by_tokens() -> None:
+    common = {"trajectories": 1, "steps": 1, "success": 0, "ratio_mean": 1, "log_ratio_abs": 0, "ess": 1}
+    rows = [table("1", tokens=n, damped_fraction=share, **common) for n, share in ((9, 1.0), (1, 0.0))]
+    (row,) = staleness_rows(RunMetrics(rows))
+    assert row.shares == {"damped_fraction": pytest.approx(0.9)}
+
+
+def test_ages_are_counted_over_the_run() -> None:
+    (versions,) = age_histograms(RunMetrics(ROWS))
+    assert versions.replay.counts == (8, 8, 0, 0, 0, 0, 0)
+    assert versions.drawn.counts == (0, 0, 0, 2, 0, 0, 0)
+
+
+def test_rewards_part_by_part_where_something_was_paid() -> None:
+    metrics = RunMetrics([*UPDATES, *ROUNDS])
+    series = reward_series(metrics)
+    assert list(series) == ["outcome", "repetition"]
+    assert series["outcome"]["validation"] == [(0, 0.2), (3, 0.6)], "at the weights that a round measured"
+    assert series["outcome"]["train"][-1] == (5, 0.5)
+    outcome, repetition = reward_signals(metrics)
+    assert [item.label for item in outcome.legend] == ["training", "validation"]
+    assert [item.label for item in repetition.legend] == ["training"]
+    assert outcome.newest == "0.6"
+
+
+@pytest.mark.parametrize("rows", [[], [{"step": 1, "time": 1.0, "train/success": 0.5}]])
+def test_of_an_older_run_nothing_is_shown(rows: list[dict[str, float]]) -> None:
+    metrics = RunMetrics(rows)
+    assert freshness(metrics) is None
+    assert reward_signals(metrics) == []
+
+
+def test_bars_stand_on_the_floor() -> None:
+    assert bars_path([0.5, 1.0], 0.25, 0.5, Axis(0.0, 1.0)) == (
+        "M125.0 1000.0L125.0 500.0L375.0 500.0L375.0 1000.0Z"
+        "M625.0 1000.0L625.0 0.0L875.0 0.0L875.0 1000.0Z"
+    )  # fmt: skip

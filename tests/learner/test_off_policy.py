@@ -1,0 +1,132 @@
+"""Ratios step by step: effective sample size, and what each objective says it clips, caps or damps."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from distrl.configs.schema import LearnerConfig
+from distrl.learner import losses, off_policy
+from distrl.learner.algorithms import ALGORITHMS
+from distrl.learner.batching import Batcher, ImageCache
+from distrl.learner.episodes import compile_episode
+from distrl.learner.off_policy import StepStats
+
+MASK = torch.tensor([[True, True], [True, False], [True, True]])
+RATIOS = [(2.0, 0.5), (3.0,), (0.25, 0.5)]
+"""Of the tokens; those of the actions are 1, 3 and 1/8."""
+
+
+def stats(level: losses.RatioLevel, clamp: float = 20.0) -> StepStats:
+    logs = torch.zeros(3, 2)
+    for n, row in enumerate(RATIOS):
+        logs[n, : len(row)] = torch.tensor(row).log()
+    logs[1, 1] = 50.0  # padding
+    ratios = losses.importance_ratios(logs, torch.zeros(3, 2), MASK, clamp)
+    weighed = {"clipped_fraction": ratios.at(level) > 1.5}
+    return StepStats.of(torch.tensor([0, 0, 1]), ratios, MASK, level, weighed)
+
+
+def test_numbers_of_whole_actions() -> None:
+    found = off_policy.metrics(stats("action"))
+    assert found == pytest.approx(
+        {
+            "off_policy/ratio_mean": 4.125 / 3,
+            "off_policy/ratio_max": 3.0,
+            "off_policy/ess": 4.125**2 / (3 * (1 + 9 + 1 / 64)),
+            "off_policy/token_log_ratio_abs": (2 * math.log(2) + math.log(3) + math.log(8)) / 5,
+            "off_policy/log_ratio_clamped": 0.0,
+            "off_policy/clipped_fraction": 1 / 3,
+        }
+    )
+
+
+def test_numbers_of_tokens() -> None:
+    found = off_policy.metrics(stats("token"))
+    assert found["off_policy/clipped_fraction"] == pytest.approx(2 / 5)
+    assert found["off_policy/token_ess"] == pytest.approx(6.25**2 / (5 * (4 + 0.25 + 9 + 0.0625 + 0.25)))
+    assert found["off_policy/ess"] == pytest.approx(4.125**2 / (3 * (1 + 9 + 1 / 64))), (
+        "per action all the same"
+    )
+
+
+def test_the_clamp_counts_at_the_level_in_use() -> None:
+    """At ±1: the actions' logs are 0, 1.10 and −2.08; of the tokens' only log 3 and log 1/4 go beyond."""
+    assert off_policy.metrics(stats("action", 1.0))["off_policy/log_ratio_clamped"] == pytest.approx(2 / 3)
+    assert off_policy.metrics(stats("token", 1.0))["off_policy/log_ratio_clamped"] == pytest.approx(2 / 5)
+
+
+def test_equal_ratios_are_a_full_sample_and_one_that_outweighs_all_is_one_in_n() -> None:
+    assert off_policy.effective_share(4 * 0.5, 4 * 0.25, 4) == 1.0
+    assert off_policy.effective_share(1e6, 1e12, 4) == pytest.approx(0.25)
+    assert off_policy.effective_share(0.0, 0.0, 4) == 0.0
+
+
+@pytest.fixture
+def measure(toy, policy, critic, load_images):
+    """The metrics on four one-step episodes of ρ 3, 1.5, 0.5 and 0.1; the first two won."""
+
+    def evaluate(name: str, options: dict[str, object]) -> dict[str, float]:
+        with torch.no_grad():
+            for parameter in critic.parameters():
+                parameter.zero_()
+        steps = [toy.step(1, (2,), (-1.0,), image=1, outcome=won) for won in (1.0, 1.0, 0.0, 0.0)]
+        episodes = [compile_episode(toy.trajectory(str(n), [s]), policy) for n, s in enumerate(steps)]
+        batch = Batcher(policy, ImageCache(policy.image, load_images)).trajectories(episodes)
+        s = batch.steps
+        with torch.no_grad():
+            now = policy.score(s.prompts, s.completions, s.token_mask, s.temperature).logprobs
+        s.behaviour_logprobs = now - torch.tensor([[3.0], [1.5], [0.5], [0.1]]).log()
+        batch.group_mean, batch.group_std = torch.full((4,), 0.5), torch.full((4,), 0.5)
+        batch.group_count = torch.full((4,), 4)
+        section = "bc" if name == "filtered-bc" else name
+        config = LearnerConfig.model_validate({"algorithm": name, section: options, "group_size": 4})
+        found = ALGORITHMS[name](config).evaluate(policy, critic, batch).metrics
+        names = ("clipped_fraction", "silenced_fraction", "damped_fraction", "capped_fraction", "trust")
+        names += ("trace_cut_fraction", "trace_clipped_fraction")
+        return {n: found[f"off_policy/{n}"] for n in names if f"off_policy/{n}" in found}
+
+    return evaluate
+
+
+LOGS = [math.log(3.0), math.log(1.5), math.log(0.5), math.log(0.1)]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "expected"),
+    [
+        ("aride", {"rho_max": 2.0}, {"clipped_fraction": 0.25, "trace_cut_fraction": 0.5}),
+        (
+            "aride",  # 3 with A > 0 is beyond 1 + ε_high = 2; both failures are below 1 − ε
+            {"rho_max": 2.0, "policy_clip": 0.2, "policy_clip_high": 1.0},
+            {"clipped_fraction": 0.25, "silenced_fraction": 0.75, "trace_cut_fraction": 0.5},
+        ),
+        ("aride", {"returns": "gae"}, {"clipped_fraction": 0.0}),
+        ("ppo", {}, {"clipped_fraction": 1.0}),
+        ("ppo", {"clip": 0.6, "clip_high": 1.0}, {"clipped_fraction": 0.5}),
+        ("grpo", {"ratio_level": "action", "clip": 0.6, "clip_high": 0.6}, {"clipped_fraction": 0.5}),
+        (
+            "gipo",
+            {"sigma": 0.5},
+            {
+                "trust": sum(math.exp(-0.5 * (x / 0.5) ** 2) for x in LOGS) / 4,
+                "damped_fraction": 0.75,
+            },
+        ),
+        (
+            "vtrace",
+            {"rho_bar": 2.0, "c_bar": 1.0},
+            {"clipped_fraction": 0.25, "trace_cut_fraction": 0.5, "trace_clipped_fraction": 0.5},
+        ),
+        ("digirl", {}, {}),
+        ("bc", {}, {}),
+        ("filtered-bc", {}, {}),
+    ],
+)
+def test_each_objective_counts_what_it_does_to_ratios(measure, name, options, expected) -> None:
+    assert measure(name, options) == pytest.approx(expected)

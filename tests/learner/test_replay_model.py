@@ -1,0 +1,147 @@
+"""Replay against a plain model that sums everything each time, through any order of operations."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distrl.configs.schema import ReplayConfig
+from distrl.learner.replay import Replay
+
+
+class Model:
+    """Lists, loops and the formula. Whom a prioritised draw takes is left to replay."""
+
+    def __init__(self, config: ReplayConfig) -> None:
+        self.config = config
+        self.slots: list[str | None] = [None] * config.capacity
+        self.raw: dict[str, list[float]] = {}
+        self.unseen: list[str] = []
+        self.maxima, self.scale = [0.0, 0.0], [0.0, 0.0]
+        self.next = self.cursor = 0
+
+    @property
+    def ids(self) -> list[str]:
+        return [name for name in self.slots[self.next :] + self.slots[: self.next] if name is not None]
+
+    def leave(self, name: str) -> None:
+        self.slots[self.slots.index(name)] = None
+        self.raw.pop(name, None)
+        if name in self.unseen:
+            self.unseen.remove(name)
+
+    def add(self, name: str) -> str | None:
+        evicted = self.slots[self.next]
+        if evicted is not None:
+            self.leave(evicted)
+        self.slots[self.next] = name
+        self.unseen.append(name)
+        self.next = (self.next + 1) % len(self.slots)
+        return evicted
+
+    def update(self, names: list[str], raw: list[list[float]]) -> None:
+        here = [(name, row) for name, row in zip(names, raw, strict=True) if name in self.slots]
+        self.raw |= dict(here)
+        if here:
+            largest = [max(row[0] for _, row in here), max(row[2] for _, row in here)]
+            self.maxima = [max(0.995 * old, new) for old, new in zip(self.maxima, largest, strict=True)]
+            if any(abs(m - s) > 0.1 * s for m, s in zip(self.maxima, self.scale, strict=True)):
+                self.scale = list(self.maxima)
+
+    def mass(self, name: str) -> float:
+        if name not in self.raw:
+            return 0.0
+        if self.config.priority == "uniform":
+            return 1.0
+        error, ratio, entropy = self.raw[name]
+        w1, w2, w3 = self.config.weights
+        p = w1 * error / max(self.scale[0], 1e-12) + w2 * min(max(ratio, 0.0), 1.0)
+        return max(p + w3 * entropy / max(self.scale[1], 1e-12), 1e-6) ** self.config.alpha
+
+    def probabilities(self) -> dict[str, float]:
+        total = sum(self.mass(name) for name in self.ids)
+        return {name: self.mass(name) / total if total > 0 else 0.0 for name in self.ids}
+
+    def effective_share(self) -> float:
+        masses = [self.mass(name) for name in self.ids]
+        squares = sum(mass**2 for mass in masses)
+        return sum(masses) ** 2 / squares / len(masses) if squares > 0 else 1.0
+
+    def refresh_slice(self) -> list[str]:
+        round_ = [*range(self.cursor, len(self.slots)), *range(self.cursor)]
+        seen = [i for i in round_ if self.slots[i] is not None and self.slots[i] not in self.unseen]
+        chosen = seen[: self.config.refresh_size]
+        if chosen:
+            self.cursor = (chosen[-1] + 1) % len(self.slots)
+        return [str(self.slots[i]) for i in chosen]
+
+
+COMPONENTS = st.tuples(st.floats(0.0, 5.0), st.floats(0.0, 3.0), st.floats(0.0, 2.0)).map(list)
+NUMBERS = st.lists(st.integers(0, 40), min_size=1, max_size=6)
+OPERATIONS = st.one_of(
+    st.tuples(st.just("add"), st.integers(1, 8)),
+    st.tuples(st.just("sample"), st.integers(1, 6)),
+    st.tuples(st.just("update"), NUMBERS, st.lists(COMPONENTS, min_size=6, max_size=6)),
+    st.tuples(st.just("discard"), NUMBERS),
+    st.tuples(st.just("refresh")),
+    st.tuples(st.just("resume")),
+)
+
+
+def sampled(replay: Replay, model: Model, count: int) -> None:
+    """Draws, and compares whom and with which probabilities."""
+    expected, unseen = model.probabilities(), model.unseen[:count]
+    draw = replay.sample(count)
+    assert draw.num_unseen == len(unseen)
+    assert draw.ids[: len(unseen)] == unseen
+    del model.unseen[:count]
+    even = 1.0 / len(model.ids)
+    assert draw.probabilities[: len(unseen)] == [even] * len(unseen)
+    for name, p in zip(draw.ids[len(unseen) :], draw.probabilities[len(unseen) :], strict=True):
+        assert p == pytest.approx(expected[name] if any(expected.values()) else even, rel=1e-9)
+    assert len(draw.ids) == count
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    capacity=st.integers(1, 20),
+    priority=st.sampled_from(["dper", "uniform"]),
+    alpha=st.sampled_from([0.0, 0.5, 1.0]),
+    operations=st.lists(OPERATIONS, max_size=40),
+)
+def test_replay_is_its_model(capacity, priority, alpha, operations) -> None:
+    config = ReplayConfig(capacity=capacity, priority=priority, alpha=alpha, refresh_size=3)
+    replay, model, num_added = Replay(config, seed=0), Model(config), 0
+    for name, *arguments in operations:
+        if name == "add":
+            for _ in range(arguments[0]):
+                assert replay.add(f"t{num_added}") == model.add(f"t{num_added}")
+                num_added += 1
+        elif name == "sample" and model.ids:
+            sampled(replay, model, arguments[0])
+        elif name == "update":
+            names = [f"t{number}" for number in arguments[0]]
+            raw = arguments[1][: len(names)]
+            replay.update(names, np.array(raw))
+            model.update(names, raw)
+        elif name == "discard":
+            gone = [f"t{number}" for number in arguments[0]]
+            replay.discard(gone)
+            for each in {*gone} & {*model.ids}:
+                model.leave(each)
+        elif name == "refresh":
+            assert replay.refresh_slice() == model.refresh_slice()
+        elif name == "resume":
+            state = json.loads(json.dumps(replay.state_dict()))
+            replay = Replay(config, seed=1)
+            replay.load_state_dict(state)
+            assert replay.state_dict() == state
+        assert (replay.ids, replay.num_unseen) == (model.ids, len(model.unseen))
+        probabilities = {name: replay.probability(name) for name in replay.ids}
+        assert probabilities == pytest.approx(model.probabilities(), rel=1e-9)
+        assert sum(probabilities.values()) == pytest.approx(float(any(probabilities.values())))
+        assert replay.metrics()["replay/effective_share"] == pytest.approx(model.effective_share(), rel=1e-9)

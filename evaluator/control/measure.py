@@ -20,9 +20,10 @@ from pydantic import ValidationError
 from distrl.configs.control import TEST_SEEDS
 from distrl.configs.schema import Config
 from distrl.core.errors import CheckpointError, ConfigError, RunDirectoryError
+from distrl.core.files import write_atomically
 from distrl.core.types import Number, Record
 from distrl.evaluator.evaluator import EvaluationStopped
-from distrl.evaluator.results import RESULTS_FILE, SPEC_FILE, Subject, write_atomically
+from distrl.evaluator.results import RESULTS_FILE, SPEC_FILE, Subject
 from distrl.evaluator.statistics import Interval, t_interval
 from distrl.workers.control.episodes import Actor, run_episodes
 from distrl.workers.envs.gym import ControlSpace, GymGroup

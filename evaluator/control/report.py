@@ -11,6 +11,7 @@ from pathlib import Path
 from distrl.configs.load import dump_config
 from distrl.configs.schema import Config
 from distrl.core.errors import MissingDependency
+from distrl.core.files import write_atomically
 from distrl.evaluator.control.measure import ControlResult, load_control
 from distrl.evaluator.figures import LINE, finish, new_figure
 from distrl.evaluator.report.chart import (
@@ -26,7 +27,6 @@ from distrl.evaluator.report.curve import Path as Line
 from distrl.evaluator.report.facts import Fact
 from distrl.evaluator.report.metrics import ELAPSED, RunMetrics
 from distrl.evaluator.report.page import duration, render
-from distrl.evaluator.results import write_atomically
 
 ENV_STEPS = "env_steps"
 TRAIN, VALIDATION = "train/return", "eval/return"

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from distrl.cli.options import ConfigArgument, DryRunOption, SetOption, load
+from distrl.core.errors import ConfigError, MissingDependency
 
 if TYPE_CHECKING:
     import threading
 
     from distrl.configs.schema import Config
-    from distrl.evaluator.results import Evaluation
+    from distrl.evaluator.control.measure import ControlResult
+    from distrl.evaluator.results import Evaluation, Subject
 
 GRACE_S = 5.0  # from the first signal to the end of the process, besides the end of its devices
 WEIGHTS_S = 600.0
@@ -70,7 +72,8 @@ def evaluate(
     """Measure a checkpoint, a served policy or a baseline on held-out tasks.
 
     Each task is tried once, greedily unless evaluate.temperature says otherwise. Faulted episodes are tried
-    again and listed apart. DIR gets results.json, episodes.jsonl, store.sqlite3 and report.html.
+    again and listed apart. DIR gets results.json, episodes.jsonl, store.sqlite3 and report.html. With appo,
+    the mean return of 100 greedy episodes (or evaluate.episodes) is measured instead.
     """
     from distrl.core.logs import setup
     from distrl.core.process import install_signals
@@ -81,16 +84,48 @@ def evaluate(
     setup(role="evaluate", level="WARNING")
     who = Who(checkpoint, tuple(inference or ()), learner, agent)
     subject = who.subject()
+    if loaded.is_control and (split or baseline):
+        raise ConfigError("Continuous control has neither splits nor a baseline.", "Leave them out.")
     if baseline is not None:
         load_evaluation(baseline)  # a wrong directory is told now, not after the measurement
     directory = output or default_output(loaded, label_of(subject.kind, subject.name))
     stop: threading.Event = install_signals(GRACE_S + loaded.devices.close_s)
+    if loaded.is_control:
+        evaluate_control(loaded, subject, directory, resume, stop)
+        return
     evaluation = measure(loaded, who, directory, split, resume, stop, wait)
     page = write_report(loaded, directory, evaluation, baseline)
     print_numbers(evaluation)
     typer.echo(f"Results: {directory}")
     if page is not None:
         typer.echo(f"Report: {page}")
+
+
+def evaluate_control(
+    config: Config, subject: Subject, directory: Path, resume: bool, stop: threading.Event
+) -> None:
+    """Measures a policy of continuous control, writes its report, and prints the mean return."""
+    from distrl.evaluator.control.measure import measure_control
+    from distrl.evaluator.control.report import write_control_report
+
+    result = measure_control(
+        config, subject, directory, resume, stop, lambda line: typer.echo(line, err=True)
+    )
+    typer.echo(f"mean return {describe_returns(result)}")
+    typer.echo(f"Results: {directory}")
+    try:
+        label = label_of(subject.kind, subject.name)
+        page = write_control_report(directory, config.name, {label: directory}, None, config)
+    except MissingDependency as error:
+        typer.echo(f"No report: {error}", err=True)
+    else:
+        typer.echo(f"Report: {page}")
+
+
+def describe_returns(result: ControlResult) -> str:
+    """Mean, interval and count in a few words."""
+    interval = f" ({result.interval.low:.1f} to {result.interval.high:.1f})" if result.interval else ""
+    return f"{result.mean:.1f}{interval}, n = {len(result.returns)}"
 
 
 def label_of(kind: str, name: str) -> str:
@@ -107,7 +142,6 @@ def write_report(
     config: Config, directory: Path, evaluation: Evaluation, baseline: Path | None
 ) -> Path | None:
     """Writes the report next to the results; None, and a line that says why, without jinja2."""
-    from distrl.core.errors import MissingDependency
     from distrl.evaluator.report import write_report
     from distrl.evaluator.results import load_evaluation
 

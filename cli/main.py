@@ -49,6 +49,7 @@ EXTRAS = {
     "safetensors": "train",
     "tensorboard": "train",
     "miniwob": "browser",
+    "gymnasium": "gym",
     "matplotlib": "report",
     "jinja2": "report",
 }

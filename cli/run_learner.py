@@ -11,8 +11,15 @@ from distrl.cli.options import ConfigArgument, DryRunOption, ResumeOption, SetOp
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from distrl.configs.schema import Config
+    from distrl.core.rundir import RunDir
+    from distrl.learner.control.learner import ControlLearner
+    from distrl.learner.learner import Learner
+
+    Opener = Callable[[RunDir], AbstractContextManager[Learner | ControlLearner]]
 
 GRACE_S = 5.0
 
@@ -47,10 +54,36 @@ def learn(config: Config, resume: bool, stop: threading.Event) -> bool:
     """
     from distrl.core.logs import setup
     from distrl.core.rundir import RunDir
+
+    setup(role="learner")
+    opened = _control_learner(config, stop) if config.is_control else _learner(config, stop)
+    run = RunDir.create_or_open(config, resume)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(run.lock("learner"))
+        try:
+            learner = stack.enter_context(opened(run))
+        except BaseException:
+            if not resume:
+                run.discard()
+            raise
+        learner.run()
+    return not stop.is_set()
+
+
+def _control_learner(config: Config, stop: threading.Event) -> Opener:
+    """A master of workers that train. Its environment is made once, to see what goes in and out."""
+    from distrl.learner.control.build import open_control_learner
+    from distrl.workers.envs.gym import control_space
+
+    sizes = control_space(config.env.options).sizes
+    return lambda run: open_control_learner(config, run, sizes, stop)
+
+
+def _learner(config: Config, stop: threading.Event) -> Opener:
+    """A learner of trajectories, and its tasks."""
     from distrl.evaluator.suites import load_suite, vocabulary
     from distrl.learner.build import TaskSets, open_learner
 
-    setup(role="learner")
     suite = config.tasks.suite
     tasks = TaskSets(
         train=load_suite(suite, config.tasks.train),
@@ -58,14 +91,4 @@ def learn(config: Config, resume: bool, stop: threading.Event) -> bool:
         words=vocabulary(suite),
         drift=load_suite(suite, config.tasks.drift.split) if config.tasks.drift else (),
     )
-    run = RunDir.create_or_open(config, resume)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(run.lock("learner"))
-        try:
-            learner = stack.enter_context(open_learner(config, run, tasks, stop))
-        except BaseException:
-            if not resume:
-                run.discard()
-            raise
-        learner.run()
-    return not stop.is_set()
+    return lambda run: open_learner(config, run, tasks, stop)

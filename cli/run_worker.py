@@ -53,7 +53,7 @@ def run_worker(
     spool: SpoolOption = None,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Collect trajectories for a learner, in as many environments as it has slots.
+    """Collect trajectories for a learner, in as many environments as it has slots; with appo, train on them.
 
     It may start before the learner and the inference servers, and outlives their restarts. It stops at
     Ctrl-C, and when the learner says that the run is over. Trajectories that the learner has not taken yet
@@ -89,6 +89,9 @@ def work(config: Config, name: str | None, spool_dir: Path, stop: threading.Even
         LearnerUnreachable: No learner answered within `network.connect_timeout_s`.
         DistrlError: Anything else that a user can mend.
     """
+    if config.is_control:
+        train_here(config, name, spool_dir, stop)
+        return
     from distrl.core.security import load_security
     from distrl.core.sockets import Wire
     from distrl.workers.act_client import ActClient
@@ -100,11 +103,7 @@ def work(config: Config, name: str | None, spool_dir: Path, stop: threading.Even
 
     network = config.network
     with contextlib.ExitStack() as stack:
-        if name is None:
-            name, claim = claim_name(spool_dir)
-            stack.enter_context(claim)
-        else:
-            check_name(name)
+        name = own_name(name, spool_dir, stack)
         spool = Spool(spool_dir / f"{name}.sqlite3")
         stack.callback(spool.close)
         wire = Wire(load_security(network.keys_path, network.key_name))
@@ -138,6 +137,64 @@ def work(config: Config, name: str | None, spool_dir: Path, stop: threading.Even
         if wait_for_learner(link, network.control, "network.control", network.connect_timeout_s, stop):
             worker.run()
             link.flush(FLUSH_S)
+
+
+def train_here(config: Config, name: str | None, folder: Path, stop: threading.Event) -> None:
+    """Runs a worker that trains (continuous control) until `stop` is set or the run is over.
+
+    Args:
+        config: The run.
+        name: The worker's; None picks one, whose lock is in `folder`.
+        folder: Used for that only.
+        stop: Ends it.
+
+    Raises:
+        LearnerUnreachable: No learner answered within `network.connect_timeout_s`.
+        DistrlError: Anything else that a user can mend.
+    """
+
+    from distrl.core.policies import use_threads
+    from distrl.core.security import load_security
+    from distrl.core.sockets import Wire
+    from distrl.workers.client import LearnerLink
+    from distrl.workers.control.master_client import MasterClient
+    from distrl.workers.control.worker import ControlWorker
+    from distrl.workers.joining import wait_for_learner
+
+    use_threads(config.learner.threads)
+    use_threads(config.learner.threads)
+    network = config.network
+    with contextlib.ExitStack() as stack:
+        name = own_name(name, folder, stack)
+        wire = stack.enter_context(Wire(load_security(network.keys_path, network.key_name)))
+        link = LearnerLink(
+            wire, network.control, network.broadcast, "worker", name, slots=config.worker.slots
+        )
+
+        def is_stopping() -> bool:
+            return stop.is_set() or link.shutdown.is_set()
+
+        client = MasterClient(wire, network.control, network.weights, name, is_stopping)
+        stack.callback(client.close)
+        worker = ControlWorker(config, name, client, is_stopping, link.set_stats)
+        link.start()
+        stack.callback(link.close)
+        if wait_for_learner(link, network.control, "network.control", network.connect_timeout_s, stop):
+            worker.run()
+
+
+def own_name(name: str | None, folder: Path, stack: contextlib.ExitStack) -> str:
+    """The given name if it can be one, else the first free one of this host, held until `stack` ends.
+
+    Raises:
+        ConfigError: The given one cannot.
+        RunDirectoryError: As `claim_name`.
+    """
+    if name is not None:
+        return check_name(name)
+    name, claim = claim_name(folder)
+    stack.enter_context(claim)
+    return name
 
 
 def claim_name(spool_dir: Path) -> tuple[str, RunLock]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from distrl.cli.options import ConfigArgument, DryRunOption, NameOption, SetOption, check_name, load
+from distrl.core.errors import ConfigError
 
 if TYPE_CHECKING:
     import threading
@@ -66,6 +67,11 @@ def serve(config: Config, name: str | None, checkpoint: Path | None, stop: threa
     from distrl.workers.inference.serve import run_until_stopped, serve_beside_learner, serve_checkpoint
     from distrl.workers.joining import wait_for_learner
 
+    if config.is_control:
+        raise ConfigError(
+            "Continuous control (learner.algorithm=appo) has no inference servers: workers act themselves.",
+            "Run only run-learner and run-worker.",
+        )
     name = check_name(name) if name is not None else default_name()
     network = config.network
     policy_dir = find_checkpoint(checkpoint.expanduser()) / "policy" if checkpoint is not None else None

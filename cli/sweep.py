@@ -84,14 +84,14 @@ def run_all(loaded: Sweep, parallel: int, console: Console, named: str) -> int:
         typer.Exit: It was stopped.
     """
     from distrl.cli.sweeps.execute import Execution
-    from distrl.cli.train import check_packages, check_tasks
-    from distrl.configs.sweep import CONTROL
+    from distrl.cli.train import NEEDED, NEEDED_FOR_CONTROL, check_packages, check_tasks
     from distrl.core.process import install_signals
     from distrl.core.rundir import RunLock
 
-    check_packages()
-    learnt = [run.config for run in loaded.runs if str(run.config.learner.algorithm) != CONTROL]
-    for config in {(c.tasks.model_dump_json(), c.env.model_dump_json()): c for c in learnt}.values():
+    configs = [run.config for run in loaded.runs]
+    for is_control in {config.is_control for config in configs}:
+        check_packages(NEEDED_FOR_CONTROL if is_control else NEEDED)
+    for config in {(c.tasks.model_dump_json(), c.env.model_dump_json()): c for c in configs}.values():
         check_tasks(config)
     loaded.directory.mkdir(parents=True, exist_ok=True)
     with RunLock(loaded.directory / ".sweep.lock", "sweep"):

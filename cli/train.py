@@ -12,6 +12,7 @@ from distrl.cli.options import ConfigArgument, DryRunOption, ResumeOption, SetOp
 from distrl.core.errors import DistrlError, MissingDependency
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from rich.console import Console
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from distrl.core.rundir import RunDir
 
 NEEDED = {"torch": "train", "transformers": "train", "jinja2": "report"}
+NEEDED_FOR_CONTROL = {"torch": "train", "gymnasium": "gym", "jinja2": "report"}
 STOPPED = 130
 
 
@@ -31,12 +33,13 @@ def train(
     dry_run: DryRunOption = False,
 ) -> None:
     """Train on this machine: learner, inference servers and workers, then an evaluation before and after.
+    With appo there are no inference servers, and the result alone is measured.
 
     Processes that die are replaced. Ctrl-C stops all of them; --resume goes on where the run was. A new run
     that an error ends before anything was stored leaves no directory behind.
     """
     loaded = load(config, overrides, dry_run)
-    check_packages()
+    check_packages(NEEDED_FOR_CONTROL if loaded.is_control else NEEDED)
     from rich.console import Console
 
     from distrl.cli.local.programs import check_addresses, free_addresses
@@ -48,7 +51,7 @@ def train(
 
     check_tasks(loaded)
     network = free_addresses(loaded.network)
-    check_addresses(network, loaded.local.inference_servers)
+    check_addresses(network, 0 if loaded.is_control else loaded.local.inference_servers)
     console = Console(highlight=False)
     run = RunDir.create_or_open(loaded, resume)
     with run.lock("train"):
@@ -71,19 +74,29 @@ def train(
 
 def report(run: RunDir, results: dict[str, Path], local: LocalRun, console: Console) -> None:
     """Writes the report and prints the numbers."""
-    from distrl.cli.local.summary import print_summary
+    from distrl.cli.local.summary import print_returns, print_summary
     from distrl.evaluator.report import write_run_report
 
     page = write_run_report(run.path, results)
-    print_summary(console, results, local.elapsed(), page)
+    show = print_returns if local.is_control else print_summary
+    show(console, results, local.elapsed(), page)
 
 
 def check_tasks(config: Config) -> None:
     """Makes sure that the suite and its splits are there, and that simulated phones know their tasks.
 
+    With continuous control, which has no tasks, that the environment can be made.
+
     Raises:
         TaskError: One is not, or they do not.
+        ConfigError: There is no such environment.
+        MissingDependency: It needs a package.
     """
+    if config.is_control:
+        from distrl.workers.envs.gym import control_space
+
+        control_space(config.env.options)
+        return
     from distrl.evaluator.suites import load_suite
     from distrl.evaluator.suites.playable import check_playable
 
@@ -93,15 +106,18 @@ def check_tasks(config: Config) -> None:
         check_playable(config, load_suite(tasks.suite, split))
 
 
-def check_packages() -> None:
+def check_packages(needed: Mapping[str, str] = NEEDED) -> None:
     """Makes sure that the whole run can work here before anything is started.
+
+    Args:
+        needed: Packages, and the extras that bring them.
 
     Raises:
         MissingDependency: A package of an extra is not installed.
     """
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
-        extras = ",".join(sorted({NEEDED[name] for name in missing}))
+        extras = ",".join(sorted({needed[name] for name in missing}))
         raise MissingDependency(
             f"`distrl train` needs {', '.join(missing)}, which {sys.prefix} does not have.",
             f'Install with: pip install "distrl[{extras}]".',

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from distrl.configs.section import Count, Fraction, NonNegative, Positive, Section
 
-AlgorithmName = Literal["aride", "digirl", "ppo", "gipo", "grpo", "vtrace", "bc", "filtered-bc"]
+AlgorithmName = Literal["aride", "digirl", "ppo", "gipo", "grpo", "vtrace", "bc", "filtered-bc", "appo"]
 ReturnsName = Literal["retrace", "vtrace", "gae", "mc"]
 
 

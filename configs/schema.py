@@ -19,13 +19,14 @@ from distrl.configs.algorithms import (
     PpoConfig,
     VtraceConfig,
 )
+from distrl.configs.control import CONTROL, AppoConfig, check_control
 from distrl.configs.devices import DevicesConfig
+from distrl.configs.policy import PolicyConfig
 from distrl.configs.section import Count, Fraction, NonNegative, Positive, Section
 from distrl.configs.tasks import TasksConfig
 
 _PORT = r"\*|[0-5]?\d{1,4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5]"
 _ADDRESS = re.compile(rf"tcp://(\[[^\]\s]+\]|[^:\s]+):({_PORT})|(ipc|inproc)://\S.*")
-GridSize = Annotated[int, Field(ge=1, le=48)]
 
 
 class EnvConfig(Section):
@@ -42,58 +43,6 @@ class AgentConfig(Section):
     kind: str = "autoui"
     import_path: str | None = None
     options: dict[str, Any] = {}
-
-
-class LoraConfig(Section):
-    """Low-rank adapters by PEFT; `targets` are module-name suffixes."""
-
-    rank: Count = 8
-    alpha: Positive = 16.0
-    dropout: Fraction = 0.0
-    targets: list[str] = ["q", "k", "v", "o"]
-
-
-class PolicyConfig(Section):
-    """The policy.
-
-    `kind: tiny` is the embedded vision-language model, trained from scratch; `kind: hub` loads `model` (a hub
-    id or a local directory) with transformers.
-
-    `grid` is the embedded policy's tap grid, (columns, rows). `grammar`: it can sample no ill-formed action
-    but an empty text. `num_layers` are its encoder's; its decoder has as many, or `num_decoder_layers`.
-
-    `slim_vocabulary` crops a hub model's output layer to the tokens of these texts and the end of a turn, for
-    models whose actions are a fixed set of tokens. Empty keeps the whole vocabulary.
-    """
-
-    kind: str = "tiny"
-    import_path: str | None = None
-    model: str | None = None
-    image_size: tuple[Count, Count] = (72, 160)
-    grid: tuple[GridSize, GridSize] = (12, 24)
-    grammar: bool = True
-    d_model: Count = 96
-    num_layers: Count = 2
-    num_decoder_layers: Count | None = None
-    num_heads: Count = 4
-    d_ff: Count = 192
-    lora: LoraConfig | None = None
-    slim_vocabulary: list[str] = []
-    max_prompt_tokens: Count = 96
-    extra_words: list[str] = []
-    device: str = "auto"
-
-    @model_validator(mode="after")
-    def _hub_needs_a_model(self) -> PolicyConfig:
-        if self.kind == "hub" and not self.model:
-            raise ValueError("kind 'hub' needs `model`, a hub id or a local directory")
-        return self
-
-    @model_validator(mode="after")
-    def _the_embedded_policy_is_slim(self) -> PolicyConfig:
-        if self.slim_vocabulary and self.kind == "tiny" and self.import_path is None:
-            raise ValueError("slim_vocabulary is for hub models; the embedded policy has its own few tokens")
-        return self
 
 
 class NetworkConfig(Section):
@@ -248,6 +197,7 @@ class LearnerConfig(Section):
     grpo: GrpoConfig = GrpoConfig()
     vtrace: VtraceConfig = VtraceConfig()
     bc: BcConfig = BcConfig()
+    appo: AppoConfig = AppoConfig()
     value_recompute: bool = True
     optim: OptimConfig = OptimConfig()
     demonstrations: DemonstrationConfig = DemonstrationConfig()
@@ -388,6 +338,16 @@ class Config(Section):
                 "worker.barrier makes all slots wait for the slowest device; not with devices.pool"
             )
         return self
+
+    @model_validator(mode="after")
+    def _continuous_control_is_of_one_piece(self) -> Config:
+        check_control(self)
+        return self
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the run learns continuous control: workers train, and there are no tasks and no chats."""
+        return self.learner.algorithm == CONTROL
 
     def to_yaml(self) -> str:
         """All keys with their values, as YAML that `load_config` reads back to an equal configuration."""

@@ -32,8 +32,6 @@ from distrl.core.errors import ConfigError
 
 SWEEPS_DIR = Path(__file__).resolve().parent / "sweeps"
 MAX_RUNS = 100_000
-CONTROL = "appo"
-"""The algorithm that learns continuous control, which has returns in place of tasks."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]*")
 
 
@@ -185,7 +183,7 @@ def load_sweep(
         for arm, config in configs.items()
     )
     metric, curve = f"{shared.tasks.test[0]}/success", f"eval/{shared.tasks.validation}/success"
-    if str(shared.learner.algorithm) == CONTROL:
+    if shared.is_control:
         metric, curve = "return", "eval/return"
     return Sweep(
         name=name,

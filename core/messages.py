@@ -8,6 +8,7 @@ positions; never pickle. Anything else is a `ProtocolError` with a code, which t
 Control (learner, ROUTER): Hello → Welcome; Heartbeat → Status; LeaseRequest → LeaseGrant;
     LeaseRenew → Status; LeaseRelease → Status;
     Submit + images → Ack | Reject; StatusRequest → Status.
+    Of workers that train: WorkRequest → WorkGrant; Gradient + bytes, Measured → WorkAck | Reject.
 Broadcast (learner, PUB): Status, Shutdown.
 Weights (learner, ROUTER): ChunkRequest → Chunk + bytes | Reject.
 Act (inference, ROUTER): ActRequest + images → ActReply | Reject; InfoRequest → Info.
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import Annotated, Any, Literal, Union
+from typing import Annotated, Any, Literal, Union, get_args
 
 import msgpack
 from pydantic import Field, TypeAdapter, ValidationError
@@ -191,6 +192,87 @@ class Shutdown(Record):
     reason: str = ""
 
 
+class WorkUnit(Record):
+    """Something for a worker that trains: a round of training, or episodes to measure weights by.
+
+    Attributes:
+        weights: To begin with, or to measure.
+        progress: The share of the run that is over.
+        seeds: Of "evaluate": one greedy episode each.
+        ttl_s: Of "evaluate": it may be handed to another worker after this long.
+    """
+
+    id: Name
+    kind: Literal["train", "evaluate"]
+    weights: WeightInfo
+    progress: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+    seeds: Annotated[tuple[Count, ...], Field(max_length=1024)] = ()
+    ttl_s: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 300.0
+
+
+class WorkRequest(Record):
+    """A worker that trains asks what to do next."""
+
+    type: Literal["work-request"] = "work-request"
+    worker: Name
+
+
+class WorkGrant(Record):
+    """What to do; without a unit: ask again after `retry_after_s`."""
+
+    type: Literal["work-grant"] = "work-grant"
+    unit: WorkUnit | None = None
+    retry_after_s: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.5
+
+
+class EpisodeReturn(Record):
+    """An episode that ended: the sum of its rewards, and its steps."""
+
+    total: Number
+    length: Count
+
+
+class Gradient(Record):
+    """What a round of training came to. Frame 1: safetensors of η by parameter, and of new statistics.
+
+    Attributes:
+        unit_id: The round; a resend has the same.
+        base_version: The weights that it began with.
+        digest: The SHA-256 (hex) of frame 1.
+        lr: The local rate α_l that η was divided by.
+        num_steps: Transitions that were collected.
+        episodes: Those that ended meanwhile.
+        metrics: Means over the round.
+    """
+
+    type: Literal["gradient"] = "gradient"
+    worker: Name
+    unit_id: Name
+    base_version: Count
+    digest: Name
+    lr: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+    num_steps: Count
+    episodes: tuple[EpisodeReturn, ...] = ()
+    metrics: dict[str, Number] = {}
+
+
+class Measured(Record):
+    """The episodes of a unit of the kind "evaluate", in the order of its seeds."""
+
+    type: Literal["measured"] = "measured"
+    worker: Name
+    unit_id: Name
+    episodes: tuple[EpisodeReturn, ...]
+
+
+class WorkAck(Record):
+    """A gradient is applied, or a measurement taken; `duplicate` when it already was."""
+
+    type: Literal["work-ack"] = "work-ack"
+    unit_id: str
+    duplicate: bool = False
+
+
 class ChunkRequest(Record):
     """Asks for bytes [offset, offset + length) of the weights with `digest`."""
 
@@ -246,17 +328,14 @@ Message = Annotated[
     Union[
         Hello, Heartbeat, StatusRequest, Status, Welcome, LeaseRequest, LeaseGrant, LeaseRenew, LeaseRelease,
         Submit, Ack, Reject, Shutdown, ChunkRequest, Chunk, ActRequest, ActReply, InfoRequest, Info,
+        WorkRequest, WorkGrant, Gradient, Measured, WorkAck,
     ],
     Field(discriminator="type"),
 ]  # fmt: skip
 _ADAPTER: TypeAdapter[Any] = TypeAdapter(Message)
 MESSAGE_TYPES: dict[str, type[Record]] = {
-    cls.model_fields["type"].default: cls
-    for cls in (
-        Hello, Heartbeat, StatusRequest, Status, Welcome, LeaseRequest, LeaseGrant, LeaseRenew, LeaseRelease,
-        Submit, Ack, Reject, Shutdown, ChunkRequest, Chunk, ActRequest, ActReply, InfoRequest, Info,
-    )
-}  # fmt: skip
+    cls.model_fields["type"].default: cls for cls in get_args(get_args(Message)[0])
+}
 
 
 def encode(message: Record) -> bytes:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import uuid
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -132,6 +133,13 @@ class RunDir:
         os.link(self.config, kept)
         write_atomically(self.config, text)
         return kept
+
+    def run_id(self) -> str:
+        """The same for every process that ever runs this run directory."""
+        path = self.path / ".run_id"
+        if not path.exists():
+            path.write_text(f"{self.path.name}-{uuid.uuid4().hex[:12]}\n")
+        return path.read_text().strip()
 
     def lock(self, role: str = "learner") -> RunLock:
         """Takes the run for `role`; released by `RunLock.release`, or when the process ends, however it ends.

@@ -82,7 +82,7 @@ def open_learner(config: Config, run: RunDir, tasks: TaskSets, stop: Event) -> I
             store,
             scheduler,
             ingested,
-            run_id=_run_id(run, config.name),
+            run_id=run.run_id(),
         )
         stack.callback(server.close)
         metrics = MetricsWriter(run.metrics, tensorboard_sinks(run.tensorboard))
@@ -138,11 +138,3 @@ def _resume(parts: Parts) -> None:
         _log.info("resumed after %d updates", parts.progress.updates)
     else:
         parts.ingest.restore(None, [])
-
-
-def _run_id(run: RunDir, name: str) -> str:
-    """The same for every process that ever runs this run directory."""
-    path = run.path / ".run_id"
-    if not path.exists():
-        path.write_text(f"{name}-{uuid.uuid4().hex[:12]}\n")
-    return path.read_text().strip()

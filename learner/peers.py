@@ -106,6 +106,11 @@ class Peers:
                 del self._peers[key]
         return bool(gone)
 
+    def workers(self) -> set[str]:
+        """The names of the workers that are alive."""
+        with self._lock:
+            return {name for role, name in self._peers if role == "worker"}
+
     def act_endpoints(self) -> tuple[str, ...]:
         """Where the inference servers that are alive answer, sorted."""
         with self._lock:

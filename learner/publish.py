@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, Protocol
+
+from torch import Tensor
 
 from distrl.core.errors import CheckpointError
 from distrl.core.messages import WeightInfo
 from distrl.core.policies import weights_io
-from distrl.core.policies.base import Policy
 from distrl.core.weights import Buffer, describe
 
 _log = logging.getLogger(__name__)
@@ -22,6 +24,18 @@ class Announcer(Protocol):
 
     def publish_weights(self, info: WeightInfo, data: Buffer) -> None:
         """Offers and announces `data`."""
+        ...
+
+
+class Publishable(Protocol):
+    """What is published: a policy."""
+
+    def published_state(self) -> Mapping[str, Tensor]:
+        """Its tensors by name."""
+        ...
+
+    def published_kind(self) -> str:
+        """ "full" or "adapter"."""
         ...
 
 
@@ -42,13 +56,22 @@ class Publisher:
         server: Where.
         version_file: Remembers the newest version.
         lag: Versions between the newest and what is announced.
+        level: Of the log line of each version.
 
     Attributes:
         version: The newest version, announced or held back.
     """
 
-    def __init__(self, policy: Policy, server: Announcer, version_file: Path, lag: int = 0) -> None:
+    def __init__(
+        self,
+        policy: Publishable,
+        server: Announcer,
+        version_file: Path,
+        lag: int = 0,
+        level: int = logging.INFO,
+    ) -> None:
         self._policy, self._server, self._file = policy, server, version_file
+        self._level = level
         self._lag, self._held = lag, version_file.parent / "held"
         self._announced = -1
         self.version = int(version_file.read_text()) if version_file.exists() else 0
@@ -79,7 +102,10 @@ class Publisher:
         if version != self._announced:
             self._server.publish_weights(info, data)
             self._announced = version
-            _log.info("published weights %d (%d bytes), newest %d", version, info.size_bytes, self.version)
+            _log.log(
+                self._level,
+                "published weights %d (%d bytes), newest %d", version, info.size_bytes, self.version,
+            )  # fmt: skip
         return info
 
     def _kind(self) -> Literal["full", "adapter"]:

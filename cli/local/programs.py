@@ -78,13 +78,14 @@ def learner(run: RunDir, network: NetworkConfig) -> Program:
 
 
 def servers_and_workers(config: Config, run: RunDir, network: NetworkConfig) -> list[Program]:
-    """The inference servers and the workers."""
+    """The inference servers, which continuous control has none of, and the workers."""
 
     def program(command: str, name: str, *options: str, more_s: float = 0.0) -> Program:
         line = distrl(command, str(run.config), "--name", name, *options, *assignments(network))
         return Program(name, line, patience_s=Program.patience_s + more_s)
 
-    servers = [program("serve-inference", f"inference-{i}") for i in range(config.local.inference_servers)]
+    num_servers = 0 if config.is_control else config.local.inference_servers
+    servers = [program("serve-inference", f"inference-{i}") for i in range(num_servers)]
     spool = ("--spool", str(run.spool))
     # Killed too early, a worker would leave emulators behind.
     more_s = LEAVE_STEP_S + config.devices.close_s if config.devices.pool else 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from types import TracebackType
 
 from rich.console import Console, Group
@@ -27,6 +28,7 @@ class Progress:
     """
 
     def __init__(self, config: Config, console: Console) -> None:
+        self._is_control, self._env_steps = config.is_control, config.learner.appo.max_env_steps
         self._episodes = config.learner.episodes
         self._demonstrations = config.learner.demonstrations.episodes
         self._cloning = config.learner.demonstrations.updates
@@ -78,7 +80,9 @@ class Progress:
         fields = [("", clock(time.monotonic() - self._started_at))]
         if status is not None:
             metrics = status.metrics
-            if metrics.get("episodes"):
+            if self._is_control:
+                fields += self._control_fields(metrics)
+            elif metrics.get("episodes"):
                 fields.append(("episodes", f"{metrics['episodes']:.0f}/{self._episodes}"))
             elif metrics.get("cloning_updates"):
                 fields.append(("cloning", f"{metrics['cloning_updates']:.0f}/{self._cloning}"))
@@ -98,8 +102,24 @@ class Progress:
             fields.append(("restarts", str(restarts)))
         return fields
 
+    def _control_fields(self, metrics: Mapping[str, float]) -> list[tuple[str, str]]:
+        fields = [("steps", f"{metrics.get('env_steps', 0):.0f}/{self._env_steps}")]
+        fields += [
+            (label, f"{metrics[name]:.1f}")
+            for label, name in (
+                ("return", "train/return"),
+                ("validation", "eval/return"),
+                ("staleness", "off_policy/staleness_mean"),
+            )
+            if name in metrics
+        ]
+        if "throughput/env_steps_per_s" in metrics:
+            fields.append(("steps/s", f"{metrics['throughput/env_steps_per_s']:.0f}"))
+        return fields
+
     def _share(self, status: Status | None) -> float:
-        return min(1.0, status.metrics.get("episodes", 0) / self._episodes) if status is not None else 0.0
+        name, total = ("env_steps", self._env_steps) if self._is_control else ("episodes", self._episodes)
+        return min(1.0, status.metrics.get(name, 0) / total) if status is not None else 0.0
 
     def _render(self, phase: str, fields: list[tuple[str, str]], share: float) -> Group:
         top = Table.grid(padding=(0, 1))

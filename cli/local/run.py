@@ -31,6 +31,7 @@ LEAVE_S = 10.0
 
 # What the report compares: its words for it, and the checkpoint.
 EVALUATIONS = {"warm start": "step_0", "after training": "final"}
+CONTROL_EVALUATIONS = {"after training": "final"}
 
 
 class LocalRun:
@@ -52,6 +53,11 @@ class LocalRun:
         self._supervisor = Supervisor(run.logs, programs.environment())
         self._started_at = time.monotonic()
         self._progress = Progress(config, console)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it is about returns, not about tasks."""
+        return self._config.is_control
 
     def train(self) -> bool:
         """Runs all roles until the learner is done. Returns False if it was stopped before.
@@ -104,7 +110,7 @@ class LocalRun:
         started: set[str] = set()
         self._supervisor.closing = False
         try:
-            for label, checkpoint in EVALUATIONS.items():
+            for label, checkpoint in (CONTROL_EVALUATIONS if self.is_control else EVALUATIONS).items():
                 path = resolve(self._run.checkpoints, checkpoint)
                 program, results[label] = programs.evaluation(self._config, self._run, path)
                 if program.name in started:  # without updates the result is the warm start

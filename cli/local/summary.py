@@ -9,8 +9,21 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from distrl.evaluator.control.measure import load_control
 from distrl.evaluator.report.compare import Arm, compare
 from distrl.evaluator.results import load_evaluation
+
+
+def print_returns(console: Console, results: Mapping[str, Path], elapsed: str, report: Path | None) -> None:
+    """Prints one row per evaluation of continuous control. Arguments as for `print_summary`."""
+    table = Table("", "mean return (95% interval)", "episodes", title_justify="left")
+    for label, path in results.items():
+        result = load_control(path)
+        low, high = (result.interval.low, result.interval.high) if result.interval else (result.mean,) * 2
+        numbers = f"{result.mean:.1f} ({low:.1f} to {high:.1f})"
+        table.add_row(label, numbers, str(len(result.returns)))
+    console.print(table)
+    _end(console, elapsed, report)
 
 
 def print_summary(console: Console, results: Mapping[str, Path], elapsed: str, report: Path | None) -> None:
@@ -32,6 +45,10 @@ def print_summary(console: Console, results: Mapping[str, Path], elapsed: str, r
             gained = f"{100 * gain:+.0f} ({100 * between.low:+.0f} to {100 * between.high:+.0f})"
         table.add_row(block.overall.name, *(_rate(arms.get(label)) for label in results), gained)
     console.print(table)
+    _end(console, elapsed, report)
+
+
+def _end(console: Console, elapsed: str, report: Path | None) -> None:
     console.print(Text(f"Took {elapsed}."))
     if report is not None:
         console.print(Text(f"Report: {report}"), soft_wrap=True)

@@ -66,6 +66,13 @@ def build_critic(policy: Policy, seed: int, has_action_values: bool = False) -> 
     return AttentionCritic(policy, seed, has_action_values).to(policy.device)
 
 
+def use_threads(count: int) -> None:
+    """Lets torch compute with so many threads in this process."""
+    import torch
+
+    torch.set_num_threads(count)
+
+
 def resolve_device(name: str) -> str:
     """ "auto" to "cuda" where there is one, else "cpu"; other names stay.
 

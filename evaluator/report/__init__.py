@@ -31,6 +31,11 @@ def write_run_report(run_dir: Path, results: Mapping[str, Path]) -> Path:
 
     run = RunDir.open(run_dir)
     config = load_config(run.config)
+    if config.is_control:
+        from distrl.evaluator.control.report import write_control_report
+
+        metrics = RunMetrics.read(run.metrics)
+        return write_control_report(run.path, config.name, results, metrics, config)
     return write_report(
         run.path, config.name, results, RunMetrics.read(run.metrics), config, config.evaluate.examples
     )

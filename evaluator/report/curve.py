@@ -185,10 +185,10 @@ def _intervals(curve: Curve, x: Axis, y: Axis) -> list[Path]:
     return [Path(band_path(lower, upper, x, y), "band", "c-after")]
 
 
-def signal_charts(metrics: RunMetrics) -> list[Signal]:
-    """A small chart for each training signal that was measured more than once."""
+def signal_charts(metrics: RunMetrics, chosen: Sequence[tuple[str, str, str]] = SIGNALS) -> list[Signal]:
+    """A small chart for each chosen training signal that was measured more than once."""
     signals = []
-    for name, title, note in SIGNALS:
+    for name, title, note in chosen:
         points = metrics.series(name, UPDATES)
         if len(points) > 1:
             smooth = rolling_mean(points, max(1, len(points) // 40))

@@ -10,10 +10,11 @@ from typer.testing import CliRunner
 
 from distrl.cli.main import app
 from distrl.configs.algorithms import AlgorithmName
+from distrl.configs.control import CONTROL
 from distrl.configs.load import dump_config, load_config
 from distrl.core.errors import ConfigError
 
-NAMES = get_args(AlgorithmName)
+NAMES = [name for name in get_args(AlgorithmName) if name != CONTROL]
 
 
 @pytest.mark.parametrize("name", NAMES)

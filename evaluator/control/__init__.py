@@ -1,0 +1,1 @@
+"""Measuring and reporting continuous control: returns in place of success."""

@@ -1,0 +1,177 @@
+"""Measuring a policy of continuous control: greedy episodes of fresh seeds, and their mean return.
+
+DIR/evaluation.json   what is measured (a resumed evaluation must ask for the same)
+DIR/results.json      the numbers, written last by rename: its presence says that the evaluation is complete
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from distrl.configs.control import TEST_SEEDS
+from distrl.configs.schema import Config
+from distrl.core.errors import CheckpointError, ConfigError, RunDirectoryError
+from distrl.core.files import write_atomically
+from distrl.core.types import Number, Record
+from distrl.evaluator.evaluator import EvaluationStopped
+from distrl.evaluator.results import RESULTS_FILE, SPEC_FILE, Subject
+from distrl.evaluator.statistics import Interval, t_interval
+from distrl.workers.control.episodes import Actor, run_episodes
+from distrl.workers.envs.gym import ControlSpace, GymGroup
+
+EPISODES = 100
+"""Where `evaluate.episodes` does not say."""
+
+RANDOM_SEED = 0
+
+
+class ControlSpec(Record):
+    """What is measured: who, where, and over how many episodes."""
+
+    env_id: str
+    subject: Subject
+    episodes: int
+
+
+class ControlResult(Record):
+    """The numbers: `results.json`.
+
+    Attributes:
+        spec: What was measured.
+        mean, std: Of the episodes' undiscounted returns.
+        interval: Student's 95% interval of the mean; None for one episode.
+        returns, lengths: Of each episode, in the order of their seeds.
+        started_at, duration_s: Unix time and seconds.
+    """
+
+    spec: ControlSpec
+    mean: Number
+    std: Number
+    interval: Interval | None
+    returns: tuple[Number, ...]
+    lengths: tuple[int, ...]
+    started_at: Number = 0.0
+    duration_s: Number = 0.0
+
+
+def measure_control(
+    config: Config,
+    subject: Subject,
+    output: Path,
+    resume: bool = False,
+    stop: threading.Event | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> ControlResult:
+    """Measures `subject` and writes the results to `output`.
+
+    Args:
+        config: The sections env and evaluate are used.
+        subject: A checkpoint, or "random".
+        output: A directory.
+        resume: What is in `output` may be replaced, if it is of the same subject.
+        stop: Ends it early when set.
+        say: Told what is going on, in lines.
+
+    Raises:
+        EvaluationStopped: `stop` was set.
+        CheckpointError: The checkpoint is of another kind, or of another environment.
+        RunDirectoryError: `output` holds something else.
+        ConfigError: Of such a policy only a checkpoint or random actions can be measured.
+    """
+    options, evaluate = config.env.options, config.evaluate
+    spec = ControlSpec(env_id=str(options["id"]), subject=subject, episodes=evaluate.episodes or EPISODES)
+    stop = stop or threading.Event()
+    _prepare(output, spec, resume)
+    started_at, clock = time.time(), time.monotonic()
+    with contextlib.closing(GymGroup(options, min(evaluate.slots, spec.episodes))) as group:
+        actor = _actor(subject, spec.env_id, group.space)
+        say(f"measuring {spec.episodes} episodes of {spec.env_id}")
+        seeds = range(TEST_SEEDS, TEST_SEEDS + spec.episodes)
+        episodes = run_episodes(group, actor, seeds, stop.is_set)
+    if episodes is None:
+        raise EvaluationStopped("Interrupted; nothing is kept.", "Measure again with --resume.")
+    returns = [episode.total for episode in episodes]
+    mean = math.fsum(returns) / len(returns)
+    result = ControlResult(
+        spec=spec,
+        mean=mean,
+        std=math.sqrt(math.fsum((one - mean) ** 2 for one in returns) / len(returns)),
+        interval=t_interval(returns),
+        returns=tuple(returns),
+        lengths=tuple(episode.length for episode in episodes),
+        started_at=started_at,
+        duration_s=time.monotonic() - clock,
+    )
+    write_atomically(output / RESULTS_FILE, result.model_dump_json(indent=2))
+    return result
+
+
+def load_control(directory: Path) -> ControlResult:
+    """Reads a complete evaluation of continuous control.
+
+    Raises:
+        RunDirectoryError: If `directory` holds none.
+    """
+    file = directory / RESULTS_FILE
+    try:
+        return ControlResult.model_validate_json(file.read_text(encoding="utf-8"))
+    except (OSError, ValidationError) as error:
+        raise RunDirectoryError(
+            f"{file} is no evaluation of continuous control.", "Measure again with distrl evaluate."
+        ) from error
+
+
+def _prepare(output: Path, spec: ControlSpec, resume: bool) -> None:
+    """Makes the directory, or checks that what is there may be replaced."""
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        if not resume:
+            raise RunDirectoryError(
+                f"The output directory {output} exists already.",
+                "Name another with --output, or replace what is there by --resume.",
+            )
+        try:
+            same = ControlSpec.model_validate_json((output / SPEC_FILE).read_text(encoding="utf-8")) == spec
+        except (OSError, ValidationError):
+            same = False
+        if not same:
+            raise RunDirectoryError(
+                f"{output} holds something else than this evaluation.", "Name another with --output."
+            )
+    output.mkdir(parents=True, exist_ok=True)
+    (output / RESULTS_FILE).unlink(missing_ok=True)
+    write_atomically(output / SPEC_FILE, spec.model_dump_json(indent=2))
+
+
+def _actor(subject: Subject, env_id: str, space: ControlSpace) -> Actor:
+    if subject.kind == "random":
+        rng = np.random.default_rng(RANDOM_SEED)
+        low, high = np.maximum(space.low, -1e3), np.minimum(space.high, 1e3)
+
+        def act_randomly(observations: NDArray[np.floating]) -> NDArray[np.floating]:
+            return rng.uniform(low, high, (len(observations), len(low)))
+
+        return act_randomly
+    if subject.kind != "checkpoint":
+        raise ConfigError(
+            f"A policy of continuous control cannot be measured as {subject.kind!r}: it is not served.",
+            "Give --checkpoint, or --agent random.",
+        )
+    from distrl.core.policies.gaussian import load_policy
+
+    policy = load_policy(Path(subject.name) / "policy")
+    own = policy.spec.observation_size, policy.spec.action_size
+    if policy.spec.env_id != env_id or own != space.sizes:
+        raise CheckpointError(
+            f"{subject.name} is a policy of {policy.spec.env_id}, not of {env_id}.",
+            "Measure it with its own run's configuration.",
+        )
+    return policy.act_greedily

@@ -1,0 +1,1 @@
+"""The learner of continuous control: a master that adds up what workers learn (APPO)."""

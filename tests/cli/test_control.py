@@ -1,0 +1,97 @@
+"""The commands with continuous control: what they refuse, in one line and before anything starts."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+pytest.importorskip("torch")
+pytest.importorskip("gymnasium")
+
+from control_world import config_data
+
+from distrl.cli.main import app
+from distrl.cli.train import check_tasks
+from distrl.configs.load import check_config
+from distrl.core.errors import CheckpointError, ConfigError, RunDirectoryError
+from distrl.core.policies.gaussian import ControlSpec, GaussianPolicy
+from distrl.evaluator.control.measure import load_control, measure_control
+from distrl.evaluator.evaluator import EvaluationStopped
+from distrl.evaluator.results import Subject
+
+
+def write(folder: Path) -> str:
+    file = folder / "c.yaml"
+    file.write_text(yaml.safe_dump(config_data() | {"runs_dir": str(folder / "runs")}))
+    return str(file)
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "reason"),
+    [
+        ("serve-inference", [], "has no inference servers"),
+        ("evaluate", ["--learner", "tcp://127.0.0.1:9"], "it is not served"),
+        ("evaluate", ["--agent", "expert"], "cannot be measured as 'expert'"),
+        ("evaluate", ["--agent", "random", "--split", "test"], "neither splits nor a baseline"),
+        ("train", ["--set", "env.options={id: NoSuch-v0}"], "'NoSuch-v0' cannot be made"),
+        ("run-learner", ["--set", "env.options={id: NoSuch-v0}"], "'NoSuch-v0' cannot be made"),
+    ],
+)
+def test_what_continuous_control_has_not_is_told(
+    tmp_path: Path, command: str, options: list[str], reason: str
+) -> None:
+    result = CliRunner().invoke(app, [command, write(tmp_path), *options])
+    assert result.exit_code == ConfigError.exit_code, result.output
+    assert reason in result.output
+    assert not (tmp_path / "runs" / "run").exists()
+
+
+def test_train_makes_the_environment_before_anything_starts() -> None:
+    data = config_data()
+    check_tasks(check_config(data, "test"))
+    data["env"]["options"] = {"id": "control_envs:Still-v0"}
+    with pytest.raises(ConfigError, match="boxes"):
+        check_tasks(check_config(data, "test"))
+
+
+def save(folder: Path, env_id: str = "control_envs:Aim-v0", size: int = 2) -> Subject:
+    policy = GaussianPolicy(ControlSpec(env_id, size, 2, (4,), "tanh", 0.0, True), 0)
+    folder.mkdir()
+    policy.save(folder / "policy")
+    return Subject(kind="checkpoint", name=str(folder))
+
+
+def test_a_measurement_is_replaced_only_by_one_of_the_same(tmp_path: Path) -> None:
+    config = check_config(config_data() | {"evaluate": {"episodes": 3, "slots": 2}}, "test")
+    subject, output = save(tmp_path / "step_1"), tmp_path / "out"
+    first = measure_control(config, subject, output)
+    assert load_control(output) == first
+    assert (len(first.returns), first.lengths) == (3, (8, 8, 8))
+    assert first.mean == pytest.approx(sum(first.returns) / 3)
+    with pytest.raises(RunDirectoryError, match="exists already"):
+        measure_control(config, subject, output)
+    assert measure_control(config, subject, output, resume=True).returns == first.returns
+    with pytest.raises(RunDirectoryError, match="something else"):
+        measure_control(config, Subject(kind="random"), output, resume=True)
+    assert load_control(output).returns == first.returns
+
+
+def test_a_policy_of_another_environment_is_refused(tmp_path: Path) -> None:
+    config = check_config(config_data(), "test")
+    with pytest.raises(CheckpointError, match="policy of Other-v0, not of control_envs:Aim-v0"):
+        measure_control(config, save(tmp_path / "step_1", "Other-v0", 3), tmp_path / "out")
+
+
+def test_an_interrupted_measurement_leaves_no_result(tmp_path: Path) -> None:
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(EvaluationStopped):
+        measure_control(
+            check_config(config_data(), "test"), Subject(kind="random"), tmp_path / "out", stop=stop
+        )
+    with pytest.raises(RunDirectoryError, match="no evaluation of continuous control"):
+        load_control(tmp_path / "out")

@@ -1,0 +1,170 @@
+"""The master over sockets: what a client is answered, whatever it sends."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("gymnasium")
+
+from control_world import World, control_config, gradient
+
+from distrl.core.messages import (
+    Gradient,
+    LeaseRequest,
+    Measured,
+    Reject,
+    RejectCode,
+    Shutdown,
+    WeightInfo,
+    WorkAck,
+    WorkGrant,
+    WorkRequest,
+)
+from distrl.core.sockets import Channel, Wire
+from distrl.core.types import Record
+from distrl.core.weights import Buffer, WeightFetcher
+from distrl.learner.control.server import ControlServer
+from distrl.learner.station import Endpoints
+from distrl.workers.control.master_client import MasterClient
+from distrl.workers.control.worker import Stopped
+
+WAIT_S = 20.0
+
+
+class Served(World):
+    """A master that publishes through a real server."""
+
+    def __init__(self, folder: Path) -> None:
+        local = "tcp://127.0.0.1:*"
+        self.server = ControlServer(Endpoints(local, local, local), None, "run")
+        super().__init__(folder, control_config())
+        self.server.master = self.master
+        self.server.start()
+
+    def publish_weights(self, info: WeightInfo, data: Buffer) -> None:
+        super().publish_weights(info, data)
+        self.server.publish_weights(info, data)
+
+    def offer_weights(self, info: WeightInfo, data: Buffer) -> None:
+        self.server.offer_weights(info, data)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    world = Served(tmp_path)
+    yield world
+    world.server.close()
+
+
+@pytest.fixture
+def wire() -> Iterator[Wire]:
+    with Wire() as wire:
+        yield wire
+
+
+@pytest.fixture
+def channel(served: Served, wire: Wire) -> Iterator[Channel]:
+    channel = wire.connect_dealer(served.server.endpoints.control)
+    yield channel
+    channel.close()
+
+
+def ask(channel: Channel, message: Record, blobs: list[bytes] | None = None) -> Record:
+    channel.send(message, blobs or [])
+    received = channel.recv(WAIT_S)
+    assert received is not None
+    return received.message
+
+
+def test_a_gradient_is_acked_once_applied_and_a_resend_as_a_duplicate(
+    served: Served, channel: Channel
+) -> None:
+    message, payload = gradient(served)
+    assert ask(channel, message, [payload]) == WorkAck(unit_id="u1")
+    assert ask(channel, message, [payload]) == WorkAck(unit_id="u1", duplicate=True)
+    assert served.master.progress.accepted == 1
+
+
+def test_what_is_refused_says_what_and_why_and_the_service_goes_on(served: Served, channel: Channel) -> None:
+    message, payload = gradient(served)
+    reply = ask(channel, message, [payload[:-1] + b"\xff"])
+    assert isinstance(reply, Reject)
+    assert (reply.code, reply.ref) == (RejectCode.DIGEST, "u1")
+    reply = ask(channel, LeaseRequest(worker="w"))  # a worker of another configuration
+    assert isinstance(reply, Reject)
+    assert reply.code is RejectCode.UNEXPECTED
+    assert isinstance(ask(channel, message, [payload]), WorkAck)
+
+
+def test_work_comes_with_weights_that_can_be_fetched(served: Served, channel: Channel, wire: Wire) -> None:
+    message, payload = gradient(served)
+    ask(channel, message, [payload])
+    grant = ask(channel, WorkRequest(worker="w"))
+    assert isinstance(grant, WorkGrant)
+    assert grant.unit is not None
+    assert (grant.unit.kind, grant.unit.weights.version) == ("evaluate", 2)
+    for number in range(20):  # more than the server keeps
+        message, payload = gradient(served, unit_id=f"n{number}")
+        ask(channel, message, [payload])
+    again = ask(channel, WorkRequest(worker="w"))
+    assert isinstance(again, WorkGrant)
+    assert again.unit is not None
+    assert (again.unit.id, again.unit.weights) == (grant.unit.id, grant.unit.weights)
+    fetcher = WeightFetcher(wire, served.server.endpoints.weights)
+    assert bytes(fetcher.fetch(grant.unit.weights, WAIT_S)) == bytes(
+        served.published[grant.unit.weights.digest]
+    )
+    fetcher.close()
+
+
+def test_a_run_that_is_over_says_so_but_takes_what_is_under_way(served: Served, channel: Channel) -> None:
+    served.server.shutdown("done")
+    assert isinstance(ask(channel, WorkRequest(worker="w")), Shutdown)
+    message, payload = gradient(served)
+    assert isinstance(ask(channel, message, [payload]), WorkAck)
+    assert ask(channel, Measured(worker="w", unit_id="old", episodes=())) == WorkAck(
+        unit_id="old", duplicate=True
+    )
+
+
+def test_a_client_asks_until_a_restarted_learner_answers(tmp_path: Path, wire: Wire) -> None:
+    """Nobody is there at first; the gradient is applied once all the same."""
+    probe = Served(tmp_path)
+    control, weights = probe.server.endpoints.control, probe.server.endpoints.weights
+    message, payload = gradient(probe)
+    probe.server.close()
+    answers: queue.Queue[Reject | None] = queue.Queue()
+    client = MasterClient(wire, control, weights, "w", lambda: False)
+    thread = threading.Thread(target=lambda: answers.put(client.send(message, [payload])), daemon=True)
+    thread.start()
+    again = ControlServer(Endpoints(control, "tcp://127.0.0.1:*", weights), None, "run")
+    again.master = probe.master
+    again.start()
+    try:
+        assert answers.get(timeout=WAIT_S) is None
+        assert probe.master.progress.accepted == 1
+    finally:
+        again.close()
+        thread.join(WAIT_S)
+        client.close()
+
+
+def test_a_client_stops_when_its_worker_does(served: Served, wire: Wire) -> None:
+    client = MasterClient(wire, "tcp://127.0.0.1:9", "tcp://127.0.0.1:9", "w", lambda: True)
+    with pytest.raises(Stopped):
+        client.work()
+    client.close()
+
+
+def test_gradients_decode_to_what_was_sent(served: Served) -> None:
+    from distrl.core.messages import decode, encode
+
+    message, _ = gradient(served, metrics={"loss/value": 1.0})
+    assert decode(encode(message)) == message
+    assert isinstance(message, Gradient)

@@ -1,0 +1,104 @@
+"""Collecting: what is normalised, scaled and counted, over the ends of episodes and of rounds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("gymnasium")
+
+from control_envs import LENGTH, OFFSET, SCALE
+from control_world import AIM, control_config, new_policy
+
+from distrl.core.moments import Moments
+from distrl.workers.control.collector import Collector
+from distrl.workers.control.episodes import run_episodes
+from distrl.workers.envs.gym import GymGroup
+
+GAMMA = 0.9
+
+
+def new_collector(end: float = 0.0, scale: bool = False, num: int = 3) -> Collector:
+    return Collector(GymGroup({"id": AIM, "end": end}, num), GAMMA, scale, np.random.default_rng(0))
+
+
+def test_time_limits_are_not_terminations() -> None:
+    found = new_collector().collect(new_policy(control_config()), 2 * LENGTH)
+    assert found is not None
+    data, counted = found
+    assert not data.terminated.any()
+    assert np.flatnonzero(data.done[:, 0]).tolist() == [LENGTH - 1, 2 * LENGTH - 1]
+    assert [length for _, length in counted.episodes] == [LENGTH] * 6
+    ended = new_collector(end=1.0).collect(new_policy(control_config()), 4)
+    assert ended is not None
+    assert ended[0].terminated.all()
+
+
+def test_the_observation_after_an_end_is_the_last_one_of_its_episode() -> None:
+    policy = new_policy(control_config())
+    policy.observations = Moments(1.0, np.full(2, OFFSET), np.full(2, SCALE**2))
+    found = new_collector().collect(policy, LENGTH + 1)
+    assert found is not None
+    data, _ = found
+    np.testing.assert_array_equal(data.next_x[0], data.x[1])
+    assert (data.next_x[LENGTH - 1] != data.x[LENGTH]).all()
+
+
+def test_episodes_and_discounted_returns_go_over_the_ends_of_rounds() -> None:
+    policy, collector = new_policy(control_config()), new_collector(num=1)
+    rewards, returns, episodes = [], [], []
+    for _ in range(3):
+        found = collector.collect(policy, 5)
+        assert found is not None
+        data, counted = found
+        rewards += data.rewards[:, 0].tolist()
+        returns.append(counted.returns)
+        episodes += counted.episodes
+    assert episodes == [(pytest.approx(sum(rewards[:LENGTH]), rel=1e-5), LENGTH)]
+    expected, total = [], 0.0
+    for step, reward in enumerate(rewards):
+        total = (GAMMA * total if step % LENGTH else 0.0) + reward
+        expected.append([total])
+    merged = Moments.empty(1)
+    for one in returns:
+        merged.merge(one)
+    whole = Moments.of(np.array(expected))
+    assert (merged.count, merged.mean[0]) == (15.0, pytest.approx(whole.mean[0], rel=1e-5))
+    assert merged.m2[0] == pytest.approx(whole.m2[0], rel=1e-4)
+
+
+def test_rewards_are_divided_by_the_deviation_of_returns_that_came_with_the_weights() -> None:
+    policy = new_policy(control_config())
+    policy.returns = Moments(10.0, np.zeros(1), np.full(1, 40.0))
+    plain, scaled = (new_collector(scale=scale).collect(policy, 4) for scale in (False, True))
+    assert plain is not None
+    assert scaled is not None
+    np.testing.assert_allclose(scaled[0].rewards, plain[0].rewards / 2.0, rtol=1e-6)
+
+
+def test_the_statistics_of_a_round_do_not_change_within_it() -> None:
+    policy = new_policy(control_config())
+    policy.observations = Moments(1.0, np.full(2, OFFSET), np.full(2, 100.0 * SCALE**2))
+    found = new_collector().collect(policy, 40)
+    assert found is not None
+    data, counted = found
+    raw = OFFSET + 10.0 * SCALE * data.x.reshape(-1, 2).astype(np.float64)
+    np.testing.assert_allclose(counted.observations.mean, raw.mean(axis=0), rtol=1e-4)
+    np.testing.assert_allclose(counted.observations.std(), raw.std(axis=0), rtol=1e-3)
+    assert policy.observations.count == 1.0
+
+
+def test_a_stopping_worker_does_not_finish_its_round() -> None:
+    assert new_collector().collect(new_policy(control_config()), 4, lambda: True) is None
+
+
+def test_an_episode_of_a_seed_is_the_same_in_any_company() -> None:
+    policy = new_policy(control_config())
+    together = run_episodes(GymGroup({"id": AIM, "end": 0.2}, 4), policy.act_greedily, range(9))
+    alone = [run_episodes(GymGroup({"id": AIM, "end": 0.2}, 1), policy.act_greedily, [s]) for s in range(9)]
+    assert together is not None
+    assert [[episode.length] for episode in together] == [[e.length for e in one or []] for one in alone]
+    for one, other in zip(together, alone, strict=True):
+        assert other is not None
+        assert one.total == pytest.approx(other[0].total, rel=1e-5)

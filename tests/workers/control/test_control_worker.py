@@ -1,0 +1,107 @@
+"""A worker that trains, with a master in the same process: it learns, and it survives what goes wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("gymnasium")
+
+import control_envs
+from control_world import World, config_data, control_config
+
+from distrl.configs.load import check_config
+from distrl.core.errors import ConfigError, EnvError, PolicyError
+from distrl.workers.control.worker import ControlWorker
+
+
+def work(world: World, units: int, name: str = "w") -> ControlWorker:
+    world.stop_when = lambda: len(world.units) >= units
+    worker = ControlWorker(world.config, name, world, lambda: False)
+    worker.run()
+    return worker
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_it_learns(tmp_path: Path, optimizer: str) -> None:
+    rate = {"adam": 0.01, "sgd": 0.1}[optimizer]
+    world = World(tmp_path, control_config(optimizer=optimizer, local_lr=rate, eval_every=4096, epochs=10))
+    work(world, 50)
+    _, ended = world.master.take_measurements()
+    assert ended[0].mean < -4.0
+    assert ended[-1].mean > -1.0, [one.mean for one in ended]
+
+
+def test_a_worker_alone_does_the_same_with_the_same_seed(tmp_path: Path) -> None:
+    vectors = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        world = World(tmp_path / name, control_config())
+        work(world, 5)
+        vectors.append(world.policy.flat.vector)
+    torch.testing.assert_close(vectors[0], vectors[1], rtol=0.0, atol=0.0)
+
+
+def test_two_workers_statistics_are_counted_once(tmp_path: Path) -> None:
+    world = World(tmp_path, control_config(eval_every=0))
+    for name in ("a", "b"):
+        work(world, len(world.units) + 2, name)
+    assert world.policy.observations.count == world.master.progress.env_steps == 4 * 256
+    mean = float(world.policy.observations.mean[0])
+    assert abs(mean - control_envs.OFFSET) < control_envs.SCALE / 5
+    std = float(world.policy.observations.std()[0])
+    assert std == pytest.approx(control_envs.SCALE / 3**0.5, rel=0.1)
+
+
+def test_the_first_round_only_measures(tmp_path: Path) -> None:
+    world = World(tmp_path, control_config(eval_every=0))
+    before = world.policy.flat.vector.clone()
+    work(world, 1)
+    torch.testing.assert_close(world.policy.flat.vector, before, rtol=0.0, atol=0.0)
+    assert world.policy.returns.count == 256
+    work(world, 2)
+    assert not torch.equal(world.policy.flat.vector, before)
+
+
+def flaky(folder: Path, breaks_at: int) -> World:
+    data = config_data(eval_every=0)
+    data["env"]["options"] = {"id": "control_envs:Flaky-v0", "breaks_at": breaks_at}
+    control_envs.Flaky.num_steps = 0
+    return World(folder, check_config(data, "test"))
+
+
+def test_a_broken_environment_is_made_anew(tmp_path: Path) -> None:
+    world = flaky(tmp_path, breaks_at=300)
+    work(world, 4)
+    assert (world.master.progress.accepted, world.master.progress.rejected) == (3, 0)
+
+
+def test_environments_that_break_again_and_again_end_the_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = flaky(tmp_path, breaks_at=1)
+    monkeypatch.setattr(control_envs.Flaky, "num_steps", property(lambda self: 0, lambda self, value: None))
+    monkeypatch.setattr(control_envs.Flaky, "step", _break)
+    with pytest.raises(EnvError, match="RuntimeError: broken"):
+        work(world, 100)
+
+
+def _break(self: object, action: object) -> None:
+    raise RuntimeError("broken")
+
+
+def test_rounds_that_are_refused_again_and_again_end_the_worker(tmp_path: Path) -> None:
+    world = World(tmp_path, control_config(local_lr=1e30, optimizer="sgd", grad_clip=1e9, eval_every=0))
+    with pytest.raises(PolicyError, match=r"refused 10 rounds in a row, .*not finite"):
+        work(world, 100)
+    assert world.master.progress.rejected == 10
+    assert bool(torch.isfinite(world.policy.flat.vector).all())
+
+
+def test_an_environment_that_does_not_exist_is_told_at_once(tmp_path: Path) -> None:
+    data = config_data()
+    data["env"]["options"] = {"id": "NoSuch-v0"}
+    with pytest.raises(ConfigError, match="'NoSuch-v0' cannot be made"):
+        ControlWorker(check_config(data, "test"), "w", World(tmp_path, control_config()), lambda: False)

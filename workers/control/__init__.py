@@ -1,0 +1,1 @@
+"""Workers that train: transitions, local PPO and greedy evaluation in gymnasium environments (APPO)."""

@@ -11,7 +11,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 .DEFAULT_GOAL := quickstart
 
 # Trains an agent on simulated phones and writes runs/$(NAME)/report.html.
-quickstart: $(VENV)/.installed-all
+quickstart: $(VENV)/.installed
 	$(BIN)/distrl train configs/quickstart.yaml --set name=$(NAME) $(ARGS)
 
 test: $(VENV)/.installed-dev
@@ -35,12 +35,12 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 # Each stamp is as new as what it installed from.
-$(VENV)/.installed-all: $(VENV)/bin/python pyproject.toml constraints.txt
+$(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 	@echo "Installing distrl and what it needs; the first time takes some minutes."
-	$(INSTALL) -e ".[all]"
+	$(INSTALL) -e ".[train,report]"
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml constraints.txt
 	@echo "Installing distrl, what it needs and its tools; the first time takes some minutes."
 	$(INSTALL) -e ".[dev]"
-	@touch $@ $(VENV)/.installed-all
+	@touch $@ $(VENV)/.installed

@@ -31,6 +31,8 @@ FIELDS = {
 }
 """What a metric calls a number of an evaluation."""
 
+CONTROL_EPISODES = "train/episodes"
+
 RETURN = "return"
 """The metric of continuous control: the mean return of an evaluation."""
 
@@ -108,7 +110,7 @@ def read_run(planned: PlannedRun, sweep: Sweep) -> RunResult:
         curve=tuple(curve),
         reached_s=reached(curve, sweep.threshold),
         elapsed_s=metrics.last(ELAPSED) or 0.0,
-        episodes=metrics.last(EPISODES) or 0.0,
+        episodes=metrics.last(EPISODES) or metrics.last(CONTROL_EPISODES) or 0.0,
         updates=metrics.last(UPDATES) or 0.0,
     )
 

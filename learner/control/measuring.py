@@ -113,7 +113,7 @@ class Measuring:
         for start in range(0, episodes, UNIT_EPISODES):
             self._num_parts += 1
             parts[f"{self._prefix}-e{self._num_parts}"] = _Part(tuple(seeds[start : start + UNIT_EPISODES]))
-        self.current = Measurement(kind, weights, state, parts)
+        self.current = Measurement(kind, weights, state | {"attempts": self.attempts}, parts)
         self.begun.append(self.current)
 
     def grant(self, worker: str, progress: float) -> WorkUnit | None:

@@ -160,11 +160,10 @@ def status(phase: str, **metrics: float) -> Status:
     return Status(run_id="r", phase=phase, weights=weights, metrics=metrics)
 
 
-def shown(*states: Status | None, terminal: bool) -> str:
+def shown(*states: Status | None, terminal: bool, config: Config | None = None) -> str:
     out = io.StringIO()
     console = Console(file=out, force_terminal=terminal, width=160, highlight=False)
-    config = Config()
-    with Progress(config, console) as progress:
+    with Progress(config or Config(), console) as progress:
         for state in states:
             progress.show(state, 4, 1)
         progress.note("worker-1 died")
@@ -188,6 +187,28 @@ def test_a_log_gets_a_line_per_phase() -> None:
     assert "train success 52% · validation 75% · updates 12 · actions/s 31.6 · version 4" in lines[2]
     assert "processes 4 · restarts 1" in lines[2]
     assert lines[-1] == "worker-1 died"
+
+
+def test_continuous_control_shows_returns() -> None:
+    numbers = {
+        "env_steps": 500.0,
+        "train/return": -3.21,
+        "eval/return": 7.0,
+        "off_policy/staleness_mean": 1.5,
+    }
+    text = shown(
+        status("training", **numbers, **{"throughput/env_steps_per_s": 1234.5, "updates": 3.0}),
+        terminal=False,
+        config=load_config("appo-lunarlander"),
+    )
+    wanted = "steps 500/500000 · return -3.2 · validation 7.0 · staleness 1.5 · steps/s 1234 · updates 3"
+    assert wanted in text.splitlines()[0]
+
+
+def test_continuous_control_has_no_inference_servers(tmp_path: Path) -> None:
+    config = load_config("appo-lunarlander", ["local.workers=2"])
+    started = programs.servers_and_workers(config, RunDir(tmp_path), config.network)
+    assert [program.name for program in started] == ["worker-0", "worker-1"]
 
 
 def test_a_terminal_gets_one_live_display() -> None:

@@ -36,6 +36,7 @@ def test_two_arms_are_run_compared_measured_and_reported(tmp_path: Path) -> None
     results = json.loads((tmp_path / "runs" / "try" / "results.json").read_text())
     after = {arm["name"]: arm["after"]["mean"] for arm in results["arms"]}
     assert after["learns"] > after["cannot"] + 1.0
+    assert all(arm["episodes"]["mean"] > 100 for arm in results["arms"])
 
     run = tmp_path / "runs" / "try" / "learns" / "seed-3"
     assert not (run / "logs" / "inference-0.log").exists()

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
-from distrl.core.errors import NetworkError
+from distrl.core.errors import NetworkError, ProtocolError
 from distrl.core.messages import (
     Gradient,
     Measured,
@@ -63,6 +63,7 @@ class MasterClient:
 
         Raises:
             Stopped: The run is over, or the worker stops.
+            ProtocolError: The learner is of another kind.
         """
         while True:
             self._forget_late_answers()
@@ -107,17 +108,30 @@ class MasterClient:
             deadline = time.monotonic() + RESEND_S
             while time.monotonic() < deadline:
                 reply = self._receive()
-                if isinstance(reply, Reject) and reply.ref == ref and reply.code in RETRIED:
+                if isinstance(reply, Reject) and reply.code in RETRIED:
                     self._pause(RESEND_S)
                     break
+                if isinstance(reply, Reject) and not reply.ref:
+                    raise self._not_understood(reply)
                 if _answers(reply, message, ref):
                     assert reply is not None
                     return reply
 
+    def _not_understood(self, reject: Reject) -> ProtocolError:
+        """A request as such was refused, not what it is about: the learner is of another kind or version."""
+        return ProtocolError(
+            reject.code.value,
+            f"The learner at {self._channel.endpoint} has no work for training workers: {reject.reason}.",
+            "Use the same distrl version and configuration everywhere.",
+        )
+
     def _send(self, message: Record, blobs: Sequence[Blob]) -> None:
-        # Without room or connection it is sent again in time.
-        with contextlib.suppress(NetworkError):
+        try:
             self._channel.send(message, blobs, timeout_s=POLL_S)
+        except ProtocolError:
+            raise  # larger than any message may be: it will not get smaller
+        except NetworkError:
+            _log.debug("no room for a %s now; it is sent again in time", type(message).__name__)
 
     def _receive(self) -> Record | None:
         """The next message, None if none came.

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 MEASURING_STEPS = 1024
 """Transitions of the run's first rounds, which only tell what observations and rewards are like."""
 
+MIN_RATE = 1e-12
+"""η is divided by the rate, which may fall to 0."""
+
 MAX_REFUSED = 10
 """Rounds in a row that the master may refuse."""
 
@@ -151,13 +154,13 @@ class ControlWorker:
         if found is None:
             raise Stopped
         data, counted = found
-        lr = appo.local_lr * (1.0 - (1.0 - appo.final_lr_fraction) * unit.progress)
+        lr = max(MIN_RATE, appo.local_lr * (1.0 - (1.0 - appo.final_lr_fraction) * unit.progress))
         numbers: dict[str, float] = {}
         eta = tools.policy.flat.views(tools.policy.flat.vector * 0.0)
         if not is_first:
             assert self._rng is not None
             eta, numbers = tools.ppo.train(data, lr, self._rng)
-        self._deliver(unit, eta, counted, max(lr, 1e-12), num_steps * slots, numbers)
+        self._deliver(unit, eta, counted, lr, num_steps * slots, numbers)
         self._stats["steps"] += num_steps * slots
         self._stats["episodes"] += len(counted.episodes)
         self._set_stats(self._stats)

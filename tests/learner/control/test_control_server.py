@@ -14,6 +14,7 @@ pytest.importorskip("gymnasium")
 
 from control_world import World, control_config, gradient
 
+from distrl.core.errors import ProtocolError
 from distrl.core.messages import (
     Gradient,
     LeaseRequest,
@@ -30,7 +31,7 @@ from distrl.core.sockets import Channel, Wire
 from distrl.core.types import Record
 from distrl.core.weights import Buffer, WeightFetcher
 from distrl.learner.control.server import ControlServer
-from distrl.learner.station import Endpoints
+from distrl.learner.station import Endpoints, Station
 from distrl.workers.control.master_client import MasterClient
 from distrl.workers.control.worker import Stopped
 
@@ -153,6 +154,18 @@ def test_a_client_asks_until_a_restarted_learner_answers(tmp_path: Path, wire: W
         again.close()
         thread.join(WAIT_S)
         client.close()
+
+
+def test_a_learner_of_another_kind_is_told(wire: Wire) -> None:
+    station = Station(Endpoints(*["tcp://127.0.0.1:*"] * 3), None, "run")
+    station.start()
+    client = MasterClient(wire, station.endpoints.control, station.endpoints.weights, "w", lambda: False)
+    try:
+        with pytest.raises(ProtocolError, match="no work for training workers: a WorkRequest is no request"):
+            client.work()
+    finally:
+        client.close()
+        station.close()
 
 
 def test_a_client_stops_when_its_worker_does(served: Served, wire: Wire) -> None:

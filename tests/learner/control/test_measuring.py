@@ -91,8 +91,9 @@ def test_a_good_validation_is_confirmed_with_the_newest_weights(tmp_path: Path) 
     for one in units:
         answer(world, one, -1.0)
     assert world.master.work("w") is None  # solved: nothing more to do
-    _, ended = world.master.take_measurements()
+    begun, ended = world.master.take_measurements()
     assert [one.kind for one in ended] == ["validation", "confirmation"]
+    assert [one.state["attempts"] for one in begun] == [0, 1]  # a resumed run takes other seeds, too
 
 
 def test_a_failed_confirmation_lets_training_go_on_for_a_while(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("gymnasium")
 
 import control_envs
-from control_world import World, config_data, control_config
+from control_world import World, config_data, control_config, gradient
 
 from distrl.configs.load import check_config
 from distrl.core.errors import ConfigError, EnvError, PolicyError
@@ -105,3 +105,19 @@ def test_an_environment_that_does_not_exist_is_told_at_once(tmp_path: Path) -> N
     data["env"]["options"] = {"id": "NoSuch-v0"}
     with pytest.raises(ConfigError, match="'NoSuch-v0' cannot be made"):
         ControlWorker(check_config(data, "test"), "w", World(tmp_path, control_config()), lambda: False)
+
+
+def test_a_rate_that_falls_to_nothing_changes_nothing(tmp_path: Path) -> None:
+    world = World(tmp_path, control_config(final_lr_fraction=0.0, max_env_steps=600, eval_every=0))
+    work(world, 3)  # the last round is handed out at 512 of 600 steps
+    assert world.master.work("w") is None
+    message, payload = gradient(world, unit_id="late", lr=1e-12)
+    assert world.master.take_gradient(message, [payload])
+    unit = world.units[-1].model_copy(update={"id": "end", "progress": 1.0})
+    before = world.policy.flat.vector.clone()
+    ends = iter([unit])
+    world.work = lambda: next(ends)  # type: ignore[method-assign]
+    with pytest.raises(StopIteration):
+        ControlWorker(world.config, "w", world, lambda: False).run()
+    assert "end" in world.master.progress.done
+    torch.testing.assert_close(world.policy.flat.vector, before, rtol=0.0, atol=1e-9)

@@ -91,12 +91,16 @@ PEERS = {
 def distrl_arm(workers: int, overrides: Sequence[str] = ()) -> Arm:
     """`distrl train` of the environment's preset with that many workers.
 
-    Only time ends its runs, as it does the others', unless the learning rate falls with `max_env_steps`.
+    The preset's environments and the transitions of a round are divided among the workers. Only time ends its
+    runs, as it does the others', unless the learning rate falls with `max_env_steps`.
     """
 
     def command(settings: Settings, scratch: Path) -> list[str]:
-        appo = load_config(PRESETS[settings.env], overrides).learner.appo
+        config = load_config(PRESETS[settings.env], overrides)
+        appo = config.learner.appo
         keys = [
+            f"worker.slots={config.worker.slots // workers}",
+            f"learner.appo.num_steps={appo.num_steps // workers}",
             *([f"learner.appo.max_env_steps={ENDLESS}"] if appo.final_lr_fraction == 1.0 else []),
             *overrides,
             "name=run",

@@ -55,7 +55,7 @@ def test_parameters_and_gradients_are_views_of_one_vector(policy: GaussianPolicy
     expected = torch.cat([p.grad.reshape(-1) for p in policy.parameters()])
     torch.testing.assert_close(policy.flat.grad, expected)
     policy.flat.vector.zero_()
-    assert float(policy.value(torch.ones(1, 3))) == 0.0
+    assert float(policy.value(torch.ones(1, 3)).detach()) == 0.0
 
 
 def test_a_checkpoint_keeps_weights_and_statistics(policy: GaussianPolicy, tmp_path: Path) -> None:

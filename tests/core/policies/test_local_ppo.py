@@ -105,7 +105,7 @@ def slow_loss(policy: GaussianPolicy, data: Transitions, options: Options) -> to
         target = float(advantage[t, i] + values[t, i])
         loss = loss - torch.minimum(ratio * a, clipped * a) / num
         loss = loss + options.value_weight * (target - policy.critic(x)[0]) ** 2 / num
-    entropy = sum(float(s) + 0.5 * math.log(2 * math.pi * math.e) for s in policy.log_std)
+    entropy = sum(float(s) + 0.5 * math.log(2 * math.pi * math.e) for s in policy.log_std.detach())
     assert abs(float(policy.entropy()) - entropy) < 1e-5
     return loss - options.entropy * policy.log_std.sum()
 

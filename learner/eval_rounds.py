@@ -70,8 +70,8 @@ class EvalRounds:
         self.current: EvalRound | None = None
 
     def start(self, updates: int, min_version: int = -1) -> None:
-        """Starts a round. An unfinished one ends with what it has."""
-        if self.current is not None and self.current.scores:
+        """Starts a round. An unfinished one ends with what it has, if only nothing."""
+        if self.current is not None:
             self._ended.append(self.current)
         self.current = EvalRound(updates, deque(self._tasks), min_version) if self._tasks else None
 

@@ -66,7 +66,10 @@ class Learner:
             self.rounds.start()
         while not self.stop.is_set() and not self.is_over():
             parts.tend()
-            parts.drain(0.0 if self.updates.owed() >= 1 else POLL_S)
+            if self.updates.owed() >= 1:
+                parts.drain(0.0)
+            else:
+                self.updates.wait(POLL_S)
             self.rounds.finish()
             if self.updates.owed() < 1 or not critic_warm_up(parts, self.updates, self.stop):
                 continue

@@ -6,8 +6,9 @@ the first time that anybody could ask, many episodes at a time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import replace
+from itertools import takewhile
 
 import torch
 
@@ -19,14 +20,15 @@ from distrl.learner.episodes import Episode
 Saved = dict[str, list[float]]
 
 
-def note(episodes: MutableMapping[str, Episode], engine: Engine, batcher: Batcher, batch_size: int) -> int:
+def note(episodes: dict[str, Episode], engine: Engine, batcher: Batcher, batch_size: int) -> int:
     """Gives the episodes that have no values yet those of the present critic. Returns how many.
 
     Args:
-        episodes: By id; replaced in place.
+        episodes: By id, as they came in; replaced in place. Those without values are the last ones, so
+            that this takes no time for what has some.
         batch_size: How many trajectories are evaluated at a time.
     """
-    missing = [episode for episode in episodes.values() if not episode.values]
+    missing = list(takewhile(lambda episode: not episode.values, reversed(episodes.values())))[::-1]
     for start in range(0, len(missing), batch_size):
         some = missing[start : start + batch_size]
         batch = batcher.trajectories(some)
@@ -47,7 +49,7 @@ def saved(episodes: Mapping[str, Episode]) -> Saved:
     return {name: list(episode.values) for name, episode in episodes.items() if episode.values}
 
 
-def restore(episodes: MutableMapping[str, Episode], values: Mapping[str, list[float]]) -> None:
+def restore(episodes: dict[str, Episode], values: Mapping[str, list[float]]) -> None:
     """Gives the episodes back what `saved` kept; those that are new get theirs from `note`."""
     for name in episodes.keys() & values.keys():
         episodes[name] = replace(episodes[name], values=tuple(values[name]))

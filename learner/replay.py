@@ -8,7 +8,7 @@ maximum has moved by more than 10% from it. Every step and every length counts a
 is drawn like any other.
 
 Adding, drawing, updating, choosing what to refresh and the metrics take O(k log N) for k trajectories of N;
-the rebuild is the one O(N) of training.
+only the rebuild takes O(N).
 
 Owned by the training thread.
 """

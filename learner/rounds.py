@@ -46,7 +46,8 @@ class Rounds:
     def finish(self) -> None:
         """Writes the results of the rounds that ended, and moves the pointer "best".
 
-        A round whose episodes all came to nothing has no result.
+        A round whose episodes all came to nothing has no result. One that the next has cut short is no
+        candidate: what came in of it are its short episodes, most of which succeed.
         """
         parts = self.parts
         for done in parts.scheduler.take_evals():
@@ -66,7 +67,7 @@ class Rounds:
                 }
             )
             _log.info("validation after %d updates: %.3f", done.updates, success)
-            if is_measured and success >= self._best():
+            if is_measured and done.is_complete and success >= self._best():
                 checkpoints.point(parts.checkpointer.directory, "best", name, note=f"{success}")
 
     def _best(self) -> float:

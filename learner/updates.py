@@ -39,8 +39,9 @@ class Updates:
         self._prefetcher: Prefetcher[Request, TrajectoryBatch] = Prefetcher(
             lambda request: batcher.trajectories(request.episodes, request.weights)
         )
-        self._recent: deque[tuple[float, float]] = deque(maxlen=50)
-        self._last_end = parts.clock()
+        # Of each update, seconds: since the end of the one before; of these without episodes, and a batch.
+        self._recent: deque[tuple[float, float, float]] = deque(maxlen=50)
+        self._last_end, self._idle_s = parts.clock(), 0.0
 
     def owed(self) -> float:
         """Updates that the episodes so far pay for and that have not been made; 0 before `min_replay`."""
@@ -48,6 +49,12 @@ class Updates:
         if num_episodes < min(self._config.min_replay, self._config.episodes) or not len(self.parts.replay):
             return 0.0
         return self.parts.scheduler.updates_due() - self.parts.progress.updates
+
+    def wait(self, timeout_s: float) -> None:
+        """Waits for episodes that pay for an update; counted in `time/wait_for_episodes`."""
+        start = self.parts.clock()
+        self.parts.drain(timeout_s)
+        self._idle_s += self.parts.clock() - start
 
     def make(self) -> None:
         """One update and what belongs to it. With `updates_enabled` off, all but the learning."""
@@ -135,9 +142,9 @@ class Updates:
     ) -> None:
         parts = self.parts
         now = parts.clock()
-        self._recent.append((now - self._last_end, waited_s))
-        self._last_end = now
-        total = sum(period for period, _ in self._recent)
+        self._recent.append((now - self._last_end, self._idle_s, waited_s))
+        self._last_end, self._idle_s = now, 0.0
+        total, idle_s, unready_s = (sum(part) for part in zip(*self._recent, strict=True))
         parts.write_metrics(
             {
                 **metrics,
@@ -147,7 +154,8 @@ class Updates:
                 "off_policy/staleness_mean": float(staleness.mean()),
                 "off_policy/staleness_max": float(staleness.max()),
                 "time/update_s": now - start,
-                "time/wait_for_batch": sum(wait for _, wait in self._recent) / total if total > 0 else 0.0,
+                "time/wait_for_episodes": idle_s / total if total > 0 else 0.0,
+                "time/wait_for_batch": unready_s / total if total > 0 else 0.0,
                 "time/elapsed_s": parts.elapsed_s(),
                 "versions": float(parts.publisher.version),
             }

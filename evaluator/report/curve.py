@@ -29,7 +29,8 @@ SIGNALS: tuple[tuple[str, str, str], ...] = (
     ("policy/entropy", "Entropy", "Nats per token: how undecided the policy is"),
     ("value/trajectory_accuracy", "Critic accuracy", "Outcomes that the critic tells from the last step"),
     ("policy/grad_norm", "Gradient norm", "Of the policy, before clipping"),
-    ("time/wait_for_batch", "Waiting for data", "Share of the learner's time without a batch"),
+    ("time/wait_for_episodes", "Waiting for episodes", "Share of the learner's time with nothing to learn"),
+    ("time/wait_for_batch", "Waiting for batches", "Share of its time until one was made ready"),
 )
 """Metric, title, what it is, in a few words."""
 

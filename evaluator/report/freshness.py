@@ -149,7 +149,6 @@ def _staleness_row(label: str, tables: list[dict[str, float]]) -> StalenessRow:
     # ESS = (Σρ)² / (N Σρ²) gives each table's Σρ².
     square = math.fsum(t["steps"] * t["ratio_mean"] ** 2 / t["ess"] for t in tables if t["ess"] > 0)
     names = dict.fromkeys(name for table in tables for name in table if name not in _NO_SHARES)
-    units = math.fsum(table.get("tokens", table["steps"]) for table in tables)
     return StalenessRow(
         label=label,
         trajectories=round(trajectories),
@@ -159,8 +158,14 @@ def _staleness_row(label: str, tables: list[dict[str, float]]) -> StalenessRow:
         ratio_std=math.sqrt(max(0.0, square / steps - mean**2)),
         log_ratio_abs=total("log_ratio_abs", "steps") / steps,
         ess=steps * mean**2 / square if square > 0 else 0.0,
-        shares={name: total(name, "tokens") / units for name in names},
+        shares={name: _share(name, tables) for name in names},
     )
+
+
+def _share(name: str, tables: list[dict[str, float]]) -> float:
+    """Over the tables that have it: a run that was resumed with another objective has others, too."""
+    found = [(table[name], table.get("tokens", table["steps"])) for table in tables if name in table]
+    return math.fsum(share * units for share, units in found) / math.fsum(units for _, units in found)
 
 
 def age_histograms(metrics: RunMetrics) -> list[AgeHistogram]:

@@ -18,6 +18,7 @@ from distrl.core.errors import CheckpointError, NetworkError, NothingCameIn
 from distrl.core.metrics import read_metrics
 from distrl.core.types import ImagePart, Outcome, Purpose, image_digest
 from distrl.learner.parts import PEERS_S
+from distrl.learner.updates import Updates
 
 
 def evals(path) -> list[float]:
@@ -50,6 +51,30 @@ def test_it_learns_from_a_weak_start(toy, tmp_path) -> None:
     assert {"loss/policy", "replay/size", "train/success", "reward/total", "time/wait_for_batch"} <= names
     # Whoever follows the broadcasts sees the newest of all, whatever was written last.
     assert {"episodes", "updates", "train/success", "eval/val/success", "loss/policy"} <= set(world.status)
+
+
+def test_the_time_without_episodes_is_measured(toy, tmp_path, monkeypatch) -> None:
+    learner, world = build(toy, tmp_path, phase="training")
+    learner.updates.close()
+    parts, now = learner.parts, [0.0]
+    for lease in world.scheduler.grant("w", 20):
+        trajectory = world.play(lease)
+        world.store.add(trajectory, toy.pixels)
+        parts.ingest.take(trajectory)
+
+    def nothing_comes(timeout_s: float) -> int:
+        now[0] += timeout_s
+        return 0
+
+    parts.clock = lambda: now[0]
+    monkeypatch.setattr(parts.ingest, "drain", nothing_comes)
+    updates = Updates(parts)
+    updates.wait(3.0)
+    now[0] += 1.0
+    updates.make()
+    updates.close()
+    (row,) = [row for row in read_metrics(tmp_path / "metrics.jsonl") if "loss/policy" in row]
+    assert row["time/wait_for_episodes"] == 0.75
 
 
 @pytest.mark.parametrize("keep_best", [True, False])

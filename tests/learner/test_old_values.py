@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 pytest.importorskip("torch")
@@ -46,6 +48,17 @@ def test_each_episode_is_valued_once(parts) -> None:
     before = dict(episodes)
     assert old_values.note(episodes, engine, batcher, batch_size=8) == 0
     assert episodes == before
+
+
+def test_those_that_came_in_since_get_theirs(parts) -> None:
+    episodes, engine, batcher = parts
+    late = episodes.pop("won")
+    assert old_values.note(episodes, engine, batcher, batch_size=8) == 1
+    kept = episodes["cut"]
+    episodes |= {"won": late, "again": replace(late, id="again")}
+    assert old_values.note(episodes, engine, batcher, batch_size=8) == 2
+    assert episodes["cut"] is kept
+    assert episodes["won"].values == episodes["again"].values != ()
 
 
 def test_a_batch_has_them_only_if_all_of_its_episodes_do(parts) -> None:

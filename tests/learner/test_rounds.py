@@ -76,6 +76,35 @@ def test_a_round_in_which_nothing_was_measured_has_no_result_and_is_never_the_be
     assert checkpoints.pointed(tmp_path / "checkpoints", "latest") == "step_0"
 
 
+def begin_round(learner, updates: int) -> None:
+    learner.progress.updates = updates
+    learner.parts.scheduler.set_updates(updates)
+    learner.rounds.start()
+
+
+def test_a_round_that_the_next_one_cuts_short_is_never_the_best(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path, phase="training", eval_episodes=3)
+    begin_round(learner, 0)
+    first = world.play(world.scheduler.grant("w", 3)[0]).model_copy(update={"success": 1.0})
+    world.scheduler.finish(first.lease_id, first)
+    world.scheduler.account(first)
+    begin_round(learner, 1)
+    learner.rounds.finish()
+    learner.updates.close()
+    (row,) = [row for row in read_metrics(tmp_path / "metrics.jsonl") if "eval/val/success" in row]
+    assert (row["eval/val/success"], row["eval/val/episodes"]) == (1.0, 1.0)
+    assert checkpoints.pointed(tmp_path / "checkpoints", "best") is None
+
+
+def test_checkpoints_of_rounds_that_came_to_nothing_are_not_kept_for_them(toy, tmp_path) -> None:
+    learner, _ = build(toy, tmp_path, phase="training", keep_checkpoints=2)
+    for updates in range(6):
+        begin_round(learner, updates)
+        learner.rounds.finish()
+    learner.updates.close()
+    assert len(list((tmp_path / "checkpoints").glob("step_*"))) <= 3
+
+
 def test_a_batch_that_was_ready_when_the_run_stopped_is_drawn_again(toy, tmp_path) -> None:
     learner, world = build(toy, tmp_path, phase="training")
     for lease in world.scheduler.grant("w", 6):

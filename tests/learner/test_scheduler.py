@@ -304,8 +304,8 @@ def test_what_comes_back_of_an_older_round_does_not_enter_the_new_one(toy, how) 
     assert [lease.purpose for lease in rig.take(3, "other")] == [Purpose.TRAIN] * 3
     for lease in new:
         rig.finish(lease)
-    (done,) = rig.scheduler.take_evals()
-    assert len(done.scores) == 3
+    old_round, done = rig.scheduler.take_evals()
+    assert (len(old_round.scores), len(done.scores)) == (0, 3)
 
 
 def test_state_survives_a_restart_and_what_was_out_is_granted_anew(toy) -> None:

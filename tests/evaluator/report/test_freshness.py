@@ -85,6 +85,13 @@ def test_shares_of_tokens_are_weighed_by_tokens() -> None:
     assert row.shares == {"damped_fraction": pytest.approx(0.9)}
 
 
+def test_shares_are_of_the_updates_that_have_them() -> None:
+    """The run was resumed with another objective."""
+    other = {name: value for name, value in SECOND.items() if "clipped" not in name}
+    (row,) = staleness_rows(RunMetrics([SECOND, other | table("4-7", damped_fraction=0.25)]))
+    assert row.shares == {"clipped_fraction": 0.5, "damped_fraction": 0.25}
+
+
 def test_ages_are_counted_over_the_run() -> None:
     (versions,) = age_histograms(RunMetrics(ROWS))
     assert versions.replay.counts == (8, 8, 0, 0, 0, 0, 0)

@@ -93,7 +93,7 @@ class Progress:
             ]
             if metrics.get("updates"):
                 fields.append(("updates", f"{metrics['updates']:.0f}"))
-            if "workers/actions_per_s" in metrics:
+            if "workers/actions_per_s" in metrics and not self._is_control:
                 fields.append(("actions/s", f"{metrics['workers/actions_per_s']:.1f}"))
             if status.weights is not None:
                 fields.append(("version", str(status.weights.version)))

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from distrl.configs.load import dump_config
 from distrl.configs.schema import Config
-from distrl.core.errors import MissingDependency
-from distrl.core.files import write_atomically
 from distrl.evaluator.control.measure import ControlResult, load_control
 from distrl.evaluator.figures import LINE, finish, new_figure
 from distrl.evaluator.report.chart import (
@@ -26,7 +22,7 @@ from distrl.evaluator.report.curve import Chart, LegendItem, Signal, signal_char
 from distrl.evaluator.report.curve import Path as Line
 from distrl.evaluator.report.facts import Fact
 from distrl.evaluator.report.metrics import ELAPSED, RunMetrics
-from distrl.evaluator.report.page import duration, render
+from distrl.evaluator.report.page import duration, write_files
 
 ENV_STEPS = "env_steps"
 TRAIN, VALIDATION = "train/return", "eval/return"
@@ -39,7 +35,6 @@ SIGNALS = (
     ("off_policy/staleness_mean", "Staleness", "Versions behind, mean of the gradients taken"),
     ("throughput/env_steps_per_s", "Speed", "Environment steps a second, all workers"),
 )
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -93,14 +88,11 @@ def write_control_report(
         methods=_methods(loaded, config),
         config=dump_config(config) if config is not None else "",
     )
-    write_atomically(directory / "report.json", json.dumps(_data(report, metrics), indent=2))
-    page = directory / "report.html"
-    write_atomically(page, render("control.html", f"{name} · distrl", "report", r=report))
-    try:
-        _draw(directory / "report.png", report, metrics, target)
-    except MissingDependency as error:
-        _log.info("No report.png: %s", error)
-    return page
+
+    def draw_into(file: Path) -> None:
+        _draw(file, report, metrics, target)
+
+    return write_files(directory, "control.html", name, report, _data(report, metrics), draw_into)
 
 
 def _data(report: ControlReport, metrics: RunMetrics) -> dict[str, object]:

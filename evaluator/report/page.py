@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import math
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distrl import __version__
 from distrl.core.errors import MissingDependency
+from distrl.core.files import write_atomically
 from distrl.core.types import Outcome
 from distrl.evaluator.report.episodes import OUTCOME_WORDS
 from distrl.evaluator.statistics import Summary
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
     import jinja2
 
 TEMPLATES = Path(__file__).parent / "templates"
+_log = logging.getLogger(__name__)
 
 
 def render(template: str, title: str, kind: str, **values: object) -> str:
@@ -37,6 +42,38 @@ def render(template: str, title: str, kind: str, **values: object) -> str:
         title=title, kind=kind, version=__version__, created=created, **values
     )
     return html
+
+
+def write_files(
+    directory: Path,
+    template: str,
+    name: str,
+    report: object,
+    data: Mapping[str, object],
+    draw: Callable[[Path], None],
+) -> Path:
+    """Writes a report's report.json, report.html and, when matplotlib is there, report.png into `directory`.
+
+    Args:
+        template: A file of the templates folder, which shows `report` as `r`.
+        name: The heading.
+        data: For report.json.
+        draw: Draws the picture into a file.
+
+    Returns:
+        The path of report.html.
+
+    Raises:
+        MissingDependency: If jinja2 is not installed.
+    """
+    write_atomically(directory / "report.json", json.dumps(data, indent=2))
+    page = directory / "report.html"
+    write_atomically(page, render(template, f"{name} · distrl", "report", r=report))
+    try:
+        draw(directory / "report.png")
+    except MissingDependency as error:
+        _log.info("No report.png: %s", error)
+    return page
 
 
 def _environment() -> jinja2.Environment:

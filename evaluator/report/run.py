@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from distrl.configs.schema import Config
-from distrl.core.errors import MissingDependency
-from distrl.core.files import write_atomically
 from distrl.core.importing import choose
 from distrl.core.store import TrajectoryStore
 from distrl.evaluator.judges import JUDGES
@@ -23,15 +19,13 @@ from distrl.evaluator.report.examples import Choice, choose_examples
 from distrl.evaluator.report.facts import Fact, methods, run_facts
 from distrl.evaluator.report.freshness import Freshness, freshness, freshness_data
 from distrl.evaluator.report.metrics import ELAPSED, EPISODES, RunMetrics
-from distrl.evaluator.report.page import render
+from distrl.evaluator.report.page import write_files
 from distrl.evaluator.report.rewards import reward_data, reward_signals
 from distrl.evaluator.results import LoadedEvaluation, load_evaluation
 from distrl.evaluator.statistics import EpisodeResult
 
 SHOT_WIDTH = 276
 """Pixels of an embedded screenshot: twice its width on the page."""
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -96,16 +90,14 @@ def write_report(
     loaded = {label: load_evaluation(path) for label, path in results.items()}
     metrics = metrics or RunMetrics([])
     report = build_report(name, loaded, metrics, config, num_examples)
-    write_atomically(directory / "report.json", json.dumps(report_data(report, loaded, metrics), indent=2))
-    page = directory / "report.html"
-    write_atomically(page, render("report.html", f"{name} · distrl", "report", r=report))
-    try:
+
+    def draw_into(file: Path) -> None:
         from distrl.evaluator.report.drawing import draw
 
-        draw(directory / "report.png", report, metrics)
-    except MissingDependency as error:
-        _log.info("No report.png: %s", error)
-    return page
+        draw(file, report, metrics)
+
+    data = report_data(report, loaded, metrics)
+    return write_files(directory, "report.html", name, report, data, draw_into)
 
 
 def build_report(

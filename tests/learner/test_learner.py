@@ -17,8 +17,6 @@ from distrl.core import checkpoints
 from distrl.core.errors import CheckpointError, NetworkError, NothingCameIn
 from distrl.core.metrics import read_metrics
 from distrl.core.types import ImagePart, Outcome, Purpose, image_digest
-from distrl.learner.parts import PEERS_S
-from distrl.learner.updates import Updates
 
 
 def evals(path) -> list[float]:
@@ -53,30 +51,6 @@ def test_it_learns_from_a_weak_start(toy, tmp_path) -> None:
     assert {"episodes", "updates", "train/success", "eval/val/success", "loss/policy"} <= set(world.status)
 
 
-def test_the_time_without_episodes_is_measured(toy, tmp_path, monkeypatch) -> None:
-    learner, world = build(toy, tmp_path, phase="training")
-    learner.updates.close()
-    parts, now = learner.parts, [0.0]
-    for lease in world.scheduler.grant("w", 20):
-        trajectory = world.play(lease)
-        world.store.add(trajectory, toy.pixels)
-        parts.ingest.take(trajectory)
-
-    def nothing_comes(timeout_s: float) -> int:
-        now[0] += timeout_s
-        return 0
-
-    parts.clock = lambda: now[0]
-    monkeypatch.setattr(parts.ingest, "drain", nothing_comes)
-    updates = Updates(parts)
-    updates.wait(3.0)
-    now[0] += 1.0
-    updates.make()
-    updates.close()
-    (row,) = [row for row in read_metrics(tmp_path / "metrics.jsonl") if "loss/policy" in row]
-    assert row["time/wait_for_episodes"] == 0.75
-
-
 @pytest.mark.parametrize("keep_best", [True, False])
 def test_the_result_is_the_best_checkpoint_or_the_last(toy, tmp_path, keep_best) -> None:
     learner, world = build(toy, tmp_path, keep_best=keep_best)
@@ -104,25 +78,6 @@ def test_the_numbers_of_workers_and_servers_are_written_now_and_then(toy, tmp_pa
     rows = [row for row in read_metrics(tmp_path / "metrics.jsonl") if "workers/alive" in row]
     assert len(rows) > 1
     assert world.status["workers/alive"] == 1.0
-
-
-def test_rates_of_workers_count_from_where_the_runs_time_begins(toy, tmp_path) -> None:
-    learner, world = build(toy, tmp_path)
-    parts, asked = learner.parts, []
-    now = [parts.started + 1000.0]
-    parts.clock = lambda: now[0]
-    world.check = lambda: None
-    world.peer_metrics = lambda: asked.append(now[0]) or {"workers/alive": 1.0}
-    parts.tend()
-    assert asked == [], "no trajectory has come yet"
-    parts.start_clock()
-    parts.start_clock()
-    for _ in range(3):
-        now[0] += PEERS_S / 2
-        parts.tend()
-    start = parts.started + 1000.0
-    assert asked == [start, start + PEERS_S]
-    assert len(list(read_metrics(tmp_path / "metrics.jsonl"))) == 1
 
 
 def test_with_updates_off_nothing_is_learnt(toy, tmp_path) -> None:
@@ -222,45 +177,6 @@ def test_demonstrations_that_never_come_end_the_run(toy, tmp_path) -> None:
         learner.run()
 
 
-def hand_clock(learner, world) -> None:
-    """The learner's clock goes on by a second with each look at the server."""
-    now, play = [0.0], world.check
-
-    def check() -> None:
-        now[0] += 1.0
-        play()
-
-    world.check = check
-    learner.parts.started, learner.parts.clock = 0.0, lambda: now[0]
-
-
-def test_time_that_ends_in_cloning_leaves_a_measured_warm_start(toy, tmp_path, caplog) -> None:
-    demonstrations = {**OPTIONS["demonstrations"], "updates": 500}
-    learner, world = build(toy, tmp_path, demonstrations=demonstrations, max_minutes=1)
-    hand_clock(learner, world)
-    learner.run()
-    cloned = [
-        row["cloning_updates"] for row in read_metrics(tmp_path / "metrics.jsonl") if "loss/cloning" in row
-    ]
-    assert cloned[:2] == [20.0, 40.0]
-    assert 40 < cloned[-1] <= 60
-    assert f"learner.max_minutes=1 are over after {cloned[-1]:.0f} of 500 cloning updates" in caplog.text
-    assert learner.progress.updates == 0
-    assert evals(tmp_path)
-    assert checkpoints.pointed(tmp_path / "checkpoints", "final") == "step_0"
-    assert world.over
-
-
-def test_time_that_ends_in_the_critics_warm_up_ends_the_run(toy, tmp_path, caplog) -> None:
-    demonstrations = {**OPTIONS["demonstrations"], "critic_updates": 500}
-    learner, world = build(toy, tmp_path, demonstrations=demonstrations, max_minutes=1)
-    hand_clock(learner, world)
-    learner.run()
-    assert "of 500 updates of the critic's warm-up" in caplog.text
-    assert learner.progress.updates == 0, "the policy must not learn from a critic that is not ready"
-    assert world.over
-
-
 @pytest.mark.parametrize("method", ["clone", "fit_critic"])
 def test_a_dead_network_thread_is_noticed_in_the_warm_ups(toy, tmp_path, method) -> None:
     learner, world = build(toy, tmp_path)
@@ -278,34 +194,6 @@ def test_a_dead_network_thread_is_noticed_in_the_warm_ups(toy, tmp_path, method)
     with pytest.raises(NetworkError, match="dead"):
         learner.run()
     assert len(calls) == 1
-
-
-def test_waiting_for_the_first_worker_costs_no_time(toy, tmp_path) -> None:
-    learner, world = build(toy, tmp_path, episodes=16, max_minutes=1)
-    now, waits, play = [0.0], iter(range(5)), world.check
-
-    def check() -> None:
-        is_waiting = next(waits, None) is not None
-        now[0] += 10.0 if is_waiting else 1.0
-        if not is_waiting:
-            play()
-
-    world.check = check
-    learner.parts.started, learner.parts.clock = 0.0, lambda: now[0]
-    learner.run()
-    assert learner.progress.updates == 8
-    elapsed_s = learner.parts.elapsed_s()
-    assert elapsed_s == now[0] - 51.0 > 0.0
-
-    again, _ = build(toy, tmp_path, "i2", episodes=16)
-    again.parts.load_state_dict(again.parts.checkpointer.load())
-    now[0] += 1000.0
-    again.parts.clock = lambda: now[0]
-    assert 0.0 < again.parts.elapsed_s() <= elapsed_s
-    again.parts.start_clock()
-    kept_s = again.parts.elapsed_s()
-    now[0] += 7.0
-    assert again.parts.elapsed_s() == kept_s + 7.0
 
 
 def test_a_run_stopped_in_its_last_measurement_names_no_result(toy, tmp_path) -> None:

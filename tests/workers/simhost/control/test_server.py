@@ -1,84 +1,28 @@
-"""EmulatorController over a channel of its own: what the phone says, shows and feels."""
+"""EmulatorController over a channel of its own: what the phone says and shows, and who is let in."""
 
 from __future__ import annotations
 
 import asyncio
 import io
-import re
-import xml.etree.ElementTree as ET
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 
 import pytest
 
-grpc = pytest.importorskip("grpc", reason="needs grpcio: not installed")
+pytest.importorskip("grpc", reason="needs grpcio: not installed")
 pytest.importorskip("google.protobuf", reason="needs protobuf: not installed")
 
 import numpy as np
-from grpc_phone import Client, connected
+from grpc_phone import connected
+from grpc_world import HEIGHT, WIDTH, World, middle, refused, run
 from PIL import Image
 
 from distrl.workers.devices.errors import PortInUse
-from distrl.workers.simhost.android import AndroidSystem
-from distrl.workers.simhost.console_snapshots import Snapshots
 from distrl.workers.simhost.control import messages
 from distrl.workers.simhost.control.server import ControlServer
-from distrl.workers.simhost.faults import Fault, Faults, Kind
-from distrl.workers.simhost.machine import Machine
+from distrl.workers.simhost.faults import Fault, Kind
 
-WIDTH, HEIGHT = 270, 600
 RGB, RGBA = messages.ImageFormat.RGB888, messages.ImageFormat.RGBA8888
 RunState = messages.VmRunState
-Event = messages.KeyboardEvent
-
-
-class World:
-    """A phone with its server and a client."""
-
-    def __init__(self, machine: Machine, server: ControlServer, port: int, client: Client) -> None:
-        self.machine, self.system, self.server, self.port = machine, machine.system, server, port
-        self.client = client
-        self.killed = asyncio.Event()
-        machine.kill = self.killed.set
-
-    @property
-    def field(self) -> str:
-        """The text of the focused field."""
-        state = self.system.state
-        return str(state["fields"].get(state["focus"], ""))
-
-
-def run(test: Callable[[World], Awaitable[None]], token: str = "", known: str = "") -> None:
-    """Runs a test with a small phone whose gRPC asks for `token`, and a client that says `known`."""
-
-    async def main() -> None:
-        system = AndroidSystem("emulator-5554", WIDTH, HEIGHT)
-        machine = Machine(system, Faults(), Snapshots(), lambda: None, avd_name="Pixel")
-        system.settings.put("secure", "long_press_timeout", "600000")  # a slow machine is no long press
-        server = ControlServer(machine, token)
-        port = await server.start()
-        try:
-            async with connected(port, known) as client:
-                await test(World(machine, server, port, client))
-        finally:
-            await server.stop()
-
-    asyncio.run(main())
-
-
-def middle(system: AndroidSystem, name: str) -> tuple[int, int]:
-    """The middle of the first element with this text, description or class."""
-    for node in ET.fromstring(system.device.hierarchy()).iter("node"):
-        if name in (node.get("text"), node.get("content-desc"), node.get("class")):
-            left, top, right, bottom = map(int, re.findall(r"\d+", node.get("bounds", "")))
-            return (left + right) // 2, (top + bottom) // 2
-    raise AssertionError(f"no {name} on the screen")
-
-
-async def refused(call: Awaitable[object]) -> tuple[str, str]:
-    """The status and the text of a call that is refused."""
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await call
-    return caught.value.code().name, caught.value.details()
 
 
 def test_the_status_says_what_the_phone_is() -> None:
@@ -159,143 +103,6 @@ def test_pictures_that_cannot_be_are_refused() -> None:
         assert (await refused(ask(transport=mapped)))[0] == "UNIMPLEMENTED"
         other = await world.client.call("getScreenshot", messages.ImageFormat(display=1))
         assert (other.image, other.format.width) == (b"", 0)
-
-    run(test)
-
-
-def test_a_tap_is_a_touch_that_lifts_wherever_it_says_that_it_lifted() -> None:
-    async def test(world: World) -> None:
-        before = world.system.device.phone.dump()
-        x, y = middle(world.system, "Settings")
-        await world.client.touch((0, x, y, 1))
-        assert world.system.device.phone.dump() == before
-        await world.client.touch((0, 0, 0, 0))
-        assert world.system.device.foreground() == "settings"
-
-    run(test)
-
-
-def test_a_finger_that_moves_swipes() -> None:
-    async def test(world: World) -> None:
-        world.system.activities.open("settings")
-        for x in (2, 60, 120, 200):  # from the left edge: back
-            await world.client.touch((0, x, 300, 50))
-            assert world.system.device.foreground() == "settings"
-        await world.client.touch((0, 2, 300, 0))
-        assert world.system.device.foreground() == "launcher"
-
-    run(test)
-
-
-def test_the_mouse_is_a_finger_while_its_button_is_held() -> None:
-    async def test(world: World) -> None:
-        x, y = middle(world.system, "Settings")
-        for buttons in (0, 2, 0):
-            await world.client.call("sendMouse", messages.MouseEvent(x=x, y=y, buttons=buttons))
-        assert world.system.device.foreground() == "launcher"
-        for buttons in (1, 0):
-            await world.client.call("sendMouse", messages.MouseEvent(x=x, y=y, buttons=buttons))
-        assert world.system.device.foreground() == "settings"
-
-    run(test)
-
-
-def test_touches_that_are_none_change_nothing() -> None:
-    async def test(world: World) -> None:
-        before = world.system.device.phone.dump()
-        x, y = middle(world.system, "Settings")
-        await world.client.touch((0, x, y, 0))  # lifts, but was not down
-        for outside in ((-1, y), (x, HEIGHT), (WIDTH, y), (x, -(2**31)), (2**31 - 1, y)):
-            await world.client.touch((0, *outside, 1))
-            await world.client.touch((0, x, y, 1))  # it came in from outside: still none
-            await world.client.touch((0, x, y, 0))
-        other_display = messages.TouchEvent(touches=[messages.Touch(x=x, y=y, pressure=1)], display=2)
-        await world.client.call("sendTouch", other_display)
-        await world.client.touch((0, x, y, 0))
-        assert world.system.device.phone.dump() == before
-
-    run(test)
-
-
-def test_the_first_of_several_fingers_is_the_one_that_counts() -> None:
-    async def test(world: World) -> None:
-        x, y = middle(world.system, "Settings")
-        await world.client.touch((7, x, y, 1), (8, 5, 300, 1))
-        await world.client.touch((8, 260, 300, 1))  # alone it would be a swipe back
-        await world.client.touch((8, 0, 0, 0))
-        assert world.system.device.foreground() == "launcher"
-        await world.client.touch((7, 0, 0, 0))
-        assert world.system.device.foreground() == "settings"
-
-    run(test)
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"codeType": Event.Evdev, "keyCode": 158},
-        {"codeType": Event.XKB, "keyCode": 166},
-        {"codeType": Event.Usb, "keyCode": 0x0C0224},
-        {"codeType": Event.XKB, "keyCode": 9},  # Escape
-        {"key": "GoBack"},
-        {"codeType": Event.Evdev, "keyCode": 102},  # the key Home, which is HOME on this keyboard
-        {"codeType": Event.XKB, "keyCode": 110},
-        {"codeType": Event.Usb, "keyCode": 0x07004A},
-        {"key": "GoHome"},
-    ],
-)
-def test_keys_have_many_names(fields: dict[str, object]) -> None:
-    async def test(world: World) -> None:
-        world.system.activities.open("settings")
-        await world.client.key(**fields)
-        assert world.system.device.foreground() == "launcher"
-
-    run(test)
-
-
-def test_keys_type_and_modifiers_are_held() -> None:
-    async def test(world: World) -> None:
-        world.system.activities.open("browser")
-        await world.client.tap(*middle(world.system, "android.widget.EditText"))
-        assert world.system.state["focus"]
-        for code in (38, 56, 10, 61):  # the X codes of a b 1 /
-            await world.client.key(codeType=Event.XKB, keyCode=code)
-        assert world.field == "ab1/"
-        await world.client.key(key="Shift", eventType=Event.keydown)
-        await world.client.key(codeType=Event.Evdev, keyCode=30)
-        await world.client.key(codeType=Event.Usb, keyCode=0x07001E)
-        await world.client.key(key="Shift", eventType=Event.keyup)
-        await world.client.key(codeType=Event.Evdev, keyCode=30)
-        assert world.field == "ab1/A!a"
-        await world.client.key(codeType=Event.Evdev, keyCode=30, eventType=Event.keydown)
-        await world.client.key(codeType=Event.Evdev, keyCode=30, eventType=Event.keyup)
-        await world.client.key(key="Backspace")
-        await world.client.key(key="Backspace")
-        await world.client.key(key="%")
-        await world.client.key(key="x", eventType=Event.keyup)
-        await world.client.key(text="red shoes \N{SNOWMAN}!")
-        assert world.field == "ab1/A!%red shoes !"
-
-    run(test)
-
-
-def test_keys_that_the_phone_lacks_have_no_effect_and_other_systems_codes_are_refused() -> None:
-    async def test(world: World) -> None:
-        before = world.system.device.phone.dump()
-        for fields in (
-            {"codeType": Event.Evdev, "keyCode": 172},
-            {"codeType": Event.Evdev, "keyCode": 100_000},
-            {"codeType": Event.Evdev, "keyCode": -1},
-            {"codeType": Event.XKB, "keyCode": 3},
-            {"codeType": Event.Usb, "keyCode": 0x070032},
-            {"key": "NoSuchKey"},
-            {"text": "\N{SNOWMAN}"},
-            {},
-        ):
-            await world.client.key(**fields)
-        assert world.system.device.phone.dump() == before
-        for kind in (Event.Win, Event.Mac, 17):
-            assert (await refused(world.client.key(codeType=kind, keyCode=30)))[0] == "UNIMPLEMENTED"
 
     run(test)
 

@@ -34,6 +34,10 @@ class Publishable(Protocol):
         """Its tensors by name."""
         ...
 
+    def published_metadata(self) -> Mapping[str, str]:
+        """Texts that travel with them."""
+        ...
+
     def published_kind(self) -> str:
         """ "full" or "adapter"."""
         ...
@@ -85,7 +89,7 @@ class Publisher:
         Returns:
             What is announced now.
         """
-        data: Buffer = weights_io.to_bytes(self._policy.published_state())
+        data: Buffer = weights_io.to_bytes(self._policy.published_state(), self._policy.published_metadata())
         version = self.version + 1
         if self._lag:
             self._held.mkdir(exist_ok=True)

@@ -151,6 +151,10 @@ class Policy(nn.Module, ABC):
     def published_state(self) -> dict[str, Tensor]:
         """The tensors that inference servers need (all weights, or the adapter's)."""
 
+    def published_metadata(self) -> dict[str, str]:
+        """Texts that travel with `published_state`: an adapter's PEFT configuration."""
+        return {}
+
     @abstractmethod
     def load_published(self, state: dict[str, Tensor]) -> None:
         """Copies what `published_state` gave; the tensors of `state` may lie in memory that is read-only.

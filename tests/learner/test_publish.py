@@ -41,6 +41,9 @@ class Weights:
         self.value += 1.0
         return {"w": torch.tensor([self.value])}
 
+    def published_metadata(self) -> dict[str, str]:
+        return {}
+
     def published_kind(self) -> str:
         return "full"
 

@@ -217,8 +217,8 @@ class HubPolicy(Policy):
         return "full" if self._adapter is None else "adapter"
 
     def published_state(self) -> dict[str, Tensor]:
-        """All weights, or the adapter's."""
-        return weights_io.distinct(self.state_dict()) if self._adapter is None else self._adapter.state()
+        """The adapter's tensors, or all weights but frozen ones, which whoever receives them has."""
+        return weights_io.trained_state(self) if self._adapter is None else self._adapter.state()
 
     def published_metadata(self) -> dict[str, str]:
         """The adapter's configuration, if there is one."""

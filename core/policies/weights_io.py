@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from distrl.core.errors import CheckpointError, PolicyError
 
@@ -148,6 +148,19 @@ def _view(view: memoryview, dtype: torch.dtype, count: int, offset: int) -> Tens
         chunk = bytearray(view[offset : offset + count * item])
         return torch.frombuffer(chunk, dtype=dtype)
     return torch.frombuffer(view, dtype=dtype, count=count, offset=offset)
+
+
+def trained_state(module: nn.Module) -> dict[str, Tensor]:
+    """What training can change of `module`: its state without parameters that are frozen, see `distinct`.
+
+    Buffers stay: some are statistics of the data, and those that are not are small.
+    """
+    frozen = {
+        name
+        for name, parameter in module.named_parameters(remove_duplicate=False)
+        if not parameter.requires_grad
+    }
+    return distinct({name: tensor for name, tensor in module.state_dict().items() if name not in frozen})
 
 
 def distinct(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

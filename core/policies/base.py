@@ -149,7 +149,14 @@ class Policy(nn.Module, ABC):
 
     @abstractmethod
     def published_state(self) -> dict[str, Tensor]:
-        """The tensors that inference servers need (all weights, or the adapter's)."""
+        """The tensors that inference servers need: the adapter's, or all weights that training can change.
+
+        A server has built the same policy from the same configuration, so what is frozen it has already.
+        """
+
+    def published_metadata(self) -> dict[str, str]:
+        """Texts that travel with `published_state`: an adapter's PEFT configuration."""
+        return {}
 
     @abstractmethod
     def load_published(self, state: dict[str, Tensor]) -> None:

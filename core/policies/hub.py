@@ -18,7 +18,8 @@ from torch import Tensor
 
 from distrl.core.errors import CheckpointError, PolicyError
 from distrl.core.policies import weights_io
-from distrl.core.policies.adapters import ADAPTER_FILE, AdapterHandle, attach_adapter
+from distrl.core.policies.adapter_directory import ADAPTER_FILE, CONFIG_KEY
+from distrl.core.policies.adapters import AdapterHandle, attach_adapter
 from distrl.core.policies.base import Generated, Policy, PromptBatch, States, TokenScores
 from distrl.core.policies.hub_loading import LoadedModel, load_model
 from distrl.core.policies.images import decode_image
@@ -216,8 +217,12 @@ class HubPolicy(Policy):
         return "full" if self._adapter is None else "adapter"
 
     def published_state(self) -> dict[str, Tensor]:
-        """All weights, or the adapter's."""
-        return weights_io.distinct(self.state_dict()) if self._adapter is None else self._adapter.state()
+        """The adapter's tensors, or all weights but frozen ones, which whoever receives them has."""
+        return weights_io.trained_state(self) if self._adapter is None else self._adapter.state()
+
+    def published_metadata(self) -> dict[str, str]:
+        """The adapter's configuration, if there is one."""
+        return {} if self._adapter is None else {CONFIG_KEY: self._adapter.config_json()}
 
     def load_published(self, state: dict[str, Tensor]) -> None:
         """Copies tensors in place. Nothing changes unless all of them fit."""

@@ -16,6 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from distrl.core.errors import PolicyError
 from distrl.core.policies import weights_io
+from distrl.core.policies.adapter_directory import CONFIG_KEY
 from distrl.core.policies.adapters import AdapterHandle, attach_adapter
 from distrl.core.policies.base import Generated, Policy, PromptBatch, States, TokenScores
 from distrl.core.policies.images import decode_image
@@ -235,6 +236,10 @@ class TinyPolicy(Policy):
         if self._adapter is not None:
             return self._adapter.state()
         return weights_io.distinct(self.state_dict())
+
+    def published_metadata(self) -> dict[str, str]:
+        """The adapter's configuration, if there is one."""
+        return {} if self._adapter is None else {CONFIG_KEY: self._adapter.config_json()}
 
     @torch.no_grad()
     def load_published(self, state: dict[str, Tensor]) -> None:

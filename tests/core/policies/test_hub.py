@@ -305,3 +305,24 @@ def test_a_hub_that_cannot_be_reached_is_one_clear_error(monkeypatch: pytest.Mon
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(PolicyError, match="cannot be loaded"):
         build_policy(PolicyConfig(kind="hub", model="nobody/no-such-model", device="cpu"), [], 0)
+
+
+def test_a_frozen_vision_tower_is_neither_published_nor_saved(
+    make_policy: MakePolicy, tmp_path: Path
+) -> None:
+    policies = [make_policy(), make_policy()]
+    for policy in policies:
+        for name, parameter in policy.named_parameters():
+            parameter.requires_grad_("vis" not in name)
+    policy, other = policies
+    whole = sum(tensor.numel() for tensor in make_policy().published_state().values())
+    state = policy.published_state()
+    assert 0 < sum(tensor.numel() for tensor in state.values()) < whole
+    assert not [name for name in state if "vis" in name]
+    with torch.no_grad():
+        for tensor in state.values():
+            tensor.add_(0.01 * torch.randn_like(tensor))
+    policy.save(tmp_path)
+    other.load(tmp_path)
+    greedy = [Sampling(temperature=0.0, max_new_tokens=8)] * 3
+    assert other.generate(batch_of(other), greedy) == policy.generate(batch_of(policy), greedy)

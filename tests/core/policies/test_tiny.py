@@ -1,5 +1,6 @@
 """The embedded policy: what it samples is what it scores, and it can be published, saved and loaded."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -182,6 +183,8 @@ def test_adapters_publish_only_the_adapter(make_policy: MakePolicy) -> None:
     assert all("lora" in name for name in adapter.published_state())
     trainable = sum(p.numel() for p in adapter.parameters() if p.requires_grad)
     assert sum(t.numel() for t in adapter.published_state().values()) == trainable
+    assert full.published_metadata() == {}
+    assert json.loads(adapter.published_metadata()["adapter_config"])["r"] == 2
 
 
 def test_prompts_that_do_not_fit_are_refused(make_policy: MakePolicy) -> None:

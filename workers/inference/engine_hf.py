@@ -1,11 +1,13 @@
 """The engine on transformers: a policy, its weight version, and whole batches of completions.
 
-`prepare` may run in another thread than `act` and `load`: it only reads the tokenizer and an image cache with
-its own lock. `act` and `load` belong to one thread, so that weights never change within a batch.
+`prepare` may run in another thread than `submit` and `load`: it only reads the tokenizer and an image cache
+with its own lock. `submit` runs its batch before it returns, in the thread of `load`, so that weights never
+change within a batch.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -16,9 +18,10 @@ from torch import Tensor
 
 from distrl.core.policies.base import Policy
 from distrl.core.types import ChatMessage, Completion, ImagePart, Sampling
+from distrl.workers.inference.engine import NO_WEIGHTS, OnDone, Result
 
 MAX_CACHED_BYTES = 64 * 2**20
-NO_WEIGHTS = -1
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class Prepared:
 
 
 class HFEngine:
-    """A policy behind batches.
+    """A policy behind batches; an `Engine`.
 
     Args:
         policy: On its device, in eval mode.
@@ -39,11 +42,23 @@ class HFEngine:
         max_cached_bytes: Bound of the cache of decoded images, which an unchanged screen meets again.
     """
 
+    is_continuous = False
+
     def __init__(self, policy: Policy, seed: int, max_cached_bytes: int = MAX_CACHED_BYTES) -> None:
         self.policy = policy
         self.version = NO_WEIGHTS
         self._generator = torch.Generator(device=policy.device).manual_seed(seed)
         self._cache = _ImageCache(max_cached_bytes)
+
+    @property
+    def name(self) -> str:
+        """The policy's."""
+        return self.policy.name
+
+    @property
+    def published_kind(self) -> str:
+        """What weights the policy takes, "full" or "adapter"."""
+        return self.policy.published_kind()
 
     def prepare(
         self, messages: Sequence[ChatMessage], images: Mapping[str, bytes | memoryview], sampling: Sampling
@@ -72,6 +87,33 @@ class HFEngine:
             self._cache.put(digest, cached)
         return cached
 
+    def submit(self, requests: Sequence[Prepared], on_done: OnDone) -> None:
+        """Runs a batch. If it fails each request is tried alone, so that only the guilty fail."""
+        try:
+            results = list(zip(range(len(requests)), self.act(requests), strict=True))
+        except Exception as error:  # noqa: BLE001 - what fails must not end the service for everybody
+            if len(requests) == 1:
+                on_done(0, error)
+            else:
+                self._submit_alone(requests, on_done, error)
+            return
+        for index, completion in results:
+            on_done(index, completion)
+
+    def _submit_alone(self, requests: Sequence[Prepared], on_done: OnDone, error: Exception) -> None:
+        _log.warning("a batch of %d failed (%s), each is tried alone", len(requests), error)
+        failed: list[int] = []
+
+        def note(index: int, result: Result) -> None:
+            if isinstance(result, Exception):
+                failed.append(index)
+            on_done(index, result)
+
+        for index, request in enumerate(requests):
+            self.submit([request], lambda _, result, index=index: note(index, result))  # type: ignore[misc]
+        if not failed:  # else the guilty are logged
+            _log.error("a batch failed of which every request succeeds alone", exc_info=error)
+
     def act(self, requests: Sequence[Prepared]) -> list[Completion]:
         """One completion for each request, all with the present weights."""
         batch = self.policy.collate([r.prompt_ids for r in requests], [r.images for r in requests])
@@ -96,6 +138,16 @@ class HFEngine:
         """
         self.policy.load_published(state)
         self.version = version
+
+    def check(self) -> None:
+        """Nothing can end it."""
+
+    def stats(self) -> dict[str, float]:
+        """None."""
+        return {}
+
+    def close(self) -> None:
+        """Holds nothing that must be freed."""
 
 
 class _ImageCache:

@@ -34,7 +34,7 @@ from distrl.core.types import (
     Timing,
     Trajectory,
 )
-from distrl.workers.agents.base import Agent
+from distrl.workers.agents.base import Agent, Prompt
 from distrl.workers.demonstrator import Demonstrator
 from distrl.workers.envs.base import Env, Frame, MayLackTruth, WordsGoals
 from distrl.workers.rewards import Verdict, judge, needs_evaluation, step_penalties
@@ -129,8 +129,12 @@ class EpisodeRunner:
             draft.task = task = task.model_copy(update={"goal": self._env.goal})
         while not self._stop.is_set():
             started_at, clock = time.time(), time.perf_counter()
-            messages = self._agent.prompt(task.goal, screen.image, draft.steps)
-            completion, action = expert.act() if expert else self._ask(messages, draft.images, lease.sampling)
+            prompt = self._agent.prompt(task.goal, screen, draft.steps)
+            if expert:
+                completion, action = expert.act(screen)
+            else:
+                completion = self._ask(prompt, draft.images, lease.sampling)
+                action = self._agent.parse(completion.text, screen)
             think_s = time.perf_counter() - clock
             clock = time.perf_counter()
             result = self._env.step(action)
@@ -145,7 +149,7 @@ class EpisodeRunner:
                 reward = reward.model_copy(update={"outcome": draft.verdict.success})
             step = TimeStep(
                 observation=screen,
-                chats=(Chat(messages=messages, completion=completion),),
+                chats=(Chat(messages=prompt.messages, completion=completion),),
                 action=ActionRecord(**action.model_dump(mode="json")),
                 reward=reward,
                 done=done or truncated,
@@ -172,12 +176,9 @@ class EpisodeRunner:
         draft.images[observation.image] = data
         return observation, time.perf_counter() - clock
 
-    def _ask(
-        self, messages: Sequence[ChatMessage], images: Mapping[str, bytes], sampling: Sampling
-    ) -> tuple[Completion, Action]:
-        shown = [part.digest for message in messages for part in message.parts if isinstance(part, ImagePart)]
-        completion = self._policy.act(messages, {digest: images[digest] for digest in shown}, sampling)
-        return completion, self._agent.parse(completion.text)
+    def _ask(self, prompt: Prompt, images: Mapping[str, bytes], sampling: Sampling) -> Completion:
+        shown = [part.digest for m in prompt.messages for part in m.parts if isinstance(part, ImagePart)]
+        return self._policy.act(prompt.messages, {digest: images[digest] for digest in shown}, sampling)
 
     def _judge(self, task: Task, last: Action, env_done: bool, truncated: bool) -> Verdict:
         if isinstance(self._env, MayLackTruth) and not self._env.has_truth(task):

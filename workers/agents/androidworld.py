@@ -22,14 +22,13 @@ from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 from distrl.core.actions import Action, ActionKind
-from distrl.core.types import ChatMessage, ImagePart, TextPart, TimeStep
-from distrl.workers.agents.json_action import Grid, NoAction, read, write
+from distrl.core.types import Chat, ChatMessage, ImagePart, Observation, TextPart, TimeStep
+from distrl.workers.agents.base import Prompt
+from distrl.workers.agents.json_action import read, write
+from distrl.workers.agents.notation import KEPT_CHARS, Grid, NoAction, encodable
 
 MAX_TEXT_CHARS = 20_000
 """Longer model outputs are refused unread."""
-
-KEPT_CHARS = 2_000
-"""How much of an answer that is no action is kept with the step; the chat keeps all of it."""
 
 Mode = Literal["history", "incremental"]
 
@@ -90,16 +89,18 @@ class AndroidWorldAgent:
         self.screenshots = screenshots
         self._instructions = INSTRUCTIONS.format(max_x=self.grid.columns - 1, max_y=self.grid.rows - 1)
 
-    def prompt(self, goal: str, image_digest: str, history: Sequence[TimeStep]) -> tuple[ChatMessage, ...]:
+    def prompt(
+        self, goal: str, screen: Observation, history: Sequence[TimeStep], said: Sequence[Chat] = ()
+    ) -> Prompt:
         """The messages to complete: the instructions, then one question or the conversation so far."""
         system = ChatMessage(role="system", parts=(TextPart(text=self._instructions),))
         if self.mode == "incremental":
-            return (system, *self._conversation(goal, image_digest, history))
+            return Prompt((system, *self._conversation(goal, screen.image, history)))
         told = self._told(history)
         text = (
             f"Goal: {goal}\n\nWhat you have done so far:\n{told}\n\nStep {len(history) + 1}. The screen now:"
         )
-        return (system, _question(text, image_digest))
+        return Prompt((system, _question(text, screen.image)))
 
     def _conversation(self, goal: str, image: str, history: Sequence[TimeStep]) -> list[ChatMessage]:
         first_shown = len(history) + 1 - self.screenshots if self.screenshots else 0
@@ -130,7 +131,7 @@ class AndroidWorldAgent:
         done = json.dumps(write(action, self.grid), ensure_ascii=False)
         return f"{reason} {done}" if reason else done
 
-    def parse(self, text: str) -> Action:
+    def parse(self, text: str, screen: Observation | None = None) -> Action:
         """The action in `text`; INVALID, with the reason and the text, for everything that is no action.
 
         It is the first JSON object behind the last "Action:", or in the whole text where that does not occur.
@@ -139,9 +140,9 @@ class AndroidWorldAgent:
         try:
             return read(_object(text), self.grid)
         except NoAction as problem:
-            return Action.invalid(_encodable(text[:KEPT_CHARS]), _encodable(str(problem)))
+            return Action.invalid(encodable(text[:KEPT_CHARS]), encodable(str(problem)))
 
-    def format(self, action: Action) -> str:
+    def format(self, action: Action, screen: Observation | None = None) -> str:
         """The text of `action` without a reason; an INVALID action's own text is given back."""
         if action.kind is ActionKind.INVALID:
             return action.text
@@ -187,8 +188,3 @@ def _literal(text: str) -> Any:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         raise NoAction(f"malformed JSON {text[:40]!r}") from None
-
-
-def _encodable(text: str) -> str:
-    """`text` without half surrogate pairs, which no encoding can carry."""
-    return text.encode("utf-8", "replace").decode("utf-8")

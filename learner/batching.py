@@ -42,7 +42,7 @@ class StepBatch:
     def __getitem__(self, rows: Tensor) -> StepBatch:
         """Some of the steps."""
         return StepBatch(
-            prompts=_select(self.prompts, rows),
+            prompts=self.prompts[rows],
             completions=self.completions[rows],
             token_mask=self.token_mask[rows],
             behaviour_logprobs=self.behaviour_logprobs[rows],
@@ -139,17 +139,13 @@ class TrajectoryBatch:
             col=self.col[kept],
             last=torch.cumsum(lengths, 0) - 1,
             invalid=self.invalid[kept],
-            final_prompts=_select(final, cut) if final is not None and len(cut) else None,
+            final_prompts=final[cut] if final is not None and len(cut) else None,
             final_row=place[self.final_row[cut]],
             final_step=self.final_step[cut],
             old_values=None if self.old_values is None else self.old_values[kept],
             old_bootstrap=None if self.old_bootstrap is None else self.old_bootstrap[rows],
             **{name: getattr(self, name)[rows] for name in by_row},
         )
-
-
-def _select(prompts: PromptBatch, rows: Tensor) -> PromptBatch:
-    return PromptBatch(prompts.input_ids[rows], prompts.attention_mask[rows], prompts.images[rows])
 
 
 def to_device(batch: StepBatch | TrajectoryBatch, device: torch.device) -> None:
@@ -269,13 +265,7 @@ class Batcher:
             invalid=torch.tensor([float(step.invalid) for step in flat]),
             terminated=torch.tensor([episode.terminated for episode in episodes]),
             success=torch.tensor([episode.success for episode in episodes]),
-            # The state after a cut has no prompt of its own: the last step's words with the final screenshot.
-            # Its step index is the last step's, because the critic never trains on later ones.
-            final_prompts=self._prompts(
-                [(episodes[i].steps[-1].prompt, episodes[i].final_images) for i in cut]
-            )
-            if cut
-            else None,
+            final_prompts=self._final_prompts([episodes[i] for i in cut]) if cut else None,
             final_row=torch.tensor(cut, dtype=torch.int64),
             final_step=lengths[torch.tensor(cut, dtype=torch.int64)] - 1,
             weights=torch.ones(len(episodes)) if weights is None else torch.tensor(list(weights)).float(),
@@ -287,8 +277,18 @@ class Batcher:
             old_bootstrap=torch.tensor([e.values[-1] for e in episodes]) if has_values else None,
         )
 
-    def _prompts(self, states: Sequence[tuple[tuple[int, ...], tuple[str, ...]]]) -> PromptBatch:
-        images = self._cache.get([d for _, digests in states for d in digests])
+    def _final_prompts(self, episodes: Sequence[Episode]) -> PromptBatch:
+        """The states after a cut. They have no prompts of their own: the last step's words are taken with the
+        final screenshot. Their step index is the last step's, because the critic never trains on later ones.
+        """
+        images = self._cache.get([d for e in episodes for d in (*e.steps[-1].images, *e.final_images)])
+        final = [[images[d] for d in episode.final_images] for episode in episodes]
         return self._policy.collate(
-            [prompt for prompt, _ in states], [[images[d] for d in digests] for _, digests in states]
+            [
+                self._policy.with_images(
+                    e.steps[-1].prompt, [images[d] for d in e.steps[-1].images], pictures
+                )
+                for e, pictures in zip(episodes, final, strict=True)
+            ],
+            final,
         )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+from torch import Tensor
 
 from distrl.core.actions import ActionKind
 from distrl.core.policies.base import Policy
@@ -88,19 +90,32 @@ class Episode:
         return math.fsum(step.outcome + step.penalty for step in self.steps)
 
 
-def compile_episode(trajectory: Trajectory, policy: Policy) -> Episode | None:
+GetImages = Callable[[Sequence[str]], Mapping[str, Tensor]]
+
+
+def compile_episode(
+    trajectory: Trajectory, policy: Policy, images: GetImages | None = None
+) -> Episode | None:
     """The learner's view of `trajectory`, or None when nothing can be learnt from it.
 
     Nothing is learnt from faulted episodes and from training episodes without token ids (an agent without a
     policy). A demonstration has text only: it is tokenised here, by the policy that will imitate it.
 
     A step with several calls is represented by its last call, the one whose answer is the action.
+
+    Args:
+        trajectory: As the worker sent it.
+        policy: Who tokenises demonstrations.
+        images: Decoded pictures by digest, for demonstrations to policies that need them.
+
+    Raises:
+        PolicyError: A demonstration does not fit the policy.
     """
     steps: list[StepData] = []
     for step in trajectory.steps:
         if not step.chats:
             return None
-        data = _compile_step(step, step.chats[-1], policy, trajectory.purpose is Purpose.DEMO)
+        data = _compile_step(step, step.chats[-1], policy, images, trajectory.purpose is Purpose.DEMO)
         if not data.tokens:
             return None
         steps.append(data)
@@ -110,7 +125,7 @@ def compile_episode(trajectory: Trajectory, policy: Policy) -> Episode | None:
     terminated = not trajectory.truncated or outcome > 0.0 or trajectory.final is None
     final_images: tuple[str, ...] = ()
     if not terminated and trajectory.final is not None:
-        final_images = (*steps[-1].images[:-1], trajectory.final.image)
+        final_images = (*steps[-1].images[:-1], trajectory.final.image) if steps[-1].images else ()
     return Episode(
         id=trajectory.id,
         task_id=trajectory.task.id,
@@ -124,17 +139,20 @@ def compile_episode(trajectory: Trajectory, policy: Policy) -> Episode | None:
     )
 
 
-def _compile_step(step: TimeStep, chat: Chat, policy: Policy, demonstration: bool) -> StepData:
+def _compile_step(
+    step: TimeStep, chat: Chat, policy: Policy, get: GetImages | None, demonstration: bool
+) -> StepData:
     completion = chat.completion
+    images = tuple(p.digest for m in chat.messages for p in m.parts if isinstance(p, ImagePart))
     if demonstration and not completion.token_ids:
-        prompt = tuple(policy.prompt_ids(chat.messages))
+        decoded = get(images) if get is not None else {}
+        prompt = tuple(policy.prompt_ids(chat.messages, [decoded[d] for d in images if d in decoded]))
         tokens = tuple(policy.completion_ids(completion.text))
         logprobs: tuple[float, ...] = (0.0,) * len(tokens)
     else:
         prompt, tokens, logprobs = completion.prompt_token_ids, completion.token_ids, completion.logprobs
         if len(logprobs) != len(tokens):
             tokens, logprobs = (), ()
-    images = tuple(p.digest for m in chat.messages for p in m.parts if isinstance(p, ImagePart))
     reward = step.reward
     return StepData(
         prompt=prompt,

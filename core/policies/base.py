@@ -19,18 +19,42 @@ from distrl.core.types import ChatMessage, Sampling
 
 
 @dataclass
+class Pictures:
+    """Pictures of B prompts, any number and any sizes.
+
+    Attributes:
+        rows: Each prompt's pictures in order of appearance, [3, H, W] uint8 each.
+    """
+
+    rows: list[list[Tensor]]
+
+    def to(self, device: torch.device | str) -> Pictures:
+        """The same pictures on `device`."""
+        return Pictures([[picture.to(device) for picture in row] for row in self.rows])
+
+    def __getitem__(self, rows: Tensor) -> Pictures:
+        """The pictures of some of the prompts; nothing is copied."""
+        return Pictures([self.rows[row] for row in rows.tolist()])
+
+    @property
+    def flat(self) -> list[Tensor]:
+        """All pictures, prompt by prompt."""
+        return [picture for row in self.rows for picture in row]
+
+
+@dataclass
 class PromptBatch:
     """Model inputs of B prompts.
 
     Attributes:
         input_ids: [B, P] int64, padded.
         attention_mask: [B, P] int64, 1 where `input_ids` is real.
-        images: [B, 3, H, W] uint8 for policies with one image of fixed size per prompt, else policy-specific.
+        images: [B, 3, H, W] uint8 for policies with one image of fixed size per prompt, else `Pictures`.
     """
 
     input_ids: Tensor
     attention_mask: Tensor
-    images: Tensor
+    images: Tensor | Pictures
 
     def to(self, device: torch.device | str) -> PromptBatch:
         """The same batch on `device`."""
@@ -38,6 +62,13 @@ class PromptBatch:
 
     def __len__(self) -> int:
         return int(self.input_ids.shape[0])
+
+    def __getitem__(self, rows: Tensor) -> PromptBatch:
+        """Some of the prompts, without the columns that are padding in all of them."""
+        attention = self.attention_mask[rows]
+        real = torch.nonzero(attention.any(0)).flatten()
+        columns = slice(int(real[0]), int(real[-1]) + 1) if len(real) else slice(0, 0)
+        return PromptBatch(self.input_ids[rows, columns], attention[:, columns], self.images[rows])
 
 
 @dataclass
@@ -96,8 +127,17 @@ class Policy(nn.Module, ABC):
         """Size of the vocabulary: every token id is below it."""
 
     @abstractmethod
-    def prompt_ids(self, messages: Sequence[ChatMessage]) -> list[int]:
-        """Tokenises a chat up to where the completion starts. Raises PolicyError if it is too long."""
+    def prompt_ids(self, messages: Sequence[ChatMessage], images: Sequence[Tensor] = ()) -> list[int]:
+        """Tokenises a chat up to where the completion starts.
+
+        Args:
+            messages: The chat.
+            images: Its pictures in order of appearance, as `image` gives them. Policies whose prompts have as
+                many tokens whatever the picture do without.
+
+        Raises:
+            PolicyError: The chat is too long, or shows pictures that are not given.
+        """
 
     @abstractmethod
     def completion_ids(self, text: str) -> list[int]:
@@ -109,7 +149,17 @@ class Policy(nn.Module, ABC):
 
     @abstractmethod
     def image(self, data: bytes) -> Tensor:
-        """Decodes and resizes encoded image bytes to the policy's input, uint8. Raises PolicyError."""
+        """Decodes encoded image bytes and resizes them to what the policy reads, [3, H, W] uint8.
+
+        Raises:
+            PolicyError: If `data` is no image, or one that the policy cannot read.
+        """
+
+    def with_images(
+        self, prompt: Sequence[int], images: Sequence[Tensor], others: Sequence[Tensor]
+    ) -> list[int]:
+        """The prompt of the same words with other pictures, as many as before."""
+        return list(prompt)
 
     @abstractmethod
     def collate(self, prompts: Sequence[Sequence[int]], images: Sequence[Sequence[Tensor]]) -> PromptBatch:

@@ -1,9 +1,10 @@
 """Policies from a model hub: any image-text-to-text model of transformers, by id or local directory.
 
-The model's own chat template and image processor are used. Every screenshot is resized to
-`policy.image_size`, so that all prompts have the same number of image tokens and a prompt's ids say where the
-image stands. `generate` is transformers' own, caches and positions included; only the choice of each token is
-ours (`_RowSampler`): every row has its own sampling parameters, and `score` sees the same distribution.
+The model's own chat template and image processor are used: a prompt may show any number of pictures, each as
+many tokens long as the processor makes it (`hub_images`). The token ids of a prompt say where the pictures
+stand; whoever has them and the bytes of the pictures builds the same inputs. `generate` is transformers' own,
+caches and positions included; only the choice of each token is ours (`_RowSampler`): every row has its own
+sampling parameters, and `score` sees the same distribution.
 """
 
 from __future__ import annotations
@@ -13,16 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from PIL import Image
 from torch import Tensor
 
 from distrl.core.errors import CheckpointError, PolicyError
 from distrl.core.policies import weights_io
 from distrl.core.policies.adapter_directory import ADAPTER_FILE, CONFIG_KEY
 from distrl.core.policies.adapters import AdapterHandle, attach_adapter
-from distrl.core.policies.base import Generated, Policy, PromptBatch, States, TokenScores
+from distrl.core.policies.base import Generated, Pictures, Policy, PromptBatch, States, TokenScores
+from distrl.core.policies.hub_images import check, expand
 from distrl.core.policies.hub_loading import LoadedModel, load_model
-from distrl.core.policies.images import decode_image
 from distrl.core.policies.options import PolicyOptions
 from distrl.core.policies.sampling import choose, sampling_temperature, token_log_probs
 from distrl.core.policies.slimming import OutputTokens, crop_output, kept_tokens
@@ -35,7 +35,7 @@ class HubPolicy(Policy):
     """A vision-language model of the hub, fully trained or by LoRA.
 
     Args:
-        config: Model, image size, prompt length, adapters.
+        config: Model, bounds of pixels, prompt length, adapters.
         words: Not used; the model has its own tokenizer.
         seed: Seed of the adapters' initial weights.
     """
@@ -46,7 +46,7 @@ class HubPolicy(Policy):
         super().__init__()
         assert config.model is not None
         self.config = config
-        loaded = load_model(config.model)
+        loaded = load_model(config.model, config.min_pixels, config.max_pixels)
         self.model: Any = loaded.model
         self._loaded = loaded
         allowed, self._tokens = _allowed_tokens(loaded), OutputTokens(None, _num_outputs(loaded))
@@ -59,8 +59,6 @@ class HubPolicy(Policy):
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
                 self._adapter = attach_adapter(self.model, config.lora)
-        blank = Image.new("RGB", config.image_size)
-        self._num_image_tokens = loaded.num_image_tokens(blank)
 
     @property
     def device(self) -> torch.device:
@@ -77,28 +75,43 @@ class HubPolicy(Policy):
         """Tokens that stand for parts of the image."""
         return frozenset([self._loaded.image_token_id])
 
-    def prompt_ids(self, messages: Sequence[ChatMessage]) -> list[int]:
-        """The chat template's tokens, image placeholders expanded.
+    def prompt_ids(self, messages: Sequence[ChatMessage], images: Sequence[Tensor] = ()) -> list[int]:
+        """The chat template's tokens, each picture's placeholder expanded.
 
         Raises:
-            PolicyError: If the chat is too long or has not exactly one image.
+            PolicyError: The chat is too long, or `images` are not all that it shows.
         """
-        num_images = sum(isinstance(part, ImagePart) for message in messages for part in message.parts)
-        if num_images != 1:
-            raise PolicyError(
-                f"This policy reads exactly one image per prompt, not {num_images}.",
-                "Use an agent that shows the present screen only.",
-            )
-        image_id = self._loaded.image_token_id
-        ids: list[int] = []
-        for token in self._loaded.chat_ids([_template_message(message) for message in messages]):
-            ids += [image_id] * self._num_image_tokens if token == image_id else [token]
+        ids = self._expanded(self._loaded.chat_ids([_template_message(m) for m in messages]), images)
         if len(ids) > self.config.max_prompt_tokens:
+            num_shown = ids.count(self._loaded.image_token_id)
             raise PolicyError(
-                f"The prompt has {len(ids)} tokens ({self._num_image_tokens} of the image), more than "
+                f"The prompt has {len(ids)} tokens ({num_shown} of pictures), more than "
                 f"policy.max_prompt_tokens {self.config.max_prompt_tokens}.",
-                "Raise the limit or lower policy.image_size.",
+                "Raise the limit, lower policy.max_pixels, or let the agent show less.",
             )
+        return ids
+
+    def _expanded(self, ids: Sequence[int], images: Sequence[Tensor]) -> list[int]:
+        """Each picture's placeholder as many times as the picture has tokens."""
+        counts = [self._loaded.images.num_tokens(image) for image in images]
+        return expand(ids, self._loaded.image_token_id, counts)
+
+    def with_images(
+        self, prompt: Sequence[int], images: Sequence[Tensor], others: Sequence[Tensor]
+    ) -> list[int]:
+        """The prompt with as many placeholders as `others` ask for."""
+        placeholder, num_tokens = self._loaded.image_token_id, self._loaded.images.num_tokens
+        check(prompt, placeholder, [num_tokens(image) for image in images])
+        left = [num_tokens(image) for image in images]
+        ids: list[int] = []
+        for token in prompt:
+            if token != placeholder:
+                ids.append(token)
+            elif left[0] == 1:
+                ids += [placeholder] * num_tokens(others[len(images) - len(left)])
+                del left[0]
+            else:
+                left[0] -= 1
         return ids
 
     def completion_ids(self, text: str) -> list[int]:
@@ -118,25 +131,30 @@ class HubPolicy(Policy):
         return decoded
 
     def image(self, data: bytes) -> Tensor:
-        """[3, H, W] uint8 at the configured image size; the model's own processing follows in the batch."""
-        return decode_image(data, self.config.image_size)
+        """[3, H, W] uint8 at the size at which the model reads it; the rest is done to whole batches."""
+        return self._loaded.images.read(data)
 
     def collate(self, prompts: Sequence[Sequence[int]], images: Sequence[Sequence[Tensor]]) -> PromptBatch:
-        """Pads prompts on the left, as decoders need; one image per prompt."""
-        if any(len(tensors) != 1 for tensors in images):
-            raise PolicyError("This policy reads one image per prompt.", "Send one.")
+        """Pads prompts on the left, as decoders need.
+
+        Raises:
+            PolicyError: A prompt's placeholders are not those that its pictures ask for.
+        """
         width = max(len(ids) for ids in prompts)
         input_ids = torch.full((len(prompts), width), self._loaded.pad_id, dtype=torch.int64)
         mask = torch.zeros_like(input_ids)
-        for row, ids in enumerate(prompts):
+        for row, (ids, pictures) in enumerate(zip(prompts, images, strict=True)):
+            counts = [self._loaded.images.num_tokens(picture) for picture in pictures]
+            check(ids, self._loaded.image_token_id, counts)
             input_ids[row, width - len(ids) :] = torch.tensor(list(ids))
             mask[row, width - len(ids) :] = 1
-        return PromptBatch(input_ids, mask, torch.stack([tensors[0] for tensors in images])).to(self.device)
+        return PromptBatch(input_ids, mask, Pictures([list(row) for row in images])).to(self.device)
 
     def _vision(self, batch: PromptBatch, length: int) -> dict[str, Tensor]:
-        """The model's image inputs for sequences that go on to `length` tokens."""
-        inputs = self._loaded.image_inputs(batch.images)
-        if self._loaded.takes_token_types:
+        """The model's image inputs for sequences that go on to `length` tokens; {} without pictures."""
+        assert isinstance(batch.images, Pictures)
+        inputs = self._loaded.images.inputs(batch.images.flat)
+        if inputs and self._loaded.takes_token_types:
             types = torch.zeros(len(batch), length, dtype=torch.int64)
             types[:, : batch.input_ids.shape[1]] = batch.input_ids.cpu() == self._loaded.image_token_id
             inputs["mm_token_type_ids"] = types
@@ -190,12 +208,13 @@ class HubPolicy(Policy):
         filled = torch.where(mask, completions, torch.full_like(completions, self._loaded.pad_id))
         attention = torch.cat([batch.attention_mask, mask.to(batch.attention_mask.dtype)], dim=1)
         options: dict[str, object] = {"logits_to_keep": length + 1} if self._loaded.keeps_logits else {}
-        if not self._loaded.takes_token_types:  # models with 3-D positions derive them from the token types
+        vision = self._vision(batch, prompt + length)
+        if "mm_token_type_ids" not in vision:  # models with 3-D positions derive them from the token types
             options["position_ids"] = (attention.cumsum(1) - 1).clamp(min=0)
         out = self.model(
             input_ids=torch.cat([batch.input_ids, filled], dim=1),
             attention_mask=attention,
-            **self._vision(batch, prompt + length),
+            **vision,
             **options,
             output_hidden_states=True,
         )

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from PIL import Image
-from torch import Tensor
 
 from distrl.core.errors import PolicyError
+from distrl.core.policies.hub_images import ImageReader
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,8 @@ class LoadedModel:
 
     Attributes:
         model: An image-text-to-text model in eval mode.
-        tokenizer, image_processor: As transformers gives them.
+        tokenizer: As transformers gives it.
+        images: The model's image processor.
         templating: What has the chat template: the processor, or the tokenizer.
         image_token_id: The placeholder that stands for (a part of) an image.
         end_ids: Tokens that end a turn, the tokenizer's own first.
@@ -29,7 +29,7 @@ class LoadedModel:
 
     model: Any
     tokenizer: Any
-    image_processor: Any
+    images: ImageReader
     templating: Any
     image_token_id: int
     end_ids: list[int]
@@ -51,28 +51,15 @@ class LoadedModel:
         ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         return ids
 
-    def image_inputs(self, images: Tensor) -> dict[str, Tensor]:
-        """What the model takes for [B, 3, H, W] uint8 images, one image per row."""
-        pictures = [Image.fromarray(image.permute(1, 2, 0).cpu().numpy()) for image in images]
-        features = self.image_processor(images=pictures, return_tensors="pt")
-        known = inspect.signature(type(self.model).forward).parameters
-        return {name: tensor for name, tensor in features.items() if name in known}
 
-    def num_image_tokens(self, image: Image.Image) -> int:
-        """How many placeholders an image of this size takes."""
-        pixels = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
-        inputs = self.image_inputs(pixels.view(1, image.height, image.width, 3).permute(0, 3, 1, 2))
-        vision = {k: v.to(self.model.device) for k, v in inputs.items()}
-        with torch.no_grad():
-            features = self.model.get_image_features(**vision)
-        features = getattr(features, "pooler_output", features)
-        if isinstance(features, (list, tuple)):
-            features = torch.cat([one.flatten(0, -2) for one in features])
-        return int(features.flatten(0, -2).shape[0])
-
-
-def load_model(name: str) -> LoadedModel:
+def load_model(name: str, min_pixels: int | None = None, max_pixels: int | None = None) -> LoadedModel:
     """Loads `name`, a hub id or a local directory; float32 on CPU, bfloat16 on a GPU.
+
+    The image processor is the one on PIL, which gives the same pixels on every machine.
+
+    Args:
+        name: The model.
+        min_pixels, max_pixels: As in `ImageReader`.
 
     Raises:
         PolicyError: It does not exist, cannot be reached, or is no chat model for images and text.
@@ -83,7 +70,7 @@ def load_model(name: str) -> LoadedModel:
     try:
         model = AutoModelForImageTextToText.from_pretrained(name, dtype=dtype)
         tokenizer = AutoTokenizer.from_pretrained(name)
-        image_processor = AutoImageProcessor.from_pretrained(name)
+        image_processor = AutoImageProcessor.from_pretrained(name, backend="pil")
         templating = _templating(name, tokenizer)
     except (OSError, ValueError, ImportError, KeyError, RuntimeError) as error:
         raise PolicyError(
@@ -100,10 +87,10 @@ def load_model(name: str) -> LoadedModel:
         raise PolicyError(
             f"policy.model {name!r} names no image token or no end token.", "Choose another model."
         )
+    images = ImageReader(image_processor, min_pixels, max_pixels)
+    images.measure(model.eval())
     pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else end_ids[0]
-    return LoadedModel(
-        model.eval(), tokenizer, image_processor, templating, int(image_token_id), end_ids, int(pad_id)
-    )
+    return LoadedModel(model.eval(), tokenizer, images, templating, int(image_token_id), end_ids, int(pad_id))
 
 
 def _templating(name: str, tokenizer: Any) -> Any:

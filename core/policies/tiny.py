@@ -84,7 +84,7 @@ class TinyPolicy(Policy):
         """Size of the vocabulary."""
         return len(self.tokenizer.vocabulary)
 
-    def prompt_ids(self, messages: Sequence[ChatMessage]) -> list[int]:
+    def prompt_ids(self, messages: Sequence[ChatMessage], images: Sequence[Tensor] = ()) -> list[int]:
         """Tokens of all text parts in order; images are not among them.
 
         Raises:

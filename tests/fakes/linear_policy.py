@@ -43,7 +43,7 @@ class LinearPolicy(Policy):
     def num_tokens(self) -> int:
         return VOCABULARY
 
-    def prompt_ids(self, messages: Sequence[ChatMessage]) -> list[int]:
+    def prompt_ids(self, messages: Sequence[ChatMessage], images: Sequence[Tensor] = ()) -> list[int]:
         return [int(p.text) for m in messages for p in m.parts if isinstance(p, TextPart)]
 
     def completion_ids(self, text: str) -> list[int]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
+from distrl.core.image_sizes import smart_resize
 from distrl.core.types import Observation
 from distrl.workers.agents.notation import Grid
 
@@ -18,9 +18,7 @@ RELATIVE = Grid(1000, 1000)
 class Resize:
     """The size that a Qwen-VL image processor gives to a picture, without the processor.
 
-    It is the arithmetic of transformers' `smart_resize` with the values of the model's
-    `preprocessor_config.json`: both sides multiples of `patch_size` · `merge_size`, the number of pixels
-    within bounds, the ratio of the sides kept as far as that allows.
+    It is `smart_resize` with the values of the model's `preprocessor_config.json`.
 
     Attributes:
         patch_size, merge_size: Pixels of a patch's side, and patches of a token's side.
@@ -43,16 +41,7 @@ class Resize:
     def size(self, width: int, height: int) -> tuple[int, int]:
         """(width, height) that a picture of `width` × `height` pixels is resized to."""
         factor = self.patch_size * self.merge_size
-        down, across = round(height / factor) * factor, round(width / factor) * factor
-        if down * across > self.max_pixels:
-            scale = math.sqrt(height * width / self.max_pixels)
-            down = max(factor, math.floor(height / scale / factor) * factor)
-            across = max(factor, math.floor(width / scale / factor) * factor)
-        elif down * across < self.min_pixels:
-            scale = math.sqrt(self.min_pixels / (height * width))
-            down = math.ceil(height * scale / factor) * factor
-            across = math.ceil(width * scale / factor) * factor
-        return across, down
+        return smart_resize(width, height, factor, self.min_pixels, self.max_pixels)
 
 
 @dataclass(frozen=True)

@@ -74,11 +74,8 @@ class HFEngine:
             PolicyError: The chat is too long, or an image is unreadable.
         """
         digests = [p.digest for message in messages for p in message.parts if isinstance(p, ImagePart)]
-        return Prepared(
-            prompt_ids=tuple(self.policy.prompt_ids(messages)),
-            images=tuple(self._image(digest, images[digest]) for digest in digests),
-            sampling=sampling,
-        )
+        decoded = tuple(self._image(digest, images[digest]) for digest in digests)
+        return Prepared(tuple(self.policy.prompt_ids(messages, decoded)), decoded, sampling)
 
     def _image(self, digest: str, data: bytes | memoryview) -> Tensor:
         cached = self._cache.get(digest)

@@ -51,6 +51,20 @@ class StepBatch:
         )
 
 
+@dataclass(frozen=True)
+class Whole:
+    """The batch that a `TrajectoryBatch` is a rank's share of.
+
+    Attributes:
+        num_steps, num_trajectories: What losses are divided by.
+        places: [b] int64, where the share's trajectories stand in it.
+    """
+
+    num_steps: int
+    num_trajectories: int
+    places: Tensor
+
+
 @dataclass
 class TrajectoryBatch:
     """B whole trajectories of at most T steps, N steps in all.
@@ -75,6 +89,7 @@ class TrajectoryBatch:
         old_bootstrap: [B] the same of the state after a cut, or None.
         advantage_moments: What advantages are normalised by, if not by those of the batch itself: several
             gradient steps on parts of a batch take those of the whole.
+        whole: The batch that this is a share of; None: it is no share.
     """
 
     ids: list[str]
@@ -99,6 +114,17 @@ class TrajectoryBatch:
     old_values: Tensor | None = None
     old_bootstrap: Tensor | None = None
     advantage_moments: Moments | None = None
+    whole: Whole | None = None
+
+    @property
+    def num_steps(self) -> int:
+        """N, or that of the whole batch: what a sum over steps is divided by."""
+        return len(self.steps) if self.whole is None else self.whole.num_steps
+
+    @property
+    def num_trajectories(self) -> int:
+        """B, or that of the whole batch: what a sum over trajectories is divided by."""
+        return len(self.ids) if self.whole is None else self.whole.num_trajectories
 
     def grid(self, flat: Tensor) -> Tensor:
         """[N] → [B, T], 0 at padding."""
@@ -120,7 +146,10 @@ class TrajectoryBatch:
         return self.last - self.mask.sum(dim=1) + 1
 
     def part(self, rows: Tensor) -> TrajectoryBatch:
-        """The batch of some trajectories, in the order of `rows`, [b] int64 without repetition."""
+        """The batch of some trajectories, in the order of `rows`, [b] int64 without repetition.
+
+        It counts for itself; `share` gives a part whose losses add up with those of the others.
+        """
         pairs = zip(self.first[rows].tolist(), self.last[rows].tolist(), strict=True)
         kept = torch.cat([torch.arange(a, b + 1, device=rows.device) for a, b in pairs])
         lengths = self.mask[rows].sum(dim=1)
@@ -144,8 +173,13 @@ class TrajectoryBatch:
             final_step=self.final_step[cut],
             old_values=None if self.old_values is None else self.old_values[kept],
             old_bootstrap=None if self.old_bootstrap is None else self.old_bootstrap[rows],
+            whole=None,
             **{name: getattr(self, name)[rows] for name in by_row},
         )
+
+    def share(self, rows: Tensor) -> TrajectoryBatch:
+        """`part(rows)` as the share of a rank: it is divided by the counts of this batch."""
+        return replace(self.part(rows), whole=Whole(self.num_steps, self.num_trajectories, rows))
 
 
 def to_device(batch: StepBatch | TrajectoryBatch, device: torch.device) -> None:

@@ -11,8 +11,10 @@ from torch import Tensor, nn
 from distrl.configs.schema import LearnerConfig
 from distrl.core.errors import PolicyError
 from distrl.core.policies.base import Critic, Policy
+from distrl.learner.algorithms.actor_critic import ActorCritic
 from distrl.learner.algorithms.base import Algorithm, Evaluation
 from distrl.learner.algorithms.bc import cloning_loss
+from distrl.learner.algorithms.values import Values
 from distrl.learner.batching import StepBatch, TrajectoryBatch, to_device
 from distrl.learner.minibatches import merge, minibatches
 
@@ -91,6 +93,14 @@ class Engine:
         to_device(batch, self.policy.device)
         with torch.no_grad():
             return self.algorithm.evaluate(self.policy, self.critic, batch)
+
+    @torch.no_grad()
+    def values(self, batch: TrajectoryBatch) -> Values:
+        """What the critic says of the states of `batch` now."""
+        to_device(batch, self.policy.device)
+        assert isinstance(self.algorithm, ActorCritic)
+        outputs = self.algorithm.ask(self.policy, self.critic, batch, is_scored=False)
+        return self.algorithm.values(batch, outputs, recompute=True)
 
     def _adam(self, module: nn.Module, lr: float) -> torch.optim.AdamW:
         return torch.optim.AdamW(_trainable(module), lr=lr, weight_decay=self._optim.weight_decay)

@@ -70,14 +70,28 @@ def per_action(values: Tensor, like: Tensor) -> Tensor:
     return values if like.dim() == 1 else values[:, None]
 
 
-def mean_over_steps(objective: Tensor, token_mask: Tensor, weights: Tensor) -> Tensor:
+def mean(values: Tensor, count: int | None = None) -> Tensor:
+    """Σ values / count.
+
+    Args:
+        count: How many there are in the whole batch, of which these may be a share; None: these are all.
+    """
+    return values.sum() / (len(values) if count is None else count)
+
+
+def mean_over_steps(
+    objective: Tensor, token_mask: Tensor, weights: Tensor, count: int | None = None
+) -> Tensor:
     """Σ_n w_n x_n / N of an [N] objective; one per token, [N, L], is summed over each action's tokens first.
 
     The sum, not the mean, so that both ratio levels have the same gradient where π is the behaviour policy.
+
+    Args:
+        count: N, see `mean`; the same below.
     """
     if objective.dim() == 2:
         objective = torch.where(token_mask, objective, 0.0).sum(dim=1)
-    return (objective * weights).mean()
+    return mean(objective * weights, count)
 
 
 class Moments(NamedTuple):
@@ -100,9 +114,9 @@ def moments(advantages: Tensor, mask: Tensor) -> Moments:
     a = torch.where(mask, advantages, 0.0)
     total, count = sum_over_ranks(torch.stack([a.sum(), mask.sum().to(a.dtype)])).unbind()
     count = count.clamp(min=1)
-    mean = total / count
-    variance = sum_over_ranks(torch.where(mask, a - mean, 0.0).square().sum()) / count
-    return Moments(mean, (variance + 1e-16).sqrt())
+    centre = total / count
+    variance = sum_over_ranks(torch.where(mask, a - centre, 0.0).square().sum()) / count
+    return Moments(centre, (variance + 1e-16).sqrt())
 
 
 def normalise(
@@ -117,8 +131,8 @@ def normalise(
     Args:
         over: Mean and standard deviation; None: those of `advantages` themselves, see `moments`.
     """
-    mean, std = moments(advantages, mask) if over is None else over
-    return torch.where(mask, advantages - mean if centre else advantages, 0.0) / std.clamp(min=std_floor)
+    centre_at, std = moments(advantages, mask) if over is None else over
+    return torch.where(mask, advantages - centre_at if centre else advantages, 0.0) / std.clamp(min=std_floor)
 
 
 def weigh_negative(advantages: Tensor, weight: float) -> Tensor:
@@ -136,6 +150,7 @@ def policy_gradient(
     level: RatioLevel = "action",
     clip: float | None = None,
     clip_high: float | None = None,
+    count: int | None = None,
 ) -> Tensor:
     """L = −E_μ[ sg(min(ρ_t, ρ_max)) · A_t · log π(a_t|s_t) ], the mean over N steps (DistRL §5.1).
 
@@ -157,7 +172,7 @@ def policy_gradient(
     coefficient = rho.clamp(max=rho_max) * a * w
     if clip is not None:
         coefficient = torch.where(is_beyond(rho, a, clip, clip_high), 0.0, coefficient)
-    return -(coefficient * log_pi).sum() / len(advantages)
+    return -(coefficient * log_pi).sum() / (len(advantages) if count is None else count)
 
 
 def is_beyond(ratios: Tensor, advantages: Tensor, clip: float, clip_high: float | None = None) -> Tensor:
@@ -183,27 +198,35 @@ def action_entropy(entropy: Tensor, token_mask: Tensor) -> Tensor:
 
 
 def validity(
-    logprobs: Tensor, token_mask: Tensor, invalid: Tensor, ratios: Ratios, weights: Tensor, rho_max: float
+    logprobs: Tensor,
+    token_mask: Tensor,
+    invalid: Tensor,
+    ratios: Ratios,
+    weights: Tensor,
+    rho_max: float,
+    count: int | None = None,
 ) -> Tensor:
     """The score-function form of E[P_invalid]: mean_t invalid_t · sg(min(ρ_t, ρ_max)) · log π(a_t|s_t).
 
     Its gradient is that of the probability of the invalid actions that were tried.
     """
     coefficient = invalid * ratios.action.clamp(max=rho_max) * weights
-    return (coefficient * _action_logprob(logprobs, token_mask)).mean()
+    return mean(coefficient * _action_logprob(logprobs, token_mask), count)
 
 
-def critic_bce(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+def critic_bce(logits: Tensor, targets: Tensor, weights: Tensor, count: int | None = None) -> Tensor:
     """−E[ y log V + (1 − y) log(1 − V) ], y clipped to [0, 1] (DistRL eq. 3; soft targets for V(s_t))."""
     losses = F.binary_cross_entropy_with_logits(logits, targets.clamp(0.0, 1.0), reduction="none")
-    return (weights * losses).mean()
+    return mean(weights * losses, count)
 
 
-def cloning(logprobs: Tensor, token_mask: Tensor) -> Tensor:
+def cloning(logprobs: Tensor, token_mask: Tensor, count: int | None = None) -> Tensor:
     """Behaviour cloning: −mean_t Σ_tokens log π(a_t|s_t)."""
-    return -_action_logprob(logprobs, token_mask).mean()
+    return -mean(_action_logprob(logprobs, token_mask), count)
 
 
-def weighted_cloning(logprobs: Tensor, token_mask: Tensor, weights: Tensor) -> Tensor:
+def weighted_cloning(
+    logprobs: Tensor, token_mask: Tensor, weights: Tensor, count: int | None = None
+) -> Tensor:
     """−Σ_t w_t log π(a_t|s_t) / N; `weights` are [N]."""
-    return -(weights * _action_logprob(logprobs, token_mask)).mean()
+    return -mean(weights * _action_logprob(logprobs, token_mask), count)

@@ -10,10 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import takewhile
 
-import torch
-
-from distrl.learner.algorithms.values import state_values
-from distrl.learner.batching import Batcher, to_device
+from distrl.learner.batching import Batcher
 from distrl.learner.engine import Engine
 from distrl.learner.episodes import Episode
 
@@ -32,10 +29,7 @@ def note(episodes: dict[str, Episode], engine: Engine, batcher: Batcher, batch_s
     for start in range(0, len(missing), batch_size):
         some = missing[start : start + batch_size]
         batch = batcher.trajectories(some)
-        to_device(batch, engine.policy.device)
-        with torch.no_grad():
-            states = engine.policy.states(batch.steps.prompts)
-            values = state_values(engine.policy, engine.critic, batch, states)
+        values = engine.values(batch)
         flat, bootstrap = values.baseline.tolist(), values.bootstrap.tolist()
         for episode, first, last, after in zip(
             some, batch.first.tolist(), batch.last.tolist(), bootstrap, strict=True

@@ -13,7 +13,7 @@ own.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -25,7 +25,8 @@ from distrl.configs.algorithms import ActorCriticConfig
 from distrl.core.policies.base import Critic, Policy, States
 from distrl.learner import losses
 from distrl.learner.algorithms import shared
-from distrl.learner.algorithms.base import Evaluation
+from distrl.learner.algorithms.base import Algorithm, Evaluation
+from distrl.learner.algorithms.outputs import Finals, Outputs, Rows
 from distrl.learner.algorithms.shared import Pass, Term
 from distrl.learner.algorithms.values import Values, state_values
 from distrl.learner.batching import TrajectoryBatch
@@ -63,7 +64,7 @@ class Estimates:
     advantages: Tensor
 
 
-class ActorCritic(ABC, Generic[C]):
+class ActorCritic(Algorithm, Generic[C]):
     """L_π = policy term − β·entropy + λ_inv·validity; L_V = BCE(V) + c·BCE(V_traj).
 
     Args:
@@ -74,26 +75,64 @@ class ActorCritic(ABC, Generic[C]):
     """
 
     has_critic = True
-    epochs = 1
-    minibatches = 1
     has_traces = False
     """Whether ratios cut the traces of its returns."""
 
     def __init__(self, config: C, estimator: Estimator, recompute: bool = True) -> None:
         self.config, self._estimator, self._recompute = config, estimator, recompute
 
-    def prepare(self, policy: Policy, critic: Critic, batch: TrajectoryBatch) -> None:
-        """See `Algorithm.prepare`: nothing."""
+    def read(
+        self, policy: Policy, critic: Critic, rows: Rows, is_scored: bool = True, is_drawn: bool = True
+    ) -> Outputs:
+        """See `Algorithm.read`: log-probabilities, entropies and values."""
+        scores = shared.score(policy, rows.steps) if is_scored else None
+        states = policy.states(rows.steps.prompts) if scores is None else scores.states
+        values = self.read_values(critic, states, rows)
+        at = rows.asked.nonzero().squeeze(1)
+        trajectory = values.new_zeros(len(values))
+        if len(at):
+            trajectory = trajectory.index_put((at,), self.read_trajectory(critic, states, rows, at))
+        return Outputs(
+            logprobs=None if scores is None else scores.logprobs,
+            entropy=None if scores is None else scores.entropy,
+            values=values,
+            trajectory=trajectory,
+            expected=self.read_expected(policy, critic, states, rows) if is_drawn else None,
+        )
+
+    def read_values(self, critic: Critic, states: States, rows: Rows) -> Tensor:
+        """[N] logits of what is fitted to the returns: V(s_t), unless an objective has others."""
+        return critic.values(states, rows.times)
+
+    def read_expected(self, policy: Policy, critic: Critic, states: States, rows: Rows) -> Tensor | None:
+        """[N] expectations over the policy's actions, where an objective has values of actions."""
+        return None
+
+    def read_trajectory(self, critic: Critic, states: States, rows: Rows, at: Tensor) -> Tensor:
+        """[n] logits of V_traj(s_{H−1}, a_{H−1}) (DistRL eq. 3) at the steps `at`, [n] int64."""
+        steps = rows.steps
+        return critic.trajectory_values(
+            states[at], rows.times[at], steps.completions[at], steps.token_mask[at]
+        )
+
+    @torch.no_grad()
+    def read_final(self, policy: Policy, critic: Critic, finals: Finals) -> Tensor:
+        """See `Algorithm.read_final`: by the newest critic."""
+        return critic.values(policy.states(finals.prompts), finals.times).sigmoid()
+
+    def reads_final(self, batch: TrajectoryBatch, is_fitting: bool = False) -> bool:
+        """See `Algorithm.reads_final`: unless values are those of old."""
+        return self._recompute or is_fitting or batch.old_bootstrap is None
 
     @abstractmethod
     def policy_term(self, batch: TrajectoryBatch, run: Pass, estimates: Estimates) -> Term:
         """The objective's own term."""
 
-    def evaluate(self, policy: Policy, critic: Critic, batch: TrajectoryBatch) -> Evaluation:
-        """See `Algorithm.evaluate`."""
+    def judge(self, batch: TrajectoryBatch, outputs: Outputs) -> Evaluation:
+        """See `Algorithm.judge`."""
         c = self.config
-        run = shared.run_policy(c, policy, batch)
-        estimates = self.estimate(policy, critic, batch, run.scores.states, run.ratios.action)
+        run = shared.pass_of(c, batch, outputs)
+        estimates = self.estimate(batch, outputs, run.ratios.action)
         term = self.policy_term(batch, run, estimates)
         failure = 1.0 - estimates.values.baseline if c.entropy_by_failure else 1.0
         terms = shared.policy_terms(c, batch, run, term.loss, failure)
@@ -113,45 +152,27 @@ class ActorCritic(ABC, Generic[C]):
             steps=steps,
         )
 
-    def critic_loss(self, policy: Policy, critic: Critic, batch: TrajectoryBatch) -> Tensor:
-        """See `Algorithm.critic_loss`. Values are those of the critic that is fitted."""
-        states = policy.states(batch.steps.prompts)
+    def judge_critic(self, batch: TrajectoryBatch, outputs: Outputs) -> Tensor:
+        """See `Algorithm.judge_critic`. Values are those of the critic that is fitted."""
         ones = torch.ones(len(batch.steps), device=batch.mask.device)
-        terms = _critic_terms(batch, self.estimate(policy, critic, batch, states, ones, recompute=True))
+        terms = _critic_terms(batch, self.estimate(batch, outputs, ones, recompute=True))
         return terms["value"] + self.config.trajectory_loss * terms["trajectory"]
 
-    def values(
-        self, policy: Policy, critic: Critic, batch: TrajectoryBatch, states: States, recompute: bool
-    ) -> Values:
+    def values(self, batch: TrajectoryBatch, outputs: Outputs, recompute: bool) -> Values:
         """The values that advantages are taken from; of states, unless an objective has others."""
-        return state_values(policy, critic, batch, states, recompute)
-
-    def trajectory_logits(self, critic: Critic, batch: TrajectoryBatch, states: States) -> Tensor:
-        """[B] logits of V_traj(s_{H−1}, a_{H−1}) (DistRL eq. 3), unless an objective reads it elsewhere."""
-        steps, last = batch.steps, batch.last
-        return critic.trajectory_values(
-            states[last], batch.col[last], steps.completions[last], steps.token_mask[last]
-        )
+        return state_values(batch, outputs, recompute)
 
     def estimate(
-        self,
-        policy: Policy,
-        critic: Critic,
-        batch: TrajectoryBatch,
-        states: States,
-        rho: Tensor,
-        recompute: bool | None = None,
+        self, batch: TrajectoryBatch, outputs: Outputs, rho: Tensor, recompute: bool | None = None
     ) -> Estimates:
         """Values, returns and advantages.
 
         Args:
-            states: The hidden states of the N steps.
             rho: [N] ρ_t of whole actions.
             recompute: Instead of the objective's own setting.
         """
-        values = self.values(
-            policy, critic, batch, states, self._recompute if recompute is None else recompute
-        )
+        values = self.values(batch, outputs, self._recompute if recompute is None else recompute)
+        assert outputs.trajectory is not None
         ratios = batch.grid(rho)
         taken, baseline = batch.grid(values.taken), batch.grid(values.baseline)
         zero = torch.zeros_like(taken)
@@ -160,7 +181,7 @@ class ActorCritic(ABC, Generic[C]):
         returns = self._estimator(outcome, baseline, ratios)
         return Estimates(
             values=values,
-            trajectory=self.trajectory_logits(critic, batch, states),
+            trajectory=outputs.trajectory[self.asked(batch)],
             returns=returns,
             advantages=returns.advantages + self._estimator(penalty, zero, ratios).advantages,
         )
@@ -177,8 +198,8 @@ class ActorCritic(ABC, Generic[C]):
 def _critic_terms(batch: TrajectoryBatch, estimates: Estimates) -> dict[str, Tensor]:
     weights, targets = batch.weights, batch.flat(estimates.returns.targets)
     return {
-        "value": losses.critic_bce(estimates.values.logits, targets, weights[batch.row]),
-        "trajectory": losses.critic_bce(estimates.trajectory, batch.success, weights),
+        "value": losses.critic_bce(estimates.values.logits, targets, weights[batch.row], batch.num_steps),
+        "trajectory": losses.critic_bce(estimates.trajectory, batch.success, weights, batch.num_trajectories),
     }
 
 

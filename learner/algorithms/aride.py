@@ -11,12 +11,16 @@ not differentiable: it enters by its score function (`losses.validity`).
 
 from __future__ import annotations
 
+import torch
+from torch import Tensor
+
 from distrl.configs.algorithms import ArideConfig
 from distrl.core.policies.base import Critic, Policy, States
 from distrl.learner import losses
 from distrl.learner.algorithms.actor_critic import TRACES, ActorCritic, Estimates, Estimator, named_returns
+from distrl.learner.algorithms.outputs import Finals, Outputs, Rows
 from distrl.learner.algorithms.shared import Pass, Term
-from distrl.learner.algorithms.values import Values, action_values
+from distrl.learner.algorithms.values import Values, action_values, expected_value
 from distrl.learner.batching import TrajectoryBatch
 from distrl.learner.returns import retrace_q
 
@@ -31,22 +35,59 @@ class Aride(ActorCritic[ArideConfig]):
     def __init__(self, config: ArideConfig, recompute: bool = True, max_tokens: int = 32) -> None:
         super().__init__(config, _estimator(config), recompute)
         self.has_traces = config.returns in TRACES
+        self.draws = config.critic == "q"
         self._max_tokens = max_tokens
 
-    def values(
-        self, policy: Policy, critic: Critic, batch: TrajectoryBatch, states: States, recompute: bool
-    ) -> Values:
+    def read_values(self, critic: Critic, states: States, rows: Rows) -> Tensor:
         """Of states, or of actions with `critic: q`."""
         if self.config.critic == "v":
-            return super().values(policy, critic, batch, states, recompute)
-        return action_values(policy, critic, batch, states, self.config.q_samples, self._max_tokens)
+            return super().read_values(critic, states, rows)
+        return critic.action_values(states, rows.times, rows.steps.completions, rows.steps.token_mask)
+
+    def read_expected(self, policy: Policy, critic: Critic, states: States, rows: Rows) -> Tensor | None:
+        """E_{a~π} Q(s_t, a) with `critic: q`."""
+        if self.config.critic == "v":
+            return None
+        c, steps = self.config, rows.steps
+        return expected_value(
+            policy,
+            critic,
+            steps.prompts,
+            states,
+            rows.times,
+            steps.temperature,
+            c.q_samples,
+            self._max_tokens,
+        )
+
+    @torch.no_grad()
+    def read_final(self, policy: Policy, critic: Critic, finals: Finals) -> Tensor:
+        """V of the state, or E_{a~π} Q with `critic: q`."""
+        if self.config.critic == "v":
+            return super().read_final(policy, critic, finals)
+        return expected_value(
+            policy,
+            critic,
+            finals.prompts,
+            policy.states(finals.prompts),
+            finals.times,
+            finals.temperature,
+            self.config.q_samples,
+            self._max_tokens,
+        )
+
+    def values(self, batch: TrajectoryBatch, outputs: Outputs, recompute: bool) -> Values:
+        """Of states, or of actions with `critic: q`."""
+        if self.config.critic == "v":
+            return super().values(batch, outputs, recompute)
+        return action_values(batch, outputs)
 
     def policy_term(self, batch: TrajectoryBatch, run: Pass, estimates: Estimates) -> Term:
         """−E[ sg(min(ρ, ρ_max)) A log π ], with PPO's clip if asked for."""
         c = self.config
         advantages = self.normalised(batch, estimates.advantages)
         loss = losses.policy_gradient(
-            run.scores.logprobs,
+            run.logprobs,
             batch.steps.token_mask,
             advantages,
             run.ratios,
@@ -55,6 +96,7 @@ class Aride(ActorCritic[ArideConfig]):
             c.ratio_level,
             c.policy_clip,
             c.policy_clip_high,
+            batch.num_steps,
         )
         rho = run.ratios.at(c.ratio_level)
         weighed = {"clipped_fraction": rho > c.rho_max}

@@ -20,11 +20,15 @@ from distrl.learner.algorithms.shared import Pass, Term
 from distrl.learner.batching import StepBatch, TrajectoryBatch
 
 
-def cloning_loss(policy: Policy, batch: StepBatch) -> Tensor:
-    """−mean log π of the demonstrated actions, at temperature 1."""
+def cloning_loss(policy: Policy, batch: StepBatch, count: int | None = None) -> Tensor:
+    """−mean log π of the demonstrated actions, at temperature 1.
+
+    Args:
+        count: How many steps the whole batch has, if this is a part of it.
+    """
     ones = batch.temperature.new_ones(len(batch))
     scores = policy.score(batch.prompts, batch.completions, batch.token_mask, ones)
-    return losses.cloning(scores.logprobs, batch.token_mask)
+    return losses.cloning(scores.logprobs, batch.token_mask, count)
 
 
 class Cloning(CriticFree[BcConfig]):
@@ -46,4 +50,4 @@ class Cloning(CriticFree[BcConfig]):
     def policy_term(self, batch: TrajectoryBatch, run: Pass, advantages: Tensor) -> Term:
         """−E[ w log π ]."""
         weights = advantages[batch.row] * run.weights
-        return Term(losses.weighted_cloning(run.scores.logprobs, batch.steps.token_mask, weights))
+        return Term(losses.weighted_cloning(run.logprobs, batch.steps.token_mask, weights, batch.num_steps))

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from distrl.configs.algorithms import ClipConfig
-from distrl.core.policies.base import Policy
 from distrl.learner import losses
 from distrl.learner.batching import StepBatch
 
@@ -84,11 +83,3 @@ def surrogate(
         objective = objective * weight.clamp(max=rho_max)
         weighed["capped_fraction"] = weight > rho_max
     return Surrogate(objective, weighed)
-
-
-def note_proximal(config: ClipConfig, policy: Policy, steps: StepBatch) -> None:
-    """Notes the log-probabilities of the proximal policy, if there is one, in `steps`."""
-    if config.decoupled:
-        with torch.no_grad():
-            scores = policy.score(steps.prompts, steps.completions, steps.token_mask, steps.temperature)
-        steps.proximal_logprobs = scores.logprobs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Generic, TypeVar
 
 from torch import Tensor
@@ -10,29 +10,30 @@ from torch import Tensor
 from distrl.configs.algorithms import ObjectiveConfig
 from distrl.core.policies.base import Critic, Policy
 from distrl.learner.algorithms import shared
-from distrl.learner.algorithms.base import Evaluation
+from distrl.learner.algorithms.base import Algorithm, Evaluation
+from distrl.learner.algorithms.outputs import Outputs, Rows
 from distrl.learner.algorithms.shared import Pass, Term
 from distrl.learner.batching import TrajectoryBatch
 
 C = TypeVar("C", bound=ObjectiveConfig)
 
 
-class CriticFree(ABC, Generic[C]):
+class CriticFree(Algorithm, Generic[C]):
     """L_π = policy term − β·entropy + λ_inv·validity.
 
     Args:
         config: The objective's section.
     """
 
-    has_critic = False
-    epochs = 1
-    minibatches = 1
-
     def __init__(self, config: C) -> None:
         self.config = config
 
-    def prepare(self, policy: Policy, critic: Critic, batch: TrajectoryBatch) -> None:
-        """See `Algorithm.prepare`: nothing."""
+    def read(
+        self, policy: Policy, critic: Critic, rows: Rows, is_scored: bool = True, is_drawn: bool = True
+    ) -> Outputs:
+        """See `Algorithm.read`: log-probabilities and entropies."""
+        scores = shared.score(policy, rows.steps)
+        return Outputs(scores.logprobs, scores.entropy)
 
     @abstractmethod
     def advantages(self, batch: TrajectoryBatch) -> Tensor:
@@ -42,10 +43,10 @@ class CriticFree(ABC, Generic[C]):
     def policy_term(self, batch: TrajectoryBatch, run: Pass, advantages: Tensor) -> Term:
         """The objective's own term."""
 
-    def evaluate(self, policy: Policy, critic: Critic, batch: TrajectoryBatch) -> Evaluation:
-        """See `Algorithm.evaluate`."""
+    def judge(self, batch: TrajectoryBatch, outputs: Outputs) -> Evaluation:
+        """See `Algorithm.judge`."""
         c = self.config
-        run = shared.run_policy(c, policy, batch)
+        run = shared.pass_of(c, batch, outputs)
         advantages = self.advantages(batch)
         term = self.policy_term(batch, run, advantages)
         terms = shared.policy_terms(c, batch, run, term.loss)
@@ -63,7 +64,3 @@ class CriticFree(ABC, Generic[C]):
             },
             steps=steps,
         )
-
-    def critic_loss(self, policy: Policy, critic: Critic, batch: TrajectoryBatch) -> Tensor:
-        """There is none: `has_critic` says so."""
-        raise AssertionError("this objective has no critic to fit")

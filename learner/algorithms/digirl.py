@@ -27,12 +27,25 @@ import torch
 from torch import Tensor
 
 from distrl.configs.algorithms import DigirlConfig
-from distrl.core.policies.base import Critic, Policy, States
+from distrl.core.policies.base import Critic, States
 from distrl.learner import losses
 from distrl.learner.algorithms.actor_critic import ActorCritic, Estimates, named_returns
+from distrl.learner.algorithms.outputs import Outputs, Rows
 from distrl.learner.algorithms.shared import Pass, Term
+from distrl.learner.algorithms.values import Values
 from distrl.learner.batching import TrajectoryBatch
+from distrl.learner.ranks import sum_over_ranks
 from distrl.learner.returns import discounted_sum
+
+
+def top_of_batch(scores: Tensor, fraction: float, batch: TrajectoryBatch) -> Tensor:
+    """[B] bool: which of a share's trajectories are among the best of the whole batch, over all ranks."""
+    if batch.whole is None:
+        return top_trajectories(scores, fraction)
+    places = batch.whole.places.to(scores.device)
+    everyones = scores.new_zeros(batch.whole.num_trajectories)
+    everyones[places] = scores
+    return top_trajectories(sum_over_ranks(everyones), fraction)[places]
 
 
 def top_trajectories(scores: Tensor, fraction: float) -> Tensor:
@@ -66,24 +79,30 @@ class Digirl(ActorCritic[DigirlConfig]):
         super().__init__(config, named_returns("mc", config.gamma, config.lam), recompute)
 
     def estimate(
-        self,
-        policy: Policy,
-        critic: Critic,
-        batch: TrajectoryBatch,
-        states: States,
-        rho: Tensor,
-        recompute: bool | None = None,
+        self, batch: TrajectoryBatch, outputs: Outputs, rho: Tensor, recompute: bool | None = None
     ) -> Estimates:
         """As of episodes that all ended by themselves: one that was cut off has failed."""
-        ended = replace(batch, terminated=torch.ones_like(batch.terminated), final_prompts=None)
-        return super().estimate(policy, critic, ended, states, rho, recompute)
+        ended = replace(batch, terminated=torch.ones_like(batch.terminated))
+        return super().estimate(ended, outputs, rho, recompute)
 
-    def trajectory_logits(self, critic: Critic, batch: TrajectoryBatch, states: States) -> Tensor:
-        """[B] logits of V_traj(s_0), which reads no action."""
-        steps, first = batch.steps, batch.first
-        none = torch.zeros_like(steps.token_mask[first])
+    def values(self, batch: TrajectoryBatch, outputs: Outputs, recompute: bool) -> Values:
+        """Of states; nothing is bootstrapped."""
+        return super().values(replace(batch, final_prompts=None), outputs, recompute)
+
+    def reads_final(self, batch: TrajectoryBatch, is_fitting: bool = False) -> bool:
+        """Never."""
+        return False
+
+    def asked(self, batch: TrajectoryBatch) -> Tensor:
+        """V_traj is read at the first step."""
+        return batch.first
+
+    def read_trajectory(self, critic: Critic, states: States, rows: Rows, at: Tensor) -> Tensor:
+        """[n] logits of V_traj(s_0), which reads no action."""
+        steps = rows.steps
+        none = torch.zeros_like(steps.token_mask[at])
         return critic.trajectory_values(
-            states[first], batch.col[first], torch.zeros_like(steps.completions[first]), none
+            states[at], rows.times[at], torch.zeros_like(steps.completions[at]), none
         )
 
     def policy_term(self, batch: TrajectoryBatch, run: Pass, estimates: Estimates) -> Term:
@@ -91,12 +110,14 @@ class Digirl(ActorCritic[DigirlConfig]):
         c = self.config
         rewards = batch.outcome + batch.penalty
         total = torch.where(batch.mask, rewards, 0.0).sum(dim=1)
-        kept = top_trajectories(total - estimates.trajectory.detach().sigmoid(), c.top_fraction)
+        kept = top_of_batch(total - estimates.trajectory.detach().sigmoid(), c.top_fraction, batch)
         v = batch.grid(estimates.values.baseline)
         penalties = discounted_sum(batch.penalty, torch.full_like(batch.penalty, c.gamma), batch.mask)
         mc = estimates.returns.targets + penalties
         delta = estimates.returns.td_errors + batch.penalty
         advantages = doubly_robust(mc, delta, v, batch.mask, c.lam, c.baseline)
         chosen = batch.flat((advantages > c.step_threshold) & kept[:, None]).to(run.weights.dtype)
-        loss = losses.weighted_cloning(run.scores.logprobs, batch.steps.token_mask, chosen * run.weights)
+        loss = losses.weighted_cloning(
+            run.logprobs, batch.steps.token_mask, chosen * run.weights, batch.num_steps
+        )
         return Term(loss, metrics={"batch/kept_fraction": float(chosen.mean())})

@@ -40,13 +40,13 @@ class Gipo(ActorCritic[GipoConfig]):
         """−E[ w ρ A ]."""
         c, steps = self.config, batch.steps
         ratios = losses.surrogate_ratios(
-            run.scores.logprobs, steps.behaviour_logprobs, steps.token_mask, c.log_ratio_clamp, c.ratio_level
+            run.logprobs, steps.behaviour_logprobs, steps.token_mask, c.log_ratio_clamp, c.ratio_level
         )
         advantages = losses.per_action(self.normalised(batch, estimates.advantages), ratios)
         objective = gaussian_surrogate(ratios, advantages, c.sigma)
         weight = trust(ratios, c.sigma)
         return Term(
-            -losses.mean_over_steps(objective, steps.token_mask, run.weights),
+            -losses.mean_over_steps(objective, steps.token_mask, run.weights, batch.num_steps),
             c.ratio_level,
             {"trust": weight, "damped_fraction": weight < 0.5},
         )

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from distrl.configs.algorithms import GrpoConfig
-from distrl.core.policies.base import Critic, Policy
 from distrl.learner import losses
-from distrl.learner.algorithms.clipping import note_proximal, surrogate
+from distrl.learner.algorithms.clipping import surrogate
 from distrl.learner.algorithms.critic_free import CriticFree
+from distrl.learner.algorithms.outputs import Outputs
 from distrl.learner.algorithms.shared import Pass, Term
 from distrl.learner.batching import TrajectoryBatch
 from distrl.learner.returns import group_relative, tells_apart
@@ -37,7 +37,7 @@ def sample_weights(batch: TrajectoryBatch, level: losses.RatioLevel, per: str, w
     counts = size.sum(dim=1) if size.dim() == 2 else size
     if per == "trajectory":
         counts = batch.grid(counts).sum(dim=1)[batch.row]
-    num_samples = len(batch.last) if per == "trajectory" else len(batch.steps)
+    num_samples = batch.num_trajectories if per == "trajectory" else batch.num_steps
     return size * losses.per_action(weights / counts / num_samples, size)
 
 
@@ -48,9 +48,14 @@ class Grpo(CriticFree[GrpoConfig]):
         super().__init__(config)
         self.epochs, self.minibatches = config.epochs, config.minibatches
 
-    def prepare(self, policy: Policy, critic: Critic, batch: TrajectoryBatch) -> None:
+    @property
+    def takes_notes(self) -> bool:
+        """If there is a proximal policy."""
+        return self.config.decoupled
+
+    def note(self, batch: TrajectoryBatch, outputs: Outputs) -> None:
         """Notes the proximal policy's log-probabilities."""
-        note_proximal(self.config, policy, batch.steps)
+        batch.steps.proximal_logprobs = outputs.logprobs
 
     def advantages(self, batch: TrajectoryBatch) -> Tensor:
         """[B] A_τ; R counts outcome and penalties."""
@@ -64,7 +69,7 @@ class Grpo(CriticFree[GrpoConfig]):
         c = self.config
         result = surrogate(
             c,
-            run.scores.logprobs,
+            run.logprobs,
             batch.steps,
             advantages[batch.row],
             c.log_ratio_clamp,

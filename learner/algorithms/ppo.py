@@ -11,14 +11,12 @@ stays as it was before the first step.
 
 from __future__ import annotations
 
-import torch
-
 from distrl.configs.algorithms import PpoConfig
-from distrl.core.policies.base import Critic, Policy
 from distrl.learner import losses
 from distrl.learner.algorithms.actor_critic import TRACES, ActorCritic, Estimates, named_returns
 from distrl.learner.algorithms.clipping import surrogate
-from distrl.learner.algorithms.shared import Pass, Term, run_policy
+from distrl.learner.algorithms.outputs import Outputs
+from distrl.learner.algorithms.shared import Pass, Term, pass_of
 from distrl.learner.batching import TrajectoryBatch
 
 
@@ -30,27 +28,25 @@ class Ppo(ActorCritic[PpoConfig]):
         self.has_traces = config.returns in TRACES
         self.epochs, self.minibatches = config.epochs, config.minibatches
 
-    def prepare(self, policy: Policy, critic: Critic, batch: TrajectoryBatch) -> None:
-        """Before several steps: notes the advantages' moments, and the proximal policy's log-probabilities.
+    @property
+    def takes_notes(self) -> bool:
+        """Before several steps."""
+        return self.epochs * self.minibatches > 1
 
-        The moments are of the whole batch, over all ranks, before the first step. Minibatches then need no
-        sums over ranks, which would hang as soon as one rank has fewer of them.
-        """
-        if self.epochs * self.minibatches == 1:
-            return
-        with torch.no_grad():
-            run = run_policy(self.config, policy, batch)
-            estimates = self.estimate(policy, critic, batch, run.scores.states, run.ratios.action)
+    def note(self, batch: TrajectoryBatch, outputs: Outputs) -> None:
+        """Notes the advantages' moments over all ranks, and the proximal policy's log-probabilities."""
+        run = pass_of(self.config, batch, outputs)
+        estimates = self.estimate(batch, outputs, run.ratios.action)
         batch.advantage_moments = losses.moments(estimates.advantages, batch.mask)
         if self.config.decoupled:
-            batch.steps.proximal_logprobs = run.scores.logprobs
+            batch.steps.proximal_logprobs = run.logprobs
 
     def policy_term(self, batch: TrajectoryBatch, run: Pass, estimates: Estimates) -> Term:
         """−E[ min(r A, clip(r) A) ]."""
         c = self.config
         advantages = self.normalised(batch, estimates.advantages)
         result = surrogate(
-            c, run.scores.logprobs, batch.steps, advantages, c.log_ratio_clamp, c.ratio_level, c.rho_max
+            c, run.logprobs, batch.steps, advantages, c.log_ratio_clamp, c.ratio_level, c.rho_max
         )
-        loss = -losses.mean_over_steps(result.objective, batch.steps.token_mask, run.weights)
+        loss = -losses.mean_over_steps(result.objective, batch.steps.token_mask, run.weights, batch.num_steps)
         return Term(loss, c.ratio_level, result.weighed)

@@ -11,7 +11,8 @@ from torch import Tensor
 from distrl.configs.algorithms import ObjectiveConfig
 from distrl.core.policies.base import Policy, TokenScores
 from distrl.learner import losses, off_policy
-from distrl.learner.batching import TrajectoryBatch
+from distrl.learner.algorithms.outputs import Outputs
+from distrl.learner.batching import StepBatch, TrajectoryBatch
 from distrl.learner.off_policy import StepStats
 
 
@@ -20,13 +21,13 @@ class Pass:
     """What the policy says of the N steps of a batch.
 
     Attributes:
-        scores: Log-probabilities and entropies of tokens, with gradients; hidden states without.
+        logprobs: [N, L] of tokens, with gradients.
         ratios: π / μ, without gradients.
         entropy: [N] H_t, with gradients.
         weights: [N] importance weights of the replay draw.
     """
 
-    scores: TokenScores
+    logprobs: Tensor
     ratios: losses.Ratios
     entropy: Tensor
     weights: Tensor
@@ -50,16 +51,22 @@ class Term:
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
-def run_policy(config: ObjectiveConfig, policy: Policy, batch: TrajectoryBatch) -> Pass:
-    """One forward pass over all steps."""
-    steps = batch.steps
-    scores = policy.score(steps.prompts, steps.completions, steps.token_mask, steps.temperature)
+def score(policy: Policy, steps: StepBatch) -> TokenScores:
+    """One forward pass over `steps`."""
+    return policy.score(steps.prompts, steps.completions, steps.token_mask, steps.temperature)
+
+
+def pass_of(config: ObjectiveConfig, batch: TrajectoryBatch, outputs: Outputs) -> Pass:
+    """Ratios, entropies and weights of a batch, of what the policy says of its steps."""
+    steps, logprobs, entropy = batch.steps, outputs.logprobs, outputs.entropy
+    assert logprobs is not None
+    assert entropy is not None
     return Pass(
-        scores=scores,
+        logprobs=logprobs,
         ratios=losses.importance_ratios(
-            scores.logprobs, steps.behaviour_logprobs, steps.token_mask, config.log_ratio_clamp
+            logprobs, steps.behaviour_logprobs, steps.token_mask, config.log_ratio_clamp
         ),
-        entropy=losses.action_entropy(scores.entropy, steps.token_mask),
+        entropy=losses.action_entropy(entropy, steps.token_mask),
         weights=batch.weights[batch.row],
     )
 
@@ -74,14 +81,15 @@ def policy_terms(
     """The objective's own term, with the entropy and validity terms that every objective may add."""
     return {
         "policy": policy_term,
-        "entropy": -(run.entropy * run.weights * entropy_weights).mean(),
+        "entropy": -losses.mean(run.entropy * run.weights * entropy_weights, batch.num_steps),
         "validity": losses.validity(
-            run.scores.logprobs,
+            run.logprobs,
             batch.steps.token_mask,
             batch.invalid,
             run.ratios,
             run.weights,
             config.rho_max,
+            batch.num_steps,
         ),
     }
 

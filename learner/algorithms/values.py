@@ -9,6 +9,7 @@ from torch import Tensor
 
 from distrl.core.policies.base import Critic, Generated, Policy, PromptBatch, States
 from distrl.core.types import Sampling
+from distrl.learner.algorithms.outputs import Outputs
 from distrl.learner.batching import TrajectoryBatch
 
 
@@ -29,57 +30,38 @@ class Values:
     bootstrap: Tensor
 
 
-def state_values(
-    policy: Policy, critic: Critic, batch: TrajectoryBatch, states: States, recompute: bool = True
-) -> Values:
+def state_values(batch: TrajectoryBatch, outputs: Outputs, recompute: bool = True) -> Values:
     """V(s_t) by the newest critic; without `recompute`, as it was when each episode came in.
 
     Recomputation is AcceRL's (§3.3, eq. 3): old values would align advantages with a critic that is no more.
     """
-    logits = critic.values(states, batch.col)
+    assert outputs.values is not None
     if not recompute:
         assert batch.old_values is not None, "values were not kept"
         assert batch.old_bootstrap is not None
-        return Values(logits, batch.old_values, batch.old_values, batch.old_bootstrap)
+        return Values(outputs.values, batch.old_values, batch.old_values, batch.old_bootstrap)
+    probability = outputs.values.detach().sigmoid()
+    return Values(outputs.values, probability, probability, _bootstrap(batch, outputs))
+
+
+def action_values(batch: TrajectoryBatch, outputs: Outputs) -> Values:
+    """Q(s_t, a_t) of the actions taken, and E_{a~π} Q."""
+    assert outputs.values is not None
+    assert outputs.expected is not None
+    taken = outputs.values.detach().sigmoid()
+    return Values(outputs.values, taken, outputs.expected, _bootstrap(batch, outputs))
+
+
+def _bootstrap(batch: TrajectoryBatch, outputs: Outputs) -> Tensor:
     bootstrap = torch.zeros_like(batch.success)
     if batch.final_prompts is not None:
-        with torch.no_grad():
-            final = critic.values(policy.states(batch.final_prompts), batch.final_step)
-        bootstrap[batch.final_row] = final.sigmoid().to(bootstrap.dtype)
-    probability = logits.detach().sigmoid()
-    return Values(logits, probability, probability, bootstrap)
-
-
-def action_values(
-    policy: Policy, critic: Critic, batch: TrajectoryBatch, states: States, num_samples: int, max_tokens: int
-) -> Values:
-    """Q(s_t, a_t) of the actions taken, and E_{a~π} Q as the mean over `num_samples` actions of the policy.
-
-    Args:
-        max_tokens: The longest action that the policy may draw.
-    """
-    steps = batch.steps
-    logits = critic.action_values(states, batch.col, steps.completions, steps.token_mask)
-    expected = _expected(
-        policy, critic, steps.prompts, states, batch.col, steps.temperature, num_samples, max_tokens
-    )
-    bootstrap = torch.zeros_like(batch.success)
-    if batch.final_prompts is not None:
-        bootstrap[batch.final_row] = _expected(
-            policy,
-            critic,
-            batch.final_prompts,
-            policy.states(batch.final_prompts),
-            batch.final_step,
-            steps.temperature[batch.last[batch.final_row]],
-            num_samples,
-            max_tokens,
-        ).to(bootstrap.dtype)
-    return Values(logits, logits.detach().sigmoid(), expected, bootstrap)
+        assert outputs.final is not None
+        bootstrap[batch.final_row] = outputs.final.to(bootstrap.dtype)
+    return bootstrap
 
 
 @torch.no_grad()
-def _expected(
+def expected_value(
     policy: Policy,
     critic: Critic,
     prompts: PromptBatch,
@@ -89,6 +71,14 @@ def _expected(
     num_samples: int,
     max_tokens: int,
 ) -> Tensor:
+    """[N] E_{a~π} Q(s, a) as the mean over `num_samples` actions of the policy.
+
+    Args:
+        states: The hidden states of `prompts`.
+        steps: [N] int64 step index t.
+        temperature: [N] what actions are drawn at.
+        max_tokens: The longest action that the policy may draw.
+    """
     sampling = [Sampling(temperature=t or 1.0, max_new_tokens=max_tokens) for t in temperature.tolist()]
     draws = []
     for _ in range(num_samples):

@@ -35,13 +35,14 @@ class Vtrace(ActorCritic[VtraceConfig]):
         c = self.config
         advantages = self.normalised(batch, estimates.advantages)
         loss = losses.policy_gradient(
-            run.scores.logprobs,
+            run.logprobs,
             batch.steps.token_mask,
             advantages,
             run.ratios,
             run.weights,
             c.rho_bar,
             c.ratio_level,
+            count=batch.num_steps,
         )
         held = run.ratios.action > c.c_bar
         return Term(

@@ -70,7 +70,7 @@ def test_policy_gradient_matches_finite_differences_of_the_surrogate(policy, cri
     with torch.no_grad():
         scores = policy.score(steps.prompts, steps.completions, steps.token_mask, steps.temperature)
         ratios = losses.importance_ratios(scores.logprobs, steps.behaviour_logprobs, steps.token_mask, 20.0)
-        estimates = algorithm.estimate(policy, critic, batch, scores.states, ratios.action)
+        estimates = algorithm.estimate(batch, algorithm.ask(policy, critic, batch), ratios.action)
         advantages = batch.flat(losses.normalise(estimates.advantages, batch.mask, c.advantage_std_floor))
         rho = ratios.action.clamp(max=1.1)
 
@@ -103,7 +103,7 @@ def test_advantage_is_retrace_of_outcome_with_v_plus_retrace_of_penalties_withou
         rho = losses.importance_ratios(
             scores.logprobs, steps.behaviour_logprobs, steps.token_mask, 20.0
         ).action
-        estimates = algorithm.estimate(policy, critic, batch, scores.states, rho)
+        estimates = algorithm.estimate(batch, algorithm.ask(policy, critic, batch), rho)
         returns, raw, v = estimates.returns, estimates.advantages, estimates.values.baseline
         v_final = critic.values(policy.states(batch.final_prompts), torch.tensor([2])).sigmoid()
     c = 0.8 * rho.clamp(max=1.0)
@@ -231,7 +231,8 @@ def test_an_action_value_critic_takes_munos_retrace(policy, q_critic, batch) -> 
             scores.logprobs, steps.behaviour_logprobs, steps.token_mask, 20.0
         ).action
         torch.manual_seed(8)
-        estimates = Aride(config).estimate(policy, critic, batch, scores.states, rho)
+        algorithm = Aride(config)
+        estimates = algorithm.estimate(batch, algorithm.ask(policy, critic, batch), rho)
         torch.manual_seed(8)
         e = expected_values(policy, critic, batch, steps.prompts, scores.states, batch.col, 3)
         final = policy.states(batch.final_prompts)

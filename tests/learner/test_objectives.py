@@ -275,16 +275,15 @@ def test_digirl_does_not_imitate_what_the_step_limit_cut_off(policy, critic, bat
     assert not failed.terminated.any()
     algorithm = build("digirl", {"top_fraction": 1.0, "lam": 1.0})
     assert algorithm.evaluate(policy, critic, failed).metrics["batch/kept_fraction"] == 0.0
-    states = policy.states(failed.steps.prompts)
-    estimates = algorithm.estimate(policy, critic, failed, states, torch.ones(3, dtype=torch.float64))
+    outputs = algorithm.ask(policy, critic, failed)
+    estimates = algorithm.estimate(failed, outputs, torch.ones(3, dtype=torch.float64))
     assert not estimates.returns.targets.any()
 
 
 def test_values_as_they_were_are_used_when_recomputation_is_off(policy, critic, batch) -> None:
     config = LearnerConfig.model_validate({"algorithm": "ppo", "value_recompute": False})
     kept, fresh = ALGORITHMS["ppo"](config), build("ppo", {})
-    scores = score(policy, batch)
-    now = fresh.estimate(policy, critic, batch, scores.states, torch.ones(7, dtype=torch.float64))
+    now = fresh.estimate(batch, fresh.ask(policy, critic, batch), torch.ones(7, dtype=torch.float64))
     batch.old_values, batch.old_bootstrap = now.values.baseline, now.values.bootstrap
     before = fresh.evaluate(policy, critic, batch)
     torch.testing.assert_close(kept.evaluate(policy, critic, batch).policy_loss, before.policy_loss)

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+from rank_world import run_ranks
 
 from distrl.learner import losses
 from distrl.learner.ranks import sum_over_ranks
@@ -61,6 +62,12 @@ def test_advantages_are_normalised_over_all_ranks() -> None:
         for process in ranks:
             process.kill()
             process.wait()
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_the_losses_and_gradients_of_shares_add_up_to_those_of_the_batch(size, tmp_path) -> None:
+    """For every objective, and for cloning: ranks see some trajectories each, and divide by common counts."""
+    run_ranks("rank_objectives:add_up", size, tmp_path)
 
 
 def test_one_process_sums_nothing() -> None:

@@ -224,6 +224,16 @@ class Policy(nn.Module, ABC):
     def load(self, directory: Path) -> None:
         """Reads what `save` wrote. Raises CheckpointError."""
 
+    def export(self, directory: Path) -> None:
+        """Writes a directory that `from_pretrained` of transformers loads; an adapter is merged, for good.
+
+        Raises:
+            PolicyError: This policy is no such model.
+        """
+        raise PolicyError(
+            f"The policy {self.name!r} is no model of transformers.", "Use its checkpoint as it is."
+        )
+
 
 class Critic(nn.Module, ABC):
     """State values from the policy's hidden states; its gradients end there and cannot harm the policy."""

@@ -265,6 +265,22 @@ class HubPolicy(Policy):
             )
         weights_io.load_into(self.published_state(), directory / file)
 
+    def export(self, directory: Path) -> None:
+        """The model with its tokenizer and image processor, as on the hub; an adapter is merged, for good.
+
+        Raises:
+            PolicyError: The output layer is cropped, which no such model has.
+        """
+        if self._tokens.is_slim:
+            raise PolicyError(
+                "policy.slim_vocabulary has cropped the output layer, so that this is no whole model.",
+                "Export the adapter, and merge it into the model with PEFT.",
+            )
+        model = self.model if self._adapter is None else self._adapter.merge()
+        loaded = self._loaded
+        for part in (model, loaded.image_processor, loaded.tokenizer, loaded.templating):
+            part.save_pretrained(str(directory))
+
 
 class _RowSampler:
     """A logits processor that draws each row's next token itself and leaves only that one."""

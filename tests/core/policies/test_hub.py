@@ -235,3 +235,26 @@ def test_a_frozen_vision_tower_is_neither_published_nor_saved(
     other.load(tmp_path)
     greedy = [Sampling(temperature=0.0, max_new_tokens=8)] * 3
     assert other.generate(batch_of(other), greedy) == policy.generate(batch_of(policy), greedy)
+
+
+@pytest.mark.parametrize("lora", [None, {"rank": 2, "targets": ["q_proj", "v_proj"]}])
+def test_an_exported_model_acts_as_the_policy_did(
+    make_policy: MakePolicy, tmp_path: Path, lora: object
+) -> None:
+    policy = make_policy(lora=lora)
+    with torch.no_grad():
+        for tensor in policy.published_state().values():
+            tensor.add_(0.05 * torch.randn_like(tensor))
+    batch = batch_of(policy)
+    completion = torch.tensor([policy.completion_ids("tap here")] * 3)
+    mask = torch.ones_like(completion, dtype=torch.bool)
+    expected = policy.score(batch, completion, mask, torch.ones(3)).logprobs.detach()
+    policy.export(tmp_path)
+    other = make_policy(model=str(tmp_path))
+    actual = other.score(batch_of(other), completion, mask, torch.ones(3)).logprobs
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_slim_model_is_not_exported(make_policy: MakePolicy, tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match="slim_vocabulary"):
+        make_policy(slim_vocabulary=SLIM).export(tmp_path)

@@ -185,6 +185,9 @@ class LearnerConfig(Section):
     `group_wait_s` after the first of them came in (GRPO). What is older than `max_staleness` all the same
     when it is trained on is left to the objective's clipping (`stale: clip`) or not used (`drop`).
 
+    `micro_batch_tokens` bounds the memory of an update: at most so many tokens, padding included, are in one
+    forward pass, and gradients are accumulated over as many passes as that takes. Null: one pass.
+
     A lease ends `lease_ttl_s` after its last renewal, and after `max_episode_minutes` in any case: whoever
     works longer on one episode hangs. The default leaves a phone's 30 steps a minute each.
     """
@@ -227,6 +230,7 @@ class LearnerConfig(Section):
     eval_episodes: Count = 32
     lease_ttl_s: Positive = 120.0
     max_episode_minutes: Positive = 45.0
+    micro_batch_tokens: Count | None = None
     device: str = "auto"
     threads: Count = 1
 

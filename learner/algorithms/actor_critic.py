@@ -118,7 +118,7 @@ class ActorCritic(Algorithm, Generic[C]):
     @torch.no_grad()
     def read_final(self, policy: Policy, critic: Critic, finals: Finals) -> Tensor:
         """See `Algorithm.read_final`: by the newest critic."""
-        return critic.values(policy.states(finals.prompts), finals.times).sigmoid()
+        return critic.values(policy.states(finals.steps.prompts), finals.times).sigmoid()
 
     def reads_final(self, batch: TrajectoryBatch, is_fitting: bool = False) -> bool:
         """See `Algorithm.reads_final`: unless values are those of old."""

@@ -68,10 +68,10 @@ class Aride(ActorCritic[ArideConfig]):
         return expected_value(
             policy,
             critic,
-            finals.prompts,
-            policy.states(finals.prompts),
+            finals.steps.prompts,
+            policy.states(finals.steps.prompts),
             finals.times,
-            finals.temperature,
+            finals.steps.temperature,
             self.config.q_samples,
             self._max_tokens,
         )

@@ -12,8 +12,8 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
-from distrl.core.policies.base import PromptBatch
 from distrl.learner.batching import StepBatch, TrajectoryBatch
+from distrl.learner.packing import trimmed
 
 
 @dataclass(frozen=True)
@@ -37,28 +37,44 @@ class Rows:
         marks[asked] = True
         return cls(batch.steps, batch.col, marks)
 
+    def __getitem__(self, at: Tensor) -> Rows:
+        """Some of the rows, without the padding that only others need; `at`: [n] int64."""
+        at = at.to(self.times.device)
+        return Rows(trimmed(self.steps[at]), self.times[at], self.asked[at])
+
 
 @dataclass(frozen=True)
 class Finals:
     """The F states after a cut: where a value is wanted of a state in which nothing was done.
 
     Attributes:
-        prompts: The states.
+        steps: The states, as steps whose actions have no tokens.
         times: [F] int64, the step index given to the critic.
-        temperature: [F] what an action there would be sampled at.
     """
 
-    prompts: PromptBatch
+    steps: StepBatch
     times: Tensor
-    temperature: Tensor
 
     @classmethod
     def of(cls, batch: TrajectoryBatch) -> Finals | None:
         """Those of `batch`; None if every episode ended by itself."""
         if batch.final_prompts is None:
             return None
-        temperature = batch.steps.temperature[batch.last[batch.final_row]]
-        return cls(batch.final_prompts, batch.final_step, temperature)
+        before = batch.steps[batch.last[batch.final_row]]
+        steps = replace(
+            before,
+            prompts=batch.final_prompts,
+            completions=before.completions[:, :0],
+            token_mask=before.token_mask[:, :0],
+            behaviour_logprobs=before.behaviour_logprobs[:, :0],
+            proximal_logprobs=None,
+        )
+        return cls(steps, batch.final_step)
+
+    def __getitem__(self, at: Tensor) -> Finals:
+        """Some of the states, without the padding that only others need; `at`: [n] int64."""
+        at = at.to(self.times.device)
+        return Finals(trimmed(self.steps[at]), self.times[at])
 
 
 @dataclass(frozen=True)

@@ -135,16 +135,16 @@ def test_an_update_makes_all_steps_around_one_proximal_policy(make, policy, crit
     with torch.no_grad():
         before = policy.score(steps.prompts, steps.completions, steps.token_mask, steps.temperature).logprobs
     seen = []
-    evaluate = algorithm.evaluate
+    judge = algorithm.judge
 
     moments = []
 
-    def spy(policy, critic, part):
+    def spy(part, outputs):
         seen.append(part.steps.proximal_logprobs)
         moments.append(part.advantage_moments)
-        return evaluate(policy, critic, part)
+        return judge(part, outputs)
 
-    algorithm.evaluate = spy
+    algorithm.judge = spy
     result = engine.update(batch)
     assert torch.equal(batch.steps.proximal_logprobs, before)
     assert len(seen) == 6

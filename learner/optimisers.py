@@ -1,0 +1,125 @@
+"""What moves the weights of a network: gradients in parts, summed over ranks, clipped, one step of AdamW."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from distrl.core.errors import PolicyError
+from distrl.learner.ranks import num_ranks, sum_over_ranks
+
+BUCKET_NUMBERS = 2**24  # gradients are summed over ranks so many at a time
+
+
+class Optimiser(Protocol):
+    """Of one network."""
+
+    def begin(self, lr: float | None = None) -> None:
+        """Forgets gradients; sets the learning rate."""
+        ...
+
+    def backward(self, loss: Tensor, is_last: bool = True) -> None:
+        """Adds the gradients of `loss`, a share of a sum.
+
+        Args:
+            is_last: Whether a step follows.
+
+        Raises:
+            PolicyError: The loss is not finite.
+        """
+        ...
+
+    def step(self) -> float:
+        """One step with the sum of all ranks' gradients. Returns its norm before clipping."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """As torch's AdamW writes it, of whole parameters. Every rank must call it."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restores `state_dict`, whatever kind of optimiser wrote it, on however many ranks."""
+        ...
+
+
+class TorchOptimiser:
+    """AdamW on every rank alike: gradients are summed over the ranks, which therefore make the same step.
+
+    Args:
+        module: Whose trainable parameters it moves.
+        lr: The learning rate until `begin` is given another.
+        weight_decay: AdamW's.
+        clip: Largest norm of the gradient.
+    """
+
+    def __init__(self, module: nn.Module, lr: float, weight_decay: float, clip: float) -> None:
+        self._parameters = list(trainable(module))
+        self._adam = torch.optim.AdamW(self._parameters, lr=lr, weight_decay=weight_decay)
+        self._clip = clip
+
+    def begin(self, lr: float | None = None) -> None:
+        """See `Optimiser.begin`."""
+        self._adam.zero_grad(set_to_none=True)
+        if lr is not None:
+            for group in self._adam.param_groups:
+                group["lr"] = lr
+
+    def backward(self, loss: Tensor, is_last: bool = True) -> None:
+        """See `Optimiser.backward`."""
+        require_finite(loss)
+        loss.backward()  # type: ignore[no-untyped-call]
+
+    def step(self) -> float:
+        """See `Optimiser.step`."""
+        if num_ranks() > 1:
+            _sum_gradients(self._parameters)
+        norm = nn.utils.clip_grad_norm_(self._parameters, self._clip)
+        self._adam.step()
+        return float(norm)
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `Optimiser.state_dict`."""
+        return self._adam.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See `Optimiser.load_state_dict`."""
+        self._adam.load_state_dict(state)
+
+
+def trainable(module: nn.Module) -> Iterator[nn.Parameter]:
+    """The parameters that are trained, in the module's order."""
+    return (parameter for parameter in module.parameters() if parameter.requires_grad)
+
+
+def require_finite(loss: Tensor) -> None:
+    """Raises PolicyError if `loss` is not."""
+    if not bool(torch.isfinite(loss.detach())):
+        raise PolicyError(f"The loss became {float(loss.detach())}.", "Lower learner.optim.lr.")
+
+
+def _sum_gradients(parameters: Sequence[nn.Parameter]) -> None:
+    """Σ over ranks, in place. A parameter that no rank used has none afterwards, as in a single process."""
+    used = torch.tensor([float(p.grad is not None) for p in parameters], device=parameters[0].device)
+    for is_used, parameter in zip(sum_over_ranks(used).tolist(), parameters, strict=True):
+        if is_used and parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+    for bucket in _buckets([p.grad for p in parameters if p.grad is not None]):
+        total = sum_over_ranks(torch.cat([gradient.flatten() for gradient in bucket]))
+        for gradient, mine in zip(bucket, total.split([g.numel() for g in bucket]), strict=True):
+            gradient.copy_(mine.view_as(gradient))
+
+
+def _buckets(gradients: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Neighbours of one type, about `BUCKET_NUMBERS` numbers together."""
+    bucket: list[Tensor] = []
+    for gradient in gradients:
+        is_full = sum(g.numel() for g in bucket) + gradient.numel() > BUCKET_NUMBERS
+        if bucket and (is_full or bucket[0].dtype != gradient.dtype):
+            yield bucket
+            bucket = []
+        bucket.append(gradient)
+    if bucket:
+        yield bucket

@@ -1,0 +1,153 @@
+"""What one process does with batches: passes, gradients, steps; for the policy and for the critic."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+
+from distrl.configs.schema import LearnerConfig
+from distrl.core.policies.base import Critic, Policy
+from distrl.learner.algorithms.actor_critic import ActorCritic
+from distrl.learner.algorithms.base import Algorithm, Evaluation
+from distrl.learner.algorithms.bc import cloning_loss
+from distrl.learner.algorithms.outputs import Outputs
+from distrl.learner.algorithms.values import Values
+from distrl.learner.batching import StepBatch, TrajectoryBatch, to_device
+from distrl.learner.optimisers import Optimiser, TorchOptimiser
+from distrl.learner.packing import pack, trimmed
+from distrl.learner.passes import Losses, Passes
+
+
+class Team(Protocol):
+    """Whoever trains on batches for the `Engine`: this process alone, or all ranks of a job."""
+
+    def prepare(self, batch: TrajectoryBatch) -> None:
+        """Before the first step on `batch`: notes in it what must not change."""
+        ...
+
+    def learn(self, batch: TrajectoryBatch, lr: float) -> Evaluation:
+        """One gradient step of policy and critic; the metrics gain the gradients' norms."""
+        ...
+
+    def measure(self, batch: TrajectoryBatch) -> Evaluation:
+        """The same pass without any step."""
+        ...
+
+    def values(self, batch: TrajectoryBatch) -> Values:
+        """What the critic says of the states of `batch` now."""
+        ...
+
+    def fit_critic(self, batch: TrajectoryBatch) -> float:
+        """One gradient step of the critic alone. Returns the loss."""
+        ...
+
+    def clone(self, batch: StepBatch) -> float:
+        """One step of behaviour cloning. Returns the loss."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """The optimisers' states, under "actor" and "value"."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restores `state_dict`."""
+        ...
+
+
+class Trainer:
+    """Networks and optimisers of one process. Networks stay in eval mode: dropout would falsify the ratios.
+
+    Args:
+        policy, critic: The networks, on their device.
+        algorithm: The objective.
+        config: Learning rates, clipping, memory.
+    """
+
+    def __init__(self, policy: Policy, critic: Critic, algorithm: Algorithm, config: LearnerConfig) -> None:
+        self.policy, self.critic, self.algorithm = policy.eval(), critic.eval(), algorithm
+        self._config = config
+        self._actor = self._adam(policy, config.optim.lr)
+        self._value = self._adam(critic, config.optim.critic_lr)
+        self._cloner: Optimiser | None = None
+        self._passes = Passes(policy, critic, algorithm, config.micro_batch_tokens)
+
+    def _adam(self, network: Policy | Critic, lr: float) -> Optimiser:
+        optim = self._config.optim
+        return TorchOptimiser(network, lr, optim.weight_decay, optim.grad_clip)
+
+    def prepare(self, batch: TrajectoryBatch) -> None:
+        """See `Team.prepare`."""
+        if self.algorithm.takes_notes:
+            to_device(batch, self.policy.device)
+            self.algorithm.note(batch, self._passes.look(batch))
+
+    def learn(self, batch: TrajectoryBatch, lr: float) -> Evaluation:
+        """See `Team.learn`."""
+        to_device(batch, self.policy.device)
+        found: list[Evaluation] = []
+
+        def judge(outputs: Outputs) -> Losses:
+            found.append(self.algorithm.judge(batch, outputs))
+            return Losses(found[0].policy_loss, found[0].critic_loss)
+
+        self._actor.begin(lr)
+        self._value.begin()
+        self._passes.learn(batch, judge, self._actor.backward, self._value.backward)
+        (result,) = found
+        result.metrics["policy/grad_norm"] = self._actor.step()
+        if result.critic_loss is not None:
+            result.metrics["value/grad_norm"] = self._value.step()
+        return result
+
+    @torch.no_grad()
+    def measure(self, batch: TrajectoryBatch) -> Evaluation:
+        """See `Team.measure`."""
+        to_device(batch, self.policy.device)
+        return self.algorithm.judge(batch, self._passes.look(batch))
+
+    @torch.no_grad()
+    def values(self, batch: TrajectoryBatch) -> Values:
+        """See `Team.values`."""
+        to_device(batch, self.policy.device)
+        assert isinstance(self.algorithm, ActorCritic)
+        return self.algorithm.values(batch, self._passes.look(batch, is_scored=False), recompute=True)
+
+    def fit_critic(self, batch: TrajectoryBatch) -> float:
+        """See `Team.fit_critic`."""
+        to_device(batch, self.policy.device)
+        found: list[float] = []
+
+        def judge(outputs: Outputs) -> Losses:
+            loss = self.algorithm.judge_critic(batch, outputs)
+            found.append(float(loss.detach()))
+            return Losses(None, loss)
+
+        self._value.begin()
+        self._passes.learn(batch, judge, self._actor.backward, self._value.backward, is_scored=False)
+        self._value.step()
+        return found[0]
+
+    def clone(self, batch: StepBatch) -> float:
+        """See `Team.clone`. Its optimiser is apart, so that the online phase starts afresh."""
+        if self._cloner is None:
+            self._cloner = self._adam(self.policy, self._config.demonstrations.lr)
+        to_device(batch, self.policy.device)
+        self._cloner.begin()
+        total, parts = 0.0, pack(batch, self._config.micro_batch_tokens)
+        for number, at in enumerate(parts):
+            part = batch if len(parts) == 1 else trimmed(batch[at.to(batch.completions.device)])
+            loss = cloning_loss(self.policy, part, len(batch))
+            self._cloner.backward(loss, is_last=number == len(parts) - 1)
+            total += float(loss.detach())
+        self._cloner.step()
+        return total
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `Team.state_dict`."""
+        return {"actor": self._actor.state_dict(), "value": self._value.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See `Team.load_state_dict`."""
+        self._actor.load_state_dict(state["actor"])
+        self._value.load_state_dict(state["value"])

@@ -43,6 +43,8 @@ PROTOCOL_VERSION = 1
 MAX_ENVELOPE_BYTES = 16 * 2**20
 MAX_FRAMES = 1024
 
+TokenId = Annotated[int, Field(ge=0, le=2**31 - 1)]
+
 
 class RejectCode(str, Enum):
     """Why a message was refused."""
@@ -209,13 +211,24 @@ class Chunk(Record):
 
 
 class ActRequest(Record):
-    """Complete this chat. Frame i + 1 holds the bytes of `images[i]`."""
+    """Complete this chat. Frame i + 1 holds the bytes of `images[i]`.
+
+    With a `prefix` the chat goes on from a token sequence: `messages` are what comes after it. Servers keep
+    nothing of earlier requests, so any of them can go on.
+
+    Attributes:
+        images: Every image that is shown, in `messages` or in the prefix, each once.
+        prefix: The token ids so far, prompts and answers; empty for a chat that begins.
+        prefix_images: The images of the prefix in order of appearance.
+    """
 
     type: Literal["act-request"] = "act-request"
     id: Name
     messages: tuple[ChatMessage, ...]
     images: tuple[str, ...] = ()
     sampling: Sampling = Sampling()
+    prefix: tuple[TokenId, ...] = ()
+    prefix_images: tuple[str, ...] = ()
 
 
 class ActReply(Record):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from distrl.core.actions import ActionKind
 from distrl.core.policies.base import Policy
-from distrl.core.types import Chat, ImagePart, Purpose, TimeStep, Trajectory
+from distrl.core.types import Chat, Purpose, TimeStep, Trajectory
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,8 @@ def compile_episode(
     Nothing is learnt from faulted episodes and from training episodes without token ids (an agent without a
     policy). A demonstration has text only: it is tokenised here, by the policy that will imitate it.
 
-    A step with several calls is represented by its last call, the one whose answer is the action.
+    A step with several calls is represented by its last call, the one whose answer is the action. The prompt
+    of a step that goes on with a sequence is the whole sequence before its answer.
 
     Args:
         trajectory: As the worker sent it.
@@ -115,7 +116,9 @@ def compile_episode(
     for step in trajectory.steps:
         if not step.chats:
             return None
-        data = _compile_step(step, step.chats[-1], policy, images, trajectory.purpose is Purpose.DEMO)
+        before = steps[-1] if steps else None
+        is_demo = trajectory.purpose is Purpose.DEMO
+        data = _compile_step(step, step.chats[-1], policy, images, is_demo, before)
         if not data.tokens:
             return None
         steps.append(data)
@@ -140,13 +143,23 @@ def compile_episode(
 
 
 def _compile_step(
-    step: TimeStep, chat: Chat, policy: Policy, get: GetImages | None, demonstration: bool
+    step: TimeStep,
+    chat: Chat,
+    policy: Policy,
+    get: GetImages | None,
+    demonstration: bool,
+    before: StepData | None,
 ) -> StepData:
     completion = chat.completion
-    images = tuple(p.digest for m in chat.messages for p in m.parts if isinstance(p, ImagePart))
+    prefix: tuple[int, ...] = ()
+    images = chat.images
+    if chat.continues and before is not None:
+        prefix, images = (*before.prompt, *before.tokens), (*before.images, *images)
     if demonstration and not completion.token_ids:
-        decoded = get(images) if get is not None else {}
-        prompt = tuple(policy.prompt_ids(chat.messages, [decoded[d] for d in images if d in decoded]))
+        decoded = get(chat.images) if get is not None else {}
+        pictures = [decoded[digest] for digest in chat.images if digest in decoded]
+        ids = policy.continuation_ids(prefix, chat.messages, pictures) if prefix else None
+        prompt = tuple(ids if ids is not None else policy.prompt_ids(chat.messages, pictures))
         tokens = tuple(policy.completion_ids(completion.text))
         logprobs: tuple[float, ...] = (0.0,) * len(tokens)
     else:
@@ -155,7 +168,7 @@ def _compile_step(
             tokens, logprobs = (), ()
     reward = step.reward
     return StepData(
-        prompt=prompt,
+        prompt=(*prefix, *prompt),
         images=images,
         tokens=tokens,
         logprobs=logprobs,

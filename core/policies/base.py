@@ -139,6 +139,25 @@ class Policy(nn.Module, ABC):
             PolicyError: The chat is too long, or shows pictures that are not given.
         """
 
+    def continuation_ids(
+        self, prefix: Sequence[int], messages: Sequence[ChatMessage], images: Sequence[Tensor] = ()
+    ) -> list[int]:
+        """The tokens that follow the sequence `prefix`, which ends with a completion, when `messages` come.
+
+        The prefix is not tokenised again, nor the text of its completion.
+
+        Args:
+            prefix: The token ids so far.
+            messages: What comes next.
+            images: The pictures of `messages`, as in `prompt_ids`.
+
+        Raises:
+            PolicyError: The policy reads one prompt at a time.
+        """
+        raise PolicyError(
+            f"The policy {self.name!r} cannot go on with a sequence.", "Set agent.options.mode to history."
+        )
+
     @abstractmethod
     def completion_ids(self, text: str) -> list[int]:
         """Tokenises a demonstration's answer, end-of-sequence appended."""

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from distrl.core.errors import CheckpointError, PolicyError
-from distrl.core.policies import weights_io
+from distrl.core.policies import chat_template, weights_io
 from distrl.core.policies.adapter_directory import ADAPTER_FILE, CONFIG_KEY
 from distrl.core.policies.adapters import AdapterHandle, attach_adapter
 from distrl.core.policies.base import Generated, Pictures, Policy, PromptBatch, States, TokenScores
@@ -95,6 +95,15 @@ class HubPolicy(Policy):
         """Each picture's placeholder as many times as the picture has tokens."""
         counts = [self._loaded.images.num_tokens(image) for image in images]
         return expand(ids, self._loaded.image_token_id, counts)
+
+    def continuation_ids(
+        self, prefix: Sequence[int], messages: Sequence[ChatMessage], images: Sequence[Tensor] = ()
+    ) -> list[int]:
+        """What the chat template writes between two answers, each picture's placeholder expanded."""
+        loaded = self._loaded
+        rendered = [_template_message(message) for message in messages]
+        ids = chat_template.continuation_ids(loaded.render, loaded.tokenise, prefix, rendered, loaded.end_ids)
+        return self._expanded(ids, images)
 
     def with_images(
         self, prompt: Sequence[int], images: Sequence[Tensor], others: Sequence[Tensor]

@@ -47,7 +47,17 @@ class LoadedModel:
 
     def chat_ids(self, messages: Sequence[dict[str, object]]) -> list[int]:
         """The chat's tokens with one placeholder per image, up to where the answer starts."""
-        text = self.templating.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
+        return self.tokenise(self.render(messages))
+
+    def render(self, messages: Sequence[dict[str, object]]) -> str:
+        """The chat's text up to where the answer starts."""
+        text: str = self.templating.apply_chat_template(
+            list(messages), tokenize=False, add_generation_prompt=True
+        )
+        return text
+
+    def tokenise(self, text: str) -> list[int]:
+        """The text's tokens, nothing added."""
         ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         return ids
 

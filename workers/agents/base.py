@@ -15,10 +15,12 @@ class Prompt:
     """What the policy is asked.
 
     Attributes:
-        messages: The chat to complete.
+        messages: The chat to complete, or what is new of it.
+        continues: Whether it goes on from the chat before it in the episode, whose tokens stay as they are.
     """
 
     messages: tuple[ChatMessage, ...]
+    continues: bool = False
 
 
 class Agent(Protocol):

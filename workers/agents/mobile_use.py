@@ -22,7 +22,7 @@ from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import ConfigError
 from distrl.core.types import Observation, TimeStep
 from distrl.workers.agents import mobile_use_tool as tool
-from distrl.workers.agents.chat_agent import ChatAgent
+from distrl.workers.agents.chat_agent import ChatAgent, Mode
 from distrl.workers.agents.model_space import Coordinates, ModelSpace, Resize
 from distrl.workers.agents.notation import KEPT_CHARS, NoAction, encodable
 
@@ -81,25 +81,27 @@ class MobileUseAgent(ChatAgent):
     """Stateless agent that calls `mobile_use`.
 
     Args:
+        mode: How earlier steps are told, "history" or "incremental"; see `ChatAgent`.
         coordinates: What points are written in: "relative", 0 to 999 across and down (Qwen3-VL), or
             "absolute", pixels of the resized picture (Qwen2.5-VL).
         resize: For "absolute", the values of the model's image processor that differ from the defaults:
             `patch_size`, `merge_size`, `min_pixels`, `max_pixels`; see `Resize`.
         reasoning: What is asked for beside the call: "action", a thought and a line `Action: …` before it
             (Qwen3-VL); "conclusion", <thinking> before it and a <conclusion> after it (Qwen2.5-VL); "none".
-        history: How many earlier steps are told at most, the latest ones.
-        line_chars: How much of an earlier step's summary is repeated.
+        history: How many earlier steps are told at most in mode "history", the latest ones.
+        line_chars: How much of an earlier step's summary is repeated there.
     """
 
     def __init__(
         self,
+        mode: Mode = "history",
         coordinates: Coordinates = "relative",
         resize: Mapping[str, int] | None = None,
         reasoning: Reasoning = "action",
         history: int = 50,
         line_chars: int = 200,
     ) -> None:
-        super().__init__(history, line_chars)
+        super().__init__(mode, history, line_chars)
         if coordinates not in get_args(Coordinates):
             raise ValueError(f"coordinates must be relative or absolute, not {coordinates!r}")
         if reasoning not in get_args(Reasoning):
@@ -129,6 +131,10 @@ class MobileUseAgent(ChatAgent):
                 f"Task progress (You have done the following operation on the current device): {progress}\n"
             )
         return text + (CONCLUDE if self.reasoning == "conclusion" else "")
+
+    def opening(self, goal: str) -> str:
+        """The goal."""
+        return self.question(goal, [], 0)
 
     def line(self, step: TimeStep) -> str:
         """What the model called its action, else the action's call; of an INVALID one, why it was none."""

@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 
 from torch import Tensor
 
-from distrl.core.types import ChatMessage, Completion, Sampling
+from distrl.core.types import NO_PREFIX, ChatMessage, Completion, Prefix, Sampling
 
 NO_WEIGHTS = -1
 """The version of an engine that has no weights of the learner's yet."""
@@ -58,14 +58,19 @@ class Engine(Protocol[P]):
         ...
 
     def prepare(
-        self, messages: Sequence[ChatMessage], images: Mapping[str, bytes | memoryview], sampling: Sampling
+        self,
+        messages: Sequence[ChatMessage],
+        images: Mapping[str, bytes | memoryview],
+        sampling: Sampling,
+        prefix: Prefix = NO_PREFIX,
     ) -> P:
         """Tokenises a chat and decodes its images. Any thread.
 
         Args:
-            messages: The chat.
-            images: Encoded bytes by digest, at least of the images that the chat shows.
+            messages: The chat, or what comes after the prefix.
+            images: Encoded bytes by digest, at least of the images that the chat and the prefix show.
             sampling: How its completion is drawn.
+            prefix: The sequence that the chat goes on from; its token ids stay as they are.
 
         Raises:
             PolicyError: The chat is too long, or an image is unreadable.

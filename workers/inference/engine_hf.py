@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from distrl.core.policies.base import Policy
-from distrl.core.types import ChatMessage, Completion, ImagePart, Sampling
+from distrl.core.types import NO_PREFIX, ChatMessage, Completion, Prefix, Sampling, shown_images
 from distrl.workers.inference.engine import NO_WEIGHTS, OnDone, Result
+from distrl.workers.inference.prompts import tokenise
 
 MAX_CACHED_BYTES = 64 * 2**20
 _log = logging.getLogger(__name__)
@@ -26,11 +27,19 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Prepared:
-    """A request as the policy takes it: prompt ids, decoded images in order of appearance, sampling."""
+    """A request as the policy takes it.
+
+    Attributes:
+        prompt_ids: The whole sequence, up to where the completion starts.
+        images: Decoded images in order of appearance.
+        sampling: How the completion is drawn.
+        num_prefix: How many of `prompt_ids` the request itself brought.
+    """
 
     prompt_ids: tuple[int, ...]
     images: tuple[Tensor, ...]
     sampling: Sampling
+    num_prefix: int = 0
 
 
 class HFEngine:
@@ -61,21 +70,27 @@ class HFEngine:
         return self.policy.published_kind()
 
     def prepare(
-        self, messages: Sequence[ChatMessage], images: Mapping[str, bytes | memoryview], sampling: Sampling
+        self,
+        messages: Sequence[ChatMessage],
+        images: Mapping[str, bytes | memoryview],
+        sampling: Sampling,
+        prefix: Prefix = NO_PREFIX,
     ) -> Prepared:
         """Tokenises a chat and decodes its images.
 
         Args:
-            messages: The chat.
-            images: Encoded bytes by digest, at least of the images that the chat shows.
+            messages: The chat, or what comes after the prefix.
+            images: Encoded bytes by digest, at least of the images that the chat and the prefix show.
             sampling: How its completion is drawn.
+            prefix: The sequence that the chat goes on from; its token ids stay as they are.
 
         Raises:
             PolicyError: The chat is too long, or an image is unreadable.
         """
-        digests = [p.digest for message in messages for p in message.parts if isinstance(p, ImagePart)]
+        digests = (*prefix.images, *shown_images(messages))
         decoded = tuple(self._image(digest, images[digest]) for digest in digests)
-        return Prepared(tuple(self.policy.prompt_ids(messages, decoded)), decoded, sampling)
+        prompt = tokenise(self.policy, messages, sampling, decoded[len(prefix.images) :], prefix.token_ids)
+        return Prepared(prompt.ids, decoded, prompt.sampling, prompt.num_prefix)
 
     def _image(self, digest: str, data: bytes | memoryview) -> Tensor:
         cached = self._cache.get(digest)
@@ -118,7 +133,7 @@ class HFEngine:
         return [
             Completion(
                 text=self.policy.text(result.token_ids),
-                prompt_token_ids=request.prompt_ids,
+                prompt_token_ids=request.prompt_ids[request.num_prefix :],
                 token_ids=tuple(result.token_ids),
                 logprobs=tuple(result.logprobs),
                 weight_versions=(self.version,) * len(result.token_ids),

@@ -25,7 +25,7 @@ from distrl.core.errors import DistrlError, PolicyError, ProtocolError
 from distrl.core.messages import ActReply, ActRequest, Info, InfoRequest, Reject, RejectCode
 from distrl.core.service import Service
 from distrl.core.sockets import Channel, Poller, Received, Waker, Wire
-from distrl.core.types import ImagePart, Record, image_digest
+from distrl.core.types import Prefix, Record, image_digest, shown_images
 from distrl.workers.inference.batch_queue import BatchQueue
 from distrl.workers.inference.batcher import Batcher, Queued
 from distrl.workers.inference.engine import NO_WEIGHTS, Engine, Result
@@ -191,20 +191,10 @@ class InferenceServer:
             raise ProtocolError(RejectCode.NOT_READY.value, "no weights have arrived yet")
         if self._queue.is_full:
             raise ProtocolError(RejectCode.BUSY.value, "the queue is full")
-        if len(received.blobs) != len(request.images):
-            raise ProtocolError(
-                RejectCode.MALFORMED.value,
-                f"{len(request.images)} images are named but {len(received.blobs)} frames came",
-            )
-        images = dict(zip(request.images, received.blobs, strict=True))
-        for digest, data in images.items():
-            if image_digest(bytes(data)) != digest:
-                raise ProtocolError(RejectCode.DIGEST.value, f"image {digest:.40} has another digest")
-        shown = {p.digest for message in request.messages for p in message.parts if isinstance(p, ImagePart)}
-        if shown - images.keys():
-            raise ProtocolError(RejectCode.MALFORMED.value, "the chat shows an image that was not sent")
+        images = _images(received, request)
         try:
-            prepared = self._engine.prepare(request.messages, images, request.sampling)
+            prefix = Prefix(token_ids=request.prefix, images=request.prefix_images)
+            prepared = self._engine.prepare(request.messages, images, request.sampling, prefix)
         except PolicyError as error:
             raise ProtocolError(RejectCode.MALFORMED.value, str(error)) from error
         if not self._queue.offer(Pending(received.peer, request.id, prepared)):
@@ -282,3 +272,21 @@ class InferenceServer:
             code, reason = RejectCode.INTERNAL, "the policy failed at it, see the server's log"
         _log.error("request %s failed: %s", one.request_id, error, exc_info=None if is_refused else error)
         self._send(one, Reject(code=code, reason=reason, ref=one.request_id))
+
+
+def _images(received: Received, request: ActRequest) -> dict[str, memoryview]:
+    """The images of a request by digest: all that it shows, each with the digest that names it."""
+    if len(received.blobs) != len(request.images):
+        raise ProtocolError(
+            RejectCode.MALFORMED.value,
+            f"{len(request.images)} images are named but {len(received.blobs)} frames came",
+        )
+    images = dict(zip(request.images, received.blobs, strict=True))
+    for digest, data in images.items():
+        if image_digest(bytes(data)) != digest:
+            raise ProtocolError(RejectCode.DIGEST.value, f"image {digest:.40} has another digest")
+    if request.prefix_images and not request.prefix:
+        raise ProtocolError(RejectCode.MALFORMED.value, "images of a prefix, but no prefix")
+    if {*request.prefix_images, *shown_images(request.messages)} - images.keys():
+        raise ProtocolError(RejectCode.MALFORMED.value, "the chat shows an image that was not sent")
+    return images

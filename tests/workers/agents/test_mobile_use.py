@@ -275,6 +275,15 @@ def test_a_history_prompt_begins_with_nothing_and_is_bounded() -> None:
     assert "device): Step 8: Open; Step 9: Open; \n" in text
 
 
+def test_an_incremental_prompt_goes_on_with_the_next_question_only() -> None:
+    agent = MobileUseAgent(mode="incremental")
+    first, second = agent.prompt("Add Ann", SCREEN, []), agent.prompt("Add Ann", SCREEN, [step(CLICK)])
+    assert (first.continues, second.continues) == (False, True)
+    assert [message.role for message in first.messages] == ["system", "user"]
+    assert asked(first.messages[1]) == ("The user query: Add Ann\n", "f00d")
+    assert [asked(message) for message in second.messages] == [("Step 2. The screen now:", "f00d")]
+
+
 @pytest.mark.parametrize(
     ("reasoning", "in_system", "in_question"),
     [("action", True, False), ("conclusion", False, True), ("none", False, False)],
@@ -305,6 +314,7 @@ def test_the_summary(text: str, summary: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"mode": "both"}, "mode"),
         ({"coordinates": "pixels"}, "coordinates"),
         ({"reasoning": "long"}, "reasoning"),
         ({"history": -1}, "history"),

@@ -16,7 +16,7 @@ from distrl.configs.schema import InferenceConfig
 from distrl.core.errors import DistrlError, PolicyError
 from distrl.core.messages import ActReply, ActRequest, Reject
 from distrl.core.sockets import Channel, Wire
-from distrl.core.types import ChatMessage, Completion, Sampling, TextPart
+from distrl.core.types import NO_PREFIX, ChatMessage, Completion, Prefix, Sampling, TextPart
 from distrl.workers.inference.engine import OnDone
 from distrl.workers.inference.server import InferenceServer
 
@@ -40,7 +40,11 @@ class HeldEngine:
         self.ended_by: DistrlError | None = None
 
     def prepare(
-        self, messages: Sequence[ChatMessage], images: Mapping[str, bytes | memoryview], sampling: Sampling
+        self,
+        messages: Sequence[ChatMessage],
+        images: Mapping[str, bytes | memoryview],
+        sampling: Sampling,
+        prefix: Prefix = NO_PREFIX,
     ) -> str:
         part = messages[0].parts[-1]
         assert isinstance(part, TextPart)

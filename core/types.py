@@ -83,10 +83,16 @@ class Completion(Record):
 
 
 class Chat(Record):
-    """One language-model call: the messages and what came back."""
+    """One language-model call: the messages and what came back.
+
+    A chat that `continues` goes on with the token sequence of the chat before it in the episode: what the
+    policy saw is that chat's whole sequence (its own prompt, its sampled tokens) and then
+    `completion.prompt_token_ids`. Its `messages` are the new ones only.
+    """
 
     messages: tuple[ChatMessage, ...]
     completion: Completion
+    continues: bool = False
 
 
 class ActionRecord(Record):

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from distrl.core.errors import StoreError
-from distrl.core.policies.base import Policy, PromptBatch
+from distrl.core.policies.base import Place, Policy, PromptBatch
+from distrl.learner.answers import Span, TokenSequence
 from distrl.learner.episodes import Episode, StepData
 from distrl.learner.losses import Moments
 
@@ -255,18 +256,42 @@ class Batcher:
 
     def steps(self, steps: Sequence[StepData]) -> StepBatch:
         """A flat batch of single steps."""
-        images = self._cache.get([d for step in steps for d in step.images])
         length = max(len(step.tokens) for step in steps)
         return StepBatch(
-            prompts=self._policy.collate(
-                [step.prompt for step in steps], [[images[d] for d in step.images] for step in steps]
-            ),
+            prompts=self._sequences(steps) if any(step.spans for step in steps) else self._prompts(steps),
             completions=torch.tensor([[*s.tokens, *[0] * (length - len(s.tokens))] for s in steps]),
             token_mask=torch.tensor([[i < len(s.tokens) for i in range(length)] for s in steps]),
             behaviour_logprobs=torch.tensor(
                 [[*s.logprobs, *[0.0] * (length - len(s.logprobs))] for s in steps]
             ),
             temperature=torch.tensor([s.temperature for s in steps], dtype=torch.float32),
+        )
+
+    def _prompts(self, steps: Sequence[StepData]) -> PromptBatch:
+        images = self._cache.get([d for step in steps for d in step.images])
+        return self._policy.collate(
+            [step.prompt for step in steps], [[images[d] for d in step.images] for step in steps]
+        )
+
+    def _sequences(self, steps: Sequence[StepData]) -> PromptBatch:
+        """Every sequence once, as far as the steps need it."""
+        numbers: dict[int, int] = {}
+        longest: list[Span] = []
+        places: list[list[Place]] = []
+        for step in steps:
+            places.append([])
+            for span in step.spans or (_alone(step),):
+                row = numbers.setdefault(id(span.sequence), len(longest))
+                if row == len(longest):
+                    longest.append(span)
+                elif span.stop > longest[row].stop:
+                    longest[row] = span
+                places[-1] += [(row, place) for place in range(span.start, span.stop)]
+        images = self._cache.get([d for span in longest for d in span.sequence.images[: span.num_images]])
+        return self._policy.collate(
+            [span.sequence.ids[: span.stop] for span in longest],
+            [[images[d] for d in span.sequence.images[: span.num_images]] for span in longest],
+            places,
         )
 
     def trajectories(
@@ -315,14 +340,21 @@ class Batcher:
         """The states after a cut. They have no prompts of their own: the last step's words are taken with the
         final screenshot. Their step index is the last step's, because the critic never trains on later ones.
         """
-        images = self._cache.get([d for e in episodes for d in (*e.steps[-1].images, *e.final_images)])
+        states = [episode.steps[-1].state() for episode in episodes]
+        images = self._cache.get(
+            [d for e, (_, shown) in zip(episodes, states, strict=True) for d in (*shown, *e.final_images)]
+        )
         final = [[images[d] for d in episode.final_images] for episode in episodes]
         return self._policy.collate(
             [
-                self._policy.with_images(
-                    e.steps[-1].prompt, [images[d] for d in e.steps[-1].images], pictures
-                )
-                for e, pictures in zip(episodes, final, strict=True)
+                self._policy.with_images(prompt, [images[d] for d in shown], pictures)
+                for (prompt, shown), pictures in zip(states, final, strict=True)
             ],
             final,
         )
+
+
+def _alone(step: StepData) -> Span:
+    """A step that is one prompt and one answer as a sequence of its own."""
+    sequence = TokenSequence((*step.prompt, *step.tokens), step.images)
+    return Span(sequence, len(step.prompt), len(sequence.ids), len(step.images))

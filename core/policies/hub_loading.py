@@ -40,11 +40,6 @@ class LoadedModel:
         """Whether positions are three-dimensional and derived from the kinds of tokens (Qwen-VL)."""
         return "mm_token_type_ids" in inspect.signature(type(self.model).forward).parameters
 
-    @property
-    def keeps_logits(self) -> bool:
-        """Whether the model can be told at how many last positions logits are wanted."""
-        return "logits_to_keep" in inspect.signature(type(self.model).forward).parameters
-
     def chat_ids(self, messages: Sequence[dict[str, object]]) -> list[int]:
         """The chat's tokens with one placeholder per image, up to where the answer starts."""
         return self.tokenise(self.render(messages))
@@ -89,6 +84,7 @@ def load_model(name: str, min_pixels: int | None = None, max_pixels: int | None 
         ) from error
     if templating is None:
         raise PolicyError(f"policy.model {name!r} has no chat template.", "Choose a model made for chats.")
+    _refuse_scaled_logits(name, model)
     image_token_id = getattr(model.config, "image_token_id", None)
     if image_token_id is None:
         image_token_id = getattr(model.config, "image_token_index", None)
@@ -119,3 +115,14 @@ def _end_ids(model: Any, tokenizer: Any) -> list[int]:
     more = configured if isinstance(configured, list) else [configured]
     ends = [end for end in (tokenizer.eos_token_id, *more) if end is not None and end < len(tokenizer)]
     return list(dict.fromkeys(int(end) for end in ends))
+
+
+def _refuse_scaled_logits(name: str, model: Any) -> None:
+    """Scoring takes logits from the output layer itself; some families do more to them."""
+    config = model.config.get_text_config()
+    for key in ("final_logit_softcapping", "logit_scale", "logits_scaling"):
+        if getattr(config, key, None) not in (None, 1, 1.0):
+            raise PolicyError(
+                f"policy.model {name!r} changes its logits after the output layer ({key}).",
+                "This is not supported: choose another model.",
+            )

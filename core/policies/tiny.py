@@ -18,7 +18,7 @@ from distrl.core.errors import PolicyError
 from distrl.core.policies import weights_io
 from distrl.core.policies.adapter_directory import CONFIG_KEY
 from distrl.core.policies.adapters import AdapterHandle, attach_adapter
-from distrl.core.policies.base import Generated, Policy, PromptBatch, States, TokenScores
+from distrl.core.policies.base import Generated, Place, Policy, PromptBatch, States, TokenScores
 from distrl.core.policies.images import decode_image
 from distrl.core.policies.options import PolicyOptions
 from distrl.core.policies.sampling import choose, sampling_temperature, token_log_probs
@@ -118,8 +118,14 @@ class TinyPolicy(Policy):
         """[3, H, W] uint8 at the configured image size."""
         return decode_image(data, self.config.image_size)
 
-    def collate(self, prompts: Sequence[Sequence[int]], images: Sequence[Sequence[Tensor]]) -> PromptBatch:
-        """Pads prompts on the right; one image per prompt."""
+    def collate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        images: Sequence[Sequence[Tensor]],
+        places: Sequence[Sequence[Place]] | None = None,
+    ) -> PromptBatch:
+        """Pads prompts on the right; one image per prompt, and no sequences."""
+        assert places is None, "the embedded policy reads one prompt at a time"
         rows = [torch.tensor(list(ids), dtype=torch.int64) for ids in prompts]
         input_ids = pad_sequence(rows, batch_first=True, padding_value=PAD_ID)
         lengths = torch.tensor([len(row) for row in rows])

@@ -59,7 +59,9 @@ class LinearPolicy(Policy):
             raise PolicyError(f"{len(data)} bytes are no picture.") from error
         return torch.tensor(np.asarray(picture)).permute(2, 0, 1)
 
-    def collate(self, prompts: Sequence[Sequence[int]], images: Sequence[Sequence[Tensor]]) -> PromptBatch:
+    def collate(
+        self, prompts: Sequence[Sequence[int]], images: Sequence[Sequence[Tensor]], places: object = None
+    ) -> PromptBatch:
         size = max(len(prompt) for prompt in prompts)
         ids = torch.tensor([[*p, *[0] * (size - len(p))] for p in prompts])
         mask = torch.tensor([[1] * len(p) + [0] * (size - len(p)) for p in prompts])

@@ -111,35 +111,6 @@ def test_demonstrations_are_tokenised_here(toy, policy) -> None:
     assert compile_episode(toy.trajectory("d", [step]), policy) is None
 
 
-def continuing(step):
-    return step.model_copy(update={"chats": (step.chats[0].model_copy(update={"continues": True}),)})
-
-
-def test_the_prompt_of_a_step_that_goes_on_is_the_sequence_before_its_answer(toy, policy) -> None:
-    first, second = toy.step(1, (2, 3), (-1.0, -1.0), image=0), toy.step(4, (5,), (-1.0,), image=1)
-    third, fresh = toy.step(6, (7,), (-1.0,), image=2), toy.step(1, (2,), (-1.0,), image=3)
-    steps = [first, continuing(second), continuing(third), fresh]
-    found = compile_episode(toy.trajectory("s", steps, truncated=True), policy)
-    assert [step.prompt for step in found.steps] == [(1,), (1, 2, 3, 4), (1, 2, 3, 4, 5, 6), (1,)]
-    assert [step.images for step in found.steps[:3]] == [tuple(toy.digests[:n]) for n in (1, 2, 3)]
-    assert [step.tokens for step in found.steps] == [(2, 3), (5,), (7,), (2,)]
-
-
-def test_a_demonstration_that_goes_on_is_tokenised_as_one_sequence(toy, policy) -> None:
-    policy.continuation_ids = lambda prefix, messages, images=(): [9, *policy.prompt_ids(messages)]
-    steps = []
-    for number, text in ((3, "6 7"), (4, "5")):
-        step = toy.step(number, (), ())
-        completion = step.chats[0].completion.model_copy(update={"text": text, "prompt_token_ids": ()})
-        steps.append(
-            step.model_copy(update={"chats": (step.chats[0].model_copy(update={"completion": completion}),)})
-        )
-    demo = compile_episode(
-        toy.trajectory("d", [steps[0], continuing(steps[1])], purpose=Purpose.DEMO), policy
-    )
-    assert [(step.prompt, step.tokens) for step in demo.steps] == [((3,), (6, 7)), ((3, 6, 7, 9, 4), (5,))]
-
-
 def test_nothing_is_learnt_from_faults_or_empty_episodes(toy, policy) -> None:
     step = toy.step(1, (1,), (-1.0,))
     assert compile_episode(toy.trajectory("f", [step], fault=Fault.DEVICE), policy) is None

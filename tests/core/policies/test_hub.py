@@ -78,12 +78,14 @@ def test_the_prompts_logits_are_never_made_and_states_are_those_of_scoring(
     policy = make_policy(lora=lora)
     batch = batch_of(policy)
     completion = torch.tensor([policy.completion_ids("tap")] * 3)
-    widths: list[int] = []
+    widths: list[tuple[int, ...]] = []
     head = policy.get_submodule("model").get_output_embeddings()  # type: ignore[operator]
-    head.register_forward_hook(lambda module, inputs, logits: widths.append(logits.shape[1]))
-    scores = policy.score(batch, completion, torch.ones_like(completion, dtype=torch.bool), torch.ones(3))
+    head.register_forward_hook(lambda module, inputs, logits: widths.append(tuple(logits.shape[:-1])))
+    mask = torch.ones_like(completion, dtype=torch.bool)
+    mask[1, 1:] = False
+    scores = policy.score(batch, completion, mask, torch.ones(3))
     states = policy.states(batch)
-    assert widths == [completion.shape[1] + 1, 1]
+    assert widths == [(2 * completion.shape[1] + 1,)], "logits of real answer tokens only"
     real = batch.attention_mask.bool()
     torch.testing.assert_close(states.hidden[real], scores.states.hidden[real])
     assert torch.equal(states.mask, scores.states.mask)

@@ -89,7 +89,8 @@ def test_the_entropy_is_that_of_the_allowed_tokens(make_policy: MakePolicy, make
     policy = make_policy()
     batch = make_batch(policy, ["open settings"])
     size = len(policy.tokenizer.vocabulary)  # type: ignore[union-attr, arg-type]
-    many = PromptBatch(*(t.repeat_interleave(size - 1, 0) for t in vars(batch).values()))
+    tensors = (batch.input_ids, batch.attention_mask, batch.images)
+    many = PromptBatch(*(t.repeat_interleave(size - 1, 0) for t in tensors))
     tokens = torch.arange(1, size)[:, None]
     scores = policy.score(many, tokens, torch.ones_like(tokens).bool(), torch.ones(size - 1))
     log_p = scores.logprobs[:, 0].detach()

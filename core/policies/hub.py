@@ -333,7 +333,7 @@ class HubPolicy(Policy):
             )
         model = self.model if self._adapter is None else self._adapter.merge()
         loaded = self._loaded
-        for part in (model, loaded.image_processor, loaded.tokenizer, loaded.templating):
+        for part in (model, loaded.images, loaded.tokenizer, loaded.templating):
             part.save_pretrained(str(directory))
 
 

@@ -97,6 +97,10 @@ class ImageReader:
             raise PolicyError(f"The model cannot read {error}.", "Send pictures of another shape.") from error
         return to_tensor(image.resize(size, self._processor.resample))
 
+    def save_pretrained(self, directory: str) -> None:
+        """Writes the processor's configuration, as transformers reads it."""
+        self._processor.save_pretrained(directory)
+
     def num_tokens(self, image: Tensor) -> int:
         """How many placeholders a picture, as `read` gave it, takes in a prompt."""
         if not self.has_grid:

@@ -35,11 +35,11 @@ import time
 
 from loopback_ssh import LoopbackSsh
 
+from distrl.core.chunk_server import ChunkServer
 from distrl.core.messages import WeightInfo
 from distrl.core.shared_fetch import SharedFetcher
 from distrl.core.sockets import Wire
 from distrl.core.weights import CHUNK_BYTES, WeightFetcher, WeightStore, describe
-from distrl.learner.chunk_server import ChunkServer
 from distrl.learner.server import IO_THREADS
 
 WAIT_S = 120.0

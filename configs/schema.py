@@ -50,6 +50,10 @@ class NetworkConfig(Section):
 
     `keys_dir` (see `distrl keys`) switches CURVE on; it is required as soon as an address is not local.
     `advertise` is the address under which others reach an inference server, when it is not `act` itself.
+
+    `relay` lets inference servers pass weights on to each other, and is the address where they do, e.g.
+    tcp://0.0.0.0:*: the learner then sends each version to two of them, whatever their number. Servers on one
+    host need no relay, they share weights in memory.
     """
 
     control: str = "tcp://127.0.0.1:5700"
@@ -57,11 +61,12 @@ class NetworkConfig(Section):
     weights: str = "tcp://127.0.0.1:5702"
     act: str = "tcp://127.0.0.1:*"
     advertise: str | None = None
+    relay: str | None = None
     keys_dir: str | None = None
     key_name: str = "client"
     connect_timeout_s: Positive = 60.0
 
-    @field_validator("control", "broadcast", "weights", "act", "advertise")
+    @field_validator("control", "broadcast", "weights", "act", "advertise", "relay")
     @classmethod
     def _is_an_address(cls, value: str | None) -> str | None:
         if value is not None and not _ADDRESS.fullmatch(value):

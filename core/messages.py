@@ -13,7 +13,7 @@ Control (learner, ROUTER): Hello → Welcome; Heartbeat → Status; LeaseRequest
     Submit + images → Ack | Reject; StatusRequest → Status.
     Of workers that train: WorkRequest → WorkGrant; Gradient + bytes, Measured → WorkAck | Reject.
 Broadcast (learner, PUB): Status, Shutdown.
-Weights (learner, ROUTER): ChunkRequest → Chunk + bytes | Reject.
+Weights (learner and inference servers, ROUTER): ChunkRequest → Chunk + bytes | Reject; ChunkDone.
 Act (inference, ROUTER): ActRequest + images → ActReply | Reject; InfoRequest → Info.
 """
 
@@ -74,22 +74,29 @@ class Lease(Record):
 
 
 class Hello(Record):
-    """A process introduces itself. An inference server says where it answers act requests."""
+    """A process introduces itself. An inference server says where it answers act requests.
+
+    One that passes weights on says where (`relay`), and the SHA-256 of those it has (`weights`).
+    """
 
     type: Literal["hello"] = "hello"
     role: Literal["worker", "inference", "evaluate", "monitor"]
     name: Name
     slots: Count = 0
     act_endpoint: str = ""
+    relay: str = ""
+    weights: str = ""
 
 
 class Heartbeat(Record):
-    """A process is alive; `act_endpoint` as in Hello. `stats` are numbers worth a metric."""
+    """A process is alive; addresses and `weights` as in Hello. `stats` are numbers worth a metric."""
 
     type: Literal["heartbeat"] = "heartbeat"
     role: Literal["worker", "inference", "evaluate", "monitor"]
     name: Name
     act_endpoint: str = ""
+    relay: str = ""
+    weights: str = ""
     stats: dict[str, Number] = {}
 
 
@@ -97,6 +104,13 @@ class StatusRequest(Record):
     """Asks for the learner's present Status (late joiners, monitors)."""
 
     type: Literal["status-request"] = "status-request"
+
+
+class Holders(Record):
+    """Where the weights with `digest` can be had besides at the learner."""
+
+    digest: str = ""
+    endpoints: tuple[str, ...] = ()
 
 
 class Status(Record):
@@ -107,6 +121,7 @@ class Status(Record):
         phase: "demonstrations", "warm-up", "training", "done".
         weights: The newest published weights, None before the first.
         act_endpoints: The inference servers that are alive.
+        holders: Some that pass weights on.
         paused: More came in than the learner can take now; workers ask for no leases while this is set.
         metrics: The newest metrics, by name.
     """
@@ -116,6 +131,7 @@ class Status(Record):
     phase: str
     weights: WeightInfo | None = None
     act_endpoints: tuple[str, ...] = ()
+    holders: Holders = Holders()
     paused: bool = False
     metrics: dict[str, Number] = {}
 
@@ -194,12 +210,23 @@ class Shutdown(Record):
 
 
 class ChunkRequest(Record):
-    """Asks for bytes [offset, offset + length) of the weights with `digest`."""
+    """Asks for bytes [offset, offset + length) of the weights with `digest`.
+
+    `others_failed`: said to a learner, when those that its Status names as holders did not help.
+    """
 
     type: Literal["chunk-request"] = "chunk-request"
     digest: Name
     offset: Count
     length: Annotated[int, Field(ge=1, le=MAX_BLOB_BYTES)]
+    others_failed: bool = False
+
+
+class ChunkDone(Record):
+    """These weights are asked for no more: another may have the place."""
+
+    type: Literal["chunk-done"] = "chunk-done"
+    digest: Name
 
 
 class Chunk(Record):
@@ -258,8 +285,8 @@ class Info(Record):
 Message = Annotated[
     Union[
         Hello, Heartbeat, StatusRequest, Status, Welcome, LeaseRequest, LeaseGrant, LeaseRenew, LeaseRelease,
-        Submit, Ack, Reject, Shutdown, ChunkRequest, Chunk, ActRequest, ActReply, InfoRequest, Info,
-        WorkRequest, WorkGrant, Gradient, Measured, WorkAck,
+        Submit, Ack, Reject, Shutdown, ChunkRequest, Chunk, ChunkDone, ActRequest, ActReply, InfoRequest,
+        Info, WorkRequest, WorkGrant, Gradient, Measured, WorkAck,
     ],
     Field(discriminator="type"),
 ]  # fmt: skip

@@ -3,8 +3,8 @@
 Larger weights have a list of their chunks' SHA-256, announced by its own: a receiver that has an earlier
 version fetches only the chunks that differ.
 
-fetching thread: ChunkRequests (a window in flight) ──► Chunks copied into one buffer, hashed meanwhile
-                                                        (`core.weight_assembly`)
+fetching thread: `core.weight_transfer`: ChunkRequests (a window in flight) ──► Chunks
+                 `core.weight_assembly`: copied into one buffer, hashed meanwhile
 """
 
 from __future__ import annotations
@@ -14,22 +14,20 @@ import ctypes
 import hashlib
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, NamedTuple
 
-from distrl.core.errors import NetworkError, ProtocolError
-from distrl.core.messages import Chunk, ChunkRequest, Reject, RejectCode, WeightInfo
-from distrl.core.sockets import Channel, Received, Wire
+from distrl.core.errors import ProtocolError
+from distrl.core.messages import RejectCode, WeightInfo
+from distrl.core.sockets import Wire
 from distrl.core.weight_assembly import Assembly, Digests, WeightMemories, Write
+from distrl.core.weight_transfer import Connections, FindHolders, Gone, Transfer
 
 Buffer = bytes | bytearray | memoryview
 CHUNK_BYTES = 4 * 2**20
 DIGEST_BYTES = 32
-WINDOW = 4
-RESEND_S = 5.0
 HASHERS = 4  # threads that hash the chunks while another one hashes the whole
 KEPT_LISTS = 4
 KEPT_BYTES = 64 * 2**20
@@ -108,6 +106,11 @@ class WeightStore:
             )
         return view[offset : offset + length]
 
+    def is_list(self, digest: str) -> bool:
+        """Whether `digest` is that of a list of chunks."""
+        with self._lock:
+            return any(digest == published.info.chunk_list for published in self._published)
+
     def _find(self, digest: str) -> memoryview | None:
         with self._lock:
             for info, data, chunk_list in self._published:
@@ -118,10 +121,6 @@ class WeightStore:
         return None
 
 
-class _Gone(NetworkError):
-    """The learner has only other weights by now."""
-
-
 class WeightFetcher:
     """Fetches weights by version description. Used by one thread.
 
@@ -129,14 +128,15 @@ class WeightFetcher:
     What is the same in the version before is not fetched.
 
     Args:
-        wire: Makes the connection.
+        wire: Makes the connections.
         endpoint: The weights socket of the learner.
+        holders: Who else has weights now, by their digest.
     """
 
-    def __init__(self, wire: Wire, endpoint: str, window: int = WINDOW) -> None:
+    def __init__(self, wire: Wire, endpoint: str, holders: FindHolders = lambda digest: ()) -> None:
         _keep_freed_chunks()
-        self._channel: Channel = wire.connect_dealer(endpoint)
-        self._window = window
+        self._connections, self._holders = Connections(wire, endpoint), holders
+        self._digests_of: Digests = {}  # of the chunks of `_assembly`
         self._assembly: Assembly | None = None
         self._memories = WeightMemories()
         self._lists: dict[str, Digests] = {}  # by their own digest, the newest last
@@ -157,12 +157,12 @@ class WeightFetcher:
         """
         if self._assembly is None or self._assembly.info.digest != info.digest:
             self._assembly = None  # its memory is free now
-            digests = self._digests(info, timeout_s, is_stopping)
-            self._assembly = self._memories.assemble(info, digests)
+            self._digests_of = self._digests(info, timeout_s, is_stopping)
+            self._assembly = self._memories.assemble(info, self._digests_of)
         assembly = self._assembly
         try:
-            self._complete(assembly, timeout_s, is_stopping)
-        except _Gone:
+            self._complete(assembly, self._digests_of, timeout_s, is_stopping)
+        except Gone:
             self._assembly = None
             raise
         self._assembly = None
@@ -191,24 +191,24 @@ class WeightFetcher:
             previous: Another version, whose bytes are there and checked.
         """
         present = []
-        if previous is not None:
+        digests = self._digests(info, timeout_s, is_stopping)
+        if previous is not None and digests:
             old_info, old = previous
-            digests = self._digests(info, timeout_s, is_stopping)
             try:
-                old_digests = self._digests(old_info, timeout_s, is_stopping) if digests else {}
-            except _Gone:
+                old_digests = self._digests(old_info, timeout_s, is_stopping)
+            except Gone:
                 old_digests = {}
             for offset, digest in digests.items():
                 if old_digests.get(offset) == digest:
                     write(offset, old[offset : offset + info.chunk_bytes])
                     present.append(offset)
         assembly = Assembly(info, view, write, present)
-        self._complete(assembly, timeout_s, is_stopping)
+        self._complete(assembly, digests, timeout_s, is_stopping)
         assembly.check()
 
     def close(self) -> None:
-        """Closes the connection."""
-        self._channel.close()
+        """Closes the connections."""
+        self._connections.close()
 
     def _digests(self, info: WeightInfo, timeout_s: float, is_stopping: Callable[[], bool]) -> Digests:
         """The SHA-256 of the chunks of `info`, fetched unless it is known; {} if it has no such list."""
@@ -225,7 +225,7 @@ class WeightFetcher:
 
             about = WeightInfo(version=info.version, digest=info.chunk_list, size_bytes=len(listed))
             assembly = Assembly(about, memoryview(listed).toreadonly(), write)
-            self._complete(assembly, timeout_s, is_stopping)
+            self._complete(assembly, {}, timeout_s, is_stopping)
             assembly.check()
             self._lists[info.chunk_list] = {
                 offset: bytes(listed[DIGEST_BYTES * number : DIGEST_BYTES * (number + 1)])
@@ -235,53 +235,15 @@ class WeightFetcher:
                 del self._lists[next(iter(self._lists))]
         return self._lists[info.chunk_list]
 
-    def _complete(self, assembly: Assembly, timeout_s: float, is_stopping: Callable[[], bool]) -> None:
+    def _complete(
+        self, assembly: Assembly, digests: Digests, timeout_s: float, is_stopping: Callable[[], bool]
+    ) -> None:
         assembly.sha256.start()
         try:
             assembly.sha256.offer(assembly.take_hashable())
-            self._receive(assembly, timeout_s, is_stopping)
+            Transfer(self._connections, assembly, digests, self._holders).run(timeout_s, is_stopping)
         finally:
             assembly.sha256.join()
-
-    def _receive(self, assembly: Assembly, timeout_s: float, is_stopping: Callable[[], bool]) -> None:
-        to_ask = deque(assembly.missing)
-        num_in_flight, num_missing = 0, len(assembly.missing)
-        last_arrival = time.monotonic()
-        deadline = last_arrival + timeout_s
-        while assembly.missing:
-            now = time.monotonic()
-            if len(assembly.missing) < num_missing:
-                num_missing, deadline = len(assembly.missing), now + timeout_s
-            if now >= deadline or is_stopping():
-                raise NetworkError(
-                    f"Weights {assembly.info.version}: {len(assembly.missing)} chunks did not arrive in time."
-                )
-            if now - last_arrival > RESEND_S:
-                to_ask, num_in_flight, last_arrival = deque(assembly.missing), 0, now
-            while to_ask and num_in_flight < self._window and self._channel.is_connected:
-                offset = to_ask.popleft()
-                self._ask(assembly, offset, deadline)
-                num_in_flight += 1
-            received = self._channel.recv(min(0.2, deadline - now))
-            if received is not None and self._take(assembly, received):
-                num_in_flight = max(0, num_in_flight - 1)
-                last_arrival = time.monotonic()
-                assembly.sha256.offer(assembly.take_hashable())
-
-    def _ask(self, assembly: Assembly, offset: int, deadline: float) -> None:
-        request = ChunkRequest(digest=assembly.info.digest, offset=offset, length=assembly.length(offset))
-        self._channel.send(request, timeout_s=max(0.0, deadline - time.monotonic()))
-
-    def _take(self, assembly: Assembly, received: Received) -> bool:
-        message = received.message
-        if isinstance(message, Reject) and message.code is RejectCode.NOT_FOUND:
-            if assembly.info.digest[:16] in message.reason:
-                raise _Gone(f"The learner no longer keeps the weights {assembly.info.version}.")
-            return False
-        if not isinstance(message, Chunk) or message.digest != assembly.info.digest or not received.blobs:
-            return False
-        assembly.put(message.offset, received.blobs[0])
-        return True
 
 
 def _keep_freed_chunks() -> None:

@@ -17,10 +17,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from distrl.core.chunk_server import ChunkServer, Gate
 from distrl.core.errors import NetworkError, ProtocolError
 from distrl.core.messages import (
     Heartbeat,
     Hello,
+    Holders,
     RejectCode,
     Shutdown,
     Status,
@@ -33,13 +35,13 @@ from distrl.core.service import Service
 from distrl.core.sockets import Poller, Received, Waker, Wire
 from distrl.core.types import Record
 from distrl.core.weights import Buffer, WeightStore
-from distrl.learner.chunk_server import ChunkServer
 from distrl.learner.peers import Peers
 
 POLL_S = 0.2
 BROADCAST_S = 1.0
 IO_THREADS = 4  # connections spread over them: many receivers of weights, and CURVE, need more than one core
 KEPT_WEIGHTS = 3
+FIRST_RECEIVERS = 2  # of a version, if inference servers pass weights on; the others get it from these
 _log = logging.getLogger(__name__)
 
 
@@ -87,7 +89,8 @@ class Station:
             raise
         self.endpoints = Endpoints(self._control.endpoint, self._broadcast.endpoint, weights_channel.endpoint)
         self._weights = WeightStore(keep_weights)
-        self._chunks = ChunkServer(weights_channel, self._weights)
+        self._gate = Gate(frees_at_once=False)
+        self._chunks = ChunkServer(weights_channel, self._weights, self._gate)
         self._service = Service(self._control, self._handle)
         self._waker = Waker()
         self._lock = threading.Lock()
@@ -136,7 +139,7 @@ class Station:
 
     def peer_metrics(self) -> dict[str, float]:
         """What workers and inference servers say of themselves, together. For one thread."""
-        return self._peers.metrics()
+        return {**self._peers.metrics(), "weights/sent_bytes": float(self._chunks.num_bytes)}
 
     def shutdown(self, reason: str) -> None:
         """Tells everybody to stop, again and again until `close`. Submits are still taken. Any thread."""
@@ -174,8 +177,8 @@ class Station:
                 poller.wait(POLL_S)
                 self._service.pump()
                 self._work()
-                if self._peers.expire():
-                    self._list_act_endpoints()
+                if self._peers.expire() or self._has_new_weights_for_relays():
+                    self._list_servers()
                 self._announce()
         except BaseException as error:
             self._error = error
@@ -196,7 +199,7 @@ class Station:
             self._service.reply(peer, self.status)
         elif isinstance(message, (Hello, Heartbeat)):
             if self._peers.see(message):
-                self._list_act_endpoints()
+                self._list_servers()
             answer: Record = self.status
             if isinstance(message, Hello):
                 answer = Welcome(status=self.status, heartbeat_s=self._heartbeat_s)
@@ -206,8 +209,19 @@ class Station:
                 RejectCode.UNEXPECTED.value, f"a {type(message).__name__} is no request to this learner"
             )
 
-    def _list_act_endpoints(self) -> None:
-        self._change(act_endpoints=self._peers.act_endpoints())
+    def _list_servers(self) -> None:
+        weights = self.status.weights
+        digest = weights.digest if weights is not None else ""
+        endpoints, has_relays = self._peers.holders(digest), self._peers.has_relays()
+        self._gate.held = digest if endpoints else ""
+        self._gate.limit = FIRST_RECEIVERS if has_relays else None
+        holders = Holders(digest=digest, endpoints=endpoints) if has_relays else Holders()
+        self._change(act_endpoints=self._peers.act_endpoints(), holders=holders)
+
+    def _has_new_weights_for_relays(self) -> bool:
+        status = self.status
+        is_listed = status.weights is None or status.weights.digest == status.holders.digest
+        return not is_listed and self._peers.has_relays()
 
     def _announce(self) -> None:
         now = time.monotonic()

@@ -55,6 +55,7 @@ class LearnerLink:
         slots: How many leases it can work on at once.
         spool: Where finished trajectories wait; needed to `submit`.
         act_endpoint: Where an inference server answers.
+        relay: Where it passes weights on.
         max_unacked: Trajectories that may wait for their ack before leases stop.
     """
 
@@ -68,10 +69,11 @@ class LearnerLink:
         slots: int = 0,
         spool: Spool | None = None,
         act_endpoint: str = "",
+        relay: str = "",
         max_unacked: int = 64,
     ) -> None:
         self._wire, self._control_endpoint, self._broadcast_endpoint = wire, control, broadcast
-        self._hello = Hello(role=role, name=name, slots=slots, act_endpoint=act_endpoint)
+        self._hello = Hello(role=role, name=name, slots=slots, act_endpoint=act_endpoint, relay=relay)
         self._spool, self._max_unacked = spool, max_unacked
         self._waker = Waker()
         self._condition = threading.Condition()
@@ -121,6 +123,13 @@ class LearnerLink:
     def set_stats(self, stats: Mapping[str, float]) -> None:
         """Sets the numbers that the next heartbeats carry."""
         self._stats = dict(stats)
+
+    def holds(self, digest: str) -> None:
+        """Tells the learner at once that the weights with this digest are passed on here. Any thread."""
+        self._hello = self._hello.model_copy(update={"weights": digest})
+        self._next_heartbeat = 0.0
+        if not self._stopping.is_set():
+            self._waker.wake()
 
     def wait_connected(self, timeout_s: float) -> Status:
         """Waits for the learner's first answer.
@@ -311,7 +320,12 @@ class LearnerLink:
         self._send(
             control,
             Heartbeat(
-                role=hello.role, name=hello.name, act_endpoint=hello.act_endpoint, stats=dict(self._stats)
+                role=hello.role,
+                name=hello.name,
+                act_endpoint=hello.act_endpoint,
+                relay=hello.relay,
+                weights=hello.weights,
+                stats=dict(self._stats),
             ),
         )
         with self._condition:

@@ -6,7 +6,7 @@ import threading
 import pytest
 from weights_fake import FakeLearner
 
-from distrl.core import weights
+from distrl.core import weight_transfer
 from distrl.core.errors import NetworkError, ProtocolError
 from distrl.core.sockets import Wire
 from distrl.core.weights import WeightFetcher, WeightStore, describe, describe_chunks
@@ -57,7 +57,7 @@ def test_a_fetch_that_ended_early_goes_on_where_it_was(learner, fetcher):
 
 
 def test_lost_chunks_are_asked_for_again(learner, fetcher, monkeypatch):
-    monkeypatch.setattr(weights, "RESEND_S", 0.1)
+    monkeypatch.setattr(weight_transfer, "RESEND_S", 0.1)
     info = learner.publish(DATA)
     learner.drop_after = 5
     threading.Timer(0.3, setattr, (learner, "drop_after", 10**9)).start()

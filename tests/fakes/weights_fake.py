@@ -3,7 +3,7 @@
 import threading
 from dataclasses import dataclass, field
 
-from distrl.core.messages import Chunk, ChunkRequest, WeightInfo
+from distrl.core.messages import Chunk, ChunkDone, ChunkRequest, Reject, RejectCode, WeightInfo
 from distrl.core.service import Service
 from distrl.core.sockets import Poller, Received, Wire
 from distrl.core.weights import WeightStore, describe, describe_chunks
@@ -11,7 +11,7 @@ from distrl.core.weights import WeightStore, describe, describe_chunks
 
 @dataclass
 class FakeLearner:
-    """Serves chunks from a thread; drops, doubles or spoils some of them on demand.
+    """Serves chunks from a thread; drops, doubles, spoils or refuses some of them on demand.
 
     `num_bytes` counts what it has served, `dropped` tells that it has dropped something.
     """
@@ -22,6 +22,9 @@ class FakeLearner:
     drop_after: int = 10**9
     doubled: bool = False
     spoil: bool = False
+    busy: bool = False
+    insisted: list[bool] = field(default_factory=list)
+    num_done: int = 0
     num_bytes: int = 0
     lists: set[str] = field(default_factory=set)
     dropped: threading.Event = field(default_factory=threading.Event)
@@ -41,8 +44,16 @@ class FakeLearner:
 
     def handle(self, received: Received) -> None:
         request = received.message
+        if isinstance(request, ChunkDone):
+            self.num_done += 1
+            return
         assert isinstance(request, ChunkRequest)
         self.asked.append(request.offset)
+        self.insisted.append(request.others_failed)
+        if self.busy and request.digest not in self.lists:
+            reason = f"no place for {request.digest:.16}"
+            self.service.reply(received.peer, Reject(code=RejectCode.BUSY, reason=reason))
+            return
         data = bytes(self.store.chunk(request.digest, request.offset, request.length))
         if len(self.asked) > self.drop_after:
             self.dropped.set()

@@ -6,6 +6,7 @@ import time
 import pytest
 from waiting import until
 
+from distrl.core.chunk_server import ChunkServer
 from distrl.core.errors import NetworkError, SecurityError, StoreError
 from distrl.core.messages import (
     Ack,
@@ -30,7 +31,6 @@ from distrl.core.sockets import Wire, new_keypair
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import ActionRecord, Observation, Task, TimeStep, Trajectory, image_digest
 from distrl.core.weights import WeightFetcher, WeightStore, describe
-from distrl.learner.chunk_server import ChunkServer
 from distrl.learner.server import Endpoints, LearnerServer
 
 WAIT_S = 20.0

@@ -1,6 +1,7 @@
 """Keeps an inference server's weights up to date, in a thread of its own.
 
     learner's Status (link thread) ──► wanted ──► fetch, parse ──► ready ──► engine thread, between batches
+                                                     └─► Relay, if there is one: others fetch here
 
 Only the newest announcement counts: versions that pass by while one is being fetched are skipped. Fetching
 may mean to wait for another server of this host that fetches the same weights (see `core.shared_fetch`).
@@ -17,11 +18,12 @@ from typing import NamedTuple
 from torch import Tensor
 
 from distrl.core.errors import DistrlError, NetworkError, PolicyError
-from distrl.core.messages import Status, WeightInfo
+from distrl.core.messages import Holders, Status, WeightInfo
 from distrl.core.policies import weights_io
 from distrl.core.shared_fetch import SharedFetcher
 from distrl.core.sockets import Wire
 from distrl.core.weights import WeightFetcher
+from distrl.workers.inference.relay import Relay
 
 FETCH_S = 60.0  # without a new chunk
 RETRY_S = 0.5  # after a failed fetch; the learner may be restarting
@@ -52,6 +54,7 @@ class WeightFeed:
         on_ready: Called in the feed's thread when new weights can be taken, or when the feed has failed.
         share: Fetch and check each version once for all servers of this user on this host.
         share_root: Where they share; None: `weight_share.default_root`.
+        relay: Passes on what arrives.
     """
 
     def __init__(
@@ -62,11 +65,13 @@ class WeightFeed:
         on_ready: Callable[[], None],
         share: bool = False,
         share_root: Path | None = None,
+        relay: Relay | None = None,
     ) -> None:
         self._wire, self._endpoint, self._kind, self._on_ready = wire, endpoint, kind, on_ready
-        self._share, self._share_root = share, share_root
+        self._share, self._share_root, self._relay = share, share_root, relay
         self._condition = threading.Condition()
         self._wanted: WeightInfo | None = None
+        self._holders = Holders()
         self._have: tuple[int, str] | None = None
         self._ready: FreshWeights | None = None
         self._stopping = False
@@ -90,7 +95,7 @@ class WeightFeed:
         if status.weights is None:
             return
         with self._condition:
-            self._wanted = status.weights
+            self._wanted, self._holders = status.weights, status.holders
             self._condition.notify_all()
 
     def take(self) -> FreshWeights | None:
@@ -99,11 +104,19 @@ class WeightFeed:
             fresh, self._ready = self._ready, None
             return fresh
 
+    def _holders_of(self, digest: str) -> list[str]:
+        """Who else has these weights."""
+        holders, own = self._holders, self._relay.advertised if self._relay is not None else ""
+        return [one for one in holders.endpoints if one != own] if holders.digest == digest else []
+
     def _run(self) -> None:
         fetcher = None
         try:
             fetcher = SharedFetcher(
-                WeightFetcher(self._wire, self._endpoint), self._endpoint, self._share_root, self._share
+                WeightFetcher(self._wire, self._endpoint, self._holders_of),
+                self._endpoint,
+                self._share_root,
+                self._share,
             )
             while (info := self._next()) is not None:
                 self._fetch(fetcher, info)
@@ -143,6 +156,8 @@ class WeightFeed:
         if data is None:
             return
         fresh = FreshWeights(info.version, weights_io.from_bytes(data), data)
+        if self._relay is not None:
+            self._relay.offer(info, data)
         with self._condition:
             self._have = (info.version, info.digest)
             self._ready = fresh

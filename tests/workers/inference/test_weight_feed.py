@@ -11,13 +11,13 @@ pytest.importorskip("torch")
 
 import torch
 
-from distrl.core import weights
+from distrl.core import weight_transfer
+from distrl.core.chunk_server import ChunkServer
 from distrl.core.messages import Status
 from distrl.core.policies import weights_io
 from distrl.core.sockets import Wire
 from distrl.core.weight_share import WeightShare
 from distrl.core.weights import WeightStore, describe
-from distrl.learner.chunk_server import ChunkServer
 from distrl.workers.inference.weight_feed import FreshWeights, WeightFeed
 
 WAIT_S = 30.0
@@ -71,7 +71,7 @@ class Follower:
 
 @pytest.fixture
 def learner(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> Iterator[Learner]:
-    monkeypatch.setattr(weights, "RESEND_S", 600.0)  # a slow machine must not be served twice
+    monkeypatch.setattr(weight_transfer, "RESEND_S", 600.0)  # a slow machine must not be served twice
     made = Learner(wire)
     yield made
     made.server.close()

@@ -77,7 +77,7 @@ class Updates:
         if parts.progress.updates % config.replay.refresh_every == 0:
             self._refresh()
         if parts.progress.updates % config.publish_every == 0 and config.updates_enabled:
-            parts.publisher.publish()
+            parts.publish()
         self._write(result.metrics, staleness, start, self._prefetcher.waited_s - waited)
         if self._freshness.num_updates >= EVERY:
             self.write_freshness()

@@ -32,6 +32,12 @@ ResumeOption = Annotated[
         "--resume", help="Go on with the existing run directory, from its newest checkpoint if any."
     ),
 ]
+ProcessesOption = Annotated[
+    int | None,
+    typer.Option(
+        "--num-processes", metavar="N", min=1, help="Ranks of the learner, instead of learner.num_processes."
+    ),
+]
 NameOption = Annotated[
     str | None,
     typer.Option(

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import TYPE_CHECKING
 
 import typer
 
-from distrl.cli.options import ConfigArgument, DryRunOption, ResumeOption, SetOption, load
+from distrl.cli.options import (
+    ConfigArgument,
+    DryRunOption,
+    ProcessesOption,
+    ResumeOption,
+    SetOption,
+    load,
+)
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from distrl.configs.schema import Config
@@ -22,32 +30,44 @@ if TYPE_CHECKING:
     Opener = Callable[[RunDir], AbstractContextManager[Learner | ControlLearner]]
 
 GRACE_S = 5.0
+FOLLOWERS_GRACE_S = 15.0  # a signal to all ranks: rank 0 writes a checkpoint first, with the others
 
 
 def run_learner(
     config: ConfigArgument,
     overrides: SetOption = None,
     resume: ResumeOption = False,
+    num_processes: ProcessesOption = None,
     dry_run: DryRunOption = False,
 ) -> None:
     """Run the learner: it ingests trajectories, trains, publishes weights and schedules tasks.
 
     It may start before or after workers and inference servers. Ctrl-C writes a checkpoint and stops;
     --resume goes on with replay, priorities, optimisers and the weight version.
+
+    With --num-processes it starts further ranks on this machine. Started by torchrun or deepspeed, every
+    rank runs this command: rank 0 is the learner, the others compute with it.
     """
     from distrl.core.process import install_signals
 
-    loaded = load(config, overrides, dry_run)
-    if not learn(loaded, resume, install_signals(GRACE_S)):
+    sets = [*(overrides or []), *([f"learner.num_processes={num_processes}"] if num_processes else [])]
+    loaded = load(config, sets, dry_run)
+    command = ["run-learner", config, *(part for item in sets for part in ("--set", item))]
+    is_first = os.environ.get("RANK", "0") == "0"
+    stop = install_signals(GRACE_S if is_first else FOLLOWERS_GRACE_S)
+    if not learn(loaded, resume, stop, command):
         typer.echo("Stopped; go on with --resume.", err=True)
         raise typer.Exit(130)
 
 
-def learn(config: Config, resume: bool, stop: threading.Event) -> bool:
-    """Runs a learner until the run is complete (True) or `stop` is set (False).
+def learn(config: Config, resume: bool, stop: threading.Event, command: Sequence[str] = ()) -> bool:
+    """Runs a learner until the run is complete (True) or `stop` is set (False); or one of its ranks.
 
     If a new run cannot start (an address in use, keys, the policy), its directory is taken away again, so
     that the next start finds the name free.
+
+    Args:
+        command: Of `distrl`, which makes another process a rank of this learner.
 
     Raises:
         DistrlError: Anything that a user can mend.
@@ -55,8 +75,10 @@ def learn(config: Config, resume: bool, stop: threading.Event) -> bool:
     from distrl.core.logs import setup
     from distrl.core.rundir import RunDir
 
+    if os.environ.get("RANK", "0") != "0":
+        return _follow(config)
     setup(role="learner")
-    opened = _control_learner(config, stop) if config.is_control else _learner(config, stop)
+    opened = _control_learner(config, stop) if config.is_control else _learner(config, stop, command)
     run = RunDir.create_or_open(config, resume)
     with contextlib.ExitStack() as stack:
         stack.enter_context(run.lock("learner"))
@@ -79,10 +101,25 @@ def _control_learner(config: Config, stop: threading.Event) -> Opener:
     return lambda run: open_control_learner(config, run, sizes, stop)
 
 
-def _learner(config: Config, stop: threading.Event) -> Opener:
+def _follow(config: Config) -> bool:
+    """A rank that computes with rank 0, as long as that wants."""
+    from distrl.core.logs import setup
+    from distrl.evaluator.suites import vocabulary
+    from distrl.learner.distributed.link import Place
+    from distrl.learner.distributed.ranks import follow_learner
+
+    place = Place.given()
+    assert place is not None
+    setup(role=f"learner-rank-{place.rank}")
+    follow_learner(config, vocabulary(config.tasks.suite), place)
+    return True
+
+
+def _learner(config: Config, stop: threading.Event, command: Sequence[str]) -> Opener:
     """A learner of trajectories, and its tasks."""
     from distrl.evaluator.suites import load_suite, vocabulary
     from distrl.learner.build import TaskSets, open_learner
+    from distrl.learner.distributed.ranks import other_ranks
 
     suite = config.tasks.suite
     tasks = TaskSets(
@@ -91,4 +128,13 @@ def _learner(config: Config, stop: threading.Event) -> Opener:
         words=vocabulary(suite),
         drift=load_suite(suite, config.tasks.drift.split) if config.tasks.drift else (),
     )
-    return lambda run: open_learner(config, run, tasks, stop)
+
+    @contextlib.contextmanager
+    def opened(run: RunDir) -> Iterator[Learner]:
+        with (
+            other_ranks(config.learner, command, run.logs) as (place, watch),
+            open_learner(config, run, tasks, stop, place, watch) as learner,
+        ):
+            yield learner
+
+    return opened

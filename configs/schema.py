@@ -22,6 +22,7 @@ from distrl.configs.algorithms import (
 from distrl.configs.control import CONTROL, AppoConfig, check_control
 from distrl.configs.devices import DevicesConfig
 from distrl.configs.policy import PolicyConfig
+from distrl.configs.ranks import RanksConfig
 from distrl.configs.section import Count, Fraction, NonNegative, Positive, Section
 from distrl.configs.tasks import TasksConfig
 
@@ -169,7 +170,7 @@ class OptimConfig(Section):
     warmup_updates: Annotated[int, Field(ge=0)] = 0
 
 
-class LearnerConfig(Section):
+class LearnerConfig(RanksConfig):
     """The learner.
 
     It stops after `episodes` training episodes or `max_minutes`, whichever comes first; the clock starts with
@@ -357,6 +358,22 @@ class Config(Section):
     @model_validator(mode="after")
     def _continuous_control_is_of_one_piece(self) -> Config:
         check_control(self)
+        return self
+
+    @model_validator(mode="after")
+    def _draws_need_whole_weights(self) -> Config:
+        learner = self.learner
+        draws = learner.algorithm == "aride" and learner.aride.critic == "q"
+        if draws and learner.zero_stage == 3 and learner.num_processes > 1:
+            raise ValueError(
+                "learner.aride.critic 'q' draws actions, which is not supported with weights sharded over "
+                "ranks (ZeRO stage 3); take stage 2, or critic 'v'"
+            )
+        if self.is_control and (learner.num_processes > 1 or learner.engine != "torch"):
+            raise ValueError(
+                "with learner.algorithm 'appo' workers train; set learner.num_processes to 1 and "
+                "learner.engine to 'torch'"
+            )
         return self
 
     @property

@@ -112,6 +112,12 @@ class StoreError(DistrlError):
     exit_code = 10
 
 
+class RankError(DistrlError):
+    """A rank of a learner of several processes ended, or is out of reach."""
+
+    exit_code = 13
+
+
 class NothingCameIn(DistrlError):
     """The run's time is over before the episodes it needs have come; why, only workers' logs may tell."""
 

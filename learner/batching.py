@@ -59,11 +59,14 @@ class Whole:
     Attributes:
         num_steps, num_trajectories: What losses are divided by.
         places: [b] int64, where the share's trajectories stand in it.
+        is_idle: Whether the share is but a stand-in: a rank for which there is none keeps in step with the
+            others on a trajectory that weighs 0.
     """
 
     num_steps: int
     num_trajectories: int
     places: Tensor
+    is_idle: bool = False
 
 
 @dataclass
@@ -127,6 +130,12 @@ class TrajectoryBatch:
         """B, or that of the whole batch: what a sum over trajectories is divided by."""
         return len(self.ids) if self.whole is None else self.whole.num_trajectories
 
+    @property
+    def counted(self) -> Tensor:
+        """[B, T] bool: what statistics over a batch are of; `mask`, or nothing in a stand-in."""
+        is_idle = self.whole is not None and self.whole.is_idle
+        return torch.zeros_like(self.mask) if is_idle else self.mask
+
     def grid(self, flat: Tensor) -> Tensor:
         """[N] → [B, T], 0 at padding."""
         out = torch.zeros(self.mask.shape, dtype=flat.dtype, device=flat.device)
@@ -179,8 +188,17 @@ class TrajectoryBatch:
         )
 
     def share(self, rows: Tensor) -> TrajectoryBatch:
-        """`part(rows)` as the share of a rank: it is divided by the counts of this batch."""
-        return replace(self.part(rows), whole=Whole(self.num_steps, self.num_trajectories, rows))
+        """`part(rows)` as the share of a rank: it is divided by the counts of this batch.
+
+        Args:
+            rows: [b] int64; without any, the share is a stand-in that adds nothing.
+        """
+        is_idle = len(rows) == 0
+        rows = rows.new_zeros(1) if is_idle else rows
+        part = self.part(rows.to(self.mask.device))
+        if is_idle:
+            part.weights = torch.zeros_like(part.weights)
+        return replace(part, whole=Whole(self.num_steps, self.num_trajectories, rows, is_idle))
 
 
 def to_device(batch: StepBatch | TrajectoryBatch, device: torch.device) -> None:

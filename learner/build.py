@@ -16,14 +16,15 @@ import torch
 
 from distrl.configs.schema import Config
 from distrl.core.metrics import MetricsWriter
-from distrl.core.policies import build_critic, build_policy, resolve_device
 from distrl.core.rundir import RunDir
 from distrl.core.security import SERVER, load_security
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Task, Trajectory
-from distrl.learner.algorithms import ALGORITHMS
 from distrl.learner.batching import Batcher, ImageCache
 from distrl.learner.checkpoint import Checkpointer
+from distrl.learner.distributed.link import Place
+from distrl.learner.distributed.ranks import open_engine, open_trainer
+from distrl.learner.distributed.team import Watch, unwatched
 from distrl.learner.drift import Drift
 from distrl.learner.engine import Engine
 from distrl.learner.ingest import Ingest
@@ -51,18 +52,32 @@ class TaskSets:
 
 
 @contextlib.contextmanager
-def open_learner(config: Config, run: RunDir, tasks: TaskSets, stop: Event) -> Iterator[Learner]:
+def open_learner(
+    config: Config,
+    run: RunDir,
+    tasks: TaskSets,
+    stop: Event,
+    place: Place | None = None,
+    watch: Watch = unwatched,
+) -> Iterator[Learner]:
     """A learner whose sockets are bound and served; everything is closed afterwards.
 
     A run that has a checkpoint goes on from it; one that has only trajectories takes them in again.
 
+    Args:
+        place: With several ranks, this one's, rank 0's.
+        watch: Who knows when another rank has ended.
+
     Raises:
         NetworkError: An address is in use.
         CheckpointError: The newest checkpoint cannot be used.
+        RankError: Another rank cannot be reached.
     """
     torch.set_num_threads(config.learner.threads)
     torch.manual_seed(config.seed)
     with contextlib.ExitStack() as stack:
+        trainer = stack.enter_context(open_trainer(config, tasks.words, place))
+        engine = stack.enter_context(open_engine(config, trainer, place, watch))
         store = TrajectoryStore(run.store)
         stack.callback(store.close)
         drift = config.tasks.drift
@@ -87,7 +102,7 @@ def open_learner(config: Config, run: RunDir, tasks: TaskSets, stop: Event) -> I
         stack.callback(server.close)
         metrics = MetricsWriter(run.metrics, tensorboard_sinks(run.tensorboard))
         stack.callback(metrics.close)
-        parts = _parts(config, run, tasks, store, scheduler, server, ingested, metrics)
+        parts = _parts(config, run, engine, store, scheduler, server, ingested, metrics)
         _resume(parts)
         server.start()
         yield Learner(parts, stop)
@@ -98,7 +113,7 @@ def open_learner(config: Config, run: RunDir, tasks: TaskSets, stop: Event) -> I
 def _parts(
     config: Config,
     run: RunDir,
-    tasks: TaskSets,
+    engine: Engine,
     store: TrajectoryStore,
     scheduler: TaskScheduler,
     server: LearnerServer,
@@ -106,11 +121,7 @@ def _parts(
     metrics: MetricsWriter,
 ) -> Parts:
     learner = config.learner
-    policy = build_policy(config.policy, tasks.words, config.seed)
-    policy.to(resolve_device(learner.device))
-    has_q = learner.algorithm == "aride" and learner.aride.critic == "q"
-    critic = build_critic(policy, config.seed, has_action_values=has_q)
-    engine = Engine(policy, critic, ALGORITHMS[learner.algorithm](learner), learner)
+    policy = engine.policy
     replay = Replay(learner.replay, config.seed)
     images = ImageCache(policy.image, store.images)
     run.weights.mkdir(exist_ok=True)

@@ -51,7 +51,8 @@ class Checkpointer:
             return name
 
         def fill(path: Path) -> None:
-            self._engine.policy.save(path / "policy")
+            with self._engine.gathered(is_full=True):
+                self._engine.policy.save(path / "policy")
             weights_io.write(path / "critic.safetensors", self._engine.critic.state_dict())
             torch.save(self._engine.state_dict(), path / "training.pt")
             (path / "state.json").write_text(json.dumps(state))

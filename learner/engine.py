@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -78,6 +79,22 @@ class Engine:
     def values(self, batch: TrajectoryBatch) -> Values:
         """What the critic says of the states of `batch` now."""
         return self.team.values(batch)
+
+    def gathered(self, is_full: bool) -> AbstractContextManager[None]:
+        """A block within which the policy has its weights in one piece.
+
+        Args:
+            is_full: All of them, or only those that are trained.
+        """
+        return self.team.gathered(is_full)
+
+    def tend(self) -> None:
+        """To be called every few seconds between updates.
+
+        Raises:
+            RankError: A rank has ended.
+        """
+        self.team.tend()
 
     def state_dict(self) -> dict[str, Any]:
         """Optimisers, update count, torch's random state; `torch.load(weights_only=True)` can read it."""

@@ -61,7 +61,7 @@ class Learner:
         """The online phase."""
         parts = self.parts
         announce(parts, TRAINING)
-        parts.publisher.publish()
+        parts.publish()
         if self.progress.updates == 0:
             self.rounds.start()
         while not self.stop.is_set() and not self.is_over():

@@ -57,17 +57,20 @@ def merge(passes: Sequence[tuple[Tensor | None, Evaluation]], size: int) -> Eval
     num_trajectories = [len(result.priorities) for result in results]
     num_epochs = sum(num_trajectories) / size
     metrics = {
-        **_means(results, num_trajectories),
+        **means(results, num_trajectories),
         **off_policy.metrics(steps),
         "batch/steps": len(steps) / num_epochs,
     }
     return Evaluation(last.policy_loss, last.critic_loss, priorities, metrics, steps)
 
 
-def _means(results: Sequence[Evaluation], num_trajectories: Sequence[int]) -> dict[str, float]:
+def means(results: Sequence[Evaluation], num_trajectories: Sequence[int]) -> dict[str, float]:
+    """The metrics that several evaluations all have, each weighed by what it is a mean of; see `merge`."""
     num_steps = [len(result.steps) for result in results]
     found = {}
-    for name in dict.fromkeys(name for result in results for name in result.metrics):
+    for name in results[0].metrics:
+        if any(name not in result.metrics for result in results):
+            continue  # as token_ess where each action is one token; ratios' metrics are taken anew anyway
         counts: Sequence[int] = num_steps
         if name in PER_TRAJECTORY:
             counts = num_trajectories

@@ -108,7 +108,8 @@ def _sum_gradients(parameters: Sequence[nn.Parameter]) -> None:
             parameter.grad = torch.zeros_like(parameter)
     for bucket in _buckets([p.grad for p in parameters if p.grad is not None]):
         total = sum_over_ranks(torch.cat([gradient.flatten() for gradient in bucket]))
-        for gradient, mine in zip(bucket, total.split([g.numel() for g in bucket]), strict=True):
+        pieces = torch.split(total, [gradient.numel() for gradient in bucket])
+        for gradient, mine in zip(bucket, pieces, strict=True):
             gradient.copy_(mine.view_as(gradient))
 
 

@@ -130,10 +130,16 @@ class Parts:
     def tend(self) -> None:
         """For every loop: raises what ended the server, and writes its peers' metrics when it is time."""
         self.server.check()
+        self.engine.tend()
         self.scheduler.set_elapsed(self.elapsed_s() / (60.0 * self.config.learner.max_minutes))
         if self.clock() >= self._peers_due:
             self._peers_due = self.clock() + PEERS_S
             self.write_metrics(self.server.peer_metrics())
+
+    def publish(self, catch_up: bool = False) -> WeightInfo:
+        """Publishes the policy's weights, as `Publisher.publish`."""
+        with self.engine.gathered(is_full=self.engine.policy.published_kind() == "full"):
+            return self.publisher.publish(catch_up)
 
     def write_metrics(self, metrics: dict[str, float]) -> None:
         """Writes metrics; the next broadcasts carry the newest value of each."""

@@ -97,7 +97,7 @@ class Rounds:
         name = self.save()
         if checkpoints.pointed(parts.checkpointer.directory, "final") == name:
             return
-        newest = parts.publisher.publish(catch_up=True)
+        newest = parts.publish(catch_up=True)
         self.start(newest.version)
         deadline = parts.clock() + self._config.lease_ttl_s
         while parts.scheduler.is_evaluating and parts.clock() < deadline and not stop.is_set():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import torch
@@ -14,6 +15,7 @@ from distrl.learner.algorithms.bc import cloning_loss
 from distrl.learner.algorithms.outputs import Outputs
 from distrl.learner.algorithms.values import Values
 from distrl.learner.batching import StepBatch, TrajectoryBatch, to_device
+from distrl.learner.distributed.states import spread, spread_adam, spread_weights
 from distrl.learner.optimisers import Optimiser, TorchOptimiser
 from distrl.learner.packing import pack, trimmed
 from distrl.learner.passes import Losses, Passes
@@ -44,6 +46,18 @@ class Team(Protocol):
 
     def clone(self, batch: StepBatch) -> float:
         """One step of behaviour cloning. Returns the loss."""
+        ...
+
+    def gathered(self, is_full: bool) -> AbstractContextManager[None]:
+        """A block within which the policy has its weights in one piece: all, or the trained ones only."""
+        ...
+
+    def tend(self) -> None:
+        """To be called now and then.
+
+        Raises:
+            RankError: A rank has ended.
+        """
         ...
 
     def state_dict(self) -> dict[str, Any]:
@@ -128,8 +142,22 @@ class Trainer:
         self._value.step()
         return found[0]
 
+    def notes(self, share: TrajectoryBatch) -> dict[str, Any]:
+        """What `prepare` notes in a rank's share."""
+        self.prepare(share)
+        return {"moments": share.advantage_moments, "proximal": share.steps.proximal_logprobs}
+
     def clone(self, batch: StepBatch) -> float:
-        """See `Team.clone`. Its optimiser is apart, so that the online phase starts afresh."""
+        """See `Team.clone`."""
+        return self.clone_share(batch, len(batch))
+
+    def clone_share(self, batch: StepBatch, count: int, is_idle: bool = False) -> float:
+        """One step of behaviour cloning. Its optimiser is apart, so that the online phase starts afresh.
+
+        Args:
+            count: How many steps the whole batch has, of which this is a rank's share.
+            is_idle: Whether the share is a stand-in that adds nothing.
+        """
         if self._cloner is None:
             self._cloner = self._adam(self.policy, self._config.demonstrations.lr)
         to_device(batch, self.policy.device)
@@ -137,11 +165,30 @@ class Trainer:
         total, parts = 0.0, pack(batch, self._config.micro_batch_tokens)
         for number, at in enumerate(parts):
             part = batch if len(parts) == 1 else trimmed(batch[at.to(batch.completions.device)])
-            loss = cloning_loss(self.policy, part, len(batch))
+            loss = cloning_loss(self.policy, part, count) * (0.0 if is_idle else 1.0)
             self._cloner.backward(loss, is_last=number == len(parts) - 1)
             total += float(loss.detach())
         self._cloner.step()
         return total
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether ranks hold parts of the weights."""
+        return False
+
+    def gathered(self, is_full: bool) -> AbstractContextManager[None]:
+        """See `Team.gathered`."""
+        return nullcontext()
+
+    def tend(self) -> None:
+        """See `Team.tend`: nothing."""
+
+    def load_everywhere(self, state: dict[str, Any] | None) -> None:
+        """Every rank gets rank 0's weights, and its optimisers' `state` if it has any. All must call it."""
+        spread_weights([self.policy, self.critic])
+        if spread(state is not None):
+            names = ("actor", "value")
+            self.load_state_dict({name: spread_adam(state[name] if state else None) for name in names})
 
     def state_dict(self) -> dict[str, Any]:
         """See `Team.state_dict`."""

@@ -78,7 +78,7 @@ class Updates:
         if is_prioritised and parts.progress.updates % config.replay.refresh_every == 0:
             self._refresh()
         if parts.progress.updates % config.publish_every == 0 and config.updates_enabled:
-            parts.publisher.publish()
+            parts.publish()
         self._write(result.metrics, staleness, start, self._prefetcher.waited_s - waited)
         if self._freshness.num_updates >= EVERY:
             self.write_freshness()

@@ -189,9 +189,8 @@ class ActorCritic(Algorithm, Generic[C]):
     def normalised(self, batch: TrajectoryBatch, advantages: Tensor) -> Tensor:
         """[B, T] → [N]: over the batches of all ranks; those below 0 weigh `negative_weight`."""
         c = self.config
-        normal = losses.normalise(
-            advantages, batch.mask, c.advantage_std_floor, c.advantage_centre, batch.advantage_moments
-        )
+        moments = batch.advantage_moments or losses.moments(advantages, batch.counted)
+        normal = losses.normalise(advantages, batch.mask, c.advantage_std_floor, c.advantage_centre, moments)
         return batch.flat(losses.weigh_negative(normal, c.negative_weight))
 
 

@@ -44,7 +44,8 @@ def top_of_batch(scores: Tensor, fraction: float, batch: TrajectoryBatch) -> Ten
         return top_trajectories(scores, fraction)
     places = batch.whole.places.to(scores.device)
     everyones = scores.new_zeros(batch.whole.num_trajectories)
-    everyones[places] = scores
+    if not batch.whole.is_idle:
+        everyones[places] = scores
     return top_trajectories(sum_over_ranks(everyones), fraction)[places]
 
 

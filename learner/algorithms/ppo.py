@@ -37,7 +37,7 @@ class Ppo(ActorCritic[PpoConfig]):
         """Notes the advantages' moments over all ranks, and the proximal policy's log-probabilities."""
         run = pass_of(self.config, batch, outputs)
         estimates = self.estimate(batch, outputs, run.ratios.action)
-        batch.advantage_moments = losses.moments(estimates.advantages, batch.mask)
+        batch.advantage_moments = losses.moments(estimates.advantages, batch.counted)
         if self.config.decoupled:
             batch.steps.proximal_logprobs = run.logprobs
 

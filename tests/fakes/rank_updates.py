@@ -1,0 +1,72 @@
+"""Engines of several ranks against one process; run by tests/learner/distributed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from linear_policy import LinearPolicy, LinearQCritic
+from rank_objectives import CASES
+from rank_world import join, make_batch
+
+from distrl.configs.schema import LearnerConfig
+from distrl.learner.algorithms import ALGORITHMS
+from distrl.learner.distributed.team import RankTeam, follow
+from distrl.learner.engine import Engine
+from distrl.learner.trainer import Trainer
+
+TIMEOUT_S = 120.0
+
+
+def trainer_of(name: str, options: dict[str, Any], **config: Any) -> tuple[Trainer, LearnerConfig]:
+    """The same weights every time."""
+    section = "bc" if name == "filtered-bc" else name
+    loaded = LearnerConfig.model_validate(
+        {"algorithm": name, section: options, "group_size": 4, "optim": {"lr": 0.01}, **config}
+    )
+    torch.manual_seed(3)
+    policy, critic = LinearPolicy().double(), LinearQCritic().double()
+    torch.nn.init.normal_(policy.head.weight, std=0.5)
+    return Trainer(policy, critic, ALGORITHMS[name](loaded), loaded), loaded
+
+
+def numbers(engine: Engine) -> list[Any]:
+    """What a few updates of all kinds come to: metrics, priorities, and weights in the end."""
+    found: list[Any] = [engine.clone(make_batch().steps)]
+    if engine.algorithm.has_critic:
+        found += [engine.fit_critic(make_batch()), engine.values(make_batch())]
+    for seed, lengths in enumerate([(2, 1, 3, 1, 4, 2), (3,), (1, 2)]):  # fewer trajectories than ranks, too
+        torch.manual_seed(7)  # of the minibatches
+        result = engine.update(make_batch(lengths, seed=seed))
+        found += [result.metrics, result.priorities]
+    found.append(engine.measure(make_batch()).metrics)
+    return [*found, *(p.detach().clone() for net in (engine.policy, engine.critic) for p in net.parameters())]
+
+
+def compare(rank: int, size: int, file: str) -> None:
+    """Every objective, by several ranks, gives what it gives by one; other ranks begin with other weights."""
+    alone = [numbers(_engine(*trainer_of(*case))) for case in CASES]
+    join(rank, size, file)
+    for case, expected in zip(CASES, alone, strict=True):
+        trainer, config = trainer_of(*case)
+        if rank > 0:
+            torch.nn.init.normal_(trainer.policy.head.weight)
+            follow(trainer)
+            continue
+        team = RankTeam(trainer, size, TIMEOUT_S)
+        team.equalise()
+        engine = Engine(trainer.policy, trainer.critic, trainer.algorithm, config, team)
+        for one, other in zip(expected, numbers(engine), strict=True):
+            torch.testing.assert_close(
+                _plain(other), _plain(one), rtol=1e-7, atol=1e-9, msg=lambda m, case=case: f"{case} {m}"
+            )
+        team.stop()
+    torch.distributed.destroy_process_group()
+
+
+def _engine(trainer: Trainer, config: LearnerConfig) -> Engine:
+    return Engine(trainer.policy, trainer.critic, trainer.algorithm, config, trainer)
+
+
+def _plain(value: Any) -> Any:
+    return list(vars(value).values()) if hasattr(value, "bootstrap") else value

@@ -1,0 +1,71 @@
+"""A learner of two ranks: it trains, ends with a clear error when a rank is killed, and goes on with one."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+from role_processes import small_run, start, step_of_latest, wait_for
+
+from distrl.core import checkpoints
+from distrl.core.errors import RankError
+from distrl.core.metrics import read_metrics
+from distrl.core.process import stop_all
+
+DEADLINE_S = 240.0
+EPISODES = 40
+
+
+@pytest.mark.needs("torch")
+def test_a_learner_goes_on_with_one_rank_after_a_rank_was_killed(tmp_path: Path) -> None:
+    config = small_run(tmp_path, {"import_path": "counting_env:CountingEnv"}, episodes=EPISODES)
+    run, spool = tmp_path / "runs" / "run", tmp_path / "spool"
+    saved, log = run / "checkpoints", run / "logs" / "learner-rank-1.log"
+    first = start(tmp_path, "first", "run-learner", str(config), "--num-processes", "2")
+    server = start(tmp_path, "server", "serve-inference", str(config))
+    worker = start(tmp_path, "worker", "run-worker", str(config), "--name", "w", "--spool", str(spool))
+    children = [first, server, worker]
+    try:
+        wait_for(children, lambda: step_of_latest(saved) >= 3, "the checkpoint", DEADLINE_S)
+        os.kill(int(re.search(r"rank 1 of 2, process (\d+)", log.read_text())[1]), signal.SIGKILL)
+        assert first.wait(DEADLINE_S) == RankError.exit_code, first.log_file.read_text()[-3000:]
+        said = first.log_file.read_text()
+        assert "Rank 1 of the learner ended with signal 9" in said
+        assert "--resume goes on" in said
+        made = step_of_latest(saved)
+        assert made >= 3
+        again = start(tmp_path, "again", "run-learner", str(config), "--resume")
+        children.append(again)
+        assert again.wait(DEADLINE_S) == 0, again.log_file.read_text()[-3000:]
+    finally:
+        stop_all((child, 5.0) for child in children)
+    assert int(re.search(r"resumed after (\d+) updates", again.log_file.read_text())[1]) == made
+    assert checkpoints.resolve(saved, "final").is_dir()
+    rows = [row for row in read_metrics(run / "metrics.jsonl") if "loss/policy" in row]
+    assert max(row["step"] for row in rows) > made
+
+
+@pytest.mark.needs("torch")
+def test_a_learner_of_two_ranks_completes_its_run(tmp_path: Path) -> None:
+    config = small_run(
+        tmp_path,
+        {"import_path": "counting_env:CountingEnv"},
+        episodes=16,
+        num_processes=2,
+        micro_batch_tokens=24,
+    )
+    children = [
+        start(tmp_path, "learner", "run-learner", str(config)),
+        start(tmp_path, "server", "serve-inference", str(config)),
+        start(tmp_path, "worker", "run-worker", str(config), "--spool", str(tmp_path / "spool")),
+    ]
+    try:
+        for child in children:
+            assert child.wait(DEADLINE_S) == 0, child.log_file.read_text()[-3000:]
+    finally:
+        stop_all((child, 5.0) for child in children)
+    assert "a learner of 2 ranks" in children[0].log_file.read_text()
+    assert checkpoints.resolve(tmp_path / "runs" / "run" / "checkpoints", "final").is_dir()

@@ -1,0 +1,55 @@
+"""Messages between ranks: what goes in comes out, and nothing else is made from bytes."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+pytest.importorskip("torch")
+
+import numpy as np
+import torch
+from rank_world import make_batch
+
+from distrl.core.errors import PolicyError
+from distrl.learner.batching import TrajectoryBatch
+from distrl.learner.distributed.codec import from_bytes, to_bytes
+from distrl.learner.losses import Moments
+
+
+def test_a_share_of_a_batch_comes_through_whole() -> None:
+    share = make_batch().share(torch.tensor([1, 4]))
+    share.advantage_moments = Moments(torch.tensor(0.5), torch.tensor(2.0))
+    got = from_bytes(to_bytes(share))
+    assert isinstance(got, TrajectoryBatch)
+    assert got.ids == ["t1", "t4"]
+    assert (got.num_steps, got.num_trajectories, got.whole.places.tolist()) == (13, 6, [1, 4])
+    assert got.advantage_moments == share.advantage_moments
+    assert got.old_values is None
+    for name in ("mask", "outcome", "final_row"):
+        assert torch.equal(getattr(got, name), getattr(share, name))
+        assert getattr(got, name).dtype == getattr(share, name).dtype
+    assert torch.equal(got.steps.prompts.images, share.steps.prompts.images)
+
+
+def test_trees_of_plain_values_come_through() -> None:
+    value = {"lr": 1e-4, "flags": [True, None, "ü"], 3: (1, 2), "inf": -math.inf, "none": {}}
+    assert from_bytes(to_bytes(value)) == value
+    array = from_bytes(to_bytes(np.arange(4.0)))
+    assert isinstance(array, np.ndarray)
+    assert array.tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_views_and_gradients_do_not_matter() -> None:
+    tensor = torch.arange(12.0, requires_grad=True).view(3, 4)[:, 1:3]
+    assert torch.equal(from_bytes(to_bytes({"x": tensor}))["x"], tensor)
+
+
+def test_anything_else_is_refused() -> None:
+    with pytest.raises(TypeError, match="set"):
+        to_bytes({"x": {1, 2}})
+    with pytest.raises(PolicyError, match="cut off"):
+        from_bytes(to_bytes({"x": 1.0})[:10])
+    with pytest.raises(KeyError):
+        from_bytes(to_bytes(make_batch().steps).replace(b'"StepBatch"', b'"SomeClass"'))

@@ -1,0 +1,37 @@
+"""Ranks as child processes: their end is noticed and said."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from distrl.core.errors import RankError
+from distrl.learner.distributed import launch
+from distrl.learner.distributed.launch import LocalRanks, local_ranks
+
+pytest.importorskip("torch")
+
+
+def test_the_end_of_a_rank_is_said_with_its_last_words(tmp_path, monkeypatch) -> None:
+    with local_ranks(["run-learner", "no-such.yaml"], 2, tmp_path) as ranks:
+        assert ranks.place.size == 2
+        monkeypatch.setattr(launch, "NOTICE_S", 60.0)
+        with pytest.raises(RankError, match=r"Rank 1 of the learner ended with exit code 2: .*no-such\.yaml"):
+            ranks.watch(RankError("silence"))
+        with pytest.raises(RankError, match="Rank 1"):
+            ranks.watch(None)
+
+
+def test_ranks_end_with_the_block(tmp_path) -> None:
+    def interrupted() -> None:
+        with local_ranks(["tasks", "list"], 3, tmp_path) as ranks:
+            found.append(ranks)
+            raise KeyError
+
+    found: list[LocalRanks] = []
+    with pytest.raises(KeyError):
+        interrupted()
+    for pid in found[0].pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)

@@ -11,13 +11,15 @@ import random
 import threading
 import time
 import uuid
+from collections.abc import Sequence
 
 from distrl.configs.schema import WorkerConfig
 from distrl.core.actions import Action
-from distrl.core.errors import EnvError, InferenceUnavailable, ProtocolError
+from distrl.core.errors import ConfigError, ContextFull, EnvError, InferenceUnavailable, ProtocolError
 from distrl.core.messages import Lease
 from distrl.core.types import (
     ActionRecord,
+    Chat,
     Fault,
     Observation,
     Outcome,
@@ -36,6 +38,9 @@ from distrl.workers.screenshots import observe
 
 Episode = tuple[Trajectory, dict[str, bytes]]
 """A trajectory, and the bytes of every screenshot that it names, by digest."""
+
+MAX_CHATS = 8
+"""An agent may ask so often in one step."""
 
 
 class EpisodeRunner:
@@ -76,9 +81,10 @@ class EpisodeRunner:
         """One episode of `lease.task`.
 
         It ends when the agent says COMPLETE or IMPOSSIBLE, when the environment ends it, or (truncated) at
-        the task's step limit; the last step has `done` set in each case and carries the outcome reward.
-        A failing environment or an unreachable policy ends it early with `fault` set, no outcome and no
-        reward for it: such a trajectory says what happened, and counts for nothing.
+        the task's step limit, or when the token sequence that the next step would go on with is full; the
+        last step has `done` set in each case and carries the outcome reward. A failing environment, an
+        unreachable policy, or a first prompt that has no room ends it early with `fault` set, no outcome and
+        no reward for it: such a trajectory says what happened, and counts for nothing.
 
         Returns:
             The episode, or None if it was abandoned because of `stop`.
@@ -89,7 +95,7 @@ class EpisodeRunner:
         except EnvError as error:
             self.error = error
             draft.fault, draft.fault_detail = Fault(error.fault), str(error)
-        except (InferenceUnavailable, ProtocolError) as error:
+        except (ContextFull, InferenceUnavailable, ProtocolError) as error:
             draft.fault, draft.fault_detail = Fault.INFERENCE, str(error)
         else:
             return draft.finish(self._worker, self._slot) if finished else None
@@ -109,12 +115,13 @@ class EpisodeRunner:
             draft.task = task = task.model_copy(update={"goal": self._env.goal})
         while not self._stop.is_set():
             started_at, clock = time.time(), time.perf_counter()
-            prompt = self._agent.prompt(task.goal, screen, draft.steps)
-            if expert:
-                chat, action = expert.act(prompt, screen)
-            else:
-                chat = conversation.ask(prompt)
-                action = self._agent.parse(chat.completion.text, screen)
+            try:
+                chats, action = self._decide(task.goal, screen, draft.steps, expert or conversation)
+            except ContextFull:
+                if not draft.steps:
+                    raise
+                self._cut(task, draft, screen)
+                return True
             think_s = time.perf_counter() - clock
             clock = time.perf_counter()
             result = self._env.step(action)
@@ -129,7 +136,7 @@ class EpisodeRunner:
                 reward = reward.model_copy(update={"outcome": draft.verdict.success})
             step = TimeStep(
                 observation=screen,
-                chats=(chat,),
+                chats=chats,
                 action=ActionRecord(**action.model_dump(mode="json")),
                 reward=reward,
                 done=done or truncated,
@@ -155,6 +162,38 @@ class EpisodeRunner:
         observation, data = observe(frame, self._config)
         draft.images[observation.image] = data
         return observation, time.perf_counter() - clock
+
+    def _decide(
+        self, goal: str, screen: Observation, steps: Sequence[TimeStep], who: Conversation | Demonstrator
+    ) -> tuple[tuple[Chat, ...], Action]:
+        """The chats of a step, and its action: what the last chat's answer says, or an expert does instead.
+
+        A demonstration holds the chat for the action only: an expert has nothing else to say.
+        """
+        said: list[Chat] = []
+        for _ in range(MAX_CHATS):
+            prompt = self._agent.prompt(goal, screen, steps, said)
+            if isinstance(who, Demonstrator):
+                if prompt.is_action:
+                    chat, action = who.act(prompt, screen)
+                    return (chat,), action
+                said.append(who.pass_over(prompt))
+                continue
+            said.append(who.ask(prompt))
+            if prompt.is_action:
+                return tuple(said), self._agent.parse(said[-1].completion.text, screen)
+        raise ConfigError(
+            f"The agent asked {MAX_CHATS} times in one step, and never for an action.",
+            "Choose another agent.",
+        )
+
+    def _cut(self, task: Task, draft: _Draft, screen: Observation) -> None:
+        """Ends an episode after the step that it has made last, as the step limit would have."""
+        last = draft.steps[-1]
+        draft.verdict = self._judge(task, Action(**last.action.model_dump()), False, True)
+        draft.truncated, draft.final = True, screen
+        reward = last.reward.model_copy(update={"outcome": draft.verdict.success})
+        draft.steps[-1] = last.model_copy(update={"reward": reward, "done": True})
 
     def _judge(self, task: Task, last: Action, env_done: bool, truncated: bool) -> Verdict:
         if isinstance(self._env, MayLackTruth) and not self._env.has_truth(task):

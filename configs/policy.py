@@ -48,8 +48,11 @@ class PolicyConfig(Section):
 
     Of hub models: `dtype` auto is bfloat16 on a GPU and float32 elsewhere; adapters are float32 always.
     `attention` is transformers' name of an implementation. `gradient_checkpointing` computes each layer twice
-    in training instead of keeping what is in it. Without `lora` all of the language model is trained, and what
+    in training instead of keeping what is in it. Without `lora` the language model is trained, and what
     reads pictures with `train_vision`.
+
+    `critic` reads the policy's states: `attention` over all of a prompt's, or as `head` only the last one's,
+    which has seen the others.
 
     `grid` is the embedded policy's tap grid, (columns, rows). `grammar`: it can sample no ill-formed action
     but an empty text. `num_layers` are its encoder's; its decoder has as many, or `num_decoder_layers`.
@@ -76,6 +79,7 @@ class PolicyConfig(Section):
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
     gradient_checkpointing: bool = False
+    critic: Literal["attention", "head"] = "attention"
     slim_vocabulary: list[str] = []
     max_prompt_tokens: Count = 96
     extra_words: list[str] = []
@@ -96,8 +100,8 @@ class PolicyConfig(Section):
         """
         if engine == "vllm" and self.lora is not None and self.lora.vision:
             raise ValueError(
-                "policy.lora.vision puts adapters into the vision tower, which vLLM does not serve; set it to "
-                "false or inference.engine to 'hf'"
+                "policy.lora.vision puts adapters into the vision tower, which vLLM does not serve; set it "
+                "to false or inference.engine to 'hf'"
             )
 
     @model_validator(mode="after")

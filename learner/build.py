@@ -109,7 +109,7 @@ def _parts(
     policy = build_policy(config.policy, tasks.words, config.seed)
     policy.to(resolve_device(learner.device))
     has_q = learner.algorithm == "aride" and learner.aride.critic == "q"
-    critic = build_critic(policy, config.seed, has_action_values=has_q)
+    critic = build_critic(policy, config.seed, has_q, config.policy.critic)
     engine = Engine(policy, critic, ALGORITHMS[learner.algorithm](learner), learner)
     replay = Replay(learner.replay, config.seed)
     images = ImageCache(policy.image, store.images)

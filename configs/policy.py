@@ -12,12 +12,18 @@ GridSize = Annotated[int, Field(ge=1, le=48)]
 
 
 class LoraConfig(Section):
-    """Low-rank adapters by PEFT; `targets` are module-name suffixes."""
+    """Low-rank adapters by PEFT.
+
+    `targets` are names of linear layers, as the model calls them; not given, those of attention and
+    feed-forward layers. They are looked for in the language model; with `vision` in the vision tower too,
+    which vLLM does not serve.
+    """
 
     rank: Count = 8
     alpha: Positive = 16.0
     dropout: Fraction = 0.0
-    targets: list[str] = ["q", "k", "v", "o"]
+    targets: Annotated[list[str], Field(min_length=1)] | None = None
+    vision: bool = False
 
 
 class GaussianConfig(Section):
@@ -39,6 +45,14 @@ class PolicyConfig(Section):
     The embedded policy reads pictures of `image_size`, (width, height). A hub model reads them as its own
     processor gives them; where that keeps their shape (Qwen-VL), `min_pixels` and `max_pixels` bound width
     times height and thereby how many tokens a picture takes. Not given, the processor's own bounds hold.
+
+    Of hub models: `dtype` auto is bfloat16 on a GPU and float32 elsewhere; adapters are float32 always.
+    `attention` is transformers' name of an implementation. `gradient_checkpointing` computes each layer twice
+    in training instead of keeping what is in it. Without `lora` the language model is trained, and what
+    reads pictures with `train_vision`.
+
+    `critic` reads the policy's states: `attention` over all of a prompt's, or as `head` only the last one's,
+    which has seen the others.
 
     `grid` is the embedded policy's tap grid, (columns, rows). `grammar`: it can sample no ill-formed action
     but an empty text. `num_layers` are its encoder's; its decoder has as many, or `num_decoder_layers`.
@@ -65,6 +79,11 @@ class PolicyConfig(Section):
     num_heads: Count = 4
     d_ff: Count = 192
     lora: LoraConfig | None = None
+    train_vision: bool = False
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
+    gradient_checkpointing: bool = False
+    critic: Literal["attention", "head"] = "attention"
     slim_vocabulary: list[str] = []
     max_prompt_tokens: Count = 96
     max_context_tokens: Count = 16_384
@@ -77,6 +96,18 @@ class PolicyConfig(Section):
         if self.kind == "hub" and not self.model:
             raise ValueError("kind 'hub' needs `model`, a hub id or a local directory")
         return self
+
+    def check_engine(self, engine: str) -> None:
+        """That an inference engine can serve this policy.
+
+        Raises:
+            ValueError: It cannot.
+        """
+        if engine == "vllm" and self.lora is not None and self.lora.vision:
+            raise ValueError(
+                "policy.lora.vision puts adapters into the vision tower, which vLLM does not serve; set it "
+                "to false or inference.engine to 'hf'"
+            )
 
     @model_validator(mode="after")
     def _pictures_have_one_rule(self) -> PolicyConfig:

@@ -356,6 +356,11 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _the_engine_serves_the_policy(self) -> Config:
+        self.policy.check_engine(self.inference.engine)
+        return self
+
+    @model_validator(mode="after")
     def _continuous_control_is_of_one_piece(self) -> Config:
         check_control(self)
         return self

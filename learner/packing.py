@@ -20,7 +20,8 @@ def pack(steps: StepBatch, max_tokens: int | None) -> list[Tensor]:
     """Parts of N steps, [n] int64 each, ascending; every step is in one of them.
 
     A pass over a part has at most `max_tokens` tokens, prompts, actions and padding together, unless a single
-    sequence is longer, which is a part of its own. Steps that lie in one sequence stay together.
+    sequence is longer, which is a part of its own. Steps that lie in one sequence stay together. Of a step
+    whose answers lie in several, the first counts.
 
     Args:
         max_tokens: None: everything is one part.
@@ -40,9 +41,10 @@ def pack(steps: StepBatch, max_tokens: int | None) -> list[Tensor]:
         sequences, widths = sequences.cpu(), [(length, 0) for length in prompts.tolist()]
     if len(widths) * (max(p for p, _ in widths) + max(a for _, a in widths)) <= max_tokens:
         return [torch.arange(num_steps)]
-    return [
+    parts = [
         torch.isin(sequences, torch.tensor(part)).nonzero().squeeze(1) for part in _parts(widths, max_tokens)
     ]
+    return [part for part in parts if len(part)]  # in some sequences no step begins
 
 
 def _parts(widths: list[tuple[int, int]], max_tokens: int) -> list[list[int]]:

@@ -55,15 +55,19 @@ def checkpoint_words(directory: Path) -> list[str] | None:
     return ActionTokenizer.words_in(directory)
 
 
-def build_critic(policy: Policy, seed: int, has_action_values: bool = False) -> Critic:
+def build_critic(
+    policy: Policy, seed: int, has_action_values: bool = False, kind: str = "attention"
+) -> Critic:
     """The critic that reads `policy`'s hidden states, on the policy's device.
 
     Args:
         has_action_values: Whether it has Q(s, a) besides V(s).
+        kind: "attention" or "head", see `distrl.core.policies.critic`.
     """
-    from distrl.core.policies.critic import AttentionCritic
+    from distrl.core.policies.critic import AttentionCritic, HeadCritic
 
-    return AttentionCritic(policy, seed, has_action_values).to(policy.device)
+    critic = {"attention": AttentionCritic, "head": HeadCritic}[kind]
+    return critic(policy, seed, has_action_values).to(policy.device)
 
 
 def use_threads(count: int) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,28 +46,75 @@ class AdapterHandle:
         self._peft_model.save_pretrained(str(directory), save_embedding_layers=False)
 
 
+# What adapters are put on where no targets are given, of those that a model has: the projections of attention
+# and feed-forward layers. T5 (the embedded policy) has names of its own.
+LANGUAGE = (
+    "q_proj",
+    "k_proj",
+    "v_proj",
+    "o_proj",
+    "qkv_proj",
+    "gate_proj",
+    "up_proj",
+    "gate_up_proj",
+    "down_proj",
+)
+T5 = ("q", "k", "v", "o")
+VISION = ("qkv", "proj", "out_proj", "linear_fc1", "linear_fc2", "fc1", "fc2")
+
+
 def attach_adapter(model: nn.Module, config: LoraOptions) -> AdapterHandle:
     """Inserts LoRA layers into `model` in place and freezes everything else.
 
+    They go into the language model, and into the vision tower too if `config.vision` says so.
+
     Raises:
-        PolicyError: If no module name ends with one of the targets.
+        PolicyError: The model has no layer of the name of a target.
     """
     from peft import LoraConfig as PeftLoraConfig
     from peft import get_peft_model
 
-    try:
-        wrapped = get_peft_model(
-            model,
-            PeftLoraConfig(
-                r=config.rank,
-                lora_alpha=config.alpha,
-                lora_dropout=config.dropout,
-                target_modules=list(config.targets),
-            ),
-        )
-    except ValueError as error:
+    prefix = "" if config.vision else language_prefix(model)
+    layers = _numbered_layers(model, prefix)
+    present = sorted({name.rpartition(".")[2] for name in layers})
+    targets = config.targets if config.targets is not None else _default_targets(present, config.vision)
+    missing = [target for target in targets if target not in present]
+    if missing or not targets:
+        where = "The model" if config.vision or not prefix else "The language model"
         raise PolicyError(
-            f"LoRA cannot be attached to policy.lora.targets {config.targets}: {error}",
-            "Name modules that the model has.",
-        ) from error
+            f"policy.lora.targets {list(targets)}: {where} has no layers named {missing or 'as usual'}.",
+            f"It has {', '.join(present) or 'none'}.",
+        )
+    start = re.escape(f"{prefix}.") if prefix else ""
+    names = "|".join(re.escape(target) for target in targets)
+    wrapped = get_peft_model(
+        model,
+        PeftLoraConfig(
+            r=config.rank,
+            lora_alpha=config.alpha,
+            lora_dropout=config.dropout,
+            target_modules=rf"{start}(?:.+\.)?\d+\.(?:.+\.)?(?:{names})",
+        ),
+    )
     return AdapterHandle(wrapped)
+
+
+def language_prefix(model: nn.Module) -> str:
+    """The name of the language model inside of a model, "" if that is all that there is."""
+    names = (name for name, _ in model.named_modules() if name.rpartition(".")[2] == "language_model")
+    return next(names, "")
+
+
+def _numbered_layers(model: nn.Module, prefix: str) -> list[str]:
+    """Names of the linear layers in a stack of blocks: not embeddings, not the output layer."""
+    within = [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and name.startswith(prefix)
+    ]
+    return [name for name in within if any(part.isdigit() for part in name.split(".")[:-1])]
+
+
+def _default_targets(present: Sequence[str], vision: bool) -> list[str]:
+    found = [name for name in LANGUAGE if name in present] or [name for name in T5 if name in present]
+    return [*found, *(name for name in VISION if vision and name in present)]

@@ -46,24 +46,25 @@ class Pictures:
 class PromptBatch:
     """What a policy knew when it wrote the answers of N steps.
 
-    Row n of `input_ids` is the prompt of step n, and its answer is given apart. Or, with `rows` and `places`,
-    R token sequences hold the answers themselves: token l of step n is
-    `input_ids[rows[n, l], places[n, l]]`, and what the policy knew lies before it. So an episode in which
-    every prompt goes on from the answer before it is one sequence, and a step may have several answers.
+    Row n of `input_ids` is the prompt of step n, and its answer is given apart. Or, with `token_rows` and
+    `token_places`, R token sequences hold the answers themselves: token l of step n is
+    `input_ids[token_rows[n, l], token_places[n, l]]`, and what the policy knew lies before it. So an episode
+    in which every prompt goes on from the answer before it is one sequence, and a step may have several
+    answers.
 
     Attributes:
         input_ids: [N, P] or [R, S] int64, padded.
         attention_mask: The same shape, int64, 1 where `input_ids` is real.
         images: Of the prompts or sequences: [N, 3, H, W] uint8 for policies with one image of fixed size per
             prompt, else `Pictures`.
-        rows, places: [N, L] int64 or None. Padding repeats a step's first token.
+        token_rows, token_places: [N, L] int64 or None. Padding repeats a step's first token.
     """
 
     input_ids: Tensor
     attention_mask: Tensor
     images: Tensor | Pictures
-    rows: Tensor | None = None
-    places: Tensor | None = None
+    token_rows: Tensor | None = None
+    token_places: Tensor | None = None
 
     def to(self, device: torch.device | str) -> PromptBatch:
         """The same batch on `device`."""
@@ -71,20 +72,30 @@ class PromptBatch:
             self.input_ids.to(device),
             self.attention_mask.to(device),
             self.images.to(device),
-            None if self.rows is None else self.rows.to(device),
-            None if self.places is None else self.places.to(device),
+            None if self.token_rows is None else self.token_rows.to(device),
+            None if self.token_places is None else self.token_places.to(device),
         )
 
     def __len__(self) -> int:
-        return int((self.input_ids if self.rows is None else self.rows).shape[0])
+        return int((self.input_ids if self.token_rows is None else self.token_rows).shape[0])
+
+    @property
+    def rows(self) -> Tensor | None:
+        """[N] int64, the sequence in which each step begins; None without sequences."""
+        return None if self.token_rows is None else self.token_rows[:, 0]
+
+    @property
+    def starts(self) -> Tensor | None:
+        """[N] int64, where each step's first token is in its sequence; None without sequences."""
+        return None if self.token_places is None else self.token_places[:, 0]
 
     def __getitem__(self, steps: Tensor) -> PromptBatch:
         """Some of the steps, without the sequences and columns that none of them needs."""
-        if self.rows is None or self.places is None:
+        if self.token_rows is None or self.token_places is None:
             used, rows, places = steps, None, None
         else:
-            used, rows = torch.unique(self.rows[steps], return_inverse=True)
-            places = self.places[steps]
+            used, rows = torch.unique(self.token_rows[steps], return_inverse=True)
+            places = self.token_places[steps]
         attention = self.attention_mask[used]
         real = torch.nonzero(attention.any(0)).flatten()
         columns = slice(int(real[0]), int(real[-1]) + 1) if len(real) else slice(0, 0)

@@ -115,6 +115,63 @@ class AttentionCritic(Critic):
         return torch.cat(parts)[torch.cat(members).argsort()]
 
 
+class HeadCritic(Critic):
+    """The same values from the state at a prompt's last position alone, which has seen all of the prompt.
+
+    For large models, whose last state says enough: nothing is computed of the thousands of other positions.
+
+    Args:
+        policy: Whose hidden states and tokens it reads.
+        seed: Seed of the initial weights; those of V and V_traj do not depend on `has_action_values`.
+        has_action_values: Whether there is a head for Q.
+    """
+
+    def __init__(self, policy: Policy, seed: int, has_action_values: bool = False) -> None:
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            features = HEADS * WIDTH + WIDTH
+            self.norm = nn.LayerNorm(policy.state_size)
+            self.read = nn.Linear(policy.state_size, HEADS * WIDTH)
+            self.steps = nn.Embedding(MAX_STEPS, WIDTH)
+            self.value = _head(features)
+            self.actions = TokenSummary(policy.num_tokens, MAX_ACTION_TOKENS)
+            self.outcome = _head(features + WIDTH)
+            self.action_value: nn.Sequential | None = None
+            if has_action_values:
+                self.action_summary = TokenSummary(policy.num_tokens, MAX_ACTION_TOKENS)
+                self.action_value = _head(features + WIDTH)
+
+    def values(self, states: States, steps: Tensor) -> Tensor:
+        """Logits of V(s_t), [N]."""
+        logits: Tensor = self.value(self._features(states, steps)).squeeze(-1)
+        return logits
+
+    def trajectory_values(self, states: States, steps: Tensor, completions: Tensor, mask: Tensor) -> Tensor:
+        """Logits of V_traj(s, a), [N]; the action is read as its tokens."""
+        features = torch.cat([self._features(states, steps), self.actions(completions, mask)], dim=-1)
+        logits: Tensor = self.outcome(features).squeeze(-1)
+        return logits
+
+    def action_values(self, states: States, steps: Tensor, completions: Tensor, mask: Tensor) -> Tensor:
+        """Logits of Q(s_t, a_t), [N].
+
+        Raises:
+            PolicyError: It was built without.
+        """
+        if self.action_value is None:
+            return super().action_values(states, steps, completions, mask)
+        action = self.action_summary(completions, mask)
+        features = torch.cat([self._features(states, steps), action], dim=-1)
+        logits: Tensor = self.action_value(features).squeeze(-1)
+        return logits
+
+    def _features(self, states: States, steps: Tensor) -> Tensor:
+        """[N, HEADS · WIDTH + WIDTH]."""
+        last = self.norm(states.last.detach().to(self.read.weight.dtype))
+        return torch.cat([self.read(last).relu(), self.steps(steps.clamp(0, MAX_STEPS - 1))], dim=-1)
+
+
 class TokenSummary(nn.Module):
     """A vector for a short token sequence: each token with its position through a layer, then the mean.
 

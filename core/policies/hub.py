@@ -31,6 +31,7 @@ from distrl.core.policies.base import (
 )
 from distrl.core.policies.hub_images import check, expand
 from distrl.core.policies.hub_loading import load_model
+from distrl.core.policies.hub_memory import checkpointed_layers, freeze_vision, recomputed
 from distrl.core.policies.hub_sampling import RowSampler, writable
 from distrl.core.policies.options import PolicyOptions
 from distrl.core.policies.sampling import token_statistics
@@ -53,9 +54,8 @@ class HubPolicy(Policy):
 
     def __init__(self, config: PolicyOptions, words: Sequence[str], seed: int) -> None:
         super().__init__()
-        assert config.model is not None
         self.config = config
-        loaded = load_model(config.model, config.min_pixels, config.max_pixels)
+        loaded = load_model(config)
         self.model: Any = loaded.model
         self._loaded = loaded
         allowed, self._tokens = writable(loaded, config.slim_vocabulary)
@@ -65,6 +65,9 @@ class HubPolicy(Policy):
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
                 self._adapter = attach_adapter(self.model, config.lora)
+        elif not config.train_vision:
+            freeze_vision(self.model)
+        self._checkpointed = checkpointed_layers(self.model) if config.gradient_checkpointing else []
 
     @property
     def device(self) -> torch.device:
@@ -177,8 +180,9 @@ class HubPolicy(Policy):
         if places is not None:
             length = max(len(step) for step in places)
             padded = torch.tensor([[*step, *[step[0]] * (length - len(step))] for step in places])
-            batch.rows = padded[..., 0]
-            batch.places = padded[..., 1] + width - torch.tensor([len(ids) for ids in prompts])[batch.rows]
+            batch.token_rows = padded[..., 0]
+            starts = width - torch.tensor([len(ids) for ids in prompts])
+            batch.token_places = padded[..., 1] + starts[batch.token_rows]
         return batch.to(self.device)
 
     def _vision(self, batch: PromptBatch) -> dict[str, Tensor]:
@@ -215,11 +219,11 @@ class HubPolicy(Policy):
 
     def _prompts_of(self, batch: PromptBatch) -> PromptBatch:
         """Each step's prompt on its own, cut out of the sequences."""
-        if batch.rows is None or batch.places is None:
+        if batch.rows is None or batch.starts is None:
             return batch
         assert isinstance(batch.images, Pictures)
         prompts, images = [], []
-        for row, end in zip(batch.rows[:, 0].tolist(), batch.places[:, 0].tolist(), strict=True):
+        for row, end in zip(batch.rows.tolist(), batch.starts.tolist(), strict=True):
             ids = batch.input_ids[row, :end][batch.attention_mask[row, :end] > 0].tolist()
             left, shown = ids.count(self._loaded.image_token_id), []
             for picture in batch.images.rows[row]:
@@ -238,13 +242,13 @@ class HubPolicy(Policy):
         Logits are computed at the answers' real tokens only: a vocabulary is large and prompts are long.
         """
         whole = batch if batch.rows is not None else self._answered(batch, completions, mask)
-        assert whole.rows is not None
-        assert whole.places is not None
+        assert whole.token_rows is not None
+        assert whole.token_places is not None
         hidden = self._hidden(whole)
         steps, tokens = mask.nonzero(as_tuple=True)
         chosen, entropy = token_statistics(
             self.model.get_output_embeddings(),
-            hidden[whole.rows[steps, tokens], whole.places[steps, tokens] - 1],
+            hidden[whole.token_rows[steps, tokens], whole.token_places[steps, tokens] - 1],
             self._tokens.columns(completions, mask)[steps, tokens],
             self._allowed,  # type: ignore[arg-type]
             torch.where(temperature > 0, temperature, torch.ones_like(temperature))[steps],
@@ -275,9 +279,10 @@ class HubPolicy(Policy):
         options: dict[str, object] = dict(self._vision(batch))
         if "mm_token_type_ids" not in options:  # models with 3-D positions derive them from the token types
             options["position_ids"] = (batch.attention_mask.cumsum(1) - 1).clamp(min=0)
-        out = self.model.base_model(
-            input_ids=batch.input_ids, attention_mask=batch.attention_mask, use_cache=False, **options
-        )
+        with recomputed(self._checkpointed):
+            out = self.model.base_model(
+                input_ids=batch.input_ids, attention_mask=batch.attention_mask, use_cache=False, **options
+            )
         hidden: Tensor = out.last_hidden_state
         return hidden
 
@@ -344,9 +349,9 @@ class HubPolicy(Policy):
 
 def _states(batch: PromptBatch, hidden: Tensor) -> States:
     """The prompts' part of the states of prompts with their answers, or of sequences."""
-    if batch.rows is None or batch.places is None:
+    if batch.rows is None or batch.starts is None:
         return States(hidden[:, : batch.input_ids.shape[1]].detach(), batch.attention_mask)
-    return States(hidden.detach(), batch.attention_mask, batch.rows[:, 0], batch.places[:, 0])
+    return States(hidden.detach(), batch.attention_mask, batch.rows, batch.starts)
 
 
 def _template_message(message: ChatMessage) -> dict[str, object]:

@@ -10,7 +10,9 @@ from typing import Any
 import torch
 
 from distrl.core.errors import PolicyError
+from distrl.core.policies import resolve_device
 from distrl.core.policies.hub_images import ImageReader
+from distrl.core.policies.options import PolicyOptions
 
 
 @dataclass(frozen=True)
@@ -57,23 +59,22 @@ class LoadedModel:
         return ids
 
 
-def load_model(name: str, min_pixels: int | None = None, max_pixels: int | None = None) -> LoadedModel:
-    """Loads `name`, a hub id or a local directory; float32 on CPU, bfloat16 on a GPU.
+def load_model(config: PolicyOptions) -> LoadedModel:
+    """Loads `config.model`, a hub id or a local directory.
 
     The image processor is the one on PIL, which gives the same pixels on every machine.
-
-    Args:
-        name: The model.
-        min_pixels, max_pixels: As in `ImageReader`.
 
     Raises:
         PolicyError: It does not exist, cannot be reached, or is no chat model for images and text.
     """
     from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoTokenizer
 
-    dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
+    assert config.model is not None
+    name = config.model
     try:
-        model = AutoModelForImageTextToText.from_pretrained(name, dtype=dtype)
+        model = AutoModelForImageTextToText.from_pretrained(
+            name, dtype=number_format(config.dtype, config.device), attn_implementation=config.attention
+        )
         tokenizer = AutoTokenizer.from_pretrained(name)
         image_processor = AutoImageProcessor.from_pretrained(name, backend="pil")
         templating = _templating(name, tokenizer)
@@ -93,10 +94,22 @@ def load_model(name: str, min_pixels: int | None = None, max_pixels: int | None 
         raise PolicyError(
             f"policy.model {name!r} names no image token or no end token.", "Choose another model."
         )
-    images = ImageReader(image_processor, min_pixels, max_pixels)
+    images = ImageReader(image_processor, config.min_pixels, config.max_pixels)
     images.measure(model.eval())
     pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else end_ids[0]
     return LoadedModel(model.eval(), tokenizer, images, templating, int(image_token_id), end_ids, int(pad_id))
+
+
+def number_format(name: str, device: str) -> torch.dtype:
+    """The type of weights and activations: "auto" is bfloat16 on a GPU, float32 elsewhere.
+
+    Args:
+        name: `policy.dtype`.
+        device: `policy.device`.
+    """
+    if name == "auto":
+        name = "bfloat16" if resolve_device(device).startswith("cuda") else "float32"
+    return {"bfloat16": torch.bfloat16, "float32": torch.float32}[name]
 
 
 def _templating(name: str, tokenizer: Any) -> Any:

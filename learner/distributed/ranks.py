@@ -62,7 +62,7 @@ def open_trainer(config: Config, words: Sequence[str], place: Place | None) -> I
         policy = build_policy(config.policy, words, config.seed)
         policy.to(resolve_device(learner.device))
         has_q = learner.algorithm == "aride" and learner.aride.critic == "q"
-        critic = build_critic(policy, config.seed, has_action_values=has_q)
+        critic = build_critic(policy, config.seed, has_q, config.policy.critic)
         yield Trainer(policy, critic, ALGORITHMS[learner.algorithm](learner), learner)
 
 

@@ -35,6 +35,7 @@ from distrl.core.types import (
 )
 from distrl.learner.batching import Batcher, ImageCache
 from distrl.learner.episodes import compile_episode
+from distrl.learner.packing import pack
 
 SIZES = [(54, 120), (33, 31), (80, 40), (60, 90)]
 PIXELS = {image_digest(data): data for data in (png(i, size) for i, size in enumerate(SIZES))}
@@ -198,6 +199,9 @@ def test_every_answer_of_a_step_is_trained_on(policy: Policy, batcher: Batcher) 
     assert batch.steps.completions.shape == (2, len(episode.steps[0].tokens))
     found = scored(policy, batch.steps).logprobs
     alone = scored(policy, batcher.trajectories(compiled(policy, trajectory("b", [summary, action]))).steps)
+    parts = pack(batch.steps, 1)
+    assert sorted(torch.cat(parts).tolist()) == [0, 1]
+    assert all(len(part) for part in parts)
     split = len(summary.chats[0].completion.token_ids)
     close(found[0, :split], alone.logprobs[0, :split])
     close(found[0, split:], alone.logprobs[1, : found.shape[1] - split])

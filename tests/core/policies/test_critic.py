@@ -114,3 +114,25 @@ def test_a_head_for_actions_changes_nothing_else(make, states) -> None:
     assert len(with_q.state_dict()) > len(without.state_dict())
     with pytest.raises(PolicyError, match="no action values"):
         without.action_values(states, T([0, 1]), T([[1], [2]]), T([[True], [True]]))
+
+
+def test_the_small_critic_reads_the_last_state_only(states) -> None:
+    critic = shaken(build_critic(Tokens(), 0, has_action_values=True, kind="head").double())
+    steps, tokens, mask = T([3, 700]), T([[4, 7], [5, 0]]), T([[True, True], [True, False]])
+    last = torch.stack([states.hidden[0, 3], states.hidden[1, 2]])
+    read = critic.read(critic.norm(last)).relu()
+    features = torch.cat([read, critic.steps(T([3, 63]))], dim=1)
+    torch.testing.assert_close(critic.values(states, steps), critic.value(features)[:, 0])
+    one = critic.trajectory_values(states, steps, tokens, mask)
+    torch.testing.assert_close(
+        one, critic.outcome(torch.cat([features, critic.actions(tokens, mask)], dim=1))[:, 0]
+    )
+    value = critic.action_values(states, steps, tokens, mask)
+    (one.sum() + value.sum() + critic.values(states, steps).sum()).backward()
+    assert states.hidden.grad is None
+    assert all(parameter.grad is not None for parameter in critic.parameters())
+    shared = States(states.hidden[:1], states.mask[:1], rows=T([0, 0]), ends=T([4, 2]))
+    alone = States(states.hidden[:1, :2], states.mask[:1, :2])
+    torch.testing.assert_close(critic.values(shared, T([1, 1]))[1], critic.values(alone, T([1]))[0])
+    with pytest.raises(PolicyError, match="no action values"):
+        build_critic(Tokens(), 0, kind="head").action_values(states, steps, tokens, mask)

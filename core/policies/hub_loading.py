@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -59,22 +60,24 @@ class LoadedModel:
         return ids
 
 
-def load_model(config: PolicyOptions) -> LoadedModel:
+def load_model(config: PolicyOptions, has_weights: bool = True) -> LoadedModel:
     """Loads `config.model`, a hub id or a local directory.
 
     The image processor is the one on PIL, which gives the same pixels on every machine.
 
+    Args:
+        config: The model, how it computes, and bounds of pixels.
+        has_weights: Without them the model has only the names, shapes and types of its tensors.
+
     Raises:
         PolicyError: It does not exist, cannot be reached, or is no chat model for images and text.
     """
-    from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoTokenizer
+    from transformers import AutoImageProcessor, AutoTokenizer
 
     assert config.model is not None
     name = config.model
     try:
-        model = AutoModelForImageTextToText.from_pretrained(
-            name, dtype=number_format(config.dtype, config.device), attn_implementation=config.attention
-        )
+        model = _model(config) if has_weights else _without_weights(config)
         tokenizer = AutoTokenizer.from_pretrained(name)
         image_processor = AutoImageProcessor.from_pretrained(name, backend="pil")
         templating = _templating(name, tokenizer)
@@ -110,6 +113,28 @@ def number_format(name: str, device: str) -> torch.dtype:
     if name == "auto":
         name = "bfloat16" if resolve_device(device).startswith("cuda") else "float32"
     return {"bfloat16": torch.bfloat16, "float32": torch.float32}[name]
+
+
+def _model(config: PolicyOptions) -> Any:
+    from transformers import AutoModelForImageTextToText
+
+    return AutoModelForImageTextToText.from_pretrained(
+        config.model,
+        dtype=number_format(config.dtype, config.device),
+        attn_implementation=config.attention,
+    )
+
+
+def _without_weights(config: PolicyOptions) -> Any:
+    from transformers import AutoConfig, AutoModelForImageTextToText, GenerationConfig
+
+    with torch.device("meta"):
+        model = AutoModelForImageTextToText.from_config(
+            AutoConfig.from_pretrained(config.model), dtype=number_format(config.dtype, config.device)
+        )
+    with contextlib.suppress(OSError):  # it need not have settings of its own
+        model.generation_config = GenerationConfig.from_pretrained(config.model)
+    return model
 
 
 def _templating(name: str, tokenizer: Any) -> Any:

@@ -259,7 +259,8 @@ class LearnerConfig(RanksConfig):
         if self.top_p >= 1.0 and self.top_k == 0:
             return self
         imitation = {"digirl": self.digirl, "bc": self.bc, "filtered-bc": self.bc}.get(self.algorithm)
-        who, instead = self.algorithm, "take digirl, bc or filtered-bc with invalid 0"
+        who: str = self.algorithm
+        instead = "take digirl, bc or filtered-bc with invalid 0"
         if imitation is not None:
             if not imitation.invalid:
                 return self

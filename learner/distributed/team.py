@@ -91,7 +91,8 @@ class RankTeam:
 
     def fit_critic(self, batch: TrajectoryBatch) -> float:
         """See `Team.fit_critic`."""
-        return sum(loss for _, loss in self._on_shares("fit_critic", batch, {}, self._trainer.fit_critic))
+        shares = self._on_shares("fit_critic", batch, {}, self._trainer.fit_critic)
+        return float(sum(loss for _, loss in shares))
 
     def clone(self, batch: StepBatch) -> float:
         """See `Team.clone`. Steps are dealt out one by one."""

@@ -98,7 +98,7 @@ class PolicyEngine:
     def completion(
         self, request: Prepared, token_ids: Sequence[int], logprobs: Sequence[float], version: int
     ) -> Completion:
-        """What weights of one version answered to a request; of its prompt only what it did not bring itself."""
+        """What weights of one version answered; of the prompt what the request did not bring itself."""
         return Completion(
             text=self.policy.text(token_ids),
             prompt_token_ids=request.prompt_ids[request.num_prefix :],

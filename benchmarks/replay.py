@@ -43,7 +43,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distrl.configs.schema import ReplayConfig
+from distrl.configs.training import ReplayConfig
 from distrl.learner.replay import Replay
 from distrl.learner.sum_tree import SumTree
 

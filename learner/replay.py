@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distrl.configs.schema import ReplayConfig
+from distrl.configs.training import ReplayConfig
 from distrl.learner.sum_tree import Indices, SumTree
 
 COMPONENTS = ("td_error", "ratio", "entropy")

@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from distrl.configs.schema import ReplayConfig
+from distrl.configs.training import ReplayConfig
 from distrl.core.errors import StoreError
 from distrl.core.types import Fault, Purpose
 from distrl.learner.batching import Batcher, ImageCache

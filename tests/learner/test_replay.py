@@ -9,7 +9,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from distrl.configs.schema import ReplayConfig
+from distrl.configs.training import ReplayConfig
 from distrl.learner import sum_tree
 from distrl.learner.replay import Replay
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distrl.configs.schema import ReplayConfig
+from distrl.configs.training import ReplayConfig
 from distrl.learner.replay import Replay
 
 

@@ -24,7 +24,7 @@ from distrl.configs.devices import DevicesConfig
 from distrl.configs.engines import VLLMConfig
 from distrl.configs.policy import PolicyConfig
 from distrl.configs.ranks import RanksConfig
-from distrl.configs.section import Count, Fraction, NonNegative, Positive, Section
+from distrl.configs.section import Count, NonNegative, Positive, Section
 from distrl.configs.tasks import TasksConfig
 from distrl.configs.training import DemonstrationConfig, OptimConfig, ReplayConfig
 

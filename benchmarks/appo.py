@@ -14,7 +14,8 @@ weights, evaluations before them included: from the start of training, and from 
 run without a solution ends after `--minutes`. The final return is measured after the end, over 100 greedy
 episodes of seeds that decided nothing.
 
-Elsewhere nothing is stopped: every run has `--minutes`, and the curves of return are compared.
+Elsewhere nothing is solved: every run has `--minutes` (ours fewer, if the preset's `max_env_steps` are made
+before, over which its learning rate falls), and the curves of return are compared.
 
 Runs are made one after another, seed by seed, each in processes of its own, and kept as ARM/seed-S.json: the
 same command goes on. An interrupted run is made again: a time to solve with a break in it is none.

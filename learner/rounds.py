@@ -106,6 +106,11 @@ class Rounds:
         self.finish()
         if stop.is_set():
             return
+        if parts.scheduler.is_evaluating:
+            _log.warning(
+                "validation of the final weights was not over after learner.lease_ttl_s=%g and has no result",
+                self._config.lease_ttl_s,
+            )
         directory = parts.checkpointer.directory
         best = checkpoints.pointed(directory, "best") if self._config.keep_best else None
         checkpoints.point(directory, "final", best or name)

@@ -109,6 +109,19 @@ def test_a_round_under_way_is_given_the_time_of_one_more(toy, tmp_path) -> None:
     assert checkpoints.pointed(tmp_path / "checkpoints", "latest") == "step_40"
 
 
+def test_a_last_round_that_is_not_over_in_time_is_told_and_has_no_result(toy, tmp_path, caplog) -> None:
+    learner, world = build(toy, tmp_path, phase="training", eval_episodes=3)
+    world.check = lambda: None  # no worker
+    ticks = count(step=30)
+    learner.parts.clock = lambda: float(next(ticks))
+    learner.parts.drain = lambda timeout_s: 0
+    learner.rounds.last(world.stop)
+    learner.updates.close()
+    assert "validation of the final weights was not over after learner.lease_ttl_s=120" in caplog.text
+    assert checkpoints.pointed(tmp_path / "checkpoints", "final") == "step_0"
+    assert not [row for row in read_metrics(tmp_path / "metrics.jsonl") if "eval/val/success" in row]
+
+
 def test_checkpoints_of_rounds_that_came_to_nothing_are_not_kept_for_them(toy, tmp_path) -> None:
     learner, _ = build(toy, tmp_path, phase="training", keep_checkpoints=2)
     for updates in range(6):

@@ -31,7 +31,9 @@ class TaskSampler:
 
     s_i is the mean success of the task's last `RECENT` episodes, shrunk towards that of all recent episodes
     of its template, since with hundreds of tasks most have been tried once or twice. Before anything was
-    tried, all are alike.
+    tried, all are alike. (AcceRL's eq. 11 sums failures over the window, by which a task that was tried once
+    weighs less than one of the same success that was tried often: the mean is taken. A task that was never
+    tried counts as its template does.)
 
     Args:
         tasks: The training tasks.

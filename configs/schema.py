@@ -245,15 +245,22 @@ class LearnerConfig(Section):
 
     @model_validator(mode="after")
     def _ratios_need_untruncated_sampling(self) -> LearnerConfig:
-        weighs = self.algorithm not in ("digirl", "bc", "filtered-bc")
-        if weighs and (self.top_p < 1.0 or self.top_k > 0):
-            key = f"top_p={self.top_p:g}" if self.top_p < 1.0 else f"top_k={self.top_k}"
-            raise ValueError(
-                f"{key} truncates sampling: what the behaviour policy can never do has no importance ratio, "
-                f"and {self.algorithm}, which weighs by ratios, would be biased. Set learner.top_p to 1 and "
-                "learner.top_k to 0, or take digirl, bc or filtered-bc"
-            )
-        return self
+        if self.top_p >= 1.0 and self.top_k == 0:
+            return self
+        imitation = {"digirl": self.digirl, "bc": self.bc, "filtered-bc": self.bc}.get(self.algorithm)
+        who: str = self.algorithm
+        instead = "take digirl, bc or filtered-bc with invalid 0"
+        if imitation is not None:
+            if not imitation.invalid:
+                return self
+            section = self.algorithm.removeprefix("filtered-")
+            who, instead = f"the validity term of {self.algorithm}", f"learner.{section}.invalid to 0"
+        key = f"top_p={self.top_p:g}" if self.top_p < 1.0 else f"top_k={self.top_k}"
+        raise ValueError(
+            f"{key} truncates sampling: what the behaviour policy can never do has no importance ratio, "
+            f"and {who}, which weighs by ratios, would be biased. Set learner.top_p to 1 and "
+            f"learner.top_k to 0, or {instead}"
+        )
 
     @model_validator(mode="after")
     def _what_lags_is_not_dropped(self) -> LearnerConfig:

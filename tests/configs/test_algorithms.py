@@ -46,8 +46,13 @@ def test_truncated_sampling_is_refused_where_ratios_weigh(name: str, truncation:
 
 @pytest.mark.parametrize("name", ["digirl", "bc", "filtered-bc"])
 def test_truncated_sampling_is_taken_where_they_do_not(name: str) -> None:
-    learner = load_config("quickstart", [f"learner.algorithm={name}", "learner.top_p=0.9"]).learner
+    """The validity term does, whose weight is 0 by default for cloning only."""
+    section = name.removeprefix("filtered-")
+    asked = [f"learner.algorithm={name}", "learner.top_p=0.9"]
+    learner = load_config("quickstart", [*asked, f"learner.{section}.invalid=0"]).learner
     assert (learner.top_p, learner.top_k) == (0.9, 0)
+    with pytest.raises(ConfigError, match=rf"validity term of {name}.*or learner\.{section}\.invalid to 0"):
+        load_config("quickstart", [*asked, f"learner.{section}.invalid=0.1"])
 
 
 @pytest.mark.parametrize(

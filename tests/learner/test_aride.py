@@ -266,6 +266,94 @@ def test_the_action_values_are_what_is_fitted(policy, q_critic, batch) -> None:
     assert bool(algorithm.critic_loss(policy, critic, batch).isfinite())
 
 
+def numeric(function, tensor, eps=1e-6):
+    """d function() / d tensor by central differences, entry by entry."""
+    out = torch.zeros_like(tensor)
+    with torch.no_grad():
+        for index in np.ndindex(*tensor.shape):
+            tensor[index] += eps
+            up = function()
+            tensor[index] -= 2 * eps
+            out[index] = (up - function()) / (2 * eps)
+            tensor[index] += eps
+    return out
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"critic": "q", "q_samples": 2},
+        {"critic": "q", "q_samples": 2, "q_next": "sampled", "ratio_level": "token"},
+        {"policy_clip": 0.05, "policy_clip_high": 0.2},
+        {"policy_clip": 0.05, "ratio_level": "token"},
+    ],
+)
+def test_gradients_of_action_values_and_of_the_clip_are_those_of_a_slow_loss(
+    policy, critic, q_critic, batch, options
+) -> None:
+    """What stands behind a stop-gradient is frozen: ratios, advantages, targets, the clip's decision."""
+    policy, critic = warm(policy, q_critic if "critic" in options else critic)
+    algorithm = Aride(ArideConfig(entropy=0.2, invalid=0.3, rho_max=1.1, **options))
+    config, steps = algorithm.config, batch.steps
+    torch.manual_seed(8)
+    result = algorithm.evaluate(policy, critic, batch)
+
+    def scores():
+        return policy.score(steps.prompts, steps.completions, steps.token_mask, steps.temperature)
+
+    with torch.no_grad():
+        before = scores()
+        frozen = losses.importance_ratios(before.logprobs, steps.behaviour_logprobs, steps.token_mask, 20.0)
+        torch.manual_seed(8)
+        estimates = algorithm.estimate(policy, critic, batch, before.states, frozen.action)
+    a = batch.flat(losses.normalise(estimates.advantages, batch.mask, config.advantage_std_floor)).tolist()
+    targets = batch.flat(estimates.returns.targets).clamp(0.0, 1.0)
+    lengths = steps.token_mask.sum(1).tolist()
+    silenced = []
+
+    def weight(rho: float, advantage: float) -> float:
+        low = 1.0 - (config.policy_clip or 1.0)
+        high = 1.0 + (config.policy_clip_high or config.policy_clip or float("inf"))
+        beyond = rho > high if advantage > 0 else rho < low
+        silenced.append(beyond)
+        return 0.0 if beyond else min(rho, 1.1) * advantage
+
+    def policy_loss() -> float:
+        with torch.no_grad():
+            now = scores()
+        total = 0.0
+        for n, length in enumerate(lengths):
+            logp, rho = now.logprobs[n, :length].tolist(), float(frozen.action[n])
+            if config.ratio_level == "action":
+                total -= weight(rho, a[n]) * sum(logp)
+            else:
+                total -= sum(weight(float(frozen.token[n, j]), a[n]) * logp[j] for j in range(length))
+            total -= 0.2 * float(now.entropy[n, :length].mean())
+            total += 0.3 * float(batch.invalid[n]) * min(rho, 1.1) * sum(logp)
+        return total / len(lengths)
+
+    def critic_loss() -> float:
+        last = batch.last
+        with torch.no_grad():
+            of = (before.states, batch.col)
+            logits = critic.action_values(*of, steps.completions, steps.token_mask)
+            ends = critic.trajectory_values(
+                before.states[last], batch.col[last], steps.completions[last], steps.token_mask[last]
+            )
+        bce = torch.nn.functional.binary_cross_entropy_with_logits
+        return float(bce(logits, targets) + 0.5 * bce(ends, batch.success.double()))
+
+    assert float(result.policy_loss.detach()) == pytest.approx(policy_loss(), abs=1e-6)
+    assert any(silenced) == (config.policy_clip is not None)
+    (gradient,) = torch.autograd.grad(result.policy_loss, [policy.head.weight])
+    torch.testing.assert_close(gradient, numeric(policy_loss, policy.head.weight), atol=1e-6, rtol=1e-4)
+    if config.critic == "q":
+        fitted = [tensor for name, tensor in critic.named_parameters() if not name.startswith("value")]
+        assert float(result.critic_loss.detach()) == pytest.approx(critic_loss(), abs=1e-6)
+        for tensor, found in zip(fitted, torch.autograd.grad(result.critic_loss, fitted), strict=True):
+            torch.testing.assert_close(found, numeric(critic_loss, tensor), atol=1e-6, rtol=1e-4)
+
+
 def test_the_papers_action_values_are_an_option_that_differs(policy, q_critic, batch) -> None:
     policy, critic = warm(policy, q_critic)
     losses_of = {}

@@ -21,6 +21,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 """The size of each tensor, by its name."""
 VISION = re.compile(r"(^|\.)(visual|vision_tower|vision_model|multi_modal_projector)\.")
 LANGUAGE_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+T5_TARGETS = ("q", "k", "v", "o")
 _MAX_HEADER_BYTES = 100 * 2**20
 
 
@@ -88,16 +89,18 @@ class ModelShape:
             targets: The last parts of their names; None for those of attention and feed-forward layers.
             vision: Whether the layers that read pictures get some too.
         """
-        wanted = LANGUAGE_TARGETS if targets is None else targets
-        return sum(
-            rank * sum(shape)
+        layers = [
+            (name.split(".")[-2], sum(shape))
             for name, shape in self.shapes.items()
             if len(shape) == 2
             and name.endswith(".weight")
-            and name.split(".")[-2] in wanted
             and any(part.isdigit() for part in name.split("."))
             and (vision or not VISION.search(name))
-        )
+        ]
+        if targets is None:
+            names = {name for name, _ in layers}
+            targets = names.intersection(LANGUAGE_TARGETS) or names.intersection(T5_TARGETS)
+        return sum(rank * size for name, size in layers if name in targets)
 
 
 def count(shapes: Shapes) -> int:

@@ -35,6 +35,18 @@ def doctor(
         Path | None, typer.Option("--sdk", metavar="DIR", help="The Android SDK; by default $ANDROID_HOME.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    estimate: Annotated[
+        str | None,
+        typer.Option(
+            "--estimate",
+            metavar="CONFIG",
+            help="Say instead what this configuration will cost, process by process.",
+        ),
+    ] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option("--gpu", metavar="NAME", help="With --estimate: for this GPU, e.g. H100, or cpu."),
+    ] = None,
 ) -> None:
     """Look at this machine: each line is ok, warn or fail, and says what to do.
 
@@ -43,6 +55,9 @@ def doctor(
     """
     from distrl.cli.options import load
 
+    if estimate is not None:
+        _estimate(load(estimate), gpu, as_json)
+        return
     loaded = load(config) if config is not None else None
     needs = _needs(loaded, is_worker)
     failures = 0
@@ -52,6 +67,27 @@ def doctor(
         typer.echo(_as_json(finding, level) if as_json else _as_text(finding, level))
     if failures:
         raise Unfit(f"{failures} of these must be put right first.", "See the lines that begin with fail.")
+
+
+def _estimate(config: Config, gpu: str | None, as_json: bool) -> None:
+    """Prints what `config` will cost."""
+    from dataclasses import asdict
+
+    from distrl.cli.health import estimate, machine
+    from distrl.core.errors import ConfigError
+    from distrl.evaluator.suites import load_suite
+
+    if config.is_control:
+        raise ConfigError("Continuous control has no estimate.", "Its policies take some kB.")
+    if gpu is None:
+        found = machine.gpu()
+        name = found.said.split(",")[0] if found.is_good else None
+    else:
+        name = None if gpu == "cpu" else gpu
+    limits = [task.max_steps for task in load_suite(config.tasks.suite)]
+    where = estimate.hardware(name, config.learner.threads)
+    for line in estimate.estimate(config, where, sum(limits) / len(limits), estimate.screen_of(config)):
+        typer.echo(json.dumps(asdict(line)) if as_json else estimate.as_text(line))
 
 
 def _needs(config: Config | None, is_worker: bool) -> frozenset[Need]:

@@ -203,22 +203,30 @@ class Transfer:
 
     def _ask(self, sources: list[_Source], now: float) -> None:
         for source in sources:
-            if source.pauses_until > now:
+            try:
+                self._ask_one(source, now)
+            except NetworkError as error:
+                if source is self._learner:
+                    raise
+                self._pass_over(source, str(error))
+
+    def _ask_one(self, source: _Source, now: float) -> None:
+        if source.pauses_until > now:
+            return
+        while self._to_ask and len(source.in_flight) < source.window and source.channel.is_connected:
+            offset = self._to_ask.popleft()
+            if offset not in self._assembly.missing:
                 continue
-            while self._to_ask and len(source.in_flight) < source.window and source.channel.is_connected:
-                offset = self._to_ask.popleft()
-                if offset not in self._assembly.missing:
-                    continue
-                request = ChunkRequest(
-                    digest=self._assembly.info.digest,
-                    offset=offset,
-                    length=self._assembly.length(offset),
-                    others_failed=source is self._learner and self._has_tried_others,
-                )
-                if not source.in_flight:
-                    source.heard_at = now
-                source.in_flight.add(offset)
-                source.channel.send(request, timeout_s=POLL_S)
+            request = ChunkRequest(
+                digest=self._assembly.info.digest,
+                offset=offset,
+                length=self._assembly.length(offset),
+                others_failed=source is self._learner and self._has_tried_others,
+            )
+            if not source.in_flight:
+                source.heard_at = now
+            source.in_flight.add(offset)
+            source.channel.send(request, timeout_s=POLL_S)
 
     def _listen(self, timeout_s: float) -> None:
         sources = {id(source.channel): source for source in [self._learner, *self._holders.values()]}

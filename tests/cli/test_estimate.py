@@ -1,0 +1,135 @@
+"""`distrl doctor --estimate`: numbers are those of the real policy, and costs grow with what bounds them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+import torch
+from hub_models import save_qwen
+from typer.testing import CliRunner
+
+from distrl.cli.health.estimate import PEAKS, Line, estimate, hardware
+from distrl.cli.main import app
+from distrl.configs.schema import Config
+from distrl.core.policies import build_policy
+from distrl.evaluator.suites import vocabulary
+
+CPU = hardware(None, 2)
+runner = CliRunner()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    directory: Path = tmp_path_factory.mktemp("qwen")
+    save_qwen(directory)
+    return str(directory)
+
+
+def lines(policy: dict[str, object], **sections: object) -> dict[tuple[str, str], Line]:
+    config = Config.model_validate({"policy": {"device": "cpu", **policy}, **sections})
+    return {(line.process, line.what): line for line in estimate(config, CPU)}
+
+
+def values(policy: dict[str, object], **sections: object) -> dict[tuple[str, str], float]:
+    return {key: line.value for key, line in lines(policy, **sections).items()}
+
+
+@pytest.mark.parametrize("lora", [None, {"rank": 3, "targets": ["q_proj", "k_proj"]}])
+def test_a_hub_model_s_numbers_are_those_of_the_policy(model: str, lora: object) -> None:
+    options = {"kind": "hub", "model": model, "lora": lora}
+    config = Config.model_validate({"policy": {**options, "device": "cpu"}})
+    policy = build_policy(config.policy, [], 0)
+    found = values(options)
+    base = build_policy(config.policy.model_copy(update={"lora": None}), [], 0)
+    assert found["policy", "parameters"] == sum(p.numel() for p in base.parameters())
+    state = policy.published_state()
+    assert found["policy", "trained parameters"] == sum(tensor.numel() for tensor in state.values())
+    assert found["network", "a version"] == sum(tensor.nbytes for tensor in state.values())
+    assert found["learner", "weights"] == sum(p.nbytes for p in policy.parameters())
+
+
+@pytest.mark.parametrize("lora", [None, {"rank": 2, "targets": ["q", "v"]}])
+def test_the_embedded_policy_is_counted(lora: object) -> None:
+    config = Config.model_validate({"policy": {"lora": lora, "device": "cpu"}})
+    policy = build_policy(config.policy, vocabulary(config.tasks.suite), config.seed)
+    found = values({"lora": lora})
+    assert found["policy", "trained parameters"] == sum(
+        p.numel() for p in policy.parameters() if p.requires_grad
+    )
+    assert found["network", "a version"] == sum(one.nbytes for one in policy.published_state().values())
+
+
+def test_the_cache_of_a_slot_is_what_the_model_keeps(model: str) -> None:
+    options = {"kind": "hub", "model": model, "max_prompt_tokens": 9}
+    config = Config.model_validate({"policy": {**options, "device": "cpu"}, "learner": {"max_new_tokens": 3}})
+    policy = build_policy(config.policy, [], 0)
+    with torch.no_grad():
+        cache = policy.model(input_ids=torch.full((1, 12), 8), use_cache=True).past_key_values  # type: ignore[operator]
+    kept = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
+    found = values(options, learner={"max_new_tokens": 3})
+    assert found["inference", "KV cache of a slot"] == kept
+
+
+COSTS = [
+    ("policy", "computation of a training step"),
+    ("learner", "activations"),
+    ("inference", "KV cache of a slot"),
+    ("disk", "store, per 1000 episodes"),
+]
+
+
+def test_pictures_and_history_bound_the_cost_of_a_step(model: str) -> None:
+    def cost(**options: object) -> list[float]:
+        found = values({"kind": "hub", "model": model, **options}, store={"max_bytes": 2**60})
+        return [found[key] for key in COSTS]
+
+    short, long, longest = (cost(max_prompt_tokens=size) for size in (64, 128, 4096))
+    assert all(a < b < c for a, b, c in zip(short, long, longest, strict=True))
+    small, large, largest = (cost(max_pixels=28 * 28 * tokens) for tokens in (1, 4, 100))
+    assert small[0] < large[0] < largest[0]
+    assert all(a <= b <= c for a, b, c in zip(small, large, largest, strict=True))
+    tokens = [values({"kind": "hub", "model": model, "max_pixels": 28 * 28 * n}) for n in (1, 4, 100)]
+    assert [found["policy", "tokens of a screenshot, at most"] for found in tokens] == [1, 4, 100]
+
+
+def test_what_costs_less_is_told_so(model: str) -> None:
+    options = {"kind": "hub", "model": model}
+    whole, parts = values(options), values(options, learner={"micro_batch_tokens": 256})
+    assert parts["learner", "activations"] < whole["learner", "activations"]
+    adapters = values({**options, "lora": {"targets": ["q_proj"]}})
+    assert adapters["learner", "optimizer"] < whole["learner", "optimizer"]
+    assert (
+        adapters["policy", "computation of a training step"]
+        < whole["policy", "computation of a training step"]
+    )
+    assert values(options, store={"max_bytes": 10**6})["disk", "store, per 1000 episodes"] == 10**6
+
+
+def test_gpus_are_known_by_their_names() -> None:
+    assert hardware("NVIDIA H100 80GB HBM3", 1).flops == PEAKS["H100"][0]
+    assert hardware("NVIDIA H100 PCIe", 1).flops == PEAKS["H100 PCIe"][0]
+    assert hardware("NVIDIA L40S", 1).name == "L40S"
+    assert "taken for" in hardware("NVIDIA Something", 1).name
+    assert hardware(None, 3).flops == 3 * hardware(None, 1).flops
+
+
+def test_the_command_labels_every_number(model: str, tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(f"policy: {{kind: hub, model: {model}}}\n")
+    result = runner.invoke(app, ["doctor", "--estimate", str(file), "--gpu", "H100"])
+    assert result.exit_code == 0
+    for line in result.stdout.splitlines():
+        assert line.endswith("(estimate)") == ("parameters" not in line and "of these" not in line)
+    result = runner.invoke(app, ["doctor", "--estimate", str(file), "--gpu", "cpu", "--json"])
+    told = [json.loads(line) for line in result.stdout.splitlines()]
+    assert {one["process"] for one in told} == {"policy", "learner", "inference", "disk", "speed", "network"}
+    assert all(one["value"] > 0 for one in told)
+    file.write_text("policy: {kind: hub, model: nobody/no-such-model}\n")
+    result = runner.invoke(app, ["doctor", "--estimate", str(file), "--gpu", "cpu"])
+    assert (result.exit_code, result.stderr.count("\n")) == (9, 1)

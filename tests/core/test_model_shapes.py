@@ -1,0 +1,84 @@
+"""What a model's files say is what the model has."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+import torch
+from hub_models import FAMILIES
+
+from distrl.core.errors import PolicyError
+from distrl.core.model_shapes import ModelShape, count, find_model, read_model, shapes_from_config, shapes_in
+from distrl.core.policies.adapters import attach_adapter
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made: Path = tmp_path_factory.mktemp(request.param)
+    FAMILIES[request.param](made)
+    return made
+
+
+def load(directory: Path) -> torch.nn.Module:
+    from transformers import AutoModelForImageTextToText
+
+    model: torch.nn.Module = AutoModelForImageTextToText.from_pretrained(str(directory))
+    return model
+
+
+def test_the_files_and_the_formulas_count_what_the_model_has(directory: Path) -> None:
+    import json
+
+    model = load(directory)
+    total = sum(parameter.numel() for parameter in model.parameters())
+    vision = sum(p.numel() for name, p in model.named_parameters() if "vis" in name or "projector" in name)
+    config = json.loads((directory / "config.json").read_text())
+    known = read_model(str(directory))
+    formula = shapes_from_config(config)
+    assert formula is not None
+    for shape in (known, ModelShape(formula, known.text, known.image)):
+        assert (shape.num_parameters, shape.num_vision) == (total, vision)
+    assert sorted(formula.values()) == sorted(tuple(p.shape) for p in model.parameters())
+    headers = shapes_in(directory)
+    assert headers is not None
+    assert count(headers) == total
+
+
+def test_adapters_are_counted_exactly(directory: Path) -> None:
+    from distrl.configs.policy import LoraConfig
+
+    model = load(directory)
+    targets = ["o_proj", "down_proj"]  # not in the towers of all families
+    vision = [name for name, _ in model.named_modules() if "vis" in name and name.endswith(tuple(targets))]
+    attach_adapter(model, LoraConfig(rank=3, targets=targets))
+    trainable = sum(
+        p.numel() for name, p in model.named_parameters() if p.requires_grad and "vis" not in name
+    )
+    assert read_model(str(directory)).num_lora(3, targets) == trainable
+    assert (read_model(str(directory)).num_lora(3, targets, vision=True) > trainable) == bool(vision)
+
+
+def test_a_picture_s_tokens_are_bounded_by_its_pixels(directory: Path) -> None:
+    image = read_model(str(directory)).image
+    tokens = [image.num_tokens(pixels) for pixels in (1, 10_000, 20_000, 10**6)]
+    assert tokens == sorted(tokens)
+    assert image.num_tokens() == image.num_tokens(None if image.is_fixed else image.max_pixels)
+
+
+def test_what_is_not_here_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(PolicyError, match="cache"):
+        read_model("nobody/no-such-model")
+    snapshot = tmp_path / "models--nobody--some-model" / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    text = (
+        '"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 8, '
+        '"vocab_size": 9'
+    )
+    (snapshot / "config.json").write_text('{"model_type": "unheard-of", ' + text + "}")
+    assert find_model("nobody/some-model") == snapshot
+    with pytest.raises(PolicyError, match="unheard-of"):
+        read_model("nobody/some-model")

@@ -46,6 +46,7 @@ EXTRAS = {
     "transformers": "train",
     "tokenizers": "train",
     "peft": "train",
+    "deepspeed": "deepspeed",
     "safetensors": "train",
     "tensorboard": "train",
     "miniwob": "browser",

@@ -1,10 +1,8 @@
 """A policy whose optimiser states, gradients or weights are sharded over ranks by DeepSpeed's ZeRO.
 
-The one file that imports deepspeed. Objectives call the policy through `ZeroPolicy.view`, since with ZeRO stage 3
-weights are gathered where the engine sees a call. Everything here is of all ranks together: each must make the
-same calls in the same order.
-
-DeepSpeed's engine begins at the first call, after weights have been loaded.
+The one file that imports deepspeed. Objectives call the policy through `ZeroPolicy.view`, since with stage 3
+weights are gathered where the engine sees a call. Everything here is of all ranks together: each must make
+the same calls in the same order. DeepSpeed's engine begins at the first call, after weights have been loaded.
 """
 
 from __future__ import annotations

@@ -47,6 +47,7 @@ EXTRAS = {
     "transformers": "train",
     "tokenizers": "train",
     "peft": "train",
+    "deepspeed": "deepspeed",
     "safetensors": "train",
     "tensorboard": "train",
     "miniwob": "browser",

@@ -16,9 +16,11 @@ from distrl.learner.algorithms.outputs import Outputs
 from distrl.learner.algorithms.values import Values
 from distrl.learner.batching import StepBatch, TrajectoryBatch, to_device
 from distrl.learner.distributed.states import spread, spread_adam, spread_weights
+from distrl.learner.distributed.zero import ZeroPolicy
 from distrl.learner.optimisers import Optimiser, TorchOptimiser
 from distrl.learner.packing import pack, trimmed
 from distrl.learner.passes import Losses, Passes
+from distrl.learner.ranks import most_over_ranks
 
 
 class Team(Protocol):
@@ -76,15 +78,27 @@ class Trainer:
         policy, critic: The networks, on their device.
         algorithm: The objective.
         config: Learning rates, clipping, memory.
+        zero: What shards the policy over ranks; None: every rank has all of it.
     """
 
-    def __init__(self, policy: Policy, critic: Critic, algorithm: Algorithm, config: LearnerConfig) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        critic: Critic,
+        algorithm: Algorithm,
+        config: LearnerConfig,
+        zero: ZeroPolicy | None = None,
+    ) -> None:
         self.policy, self.critic, self.algorithm = policy.eval(), critic.eval(), algorithm
-        self._config = config
-        self._actor = self._adam(policy, config.optim.lr)
+        self._config, self._zero = config, zero
+        self._asked = policy if zero is None else zero.view  # what objectives ask
+        self._actor = self._policys(config.optim.lr)
         self._value = self._adam(critic, config.optim.critic_lr)
         self._cloner: Optimiser | None = None
-        self._passes = Passes(policy, critic, algorithm, config.micro_batch_tokens)
+        self._passes = Passes(self._asked, critic, algorithm, config.micro_batch_tokens, zero is not None)
+
+    def _policys(self, lr: float) -> Optimiser:
+        return self._adam(self.policy, lr) if self._zero is None else self._zero.optimiser(lr)
 
     def _adam(self, network: Policy | Critic, lr: float) -> Optimiser:
         optim = self._config.optim
@@ -159,13 +173,17 @@ class Trainer:
             is_idle: Whether the share is a stand-in that adds nothing.
         """
         if self._cloner is None:
-            self._cloner = self._adam(self.policy, self._config.demonstrations.lr)
+            self._cloner = self._policys(self._config.demonstrations.lr)
         to_device(batch, self.policy.device)
         self._cloner.begin()
         total, parts = 0.0, pack(batch, self._config.micro_batch_tokens)
+        num_real = len(parts)
+        if self._zero is not None:  # which needs equally many passes of all ranks
+            parts += parts[-1:] * (most_over_ranks(num_real) - num_real)
         for number, at in enumerate(parts):
             part = batch if len(parts) == 1 else trimmed(batch[at.to(batch.completions.device)])
-            loss = cloning_loss(self.policy, part, count) * (0.0 if is_idle else 1.0)
+            is_counted = number < num_real and not is_idle
+            loss = cloning_loss(self._asked, part, count) * float(is_counted)
             self._cloner.backward(loss, is_last=number == len(parts) - 1)
             total += float(loss.detach())
         self._cloner.step()
@@ -173,18 +191,19 @@ class Trainer:
 
     @property
     def is_sharded(self) -> bool:
-        """Whether ranks hold parts of the weights."""
-        return False
+        """Whether ranks hold parts of the weights at the moment."""
+        return self._zero is not None and self._zero.is_sharded
 
     def gathered(self, is_full: bool) -> AbstractContextManager[None]:
         """See `Team.gathered`."""
-        return nullcontext()
+        return nullcontext() if self._zero is None else self._zero.gathered(is_full)
 
     def tend(self) -> None:
         """See `Team.tend`: nothing."""
 
     def load_everywhere(self, state: dict[str, Any] | None) -> None:
         """Every rank gets rank 0's weights, and its optimisers' `state` if it has any. All must call it."""
+        assert not self.is_sharded, "weights are loaded before the first update"
         spread_weights([self.policy, self.critic])
         if spread(state is not None):
             names = ("actor", "value")

@@ -18,6 +18,7 @@ from distrl.learner.algorithms import ALGORITHMS
 from distrl.learner.distributed.launch import local_ranks
 from distrl.learner.distributed.link import Place, open_job
 from distrl.learner.distributed.team import RankTeam, Watch, follow, unwatched
+from distrl.learner.distributed.zero import ZeroPolicy
 from distrl.learner.engine import Engine
 from distrl.learner.trainer import Trainer
 
@@ -63,7 +64,8 @@ def open_trainer(config: Config, words: Sequence[str], place: Place | None) -> I
         policy.to(resolve_device(learner.device))
         has_q = learner.algorithm == "aride" and learner.aride.critic == "q"
         critic = build_critic(policy, config.seed, has_q, config.policy.critic)
-        yield Trainer(policy, critic, ALGORITHMS[learner.algorithm](learner), learner)
+        zero = ZeroPolicy(policy, learner) if learner.engine == "deepspeed" else None
+        yield Trainer(policy, critic, ALGORITHMS[learner.algorithm](learner), learner, zero)
 
 
 @contextlib.contextmanager

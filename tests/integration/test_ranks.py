@@ -6,6 +6,7 @@ import os
 import re
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from role_processes import small_run, start, step_of_latest, wait_for
@@ -48,14 +49,28 @@ def test_a_learner_goes_on_with_one_rank_after_a_rank_was_killed(tmp_path: Path)
     assert max(row["step"] for row in rows) > made
 
 
-@pytest.mark.needs("torch")
-def test_a_learner_of_two_ranks_completes_its_run(tmp_path: Path) -> None:
+ZERO = {"zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0}}
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [
+        pytest.param({"engine": "torch"}, marks=pytest.mark.needs("torch"), id="torch"),
+        pytest.param(
+            {"engine": "deepspeed", "ds_config": ZERO},
+            marks=pytest.mark.needs("torch", "deepspeed"),
+            id="deepspeed",
+        ),
+    ],
+)
+def test_a_learner_of_two_ranks_completes_its_run(engine: dict[str, Any], tmp_path: Path) -> None:
     config = small_run(
         tmp_path,
         {"import_path": "counting_env:CountingEnv"},
         episodes=16,
         num_processes=2,
         micro_batch_tokens=24,
+        **engine,
     )
     children = [
         start(tmp_path, "learner", "run-learner", str(config)),

@@ -1,0 +1,258 @@
+"""A policy whose optimiser states, gradients or weights are sharded over ranks by DeepSpeed's ZeRO.
+
+The one file that imports deepspeed. Objectives call the policy through `ZeroPolicy.view`, since with stage 3
+weights are gathered where the engine sees a call. Everything here is of all ranks together: each must make
+the same calls in the same order. DeepSpeed's engine begins at the first call, after weights have been loaded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from distrl.configs.schema import LearnerConfig
+from distrl.core.errors import MissingDependency
+from distrl.core.policies.base import Generated, Policy, PromptBatch, States, TokenScores
+from distrl.core.types import Sampling
+from distrl.learner.optimisers import require_finite, trainable
+from distrl.learner.ranks import num_ranks
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+class ZeroPolicy:
+    """A policy under DeepSpeed.
+
+    Args:
+        policy: Whole, the same on all ranks until the first call.
+        config: Optimiser, clipping and `ds_config`.
+
+    Raises:
+        MissingDependency: There is no deepspeed.
+    """
+
+    def __init__(self, policy: Policy, config: LearnerConfig) -> None:
+        self._deepspeed = _import()
+        self._policy, self._config = policy, config
+        self._module = _Calls(policy)
+        self._parameters = list(trainable(policy))
+        optim = config.optim
+        self._adam = torch.optim.AdamW(self._parameters, lr=optim.lr, weight_decay=optim.weight_decay)
+        self._groups = self._adam.state_dict()["param_groups"]
+        self._engine: Any = None
+        self._user: ZeroOptimiser | None = None
+        self.view = cast(Policy, _View(self, policy))
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether no rank has all weights at the moment."""
+        return self._engine is not None and self._config.zero_stage == 3
+
+    @property
+    def engine(self) -> Any:
+        """DeepSpeed's engine; it begins when first asked for."""
+        if self._engine is None:
+            self._engine = self._deepspeed.initialize(
+                model=self._module, optimizer=self._adam, config=self._ds_config()
+            )[0]
+            self._module.eval()
+        return self._engine
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """What the policy's method `name` returns, its records as tuples of tensors."""
+        return self.engine(name, *arguments)
+
+    def optimiser(self, lr: float) -> ZeroOptimiser:
+        """One use of the engine, with a learning rate and states of its own."""
+        return ZeroOptimiser(self, lr)
+
+    def enter(self, user: ZeroOptimiser, lr: float) -> None:
+        """Makes `user` the one whose steps follow. Only one has states: another begins afresh."""
+        adam = self.engine.optimizer.optimizer
+        if self._user is not user:
+            adam.state.clear()
+            self._link_states()
+            pending, self._user = user.take_pending(), user
+            if pending is not None and pending["state"]:
+                self._set_states(adam, pending)
+        for group in self.engine.optimizer.param_groups:
+            group["lr"] = lr
+
+    @contextmanager
+    def gathered(self, is_full: bool) -> Iterator[None]:
+        """A block within which every rank has all weights, or all of those that are trained."""
+        if not self.is_sharded:
+            yield
+            return
+        wanted = list(self._policy.parameters()) if is_full else self._parameters
+        with self._deepspeed.zero.GatheredParameters(wanted, modifier_rank=None):
+            yield
+
+    def states(self, user: ZeroOptimiser) -> dict[str, Any]:
+        """AdamW's states of `user` of whole parameters, as torch writes them; none if it made no step."""
+        found: dict[str, Any] = {"state": {}, "param_groups": self._groups}
+        adam = None if self._engine is None else self._engine.optimizer.optimizer
+        if adam is None or self._user is not user or not adam.state:
+            return user.pending or found
+        from deepspeed.utils import safe_get_full_optimizer_state
+
+        step = next(iter(adam.state.values()))["step"].detach().clone().cpu()
+        for index, parameter in enumerate(self._parameters):
+            moments = {name: safe_get_full_optimizer_state(parameter, name).cpu() for name in MOMENTS}
+            found["state"][index] = {"step": step, **moments}
+        return found
+
+    def _set_states(self, adam: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+        step = next(iter(state["state"].values()))["step"]
+        zero = self.engine.optimizer
+        is_third = self._config.zero_stage == 3
+        flats = zero.fp32_partitioned_groups_flat if is_third else zero.single_partition_of_fp32_groups
+        for flat in flats:
+            moments = {name: torch.zeros_like(flat) for name in MOMENTS}
+            adam.state[flat] = {"step": torch.as_tensor(step).float().clone(), **moments}
+        self._link_states()
+        for index, parameter in enumerate(self._parameters):
+            for name in MOMENTS:
+                if index in state["state"]:
+                    _set_moment(parameter, state["state"][index][name].float(), name, is_third)
+
+    def _link_states(self) -> None:
+        """Lets DeepSpeed find the states of stages 1 and 2 anew, which it looks up once."""
+        zero = self.engine.optimizer
+        if self._config.zero_stage < 3:
+            zero._hp_optimizer_states_linked = False
+            if zero.optimizer.state:
+                zero._lazy_init_hp_params_optimizer_state()
+
+    def _ds_config(self) -> dict[str, Any]:
+        given = self._config.ds_config
+        is_half = any(p.dtype == torch.bfloat16 for p in self._policy.parameters())
+        return {
+            "train_micro_batch_size_per_gpu": 1,
+            "gradient_accumulation_steps": 1,
+            "gradient_clipping": self._config.optim.grad_clip,
+            "zero_allow_untested_optimizer": True,
+            "zero_force_ds_cpu_optimizer": False,
+            "bf16": {"enabled": is_half},
+            "steps_per_print": 10**9,
+            **given,
+            "zero_optimization": {"stage": self._config.zero_stage, **given.get("zero_optimization", {})},
+        }
+
+
+class ZeroOptimiser:
+    """An `Optimiser` of a policy under DeepSpeed.
+
+    Attributes:
+        pending: States that its first step goes on from.
+    """
+
+    def __init__(self, zero: ZeroPolicy, lr: float) -> None:
+        self._zero, self._lr = zero, lr
+        self.pending: dict[str, Any] | None = None
+
+    def take_pending(self) -> dict[str, Any] | None:
+        """`pending`, which is then gone."""
+        pending, self.pending = self.pending, None
+        return pending
+
+    def begin(self, lr: float | None = None) -> None:
+        """See `Optimiser.begin`."""
+        self._zero.enter(self, self._lr if lr is None else lr)
+
+    def backward(self, loss: Tensor, is_last: bool = True) -> None:
+        """See `Optimiser.backward`. DeepSpeed takes the mean over ranks, where ours is a sum."""
+        require_finite(loss)
+        self._zero.engine.set_gradient_accumulation_boundary(is_last)
+        self._zero.engine.backward(loss * num_ranks())
+
+    def step(self) -> float:
+        """See `Optimiser.step`."""
+        self._zero.engine.step()
+        return float(self._zero.engine.get_global_grad_norm())
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `Optimiser.state_dict`."""
+        return self._zero.states(self)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See `Optimiser.load_state_dict`. They are used from the next step on."""
+        self.pending = state
+
+
+class _Calls(nn.Module):
+    """Lets a call of one module be any of a policy's methods, with tensors in tuples, which hooks can see."""
+
+    def __init__(self, policy: Policy) -> None:
+        super().__init__()
+        self.policy = policy
+
+    def forward(self, name: str, *arguments: Any) -> Any:
+        """What the method `name` returns."""
+        found = getattr(self.policy, name)(*arguments)
+        if isinstance(found, TokenScores):
+            return found.logprobs, found.entropy, found.states.hidden, found.states.mask
+        return (found.hidden, found.mask) if isinstance(found, States) else found
+
+
+class _View:
+    """What objectives ask of a policy, by way of DeepSpeed's engine."""
+
+    def __init__(self, zero: ZeroPolicy, policy: Policy) -> None:
+        self._zero, self._policy = zero, policy
+
+    @property
+    def device(self) -> torch.device:
+        return self._policy.device
+
+    def score(
+        self, batch: PromptBatch, completions: Tensor, mask: Tensor, temperature: Tensor
+    ) -> TokenScores:
+        logprobs, entropy, *states = self._zero.call("score", batch, completions, mask, temperature)
+        return TokenScores(logprobs, entropy, States(*states))
+
+    def states(self, batch: PromptBatch) -> States:
+        return States(*self._zero.call("states", batch))
+
+    def generate(
+        self, batch: PromptBatch, sampling: Sequence[Sampling], generator: torch.Generator | None = None
+    ) -> list[Generated]:
+        generated: list[Generated] = self._zero.call("generate", batch, sampling, generator)
+        return generated
+
+
+def _set_moment(parameter: nn.Parameter, value: Tensor, name: str, is_third: bool) -> None:
+    """Gives each rank its part of a whole parameter's moment."""
+    from deepspeed.utils import safe_set_full_optimizer_state, safe_set_local_optimizer_state
+
+    value = value.to(parameter.device)
+    if not is_third:
+        safe_set_full_optimizer_state(parameter, value, name)
+        return
+    size = -(-value.numel() // num_ranks())
+    padded = value.new_zeros(size * num_ranks())
+    padded[: value.numel()] = value.flatten()
+    rank = torch.distributed.get_rank()
+    safe_set_local_optimizer_state(parameter, padded[rank * size : (rank + 1) * size], name)
+
+
+def _import() -> Any:
+    try:
+        import deepspeed
+        import deepspeed.ops
+    except ImportError as error:
+        raise MissingDependency(
+            "learner.engine 'deepspeed' needs the package deepspeed.", 'Install "distrl[deepspeed]".'
+        ) from error
+    # Ranks meet before. DeepSpeed would compile a transport over shared memory, which takes a minute.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}.items():
+        os.environ.setdefault(name, value)
+    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+    os.environ.setdefault("MASTER_PORT", "29500")
+    return deepspeed

@@ -1,0 +1,172 @@
+"""DeepSpeed's ZeRO against one process of torch; run by tests/learner/distributed/test_zero.py."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import torch
+from rank_world import join, make_batch
+
+from distrl.configs.policy import PolicyConfig
+from distrl.configs.schema import LearnerConfig
+from distrl.core.policies import build_critic, build_policy
+from distrl.core.policies.base import PromptBatch
+from distrl.learner.algorithms import ALGORITHMS
+from distrl.learner.batching import TrajectoryBatch
+from distrl.learner.distributed.team import RankTeam, follow
+from distrl.learner.distributed.zero import ZeroPolicy
+from distrl.learner.engine import Engine
+from distrl.learner.trainer import Trainer
+
+STEPS = 20
+TIMEOUT_S = 200.0
+LORA = {"rank": 2, "alpha": 4.0, "targets": ["q", "v"]}
+
+
+def trainer_of(stage: int, lora: bool = False, **learner: Any) -> tuple[Trainer, LearnerConfig]:
+    """The same networks every time, in float32; `stage` 0 is torch."""
+    zero = {
+        "engine": "deepspeed",
+        "ds_config": {"zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 0}},
+    }
+    config = LearnerConfig.model_validate(
+        {"optim": {"lr": 1e-3}, "demonstrations": {"lr": 1e-3}, **(zero if stage else {}), **learner}
+    )
+    sizes = {
+        "d_model": 32,
+        "num_layers": 1,
+        "num_heads": 2,
+        "d_ff": 64,
+        "image_size": [36, 72],
+        "grid": [2, 2],
+    }
+    policy = build_policy(
+        PolicyConfig.model_validate(
+            {**sizes, "grammar": False, "device": "cpu", "lora": LORA if lora else None}
+        ),
+        ["one", "two"],
+        seed=1,
+    )
+    critic = build_critic(policy, seed=1)
+    algorithm = ALGORITHMS["aride"](config)
+    return Trainer(policy, critic, algorithm, config, ZeroPolicy(policy, config) if stage else None), config
+
+
+def batch_of(seed: int) -> TrajectoryBatch:
+    """For the embedded policy, in float32."""
+    batch = make_batch(seed=seed)
+    g = torch.Generator().manual_seed(seed)
+
+    def prompts(count: int) -> PromptBatch:
+        ids = torch.randint(1, 8, (count, 3), generator=g)
+        return PromptBatch(
+            ids, torch.ones_like(ids), torch.randint(0, 256, (count, 3, 72, 36), generator=g).byte()
+        )
+
+    changes = {
+        name: getattr(batch, name).float()
+        for name in ("outcome", "penalty", "invalid", "success", "weights", "group_mean", "group_std")
+    }
+    steps = replace(
+        batch.steps,
+        prompts=prompts(len(batch.steps)),
+        behaviour_logprobs=batch.steps.behaviour_logprobs.float(),
+    )
+    return replace(batch, steps=steps, final_prompts=prompts(len(batch.final_row)), **changes)
+
+
+def losses_of(engine: Engine, first: int = 0, last: int = STEPS) -> list[float]:
+    """Both losses of each update."""
+    found = []
+    for seed in range(first, last):
+        result = engine.update(batch_of(seed))
+        found += [float(result.policy_loss.detach()), float(result.critic_loss.detach())]
+    return found
+
+
+def weights_of(engine: Engine) -> dict[str, torch.Tensor]:
+    """What would be published, and what a checkpoint would have."""
+    with engine.gathered(is_full=True):
+        return {name: value.clone() for name, value in engine.policy.state_dict().items()}
+
+
+def engine_of(trainer: Trainer, config: LearnerConfig, size: int) -> tuple[Engine, RankTeam | None]:
+    team = RankTeam(trainer, size, TIMEOUT_S) if size > 1 else None
+    if team is not None:
+        team.equalise()
+    return Engine(trainer.policy, trainer.critic, trainer.algorithm, config, team or trainer), team
+
+
+def compare(rank: int, size: int, file: str, *stages: str) -> None:
+    """20 updates have the losses of one process, and the same weights afterwards."""
+    expected = {lora: _alone(lora) for lora in (False, True)}
+    join(rank, size, file)
+    for stage in map(int, stages):
+        for lora, learner in ((False, {}), (True, {"micro_batch_tokens": 20})):
+            trainer, config = trainer_of(stage, lora, **learner)
+            if rank > 0:
+                follow(trainer)
+                continue
+            engine, team = engine_of(trainer, config, size)
+            name, (cloning, losses, weights) = f"stage {stage}, LoRA {lora}", expected[lora]
+            assert abs(engine.clone(batch_of(99).steps) - cloning) < 1e-5, name
+            for step, (one, other) in enumerate(zip(losses, losses_of(engine), strict=True)):
+                assert abs(one - other) < 1e-5, f"{name}: update {step // 2}: {other} for {one}"
+            _close(weights_of(engine), weights, name)
+            if team is not None:
+                team.stop()
+    torch.distributed.destroy_process_group()
+
+
+def _alone(lora: bool) -> tuple[float, list[float], dict[str, torch.Tensor]]:
+    engine, _ = engine_of(*trainer_of(0, lora), 1)
+    return engine.clone(batch_of(99).steps), losses_of(engine), weights_of(engine)
+
+
+def _close(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], name: str) -> None:
+    for key, value in expected.items():
+        torch.testing.assert_close(
+            found[key], value, rtol=1e-4, atol=2e-5, msg=lambda m, k=key: f"{name} {k} {m}"
+        )
+
+
+def resume(rank: int, size: int, file: str) -> None:
+    """What one kind of optimiser saved, another goes on from, as if nothing had happened."""
+    engine, _ = engine_of(*trainer_of(0), 1)
+    start = losses_of(engine, 0, 4)
+    saved = copy.deepcopy((weights_of(engine), engine.critic.state_dict(), engine.state_dict()))
+    expected = losses_of(engine, 4, 8)
+    join(rank, size, file)
+    state: Any = saved
+    for stage in (3, 1, 2):
+        trainer, config = trainer_of(stage)
+        if rank > 0:
+            follow(trainer)
+            continue
+        assert len(start) == 8
+        engine, team = engine_of(trainer, config, size)
+        engine.policy.load_state_dict(state[0])
+        engine.critic.load_state_dict(state[1])
+        engine.load_state_dict(copy.deepcopy(state[2]))
+        first = losses_of(engine, 4, 6)
+        assert max(abs(a - b) for a, b in zip(first, expected[:4], strict=True)) < 1e-5, f"stage {stage}"
+        again = copy.deepcopy((weights_of(engine), engine.critic.state_dict(), engine.state_dict()))
+        if team is not None:
+            team.stop()
+        other, _ = engine_of(*trainer_of(0), 1)
+        other.policy.load_state_dict(again[0])
+        other.critic.load_state_dict(again[1])
+        other.load_state_dict(again[2])
+        with _no_job():
+            rest = losses_of(other, 6, 8)
+        assert max(abs(a - b) for a, b in zip(rest, expected[4:], strict=True)) < 1e-5, f"after stage {stage}"
+    torch.distributed.destroy_process_group()
+
+
+def _no_job() -> Any:
+    """Lets a single process compute beside the job that it is a rank of."""
+    from unittest import mock
+
+    return mock.patch("distrl.learner.ranks._is_job", return_value=False)

@@ -43,6 +43,10 @@ class PolicyConfig(Section):
     `grid` is the embedded policy's tap grid, (columns, rows). `grammar`: it can sample no ill-formed action
     but an empty text. `num_layers` are its encoder's; its decoder has as many, or `num_decoder_layers`.
 
+    `max_prompt_tokens` bounds a prompt that begins a token sequence, `max_context_tokens` (hub models) a
+    whole sequence with its answers: of one step, or of an episode whose chats go on with one. An answer gets
+    what is left; an episode whose next answer has no room ends as at its step limit.
+
     `slim_vocabulary` crops a hub model's output layer to the tokens of these texts and the end of a turn, for
     models whose actions are a fixed set of tokens. Empty keeps the whole vocabulary.
     """
@@ -63,6 +67,7 @@ class PolicyConfig(Section):
     lora: LoraConfig | None = None
     slim_vocabulary: list[str] = []
     max_prompt_tokens: Count = 96
+    max_context_tokens: Count = 16_384
     extra_words: list[str] = []
     device: str = "auto"
     gaussian: GaussianConfig = GaussianConfig()

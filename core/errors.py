@@ -106,6 +106,10 @@ class PolicyError(DistrlError):
     exit_code = 9
 
 
+class ContextFull(PolicyError):
+    """An episode's token sequence leaves no room for another answer."""
+
+
 class StoreError(DistrlError):
     """The trajectory store cannot be read or written."""
 

@@ -58,6 +58,7 @@ class RejectCode(str, Enum):
     NOT_FOUND = "not-found"
     NOT_READY = "not-ready"
     BUSY = "busy"
+    CONTEXT_FULL = "context-full"
     INTERNAL = "internal"
 
 

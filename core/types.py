@@ -256,7 +256,8 @@ class Trajectory(Record):
         final: The observation after the last action (bootstraps a truncated episode).
         outcome, fault, fault_detail: How it ended.
         success: The judge's score in [0, 1].
-        truncated: Whether the step limit, rather than the agent or the environment, ended it.
+        truncated: Whether the step limit or a full token sequence, rather than the agent or the environment,
+            ended it.
         started_at, duration_s: Unix time, seconds.
     """
 

@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 
-from distrl.core.errors import InferenceUnavailable, NetworkError, ProtocolError
+from distrl.core.errors import ContextFull, InferenceUnavailable, NetworkError, ProtocolError
 from distrl.core.messages import ActReply, ActRequest, Reject, RejectCode
 from distrl.core.sockets import Channel, PeerError, Wire
 from distrl.core.types import NO_PREFIX, ChatMessage, Completion, Prefix, Sampling, shown_images
@@ -64,6 +64,7 @@ class ActClient:
             prefix: The sequence that it goes on from.
 
         Raises:
+            ContextFull: The sequence leaves no room for an answer.
             InferenceUnavailable: No server answered in time, or the process is stopping.
             ProtocolError: A server refused the request itself; no other would take it.
         """
@@ -148,6 +149,8 @@ class ActClient:
             if isinstance(message, ActReply) and message.id == request.id:
                 return message.completion
             if isinstance(message, Reject) and message.ref in ("", request.id):
+                if message.code is RejectCode.CONTEXT_FULL:
+                    raise ContextFull(message.reason)
                 if message.code in _REFUSALS:
                     raise ProtocolError(message.code.value, f"{channel.endpoint}: {message.reason}")
                 raise _ServerFailed(message.reason, AVOID_S.get(message.code, AVOID_FAILED_S))

@@ -14,10 +14,11 @@ import uuid
 
 from distrl.configs.schema import WorkerConfig
 from distrl.core.actions import Action
-from distrl.core.errors import EnvError, InferenceUnavailable, ProtocolError
+from distrl.core.errors import ContextFull, EnvError, InferenceUnavailable, ProtocolError
 from distrl.core.messages import Lease
 from distrl.core.types import (
     ActionRecord,
+    Chat,
     Fault,
     Observation,
     Outcome,
@@ -27,7 +28,7 @@ from distrl.core.types import (
     Timing,
     Trajectory,
 )
-from distrl.workers.agents.base import Agent
+from distrl.workers.agents.base import Agent, Prompt
 from distrl.workers.conversation import Conversation, PolicyClient
 from distrl.workers.demonstrator import Demonstrator
 from distrl.workers.envs.base import Env, Frame, MayLackTruth, WordsGoals
@@ -76,9 +77,10 @@ class EpisodeRunner:
         """One episode of `lease.task`.
 
         It ends when the agent says COMPLETE or IMPOSSIBLE, when the environment ends it, or (truncated) at
-        the task's step limit; the last step has `done` set in each case and carries the outcome reward.
-        A failing environment or an unreachable policy ends it early with `fault` set, no outcome and no
-        reward for it: such a trajectory says what happened, and counts for nothing.
+        the task's step limit, or when the token sequence that the next step would go on with is full; the
+        last step has `done` set in each case and carries the outcome reward. A failing environment, an
+        unreachable policy, or a first prompt that has no room ends it early with `fault` set, no outcome and
+        no reward for it: such a trajectory says what happened, and counts for nothing.
 
         Returns:
             The episode, or None if it was abandoned because of `stop`.
@@ -89,7 +91,7 @@ class EpisodeRunner:
         except EnvError as error:
             self.error = error
             draft.fault, draft.fault_detail = Fault(error.fault), str(error)
-        except (InferenceUnavailable, ProtocolError) as error:
+        except (ContextFull, InferenceUnavailable, ProtocolError) as error:
             draft.fault, draft.fault_detail = Fault.INFERENCE, str(error)
         else:
             return draft.finish(self._worker, self._slot) if finished else None
@@ -110,11 +112,15 @@ class EpisodeRunner:
         while not self._stop.is_set():
             started_at, clock = time.time(), time.perf_counter()
             prompt = self._agent.prompt(task.goal, screen, draft.steps)
-            if expert:
-                chat, action = expert.act(prompt, screen)
-            else:
-                chat = conversation.ask(prompt)
-                action = self._agent.parse(chat.completion.text, screen)
+            try:
+                chat, action = (
+                    expert.act(prompt, screen) if expert else self._ask(conversation, prompt, screen)
+                )
+            except ContextFull:
+                if not draft.steps:
+                    raise
+                self._cut(task, draft, screen)
+                return True
             think_s = time.perf_counter() - clock
             clock = time.perf_counter()
             result = self._env.step(action)
@@ -155,6 +161,18 @@ class EpisodeRunner:
         observation, data = observe(frame, self._config)
         draft.images[observation.image] = data
         return observation, time.perf_counter() - clock
+
+    def _ask(self, conversation: Conversation, prompt: Prompt, screen: Observation) -> tuple[Chat, Action]:
+        chat = conversation.ask(prompt)
+        return chat, self._agent.parse(chat.completion.text, screen)
+
+    def _cut(self, task: Task, draft: _Draft, screen: Observation) -> None:
+        """Ends an episode after the step that it has made last, as the step limit would have."""
+        last = draft.steps[-1]
+        draft.verdict = self._judge(task, Action(**last.action.model_dump()), False, True)
+        draft.truncated, draft.final = True, screen
+        reward = last.reward.model_copy(update={"outcome": draft.verdict.success})
+        draft.steps[-1] = last.model_copy(update={"reward": reward, "done": True})
 
     def _judge(self, task: Task, last: Action, env_done: bool, truncated: bool) -> Verdict:
         if isinstance(self._env, MayLackTruth) and not self._env.has_truth(task):

@@ -179,6 +179,11 @@ class Policy(nn.Module, ABC):
     def num_tokens(self) -> int:
         """Size of the vocabulary: every token id is below it."""
 
+    @property
+    def max_context_tokens(self) -> int | None:
+        """How long a sequence may become, answers included; None where only its prompts are bounded."""
+        return None
+
     @abstractmethod
     def prompt_ids(self, messages: Sequence[ChatMessage], images: Sequence[Tensor] = ()) -> list[int]:
         """Tokenises a chat up to where the completion starts.

@@ -81,6 +81,11 @@ class HubPolicy(Policy):
         """Tokens that stand for parts of the image."""
         return frozenset([self._loaded.image_token_id])
 
+    @property
+    def max_context_tokens(self) -> int | None:
+        """`policy.max_context_tokens`."""
+        return self.config.max_context_tokens
+
     def prompt_ids(self, messages: Sequence[ChatMessage], images: Sequence[Tensor] = ()) -> list[int]:
         """The chat template's tokens, each picture's placeholder expanded.
 

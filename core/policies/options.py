@@ -73,6 +73,9 @@ class PolicyOptions(Protocol):
     def max_prompt_tokens(self) -> int: ...
 
     @property
+    def max_context_tokens(self) -> int: ...
+
+    @property
     def extra_words(self) -> list[str]: ...
 
     @property

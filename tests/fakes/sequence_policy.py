@@ -20,7 +20,12 @@ class SequencePolicy:
 
     Args:
         answers: Token ids of the answers, in turn, from the beginning again after the last.
+
+    Attributes:
+        seen: Of each completion the prompt's ids, the pictures, and how many tokens it might have.
     """
+
+    max_context_tokens: int | None = None
 
     name = "sequence"
     device = torch.device("cpu")

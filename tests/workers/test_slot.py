@@ -12,7 +12,7 @@ from PIL import Image
 
 from distrl.configs.schema import RewardConfig, WorkerConfig
 from distrl.core.actions import Action, ActionKind
-from distrl.core.errors import EnvError, InferenceUnavailable, ProtocolError
+from distrl.core.errors import ContextFull, EnvError, InferenceUnavailable, ProtocolError
 from distrl.core.messages import Lease
 from distrl.core.types import (
     NO_PREFIX,
@@ -121,6 +121,39 @@ def test_the_step_limit_is_evaluated_when_success_does_not_need_the_agents_word(
     config = WorkerConfig(rewards=RewardConfig(require_complete=False))
     trajectory, _ = run(Script(TAP, TAP, TAP, *["?"] * 3), config=config)
     assert (trajectory.outcome, trajectory.success, trajectory.truncated) == (Outcome.SUCCESS, 1.0, True)
+
+
+class Full(Script):
+    """Has no room for another answer after the given ones."""
+
+    def act(self, *args: Any) -> Completion:
+        if len(self.asked) == len(self.answers):
+            raise ContextFull("The sequence has 99 tokens.")
+        return super().act(*args)
+
+
+def test_a_full_token_sequence_truncates_as_the_step_limit_does() -> None:
+    trajectory, images = run(Full(TAP, BACK))
+    assert (trajectory.outcome, trajectory.success, trajectory.fault) == (Outcome.STEP_LIMIT, 0.0, Fault.NONE)
+    assert trajectory.truncated
+    assert [step.done for step in trajectory.steps] == [False, True]
+    assert trajectory.final is not None
+    assert trajectory.final.image != trajectory.steps[-1].observation.image
+    assert set(images) == set(trajectory.image_digests)
+
+
+def test_a_full_token_sequence_is_evaluated_when_success_does_not_need_the_agents_word() -> None:
+    config = WorkerConfig(rewards=RewardConfig(require_complete=False))
+    trajectory, _ = run(Full("?", TAP, TAP, TAP), config=config)
+    assert (trajectory.outcome, trajectory.success, trajectory.truncated) == (Outcome.SUCCESS, 1.0, True)
+    assert trajectory.steps[-1].reward.outcome == 1.0
+    assert trajectory.steps[0].reward.invalid == -0.1
+
+
+def test_a_first_prompt_without_room_for_an_answer_is_a_fault() -> None:
+    trajectory, _ = run(Full())
+    assert (trajectory.fault, trajectory.fault_detail) == (Fault.INFERENCE, "The sequence has 99 tokens.")
+    assert trajectory.steps == ()
 
 
 def test_claiming_impossible_ends_without_success() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from distrl.core.errors import PolicyError
+from distrl.core.errors import ContextFull, PolicyError
 from distrl.core.policies.base import Policy
 from distrl.core.types import ChatMessage, Sampling
 
@@ -19,7 +19,7 @@ class TokenisedPrompt:
     Attributes:
         ids: The whole sequence, up to where the completion starts.
         num_prefix: How many of them were there before; they are those of the request, unchanged.
-        sampling: How the completion is drawn.
+        sampling: How the completion is drawn; it has no more tokens than the context leaves.
     """
 
     ids: tuple[int, ...]
@@ -44,14 +44,29 @@ def tokenise(
         prefix: The token ids of the sequence that it goes on from.
 
     Raises:
+        ContextFull: The sequence leaves no room for an answer.
         PolicyError: The chat is too long, or the policy cannot go on from the prefix.
     """
     if not prefix:
-        return TokenisedPrompt(tuple(policy.prompt_ids(messages, images)), 0, sampling)
+        ids = policy.prompt_ids(messages, images)
+        return TokenisedPrompt(tuple(ids), 0, _within_context(policy, len(ids), sampling))
     if max(prefix) >= policy.num_tokens:
         raise PolicyError(
             f"The prefix has the token {max(prefix)}, but the policy's vocabulary has {policy.num_tokens}.",
             "Use the same policy.model everywhere.",
         )
     new = policy.continuation_ids(prefix, messages, images)
+    sampling = _within_context(policy, len(prefix) + len(new), sampling)
     return TokenisedPrompt((*prefix, *new), len(prefix), sampling)
+
+
+def _within_context(policy: Policy, length: int, sampling: Sampling) -> Sampling:
+    limit = policy.max_context_tokens
+    if limit is None:
+        return sampling
+    if length >= limit:
+        raise ContextFull(
+            f"The sequence has {length} tokens, and policy.max_context_tokens {limit} leaves no answer room.",
+            "Raise it, lower policy.max_pixels, or set agent.options.mode to history.",
+        )
+    return sampling.model_copy(update={"max_new_tokens": min(sampling.max_new_tokens, limit - length)})

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from distrl.configs.schema import InferenceConfig
-from distrl.core.errors import DistrlError, PolicyError, ProtocolError
+from distrl.core.errors import ContextFull, DistrlError, PolicyError, ProtocolError
 from distrl.core.messages import ActReply, ActRequest, Info, InfoRequest, Reject, RejectCode
 from distrl.core.service import Service
 from distrl.core.sockets import Channel, Poller, Received, Waker, Wire
@@ -196,7 +196,8 @@ class InferenceServer:
             prefix = Prefix(token_ids=request.prefix, images=request.prefix_images)
             prepared = self._engine.prepare(request.messages, images, request.sampling, prefix)
         except PolicyError as error:
-            raise ProtocolError(RejectCode.MALFORMED.value, str(error)) from error
+            code = RejectCode.CONTEXT_FULL if isinstance(error, ContextFull) else RejectCode.MALFORMED
+            raise ProtocolError(code.value, str(error)) from error
         if not self._queue.offer(Pending(received.peer, request.id, prepared)):
             raise ProtocolError(RejectCode.BUSY.value, "the queue is full")
 

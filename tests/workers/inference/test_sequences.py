@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -18,7 +19,7 @@ from distrl.configs.schema import InferenceConfig, WorkerConfig
 from distrl.core.errors import ProtocolError
 from distrl.core.messages import Lease
 from distrl.core.sockets import Wire
-from distrl.core.types import Prefix, Sampling, Trajectory, image_digest
+from distrl.core.types import Fault, Outcome, Prefix, Sampling, Trajectory, image_digest
 from distrl.workers.act_client import ActClient
 from distrl.workers.agents.androidworld import AndroidWorldAgent
 from distrl.workers.inference.engine_hf import HFEngine
@@ -126,3 +127,34 @@ def test_a_prefix_with_tokens_of_another_vocabulary_is_refused(make_client: Make
         make_client(policy).act(
             chat("red", digest), {digest: png(0)}, Sampling(), Prefix(token_ids=(1, 5000, 2))
         )
+
+
+def test_answers_get_what_the_budget_leaves_and_a_full_sequence_ends_the_episode(
+    make_client: MakeClient,
+) -> None:
+    policy = SequencePolicy()
+    policy.answers = itertools.repeat(policy.tokenise(TAP))
+    free = play(make_client(policy), "incremental", max_steps=4)
+    lengths = [len(ids) for ids, _, _ in policy.seen]
+    assert (free.outcome, len(free.steps)) == (Outcome.STEP_LIMIT, 4)
+    policy.seen.clear()
+    policy.max_context_tokens = limit = lengths[2] + 7
+    trajectory = play(make_client(policy), "incremental", max_steps=4)
+    assert [most for _, _, most in policy.seen] == [min(500, limit - length) for length in lengths[:3]]
+    assert len(trajectory.steps) == 3, "there is no fourth answer"
+    assert (trajectory.outcome, trajectory.fault) == (Outcome.STEP_LIMIT, Fault.NONE)
+    assert trajectory.truncated
+    last = trajectory.steps[-1]
+    assert (last.done, last.action.kind, len(last.chats[0].completion.token_ids)) == (True, "invalid", 7)
+    whole = Prefix()
+    for step in trajectory.steps:
+        whole = whole.after(step.chats[0])
+    assert len(whole.token_ids) == limit
+
+
+def test_a_prompt_without_room_for_an_answer_is_a_fault_with_the_remedy(make_client: MakeClient) -> None:
+    policy = SequencePolicy([0])
+    policy.max_context_tokens = 50
+    trajectory = play(make_client(policy), "history")
+    assert trajectory.fault is Fault.INFERENCE
+    assert "policy.max_context_tokens 50 leaves no answer room. Raise it" in trajectory.fault_detail

@@ -46,6 +46,10 @@ class Demonstrator:
         chat = Chat(messages=prompt.messages, completion=Completion(text=text), continues=prompt.continues)
         return chat, action
 
+    def pass_over(self, prompt: Prompt) -> Chat:
+        """An empty answer to a question that is not for the action."""
+        return Chat(messages=prompt.messages, completion=Completion(text=""), continues=prompt.continues)
+
 
 def random_action(rng: random.Random) -> Action:
     """A random gesture or navigation key; never a claim that the episode is over, never typing."""

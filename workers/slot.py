@@ -11,10 +11,11 @@ import random
 import threading
 import time
 import uuid
+from collections.abc import Sequence
 
 from distrl.configs.schema import WorkerConfig
 from distrl.core.actions import Action
-from distrl.core.errors import ContextFull, EnvError, InferenceUnavailable, ProtocolError
+from distrl.core.errors import ConfigError, ContextFull, EnvError, InferenceUnavailable, ProtocolError
 from distrl.core.messages import Lease
 from distrl.core.types import (
     ActionRecord,
@@ -28,7 +29,7 @@ from distrl.core.types import (
     Timing,
     Trajectory,
 )
-from distrl.workers.agents.base import Agent, Prompt
+from distrl.workers.agents.base import Agent
 from distrl.workers.conversation import Conversation, PolicyClient
 from distrl.workers.demonstrator import Demonstrator
 from distrl.workers.envs.base import Env, Frame, MayLackTruth, WordsGoals
@@ -37,6 +38,9 @@ from distrl.workers.screenshots import observe
 
 Episode = tuple[Trajectory, dict[str, bytes]]
 """A trajectory, and the bytes of every screenshot that it names, by digest."""
+
+MAX_CHATS = 8
+"""An agent may ask so often in one step."""
 
 
 class EpisodeRunner:
@@ -111,11 +115,8 @@ class EpisodeRunner:
             draft.task = task = task.model_copy(update={"goal": self._env.goal})
         while not self._stop.is_set():
             started_at, clock = time.time(), time.perf_counter()
-            prompt = self._agent.prompt(task.goal, screen, draft.steps)
             try:
-                chat, action = (
-                    expert.act(prompt, screen) if expert else self._ask(conversation, prompt, screen)
-                )
+                chats, action = self._decide(task.goal, screen, draft.steps, expert or conversation)
             except ContextFull:
                 if not draft.steps:
                     raise
@@ -135,7 +136,7 @@ class EpisodeRunner:
                 reward = reward.model_copy(update={"outcome": draft.verdict.success})
             step = TimeStep(
                 observation=screen,
-                chats=(chat,),
+                chats=chats,
                 action=ActionRecord(**action.model_dump(mode="json")),
                 reward=reward,
                 done=done or truncated,
@@ -162,9 +163,29 @@ class EpisodeRunner:
         draft.images[observation.image] = data
         return observation, time.perf_counter() - clock
 
-    def _ask(self, conversation: Conversation, prompt: Prompt, screen: Observation) -> tuple[Chat, Action]:
-        chat = conversation.ask(prompt)
-        return chat, self._agent.parse(chat.completion.text, screen)
+    def _decide(
+        self, goal: str, screen: Observation, steps: Sequence[TimeStep], who: Conversation | Demonstrator
+    ) -> tuple[tuple[Chat, ...], Action]:
+        """The chats of a step, and its action: what the last chat's answer says, or an expert does instead.
+
+        A demonstration holds the chat for the action only: an expert has nothing else to say.
+        """
+        said: list[Chat] = []
+        for _ in range(MAX_CHATS):
+            prompt = self._agent.prompt(goal, screen, steps, said)
+            if isinstance(who, Demonstrator):
+                if prompt.is_action:
+                    chat, action = who.act(prompt, screen)
+                    return (chat,), action
+                said.append(who.pass_over(prompt))
+                continue
+            said.append(who.ask(prompt))
+            if prompt.is_action:
+                return tuple(said), self._agent.parse(said[-1].completion.text, screen)
+        raise ConfigError(
+            f"The agent asked {MAX_CHATS} times in one step, and never for an action.",
+            "Choose another agent.",
+        )
 
     def _cut(self, task: Task, draft: _Draft, screen: Observation) -> None:
         """Ends an episode after the step that it has made last, as the step limit would have."""

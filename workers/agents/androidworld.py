@@ -54,6 +54,7 @@ class AndroidWorldAgent(ChatAgent):
             writes pixels of the screenshot.
         history: How many earlier steps are told at most in mode "history", the latest ones.
         reason_chars: How much of an earlier reason is repeated there.
+        summarise: Whether the model sums up what has happened before each action; mode "history" only.
     """
 
     def __init__(
@@ -62,8 +63,9 @@ class AndroidWorldAgent(ChatAgent):
         coordinates: int | Sequence[int] = 1000,
         history: int = 50,
         reason_chars: int = 200,
+        summarise: bool = False,
     ) -> None:
-        super().__init__(mode, history, reason_chars)
+        super().__init__(mode, history, reason_chars, summarise)
         axes = [coordinates, coordinates] if isinstance(coordinates, int) else list(coordinates)
         if len(axes) != 2 or not all(isinstance(axis, int) and 2 <= axis <= 100_000 for axis in axes):
             raise ValueError(f"coordinates must be a number from 2 to 100000, or two, not {coordinates!r}")
@@ -74,10 +76,10 @@ class AndroidWorldAgent(ChatAgent):
         """The actions, and the form of an answer."""
         return self._instructions
 
-    def question(self, goal: str, told: Sequence[str], number: int) -> str:
+    def question(self, goal: str, told: str, number: int) -> str:
         """The goal and the earlier steps."""
-        lines = "\n".join(told) if told else "Nothing yet."
-        return f"Goal: {goal}\n\nWhat you have done so far:\n{lines}\n\nStep {number + 1}. The screen now:"
+        told = told.rstrip() or "Nothing yet."
+        return f"Goal: {goal}\n\nWhat you have done so far:\n{told}\n\nStep {number + 1}. The screen now:"
 
     def opening(self, goal: str) -> str:
         """The goal."""

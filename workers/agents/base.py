@@ -17,10 +17,13 @@ class Prompt:
     Attributes:
         messages: The chat to complete, or what is new of it.
         continues: Whether it goes on from the chat before it in the episode, whose tokens stay as they are.
+        is_action: Whether the answer is the step's action. If not, the agent is asked for another prompt,
+            with this one and its answer in `said`.
     """
 
     messages: tuple[ChatMessage, ...]
     continues: bool = False
+    is_action: bool = True
 
 
 class Agent(Protocol):
@@ -35,7 +38,7 @@ class Agent(Protocol):
             goal: The instruction.
             screen: What is seen now; the prompt names its picture by digest.
             history: The steps so far.
-            said: What has been asked and answered in this step already.
+            said: What has been asked and answered in this step already, none of it the action.
         """
         ...
 

@@ -6,6 +6,9 @@ There are two ways to tell the model what has happened so far:
     history     instructions, goal, a line for each earlier step, the screenshot   one a step
     incremental all questions, screenshots and answers so far, the screenshot      one an episode
 
+In mode "history" the model may be asked twice a step: first to sum up what has happened, then to act. Its
+summary then stands in the place of the lines, and is what the next summary goes on from.
+
 A subclass words the prompts and reads the answers.
 """
 
@@ -18,8 +21,20 @@ from typing import Literal, get_args
 from distrl.core.actions import Action, ActionKind
 from distrl.core.types import Chat, ChatMessage, ImagePart, Observation, TextPart, TimeStep
 from distrl.workers.agents.base import Prompt
+from distrl.workers.agents.notation import NoAction, spoken
 
 Mode = Literal["history", "incremental"]
+
+SUMMARY_SYSTEM = """An assistant operates an Android phone for a user, one action at a time. Keep track of \
+its work: after each action say in a few sentences what has been done so far, what came of it, and what is \
+left to do. Write only that; do not act."""
+SUMMARY = """The user's goal: {goal}
+
+The summary before the last action: {before}
+
+The last action, step {number}: {line}
+
+The screen after it:"""
 
 
 class ChatAgent(ABC):
@@ -29,22 +44,36 @@ class ChatAgent(ABC):
         mode: How earlier steps are told; see above.
         history: How many earlier steps are told at most in mode "history", the latest ones.
         line_chars: How much of an earlier answer is repeated in its line.
+        summarise: Whether the model sums up what has happened before each action; mode "history" only.
+
+    Attributes:
+        line_end: What ends the line of an earlier step.
     """
 
-    def __init__(self, mode: Mode, history: int, line_chars: int) -> None:
+    line_end = "\n"
+
+    def __init__(self, mode: Mode, history: int, line_chars: int, summarise: bool) -> None:
         if mode not in get_args(Mode):
             raise ValueError(f"mode must be one of {', '.join(get_args(Mode))}, not {mode!r}")
         if min(history, line_chars) < 0:
             raise ValueError("history and the characters of a line must be 0 or more")
-        self.mode, self.history, self.line_chars = mode, history, line_chars
+        if summarise and mode != "history":
+            raise ValueError("summarise needs mode history: a sequence that goes on holds all that was said")
+        self.mode, self.history, self.line_chars, self.summarise = mode, history, line_chars, summarise
 
     @abstractmethod
     def system(self, screen: Observation) -> str:
         """The instructions: what actions there are and how they are written for this screen."""
 
     @abstractmethod
-    def question(self, goal: str, told: Sequence[str], number: int) -> str:
-        """The question of step `number` (from 0) that tells the earlier steps; the screenshot follows it."""
+    def question(self, goal: str, told: str, number: int) -> str:
+        """The question of step `number` (from 0); the screenshot follows it.
+
+        Args:
+            goal: The instruction.
+            told: The earlier steps, a line each, or their summary; "" for none.
+            number: How many there are.
+        """
 
     @abstractmethod
     def opening(self, goal: str) -> str:
@@ -65,22 +94,39 @@ class ChatAgent(ABC):
     def prompt(
         self, goal: str, screen: Observation, history: Sequence[TimeStep], said: Sequence[Chat] = ()
     ) -> Prompt:
-        """The instructions and one question, or only the next question where the sequence goes on."""
+        """The instructions and one question, or only the next question where the sequence goes on.
+
+        With `summarise`, the question of every step but the first comes after one for a summary.
+        """
         if self.mode == "incremental" and history:
             return Prompt((_says("user", _next_question(history), screen.image),), continues=True)
+        if self.summarise and history and not said:
+            return self._ask_summary(goal, screen, history)
         if self.mode == "incremental":
             question = self.opening(goal)
         else:
-            question = self.question(goal, self._told(history), len(history))
+            told = _summary(said[-1]) if said else ""
+            question = self.question(goal, told or self._told(history), len(history))
         return Prompt((_says("system", self.system(screen)), _says("user", question, screen.image)))
+
+    def _ask_summary(self, goal: str, screen: Observation, history: Sequence[TimeStep]) -> Prompt:
+        before = _summary(history[-1].chats[0]) if len(history[-1].chats) > 1 else ""
+        text = SUMMARY.format(
+            goal=goal,
+            before=before or self._told(history[:-1]).rstrip() or "nothing was done.",
+            number=len(history),
+            line=self.line(history[-1]),
+        )
+        return Prompt((_says("system", SUMMARY_SYSTEM), _says("user", text, screen.image)), is_action=False)
 
     def answer(self, step: TimeStep) -> str:
         """What was answered in an earlier step."""
         return step.chats[-1].completion.text if step.chats else ""
 
-    def _told(self, history: Sequence[TimeStep]) -> list[str]:
+    def _told(self, history: Sequence[TimeStep]) -> str:
         first = max(0, len(history) - self.history)
-        return [f"Step {first + n + 1}: {self.line(step)}" for n, step in enumerate(history[first:])]
+        lines = [f"Step {first + n + 1}: {self.line(step)}" for n, step in enumerate(history[first:])]
+        return "".join(f"{line}{self.line_end}" for line in lines)
 
 
 def _next_question(history: Sequence[TimeStep]) -> str:
@@ -88,6 +134,14 @@ def _next_question(history: Sequence[TimeStep]) -> str:
     problem = f"Your last answer was not an action ({last.reason}).\n"
     question = f"Step {len(history) + 1}. The screen now:"
     return problem + question if last.kind == ActionKind.INVALID.value else question
+
+
+def _summary(chat: Chat) -> str:
+    """What was answered to a question for a summary, without the thinking."""
+    try:
+        return spoken(chat.completion.text).strip()
+    except NoAction:
+        return ""
 
 
 def _says(role: str, text: str, image: str = "") -> ChatMessage:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 from distrl.core.actions import Action, ActionKind
@@ -24,7 +24,7 @@ from distrl.core.types import Observation, TimeStep
 from distrl.workers.agents import mobile_use_tool as tool
 from distrl.workers.agents.chat_agent import ChatAgent, Mode
 from distrl.workers.agents.model_space import Coordinates, ModelSpace, Resize
-from distrl.workers.agents.notation import KEPT_CHARS, NoAction, encodable
+from distrl.workers.agents.notation import KEPT_CHARS, NoAction, encodable, spoken
 
 MAX_TEXT_CHARS = 200_000
 """Longer model outputs are refused unread; thinking may be long."""
@@ -70,8 +70,6 @@ After answering, summarize your action in <conclusion></conclusion> tags, and in
 <tool_call></tool_call> XML tags.
 """
 
-_THOUGHT_STARTS = re.compile(r"<think(?:ing)?>")
-_THOUGHT_ENDS = re.compile(r"</think(?:ing)?>")
 _CONCLUSION = re.compile(r"<conclusion>(.*?)(?:</conclusion>|\Z)", re.DOTALL)
 _ACTION_LINE = re.compile(r"^[ \t]*Action:(.*)$", re.MULTILINE)
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
@@ -90,7 +88,10 @@ class MobileUseAgent(ChatAgent):
             (Qwen3-VL); "conclusion", <thinking> before it and a <conclusion> after it (Qwen2.5-VL); "none".
         history: How many earlier steps are told at most in mode "history", the latest ones.
         line_chars: How much of an earlier step's summary is repeated there.
+        summarise: Whether the model sums up what has happened before each action; mode "history" only.
     """
+
+    line_end = "; "
 
     def __init__(
         self,
@@ -100,8 +101,9 @@ class MobileUseAgent(ChatAgent):
         reasoning: Reasoning = "action",
         history: int = 50,
         line_chars: int = 200,
+        summarise: bool = False,
     ) -> None:
-        super().__init__(mode, history, line_chars)
+        super().__init__(mode, history, line_chars, summarise)
         if coordinates not in get_args(Coordinates):
             raise ValueError(f"coordinates must be relative or absolute, not {coordinates!r}")
         if reasoning not in get_args(Reasoning):
@@ -122,19 +124,16 @@ class MobileUseAgent(ChatAgent):
         tools = json.dumps(tool.schema(*size), ensure_ascii=False)
         return SYSTEM.format(tools=tools) + (FORMAT if self.reasoning == "action" else "")
 
-    def question(self, goal: str, told: Sequence[str], number: int) -> str:
+    def question(self, goal: str, told: str, number: int) -> str:
         """The goal and, as progress, what was done."""
         text = f"The user query: {goal}\n"
         if told:
-            progress = "".join(f"{line}; " for line in told)
-            text += (
-                f"Task progress (You have done the following operation on the current device): {progress}\n"
-            )
+            text += f"Task progress (You have done the following operation on the current device): {told}\n"
         return text + (CONCLUDE if self.reasoning == "conclusion" else "")
 
     def opening(self, goal: str) -> str:
         """The goal."""
-        return self.question(goal, [], 0)
+        return self.question(goal, "", 0)
 
     def line(self, step: TimeStep) -> str:
         """What the model called its action, else the action's call; of an INVALID one, why it was none."""
@@ -174,19 +173,6 @@ class MobileUseAgent(ChatAgent):
             )
         call = {"name": tool.NAME, "arguments": tool.write(action, self.space.grid(screen))}
         return f"{_OPEN}\n{tool.dumps(call)}\n{_CLOSE}"
-
-
-def spoken(text: str) -> str:
-    """What stands behind the thinking. Its start may lie in the prompt, so an end alone ends it.
-
-    Raises:
-        NoAction: The thinking does not end.
-    """
-    ends = [match.end() for match in _THOUGHT_ENDS.finditer(text)]
-    rest = text[ends[-1] :] if ends else text
-    if _THOUGHT_STARTS.search(rest):
-        raise NoAction("the thinking does not end")
-    return rest
 
 
 def call_in(text: str) -> dict[str, Any]:

@@ -1,13 +1,17 @@
-"""What the agents' notations share: points on a grid, and the reason why a text is no action."""
+"""What the agents' notations share: points on a grid, what is thinking, and why a text is no action."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from distrl.core.actions import Point
 
 KEPT_CHARS = 2_000
 """How much of an answer that is no action is kept with the step; the chat keeps all of it."""
+
+_THOUGHT_STARTS = re.compile(r"<think(?:ing)?>")
+_THOUGHT_ENDS = re.compile(r"</think(?:ing)?>")
 
 
 class NoAction(ValueError):
@@ -37,3 +41,16 @@ class Grid:
 def encodable(text: str) -> str:
     """`text` without half surrogate pairs, which no encoding can carry."""
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def spoken(text: str) -> str:
+    """What stands behind the thinking. Its start may lie in the prompt, so an end alone ends it.
+
+    Raises:
+        NoAction: The thinking does not end.
+    """
+    ends = [match.end() for match in _THOUGHT_ENDS.finditer(text)]
+    rest = text[ends[-1] :] if ends else text
+    if _THOUGHT_STARTS.search(rest):
+        raise NoAction("the thinking does not end")
+    return rest

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, field_validator, model_validator
 
+from distrl.configs.agents import check_agent
 from distrl.configs.algorithms import (
     AlgorithmName,
     ArideConfig,
@@ -346,6 +347,11 @@ class Config(Section):
     @model_validator(mode="after")
     def _continuous_control_is_of_one_piece(self) -> Config:
         check_control(self)
+        return self
+
+    @model_validator(mode="after")
+    def _the_agent_fits_the_policy(self) -> Config:
+        check_agent(self)
         return self
 
     @property

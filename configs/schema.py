@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, field_validator, model_validator
 
+from distrl.configs.agents import check_agent
 from distrl.configs.algorithms import (
     AlgorithmName,
     ArideConfig,
@@ -353,6 +354,11 @@ class Config(Section):
                 "with learner.algorithm 'appo' workers train; set learner.num_processes to 1 and "
                 "learner.engine to 'torch'"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _the_agent_fits_the_policy(self) -> Config:
+        check_agent(self)
         return self
 
     @property

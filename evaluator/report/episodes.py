@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from distrl.core.types import ChatMessage, Completion, Fault, Outcome, TextPart, TimeStep, Trajectory
+from distrl.core.types import Chat, Fault, Outcome, TextPart, TimeStep, Trajectory
 from distrl.evaluator.judges.base import Verdict
 from distrl.evaluator.report.screenshots import Mark, Picture, describe, mark, picture
 from distrl.workers.rewards import same_action
@@ -41,6 +41,7 @@ class Call:
     tokens: tuple[Token, ...]
     logprob: float | None
     num_prompt_tokens: int
+    continues: bool
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,7 @@ def _step_view(
     step = group[0]
     seen = step.observation
     shot = picture(images.get(seen.image), seen.width, seen.height, max_width)
-    calls = tuple(_call(chat.messages, chat.completion, token_names) for chat in step.chats)
+    calls = tuple(_call(chat, token_names) for chat in step.chats)
     logprobs = [call.logprob for call in calls if call.logprob is not None]
     return StepView(
         number=number,
@@ -212,8 +213,9 @@ def _weights(steps: Sequence[TimeStep], name: str | None) -> str:
     return name if name is not None and versions else versions
 
 
-def _call(messages: Sequence[ChatMessage], completion: Completion, token_names: TokenNames | None) -> Call:
-    texts = [part.text for message in messages for part in message.parts if isinstance(part, TextPart)]
+def _call(chat: Chat, token_names: TokenNames | None) -> Call:
+    completion = chat.completion
+    texts = [part.text for message in chat.messages for part in message.parts if isinstance(part, TextPart)]
     tokens = []
     for i, token in enumerate(completion.token_ids):
         logprob = completion.logprobs[i] if i < len(completion.logprobs) else None
@@ -226,6 +228,7 @@ def _call(messages: Sequence[ChatMessage], completion: Completion, token_names: 
         tokens=tuple(tokens),
         logprob=math.fsum(completion.logprobs) if completion.logprobs else None,
         num_prompt_tokens=len(completion.prompt_token_ids),
+        continues=chat.continues,
     )
 
 

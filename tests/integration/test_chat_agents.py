@@ -98,6 +98,21 @@ def sequences(trajectory: Trajectory) -> Iterator[tuple[Prefix, tuple[int, ...]]
             so_far = so_far.after(chat)
 
 
+def check_scores(policy: Policy, trajectory: Trajectory, store: TrajectoryStore) -> None:
+    """A learner gives every sampled token the log-probability that the server recorded."""
+    episode = compile_episode(trajectory, policy)
+    assert episode is not None
+    sampled = [
+        token for step in trajectory.steps for chat in step.chats for token in chat.completion.token_ids
+    ]
+    assert [token for step in episode.steps for token in step.tokens] == sampled
+    batch = Batcher(policy, ImageCache(policy.image, store.images)).steps(episode.steps)
+    with torch.no_grad():
+        scores = policy.score(batch.prompts, batch.completions, batch.token_mask, batch.temperature)
+    torch.testing.assert_close(scores.logprobs, batch.behaviour_logprobs, atol=1e-4, rtol=0)
+    store.close()
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", ["mobile-use", "androidworld"])
 def test_an_episode_by_the_command_is_what_a_learner_scores(
@@ -110,21 +125,15 @@ def test_an_episode_by_the_command_is_what_a_learner_scores(
     lengths = [len(prefix.token_ids) for prefix, _ in sequences(trajectory)]
     assert [length > 0 for length in lengths] == [False, *[mode == "incremental"] * (NUM_STEPS - 1)]
 
-    episode = compile_episode(trajectory, policy)
-    assert episode is not None
-    shown = [len(step.images) for step in episode.steps]
+    shown = [len(prefix.images) + 1 for prefix, _ in sequences(trajectory)]
     assert shown == ([1, 2, 3] if mode == "incremental" else [1, 1, 1])
-    batch = Batcher(policy, ImageCache(policy.image, store.images)).steps(episode.steps)
-    with torch.no_grad():
-        scores = policy.score(batch.prompts, batch.completions, batch.token_mask, batch.temperature)
-    torch.testing.assert_close(scores.logprobs, batch.behaviour_logprobs, atol=1e-4, rtol=0)
-    store.close()
+    check_scores(policy, trajectory, store)
 
 
 def test_a_summary_before_each_action_is_in_the_record(model: Path, tmp_path: Path) -> None:
-    _, trajectory, store = play(model, tmp_path, {"kind": "mobile-use", "options": {"summarise": True}})
+    policy, trajectory, store = play(model, tmp_path, {"kind": "mobile-use", "options": {"summarise": True}})
     assert [len(step.chats) for step in trajectory.steps] == [1, 2, 2]
     summary, action = trajectory.steps[1].chats
     said = summary.completion.text.strip()
     assert said in action.messages[1].parts[0].model_dump()["text"]
-    store.close()
+    check_scores(policy, trajectory, store)

@@ -146,19 +146,22 @@ class ImageReader:
 
     def _verify(self) -> None:
         """Both halves together must be what the processor does: it may have steps that are not known here."""
-        noise = np.random.default_rng(0).integers(0, 256, (60, 90, 3), dtype=np.uint8)
-        pixels = self._resized(Image.fromarray(noise))
-        picture = Image.fromarray(pixels.permute(1, 2, 0).numpy())
-        whole = {"do_resize": False, "do_center_crop": False, "do_pad": False}
-        expected = self._processor(images=[picture], return_tensors="pt", **whole)
-        for name, found in self.inputs([pixels]).items():
-            same = name in expected and found.shape == expected[name].shape
-            if not same or not torch.allclose(found.double(), expected[name].double(), atol=1e-4):
-                raise PolicyError(
-                    f"The model's image processor {type(self._processor).__name__} does more than resizing, "
-                    "normalising and cutting into patches, which is not supported.",
-                    "Choose a Qwen-VL model, or one whose pictures have one fixed size.",
-                )
+        rng = np.random.default_rng(0)
+        bounds = (
+            {"shortest_edge": self.min_pixels, "longest_edge": self.max_pixels} if self.has_grid else None
+        )
+        for shape in ((60, 90, 3), (500, 300, 3)):
+            picture = Image.fromarray(rng.integers(0, 256, shape, dtype=np.uint8))
+            options = {} if bounds is None else {"size": bounds}
+            expected = self._processor(images=[picture], return_tensors="pt", **options)
+            for name, found in self.inputs([self._resized(picture)]).items():
+                same = name in expected and found.shape == expected[name].shape
+                if not same or not torch.allclose(found.double(), expected[name].double(), atol=1e-4):
+                    raise PolicyError(
+                        f"The model's image processor {type(self._processor).__name__} does more than "
+                        "resizing, normalising and cutting into patches, which is not supported.",
+                        "Choose a Qwen-VL model, or one whose pictures have one fixed size.",
+                    )
 
 
 def expand(ids: Sequence[int], placeholder: int, counts: Sequence[int]) -> list[int]:

@@ -122,7 +122,7 @@ def test_padding_on_the_left_goes_too() -> None:
 
 def test_steps_of_one_sequence_stay_together() -> None:
     steps = make_batch((4,)).steps
-    steps.prompts.rows = torch.tensor([0, 1, 0, 1])
+    steps.prompts.token_rows = torch.tensor([[0], [1], [0], [1]])
     steps.prompts.attention_mask = torch.ones(2, 10, dtype=torch.int64)
     assert [at.tolist() for at in pack(steps, 10)] == [[0, 2], [1, 3]]
     assert len(pack(steps, 20)) == 1

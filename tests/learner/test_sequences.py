@@ -25,6 +25,7 @@ from distrl.core.types import (
     Completion,
     ImagePart,
     Observation,
+    Purpose,
     RewardParts,
     Sampling,
     Task,
@@ -205,6 +206,28 @@ def test_every_answer_of_a_step_is_trained_on(policy: Policy, batcher: Batcher) 
     split = len(summary.chats[0].completion.token_ids)
     close(found[0, :split], alone.logprobs[0, :split])
     close(found[0, split:], alone.logprobs[1, : found.shape[1] - split])
+
+
+def test_demonstrations_go_on_too(policy: Policy) -> None:
+    """Each question is tokenised once, after the answer before it, whose end of turn is not repeated."""
+    said = [("tap", question("first", 0)), ("go back", question("then", 1))]
+    chats = [
+        Chat(messages=(message,), completion=Completion(text=text), continues=number > 0)
+        for number, (text, message) in enumerate(said)
+    ]
+    demo = trajectory("d", [step(one) for one in chats], truncated=False)
+    demo = demo.model_copy(update={"purpose": Purpose.DEMO})
+    pictures = {digest: policy.image(data) for digest, data in PIXELS.items()}
+    episode = compile_episode(demo, policy, lambda digests: {d: pictures[d] for d in digests})
+    assert episode is not None
+    first, second = (one.spans[0] for one in episode.steps)
+    ids = first.sequence.ids
+    assert second.sequence is first.sequence
+    assert [policy.text(one.tokens) for one in episode.steps] == ["tap", "go back"]
+    assert list(ids[: first.start]) == policy.prompt_ids(chats[0].messages, [pictures[DIGESTS[0]]])
+    new = policy.prompt_ids(chats[1].messages, [pictures[DIGESTS[1]]])
+    assert list(ids[first.stop : second.start]) == new, "in this template nothing stands between two turns"
+    assert ids[first.stop - 1] == policy.completion_ids("")[-1]
 
 
 def test_what_cannot_be_put_together(policy: Policy) -> None:

@@ -17,14 +17,18 @@ from PIL import Image
 from policy_fakes import padded, png
 from pydantic import ValidationError
 from transformers import AutoImageProcessor, AutoTokenizer
+from transformers.image_utils import SizeDict
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.llava.processing_llava import LlavaProcessor
 from transformers.models.qwen2_5_vl.processing_qwen2_5_vl import Qwen2_5_VLProcessor
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.models.qwen3_vl.processing_qwen3_vl import Qwen3VLProcessor
 
 from distrl.configs.schema import PolicyConfig
 from distrl.core.errors import PolicyError
 from distrl.core.policies import build_policy
 from distrl.core.policies.base import Pictures, Policy
+from distrl.core.policies.hub_images import ImageReader
 from distrl.core.types import ChatMessage, ImagePart, Sampling, TextPart
 
 MakePolicy = Callable[..., Policy]
@@ -175,6 +179,27 @@ def test_bounds_of_pixels(make_policy: MakePolicy, family: str) -> None:
         policy.image(png(0, (1, 300)))
     with pytest.raises(PolicyError, match="min_pixels"):
         make_policy(min_pixels=9000, max_pixels=8000)
+
+
+def test_a_processor_with_steps_of_its_own_is_refused() -> None:
+    class Mirrors(Qwen2VLImageProcessorPil):
+        def patchify(self, image, **sizes):
+            return super().patchify(image[..., ::-1], **sizes)
+
+    class ResizesOtherwise(Qwen2VLImageProcessorPil):
+        def resize(self, image, size, resample, factor, **options):
+            half = {"shortest_edge": 4 * factor**2, "longest_edge": 4 * factor**2}
+            return super().resize(image, SizeDict(**half), resample, factor, **options)
+
+    class Tiles(CLIPImageProcessorPil):
+        model_input_names = ["pixel_values", "image_sizes"]
+
+    for odd in (Mirrors(), ResizesOtherwise()):
+        with pytest.raises(PolicyError, match="does more than resizing"):
+            ImageReader(odd)
+    with pytest.raises(PolicyError, match=r"also gives \['image_sizes'\]"):
+        ImageReader(Tiles())
+    assert ImageReader(Qwen2VLImageProcessorPil()).factor == 28
 
 
 def test_each_kind_of_policy_has_its_own_keys_for_sizes() -> None:

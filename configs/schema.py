@@ -21,6 +21,7 @@ from distrl.configs.algorithms import (
 )
 from distrl.configs.control import CONTROL, AppoConfig, check_control
 from distrl.configs.devices import DevicesConfig
+from distrl.configs.engines import VLLMConfig
 from distrl.configs.policy import PolicyConfig
 from distrl.configs.section import Count, Fraction, NonNegative, Positive, Section
 from distrl.configs.tasks import TasksConfig
@@ -103,17 +104,21 @@ class WorkerConfig(Section):
 
 
 class InferenceConfig(Section):
-    """An inference server. A batch runs when `max_batch` requests wait or the oldest waited `max_wait_ms`.
+    """An inference server (see docs/serving.md).
+
+    `engine` hf is transformers: a batch runs when `max_batch` requests wait or the oldest waited
+    `max_wait_ms`. `vllm` runs requests as they come, at most `max_batch` at a time.
 
     `share_weights`: the servers of one user on one host fetch and check each version of the weights once.
     """
 
-    engine: Literal["hf"] = "hf"
+    engine: Literal["hf", "vllm"] = "hf"
     max_batch: Count = 16
     max_wait_ms: NonNegative = 4.0
     max_queue: Count = 1024
     threads: Count = 1
     share_weights: bool = True
+    vllm: VLLMConfig = VLLMConfig()
 
 
 class DemonstrationConfig(Section):
@@ -332,6 +337,21 @@ class Config(Section):
             raise ValueError(
                 "learner.policy_lag lets validation measure older weights than a checkpoint's, so the best "
                 "is unknown; set learner.keep_best to false"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _vllm_serves_models_of_the_hub(self) -> Config:
+        policy = self.policy
+        if self.inference.engine == "vllm" and (policy.kind != "hub" or policy.import_path is not None):
+            raise ValueError(
+                "inference.engine 'vllm' serves models of a hub only; set policy.kind to 'hub' and "
+                "policy.model, or inference.engine to 'hf'"
+            )
+        if self.inference.engine == "vllm" and policy.slim_vocabulary and policy.lora is None:
+            raise ValueError(
+                "inference.engine 'vllm' needs the whole output layer, which policy.slim_vocabulary crops; "
+                "leave it empty, train with policy.lora, or set inference.engine to 'hf'"
             )
         return self
 

@@ -14,6 +14,9 @@ hypothesis.settings.load_profile("untimed")
 
 FAKES = str(Path(__file__).parent / "fakes")
 sys.path.append(FAKES)
+import torch_companions
+
+torch_companions.install()  # in started processes sitecustomize.py does it
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), FAKES]))
 
 

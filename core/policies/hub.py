@@ -46,16 +46,20 @@ class HubPolicy(Policy):
         config: Model, bounds of pixels, prompt length, adapters.
         words: Not used; the model has its own tokenizer.
         seed: Seed of the adapters' initial weights.
+        has_weights: Without them it only knows its tensors' names and shapes, prompts and texts, for those
+            who run the model by other means.
     """
 
     name = "hub"
     reads_sequences = True
 
-    def __init__(self, config: PolicyOptions, words: Sequence[str], seed: int) -> None:
+    def __init__(
+        self, config: PolicyOptions, words: Sequence[str], seed: int, has_weights: bool = True
+    ) -> None:
         super().__init__()
         assert config.model is not None
         self.config = config
-        loaded = load_model(config.model, config.min_pixels, config.max_pixels)
+        loaded = load_model(config.model, config.min_pixels, config.max_pixels, has_weights)
         self.model: Any = loaded.model
         self._loaded = loaded
         allowed, self._tokens = writable(loaded, config.slim_vocabulary)
@@ -80,6 +84,18 @@ class HubPolicy(Policy):
     def placeholder_ids(self) -> frozenset[int]:
         """Tokens that stand for parts of the image."""
         return frozenset([self._loaded.image_token_id])
+
+    @property
+    def end_ids(self) -> list[int]:
+        """Tokens that end a completion."""
+        return self._loaded.end_ids
+
+    @property
+    def allowed_ids(self) -> list[int]:
+        """Tokens that may be sampled."""
+        columns = self._allowed.nonzero().squeeze(1)  # type: ignore[operator]
+        ids: list[int] = self._tokens.ids(columns).tolist()
+        return ids
 
     def prompt_ids(self, messages: Sequence[ChatMessage], images: Sequence[Tensor] = ()) -> list[int]:
         """The chat template's tokens, each picture's placeholder expanded.
@@ -313,12 +329,20 @@ class HubPolicy(Policy):
 
     def load(self, directory: Path) -> None:
         """Reads what `save` wrote."""
+        weights_io.load_into(self.published_state(), self.weights_file(directory))
+
+    def weights_file(self, directory: Path) -> Path:
+        """The file in which `save` put the weights.
+
+        Raises:
+            CheckpointError: There is none.
+        """
         file = WEIGHTS_FILE if self._adapter is None else ADAPTER_FILE
         if not (directory / file).is_file():
             raise CheckpointError(
                 f"{directory} has no {file}.", "Use the policy configuration that it was made with."
             )
-        weights_io.load_into(self.published_state(), directory / file)
+        return directory / file
 
     def export(self, directory: Path) -> None:
         """The model with its tokenizer and image processor, as on the hub; an adapter is merged, for good.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,7 +58,9 @@ class LoadedModel:
         return ids
 
 
-def load_model(name: str, min_pixels: int | None = None, max_pixels: int | None = None) -> LoadedModel:
+def load_model(
+    name: str, min_pixels: int | None = None, max_pixels: int | None = None, has_weights: bool = True
+) -> LoadedModel:
     """Loads `name`, a hub id or a local directory; float32 on CPU, bfloat16 on a GPU.
 
     The image processor is the one on PIL, which gives the same pixels on every machine.
@@ -65,6 +68,7 @@ def load_model(name: str, min_pixels: int | None = None, max_pixels: int | None 
     Args:
         name: The model.
         min_pixels, max_pixels: As in `ImageReader`.
+        has_weights: Without them the model has only the names, shapes and types of its tensors.
 
     Raises:
         PolicyError: It does not exist, cannot be reached, or is no chat model for images and text.
@@ -73,7 +77,10 @@ def load_model(name: str, min_pixels: int | None = None, max_pixels: int | None 
 
     dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
     try:
-        model = AutoModelForImageTextToText.from_pretrained(name, dtype=dtype)
+        if has_weights:
+            model = AutoModelForImageTextToText.from_pretrained(name, dtype=dtype)
+        else:
+            model = _without_weights(name, dtype)
         tokenizer = AutoTokenizer.from_pretrained(name)
         image_processor = AutoImageProcessor.from_pretrained(name, backend="pil")
         templating = _templating(name, tokenizer)
@@ -97,6 +104,16 @@ def load_model(name: str, min_pixels: int | None = None, max_pixels: int | None 
     images.measure(model.eval())
     pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else end_ids[0]
     return LoadedModel(model.eval(), tokenizer, images, templating, int(image_token_id), end_ids, int(pad_id))
+
+
+def _without_weights(name: str, dtype: torch.dtype) -> Any:
+    from transformers import AutoConfig, AutoModelForImageTextToText, GenerationConfig
+
+    with torch.device("meta"):
+        model = AutoModelForImageTextToText.from_config(AutoConfig.from_pretrained(name), dtype=dtype)
+    with contextlib.suppress(OSError):  # it need not have settings of its own
+        model.generation_config = GenerationConfig.from_pretrained(name)
+    return model
 
 
 def _templating(name: str, tokenizer: Any) -> Any:

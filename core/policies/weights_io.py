@@ -168,7 +168,9 @@ def distinct(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     seen: set[tuple[int, torch.Size]] = set()
     kept: dict[str, Tensor] = {}
     for name, tensor in state.items():
-        key = (tensor.data_ptr(), tensor.shape)
+        # Tensors without data have no address, but storages that are shared all the same.
+        place = tensor.untyped_storage()._cdata if tensor.is_meta else tensor.data_ptr()
+        key = (place, tensor.shape)
         if tensor.numel() == 0 or key not in seen:
             kept[name] = tensor.detach()
         seen.add(key)
@@ -207,6 +209,18 @@ def write(path: Path, state: Mapping[str, Tensor]) -> None:
         os.fsync(file.fileno())
 
 
+def read(path: Path) -> dict[str, Tensor]:
+    """The tensors in the safetensors file `path`.
+
+    Raises:
+        CheckpointError: If it is missing or truncated.
+    """
+    try:
+        return from_bytes(bytearray(path.read_bytes()))
+    except (OSError, PolicyError) as error:
+        raise CheckpointError(f"Weights {path} cannot be loaded: {error}", "") from error
+
+
 def load_into(own: Mapping[str, Tensor], path: Path) -> None:
     """Reads the safetensors file `path` into the tensors of `own`.
 
@@ -214,8 +228,8 @@ def load_into(own: Mapping[str, Tensor], path: Path) -> None:
         CheckpointError: If it is missing, truncated or of another policy.
     """
     try:
-        copy_into(own, from_bytes(bytearray(path.read_bytes())))
-    except (OSError, PolicyError) as error:
+        copy_into(own, read(path))
+    except PolicyError as error:
         raise CheckpointError(f"Weights {path} cannot be loaded: {error}", "") from error
 
 

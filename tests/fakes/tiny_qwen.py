@@ -1,0 +1,96 @@
+"""Qwen-VL models as small as vLLM takes them, random, saved to a directory as a hub would give them."""
+
+from __future__ import annotations
+
+import string
+from pathlib import Path
+from typing import Any
+
+SPECIAL = [
+    "<|endoftext|>",
+    "<|im_end|>",
+    "<|im_start|>",
+    "<|image_pad|>",
+    "<|vision_start|>",
+    "<|vision_end|>",
+    "<|video_pad|>",
+]
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}: {% for p in m.content %}"
+    "{% if p.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ p.text }}{% endif %}"
+    "{% endfor %}<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant: {% endif %}"
+)
+IDS = {"image_token_id": 3, "vision_start_token_id": 4, "vision_end_token_id": 5, "video_token_id": 6}
+TEXT = {
+    "vocab_size": 128,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": 512,
+    "eos_token_id": 1,
+    "bos_token_id": None,
+    "pad_token_id": 0,
+}
+VISION = {"depth": 2, "hidden_size": 64, "intermediate_size": 96, "num_heads": 2, "out_hidden_size": 64}
+
+
+def save_qwen25_vl(directory: Path) -> None:
+    """Qwen2.5-VL: a token stands for 28x28 pixels."""
+    from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+
+    rope = {"type": "mrope", "mrope_section": [4, 6, 6]}
+    vision = {**VISION, "patch_size": 14, "fullatt_block_indexes": [1]}
+    config = Qwen2_5_VLConfig(text_config={**TEXT, "rope_scaling": rope}, vision_config=vision, **IDS)
+    _save(Qwen2_5_VLForConditionalGeneration, config, directory, 14)
+
+
+def save_qwen3_vl(directory: Path) -> None:
+    """Qwen3-VL: a token stands for 32x32 pixels."""
+    from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
+
+    rope = {"rope_type": "default", "mrope_section": [6, 5, 5], "mrope_interleaved": True}
+    vision = {**VISION, "patch_size": 16, "num_position_embeddings": 64, "deepstack_visual_indexes": [0]}
+    text = {**TEXT, "head_dim": 32, "rope_parameters": {**rope, "rope_theta": 10_000.0}}
+    config = Qwen3VLConfig(text_config=text, vision_config=vision, **IDS)
+    _save(Qwen3VLForConditionalGeneration, config, directory, 16)
+
+
+FAMILIES = {"qwen2.5-vl": save_qwen25_vl, "qwen3-vl": save_qwen3_vl}
+
+
+def _save(model: Any, config: Any, directory: Path, patch: int) -> None:
+    import torch
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        made = model(config)
+        with torch.no_grad():
+            for parameter in made.parameters():  # the usual small start makes all tokens alike
+                if parameter.dim() > 1:
+                    parameter.mul_(4.0)
+        made.save_pretrained(str(directory))
+    side = 2 * patch
+    size = {"shortest_edge": side * side, "longest_edge": 6 * side * side}
+    Qwen2VLImageProcessorPil(size=size, patch_size=patch).save_pretrained(str(directory))
+    _save_tokenizer(directory)
+
+
+def _save_tokenizer(directory: Path) -> None:
+    """Single characters and the special tokens."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = {token: index for index, token in enumerate([*SPECIAL, *string.printable])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="?"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=SPECIAL[0],
+        eos_token=SPECIAL[1],
+        additional_special_tokens=SPECIAL[2:],
+        chat_template=TEMPLATE,
+    ).save_pretrained(str(directory))

@@ -1,0 +1,225 @@
+"""vLLM itself against transformers, on tiny random models of two families."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+import psutil
+import torch
+from serving_world import LORA, make_config, request, scores, submit, weights
+from tiny_qwen import FAMILIES
+from waiting import until
+
+from distrl.configs.schema import Config
+from distrl.core.errors import DistrlError, PolicyError
+from distrl.core.policies.hub import HubPolicy
+from distrl.core.types import Completion, Sampling
+from distrl.workers.inference.engine_hf import HFEngine, Prepared
+from distrl.workers.inference.serve import start_vllm
+
+if TYPE_CHECKING:
+    from distrl.workers.inference.engine_vllm import VLLMEngine
+
+pytestmark = [pytest.mark.needs("vllm"), pytest.mark.timeout(600)]
+
+TOLERANCE = 2e-4  # of a log-probability, nats; float32
+TEXTS = ["open settings", "red shoes", "turn on the alarm at 7:20", "x"]
+SAMPLINGS = [
+    Sampling(temperature=0.0, max_new_tokens=12),
+    Sampling(temperature=1.0, max_new_tokens=40),
+    Sampling(temperature=0.6, max_new_tokens=24),
+    Sampling(temperature=1.3, top_p=0.8, top_k=20, max_new_tokens=16),
+]
+
+
+class Pair:
+    """The same model behind both engines."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.policy = HubPolicy(config.policy, [], 0).eval()
+        self.hf = HFEngine(self.policy, 0)
+        self.start = {name: tensor.clone() for name, tensor in self.policy.published_state().items()}
+        self.vllm: VLLMEngine = start_vllm(config, "a")
+        self.states: dict[int, dict[str, torch.Tensor]] = {}
+
+    def load(self, version: int) -> None:
+        """New weights for vLLM."""
+        self.policy.load_published(self.start)
+        self.states[version] = weights(self.policy, version)
+        self.vllm.load(version, self.states[version])
+
+    def expect(self, requests: Sequence[Prepared], completions: Sequence[Completion]) -> None:
+        """Each completion is what the weights of its version would have answered."""
+        for version in {one.weight_versions[0] for one in completions}:
+            self.hf.load(version, self.states[version])
+            pairs = [
+                (r, one)
+                for r, one in zip(requests, completions, strict=True)
+                if one.weight_versions[0] == version
+            ]
+            mine, answers = [r for r, _ in pairs], [one for _, one in pairs]
+            plain = [i for i, r in enumerate(mine) if r.sampling.top_p == 1.0]
+            found = [value for i in plain for value in answers[i].logprobs]
+            expected = scores(self.policy, [mine[i] for i in plain], [answers[i] for i in plain])
+            assert found == pytest.approx(expected, abs=TOLERANCE)
+            greedy = [i for i, r in enumerate(mine) if r.sampling.temperature == 0.0]
+            reference = self.hf.act([mine[i] for i in greedy])
+            for i, one in zip(greedy, reference, strict=True):
+                assert answers[i].token_ids == one.token_ids
+                assert answers[i].text == one.text
+                assert answers[i].logprobs == pytest.approx(one.logprobs, abs=TOLERANCE)
+
+    def children(self) -> list[psutil.Process]:
+        return psutil.Process().children(recursive=True)
+
+
+@pytest.fixture(scope="module")
+def save(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    def _save(family: str) -> Path:
+        directory: Path = tmp_path_factory.mktemp("models") / family
+        FAMILIES[family](directory)
+        return directory
+
+    return _save
+
+
+@pytest.fixture(scope="module", params=list(FAMILIES))
+def adapted(request: pytest.FixtureRequest, save: Callable[[str], Path]) -> Iterator[Pair]:
+    pair = Pair(make_config(save(request.param), LORA))
+    yield pair
+    pair.vllm.close()
+
+
+@pytest.fixture(scope="module")
+def full(save: Callable[[str], Path]) -> Iterator[Pair]:
+    pair = Pair(make_config(save("qwen2.5-vl"), None))
+    yield pair
+    pair.vllm.close()
+
+
+def mixed(pair: Pair, count: int) -> list[Prepared]:
+    return [
+        request(pair.vllm, TEXTS[n % len(TEXTS)], SAMPLINGS[n % 3 if n % 4 else 3], picture=n % 2)
+        for n in range(count)
+    ]
+
+
+def swap_under_load(pair: Pair, first_version: int) -> None:
+    """Four versions, each loaded while requests of the one before run: none is lost or mixed."""
+    requests = mixed(pair, 8)
+    running = []
+    for version in range(first_version, first_version + 4):
+        pair.load(version)
+        running.append((version, submit(pair.vllm, requests)))
+    for version, answers in running:
+        completions = answers.completions()
+        assert {v for one in completions for v in one.weight_versions} == {version}
+        assert all(
+            len(one.token_ids) == len(one.logprobs) == len(one.weight_versions) > 0 for one in completions
+        )
+        special = set(range(7)) - {1}
+        assert not {token for one in completions for token in one.token_ids} & special
+        pair.expect(requests, completions)
+
+
+def test_adapters_are_swapped_under_load_and_answer_as_transformers_does(adapted: Pair) -> None:
+    swap_under_load(adapted, 1)
+    held = Path(adapted.vllm._scratch.path)
+    until(lambda: len(list(held.glob("adapter-*"))) == 1, "old adapters are unloaded and their files deleted")
+    assert adapted.vllm.stats()["adapters"] == 1
+    adapted.vllm.check()
+
+
+def test_all_weights_are_swapped_under_load_and_answer_as_transformers_does(full: Pair) -> None:
+    swap_under_load(full, 1)
+    assert not list(Path(full.vllm._scratch.path).rglob("*.safetensors"))
+
+
+LONG = "the quick brown fox jumps over the lazy dog " * 2
+
+
+def prefix_cache(pair: Pair) -> None:
+    greedy = [request(pair.vllm, LONG, Sampling(temperature=0.0, max_new_tokens=8))]
+    found = {}
+    for version in (11, 12):
+        pair.load(version)
+        before = pair.vllm.stats()["cached_tokens"]
+        first = submit(pair.vllm, greedy).completions()
+        assert pair.vllm.stats()["cached_tokens"] == before, "keys and values of other weights were used"
+        again = submit(pair.vllm, greedy).completions()
+        assert pair.vllm.stats()["cached_tokens"] > before, "the prompt is too short to be cached"
+        assert again[0].token_ids == first[0].token_ids
+        pair.expect([*greedy, *greedy], [*first, *again])
+        found[version] = first[0].logprobs
+    assert found[11] != pytest.approx(found[12], abs=TOLERANCE)
+
+
+def test_the_prefix_cache_never_mixes_adapters(adapted: Pair) -> None:
+    prefix_cache(adapted)
+
+
+def test_the_prefix_cache_never_mixes_weights(full: Pair) -> None:
+    prefix_cache(full)
+
+
+def test_memory_stays_flat_over_many_swaps(adapted: Pair) -> None:
+    engine, sizes = adapted.vllm, []
+    state = weights(adapted.policy, 3)
+    one = [request(engine, "x", Sampling(max_new_tokens=2))]
+    for version in range(100, 300):
+        engine.load(version, state)
+        (completion,) = submit(engine, one).completions()
+        assert set(completion.weight_versions) == {version}
+        assert engine.stats()["adapters"] <= 3
+        assert len(list(Path(engine._scratch.path).glob("adapter-*"))) <= 3
+        sizes.append(sum(process.memory_info().rss for process in (psutil.Process(), *adapted.children())))
+    assert sizes[-1] - sizes[60] < 48 * 2**20, f"{[size >> 20 for size in sizes[::20]]} MiB"
+
+
+def test_what_is_wrong_with_a_request_is_its_own_fault(adapted: Pair) -> None:
+    adapted.load(400)
+    engine = adapted.vllm
+    good = request(engine, "red", Sampling(temperature=0.0, max_new_tokens=4))
+    long = Prepared((*good.prompt_ids, *[20] * 300), good.images, good.sampling)
+    cold = Prepared(good.prompt_ids, good.images, Sampling(temperature=0.001))
+    many = Prepared(good.prompt_ids, good.images * 2, good.sampling)
+    small = Prepared(good.prompt_ids, (good.images[0][:, :32, :32],), good.sampling)
+    results = submit(engine, [good, long, cold, many, small, good]).wait()
+    assert isinstance(results[0], Completion)
+    assert isinstance(results[5], Completion)
+    for result, part in zip(
+        results[1:5], ("max_model_len", "Temperature", "images_per_prompt", "another size"), strict=True
+    ):
+        assert isinstance(result, PolicyError)
+        assert part in str(result)
+
+
+def test_weights_that_do_not_fit_change_nothing(adapted: Pair) -> None:
+    adapted.load(500)
+    with pytest.raises(PolicyError, match=r"[Tt]ensor"):
+        adapted.vllm.load(501, {"other": torch.zeros(1)})
+    assert adapted.vllm.version == 500
+    good = [request(adapted.vllm, "red", Sampling(temperature=0.0, max_new_tokens=4))]
+    adapted.expect(good, submit(adapted.vllm, good).completions())
+
+
+def test_a_dead_process_is_noticed_and_every_request_is_answered(full: Pair) -> None:
+    full.load(600)
+    answers = submit(full.vllm, mixed(full, 8))
+    for process in full.children():
+        os.kill(process.pid, signal.SIGKILL)
+    results = answers.wait()
+    assert any(isinstance(result, Exception) for result in results)
+    until(lambda: full.vllm._llm.errored, "vLLM notices")
+    with pytest.raises(DistrlError, match="has died"):
+        full.vllm.check()

@@ -1,0 +1,110 @@
+"""Versions of an adapter beside each other: requests keep the one that they began with.
+
+    add ──► newest: new requests take it ──► retired, when a newer one comes ──► last request ends ──► dropped
+
+An engine has room for so many versions; whoever adds one waits until an old one is dropped. Each lies in a
+PEFT directory (adapter_config.json, adapter_model.safetensors) for as long as it has its slot.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from distrl.core.errors import PolicyError
+from distrl.core.policies import weights_io
+from distrl.core.policies.adapter_directory import ADAPTER_FILE, CONFIG_FILE
+
+
+@dataclass(eq=False)
+class Adapter:
+    """One version of the adapter.
+
+    Attributes:
+        id: Never used twice, also when the learner publishes a version's number again.
+        version: The learner's number.
+        directory: Its files.
+        users: Requests that run with it.
+        is_retired: Whether a newer one has come.
+    """
+
+    id: int
+    version: int
+    directory: Path
+    users: int = 0
+    is_retired: bool = False
+
+
+class AdapterSlots:
+    """The versions that an engine holds. Any thread.
+
+    Args:
+        root: An empty directory; it stays the caller's.
+        config_json: What adapter_config.json says of all of them.
+        capacity: How many there may be at a time, at least 2.
+    """
+
+    def __init__(self, root: Path, config_json: str, capacity: int) -> None:
+        self._root, self._capacity = root, capacity
+        self._config_json = config_json
+        self._changed = threading.Condition()
+        self._held: dict[int, Adapter] = {}
+        self._newest: Adapter | None = None
+        self._num_made = 0
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def add(self, version: int, state: Mapping[str, Tensor], timeout_s: float) -> Adapter:
+        """Waits for a slot and writes the files of a new version; no request takes it before `activate`.
+
+        Raises:
+            PolicyError: No slot became free in time.
+        """
+        with self._changed:
+            if not self._changed.wait_for(lambda: len(self._held) < self._capacity, timeout_s):
+                raise PolicyError(
+                    f"All {self._capacity} adapter slots have been in use for {timeout_s:g} s.",
+                    "Raise inference.vllm.max_adapters or lower learner.max_new_tokens.",
+                )
+            self._num_made += 1
+            adapter = Adapter(self._num_made, version, self._root / f"adapter-{self._num_made}")
+            self._held[adapter.id] = adapter
+        adapter.directory.mkdir()
+        (adapter.directory / CONFIG_FILE).write_text(self._config_json, encoding="utf-8")
+        weights_io.write(adapter.directory / ADAPTER_FILE, state)
+        return adapter
+
+    def activate(self, adapter: Adapter) -> Adapter | None:
+        """Lets new requests take `adapter`. Returns the former one if it is to be unloaded now."""
+        with self._changed:
+            former, self._newest = self._newest, adapter
+            if former is None:
+                return None
+            former.is_retired = True
+            return former if former.users == 0 else None
+
+    def acquire(self) -> Adapter:
+        """The newest, for one request more."""
+        with self._changed:
+            assert self._newest is not None, "a server accepts nothing before the first weights"
+            self._newest.users += 1
+            return self._newest
+
+    def release(self, adapter: Adapter) -> bool:
+        """A request has ended. Returns whether its adapter is to be unloaded now."""
+        with self._changed:
+            adapter.users -= 1
+            return adapter.is_retired and adapter.users == 0
+
+    def drop(self, adapter: Adapter) -> None:
+        """Deletes the files of an adapter that the engine has unloaded, and frees its slot."""
+        shutil.rmtree(adapter.directory, ignore_errors=True)
+        with self._changed:
+            self._held.pop(adapter.id, None)
+            self._changed.notify_all()

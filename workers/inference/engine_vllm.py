@@ -1,0 +1,331 @@
+"""The engine on vLLM: continuous batching in a process of its own. The one file that imports vllm.
+
+    engine thread: submit, load ──► loop thread: one task per request ⇄ vLLM's process (model, caches)
+                                        │ on_done: completion or error
+
+Adapters: each version is loaded under an id of its own before the first request takes it, and a request ends
+with the one that it began with. Neither weights nor cached keys and values of one version ever meet those of
+another, for vLLM's caches tell adapters apart. Full weights: what runs ends first, then the weights are
+replaced and all caches emptied; new requests wait for so long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+from vllm import AsyncEngineArgs, SamplingParams
+from vllm.lora.request import LoRARequest
+from vllm.sampling_params import RequestOutputKind
+from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.sample.logits_processor import LogitsProcessor
+
+from distrl.configs.schema import Config
+from distrl.core.errors import DistrlError, PolicyError
+from distrl.core.policies import weights_io
+from distrl.core.policies.adapter_directory import CONFIG_KEY
+from distrl.core.policies.hub import HubPolicy
+from distrl.core.scratch import Scratch
+from distrl.core.types import Sampling
+from distrl.workers.inference.adapter_slots import Adapter, AdapterSlots
+from distrl.workers.inference.engine import OnDone, Result
+from distrl.workers.inference.engine_hf import PolicyEngine, Prepared
+from distrl.workers.inference.loop_thread import LoopThread
+from distrl.workers.inference.vllm_options import (
+    ALLOWED_TOKENS,
+    engine_arguments,
+    max_adapters,
+    max_model_len,
+)
+
+START_S = 1800.0  # large models are read from disk and compiled
+LOAD_S = 600.0
+DRAIN_S = 600.0
+STOP_S = 2.0
+MIN_TEMPERATURE = 0.01  # vLLM samples at this one when it is asked for less
+_log = logging.getLogger(__name__)
+
+
+class AllowedTokens(LogitsProcessor):  # type: ignore[misc]
+    """Leaves only those tokens that the policy may sample, in vLLM's process.
+
+    Args:
+        vllm_config: Has them in `additional_config`.
+        device: Where logits are.
+        is_pin_memory: Not used.
+    """
+
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        allowed = vllm_config.additional_config[ALLOWED_TOKENS]
+        self._masked = torch.ones(vllm_config.model_config.get_vocab_size(), dtype=torch.bool)
+        self._masked[allowed] = False
+        self._masked = self._masked.to(device)
+
+    def is_argmax_invariant(self) -> bool:
+        """The likeliest token may be one of the others."""
+        return False
+
+    def update_state(self, batch_update: object) -> None:
+        """All requests are alike."""
+
+    def apply(self, logits: Tensor) -> Tensor:
+        """[B, V] logits, the others' at minus infinity; in place."""
+        return logits.masked_fill_(self._masked, float("-inf"))
+
+
+class VLLMEngine(PolicyEngine):
+    """vLLM behind the interface of engines.
+
+    Args:
+        policy: Without weights: reads chats, writes texts, and says which tensors published weights have.
+        config: The sections policy, inference and learner.
+        seed: Seed of the sampling. Which request meets which random numbers depends on their timing.
+
+    Raises:
+        DistrlError: vLLM does not start.
+    """
+
+    policy: HubPolicy
+    is_continuous = True
+
+    def __init__(self, policy: HubPolicy, config: Config, seed: int) -> None:
+        super().__init__(policy)
+        self._max_model_len = max_model_len(config)
+        self._max_images = config.inference.vllm.images_per_prompt
+        self._numbers = itertools.count()
+        self._running: set[asyncio.Task[None]] = set()  # belongs to the loop's thread
+        self._num_cached_tokens = 0
+        self._is_closed = False
+        arguments = engine_arguments(config, policy, seed)
+        self._scratch = Scratch("vllm")
+        self._adapters = self._make_slots(config)
+        self._loop = LoopThread("vllm-loop")
+        try:
+            self._llm: Any = self._loop.run(_start(arguments), START_S)
+        except Exception as error:
+            self._loop.close()
+            self._scratch.remove()
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise PolicyError(
+                f"vLLM does not start with policy.model {config.policy.model!r}: {reason}",
+                "Its log is above. If memory is short, lower gpu_memory_utilization, kv_cache_gb or "
+                "max_model_len in inference.vllm; if it lacks the model, set inference.engine to hf.",
+            ) from error
+
+    def _make_slots(self, config: Config) -> AdapterSlots | None:
+        config_json = self.policy.published_metadata().get(CONFIG_KEY)
+        if config_json is None:
+            return None
+        return AdapterSlots(self._scratch.path, config_json, max_adapters(config))
+
+    # ---- engine thread ----
+
+    def submit(self, requests: Sequence[Prepared], on_done: OnDone) -> None:
+        """Starts requests with the weights of now; each answers for itself."""
+        for index, request in enumerate(requests):
+            adapter = self._adapters.acquire() if self._adapters is not None else None
+            self._loop.spawn(self._serve(index, request, self.version, adapter, on_done))
+
+    def load(self, version: int, state: dict[str, Tensor]) -> None:
+        """Loads an adapter beside those in use, or replaces all weights when nothing runs any more.
+
+        Raises:
+            PolicyError: The weights are of another policy; the old ones stay.
+            DistrlError: vLLM failed at it.
+        """
+        self.policy.load_published(state)  # only looks whether they fit: there is nothing to copy them to
+        try:
+            if self._adapters is not None:
+                self._load_adapter(self._adapters, version, state)
+            else:
+                self._load_all(state)
+        except DistrlError:
+            raise
+        except Exception as error:
+            raise PolicyError(
+                f"vLLM cannot load weights {version}: {str(error) or type(error).__name__}",
+                "See its log above.",
+            ) from error
+        self.version = version
+
+    def _load_adapter(self, slots: AdapterSlots, version: int, state: dict[str, Tensor]) -> None:
+        adapter = slots.add(version, state, DRAIN_S)
+        self._loop.run(self._llm.add_lora(_lora_request(adapter)), LOAD_S)
+        former = slots.activate(adapter)
+        if former is not None:
+            self._loop.spawn(self._unload(slots, former))
+
+    def _load_all(self, state: dict[str, Tensor]) -> None:
+        directory = self._scratch.path / "weights"
+        directory.mkdir(exist_ok=True)
+        file = directory / "model.safetensors"
+        try:
+            # The policy's names are those of its model, one level down.
+            weights_io.write(file, {name.removeprefix("model."): tensor for name, tensor in state.items()})
+            self._loop.run(self._replace_weights(directory), DRAIN_S + LOAD_S)
+        finally:
+            file.unlink(missing_ok=True)
+
+    # ---- loop thread ----
+
+    async def _replace_weights(self, directory: Path) -> None:
+        if self._running:
+            await asyncio.wait(self._running, timeout=DRAIN_S)
+        if self._running:
+            raise PolicyError(f"{len(self._running)} requests have not ended in {DRAIN_S:g} s.")
+        await self._llm.collective_rpc("reload_weights", kwargs={"weights_path": str(directory)})
+        await self._llm.reset_mm_cache()
+        await self._llm.reset_encoder_cache()
+        if not await self._llm.reset_prefix_cache():
+            raise PolicyError("The prefix cache of old weights is still in use.")
+
+    async def _unload(self, slots: AdapterSlots, adapter: Adapter) -> None:
+        try:
+            await self._llm.remove_lora(adapter.id)
+        except Exception as error:  # noqa: BLE001 - the slot is gone, which `add` tells when there is no other
+            _log.error("adapter %d could not be unloaded: %s", adapter.version, error)
+            return
+        slots.drop(adapter)
+
+    async def _serve(
+        self, index: int, request: Prepared, version: int, adapter: Adapter | None, on_done: OnDone
+    ) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._running.add(task)
+        result: Result = RuntimeError("the engine has been closed")
+        try:
+            result = await self._complete(request, version, adapter)
+        except Exception as error:  # noqa: BLE001 - what fails must not end the service for everybody
+            result = error
+        finally:  # also when it is cancelled
+            self._running.discard(task)
+            on_done(index, result)
+            if self._adapters is not None and adapter is not None and self._adapters.release(adapter):
+                await self._unload(self._adapters, adapter)
+
+    async def _complete(self, request: Prepared, version: int, adapter: Adapter | None) -> Result:
+        prompt = self._prompt(request)
+        params = self._params(request.sampling)
+        lora = _lora_request(adapter) if adapter is not None else None
+        final = None
+        try:
+            async for output in self._llm.generate(
+                prompt, params, str(next(self._numbers)), lora_request=lora
+            ):
+                final = output
+        except ValueError as error:  # vLLM's word for what is wrong with a request
+            raise PolicyError(f"vLLM refuses the request: {error}") from error
+        assert final is not None, "vLLM ended a request without a word"
+        if tuple(final.prompt_token_ids) != request.prompt_ids:
+            raise PolicyError(
+                f"vLLM reads {len(final.prompt_token_ids)} tokens where the policy has "
+                f"{len(request.prompt_ids)}: it sees pictures at another size.",
+                "Use the image processor of transformers' version on both sides, or inference.engine hf.",
+            )
+        self._num_cached_tokens += final.num_cached_tokens or 0
+        (answer,) = final.outputs
+        if answer.finish_reason not in ("stop", "length"):
+            raise RuntimeError(f"vLLM gave a request up: {answer.finish_reason}")
+        logprobs = [at[token].logprob for token, at in zip(answer.token_ids, answer.logprobs, strict=True)]
+        return self.completion(request, list(answer.token_ids), logprobs, version)
+
+    def _prompt(self, request: Prepared) -> dict[str, Any]:
+        """vLLM wants one placeholder per picture, and puts in as many as it takes itself.
+
+        Raises:
+            PolicyError: The prompt is too long, or has too many pictures.
+        """
+        if len(request.prompt_ids) >= self._max_model_len:
+            raise PolicyError(
+                f"The prompt has {len(request.prompt_ids)} tokens, and inference.vllm.max_model_len "
+                f"{self._max_model_len} leaves none for the answer.",
+                "Raise it or shorten prompts.",
+            )
+        if len(request.images) > self._max_images:
+            raise PolicyError(
+                f"The prompt shows {len(request.images)} pictures, and inference.vllm.images_per_prompt is "
+                f"{self._max_images}.",
+                "Raise it.",
+            )
+        ids = single_placeholders(request.prompt_ids, self.policy.placeholder_ids)
+        prompt: dict[str, Any] = {"prompt_token_ids": ids}
+        if request.images:
+            prompt["multi_modal_data"] = {"image": [_picture(image) for image in request.images]}
+        return prompt
+
+    def _params(self, sampling: Sampling) -> SamplingParams:
+        if 0.0 < sampling.temperature < MIN_TEMPERATURE:
+            raise PolicyError(
+                f"Temperature {sampling.temperature:g} is lower than vLLM samples at.",
+                f"Take 0, which is greedy, or at least {MIN_TEMPERATURE}.",
+            )
+        return SamplingParams(
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            max_tokens=sampling.max_new_tokens,
+            stop_token_ids=self.policy.end_ids,
+            ignore_eos=True,  # the policy's own ends are all there are
+            logprobs=0,  # of the sampled token
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+
+    # ---- any thread ----
+
+    def check(self) -> None:
+        """Raises a DistrlError if vLLM's process has died."""
+        if not self._is_closed and self._llm.errored:
+            raise DistrlError(
+                "vLLM's process has died.", "Its log is above; it may need more memory than there is."
+            )
+
+    def stats(self) -> dict[str, float]:
+        """How many versions of an adapter are held; prompt tokens that the prefix cache has saved so far."""
+        held = len(self._adapters) if self._adapters is not None else 0
+        return {"adapters": float(held), "cached_tokens": float(self._num_cached_tokens)}
+
+    def close(self) -> None:
+        """Ends vLLM's process; requests that run fail."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._loop.run(self._cancel(), STOP_S)
+        self._llm.shutdown(timeout=STOP_S)
+        self._loop.close()
+        self._scratch.remove()
+
+    async def _cancel(self) -> None:
+        running = list(self._running)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+async def _start(arguments: dict[str, Any]) -> Any:
+    return AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
+
+
+def _lora_request(adapter: Adapter) -> LoRARequest:
+    return LoRARequest(f"adapter-{adapter.id}", adapter.id, str(adapter.directory))
+
+
+def _picture(image: Tensor) -> Image.Image:
+    """[3, H, W] uint8 as vLLM takes it; the policy has resized it already."""
+    return Image.fromarray(image.permute(1, 2, 0).contiguous().numpy())
+
+
+def single_placeholders(ids: Sequence[int], placeholders: frozenset[int]) -> list[int]:
+    """`ids` with each run of one placeholder cut down to its first."""
+    former = itertools.chain([None], ids)
+    return [
+        token for token, last in zip(ids, former, strict=False) if token != last or token not in placeholders
+    ]

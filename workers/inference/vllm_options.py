@@ -1,0 +1,109 @@
+"""What vLLM is started with, from the configuration. vLLM itself is imported elsewhere."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+
+from distrl.configs.schema import Config, InferenceConfig
+from distrl.core.errors import ConfigError, PolicyError
+from distrl.core.policies.hub import HubPolicy
+
+ALLOWED_TOKENS = "distrl_allowed_tokens"
+"""Where in `additional_config` the tokens stand that may be sampled."""
+LOGITS_PROCESSOR = "distrl.workers.inference.engine_vllm:AllowedTokens"
+_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM has room for
+
+
+def set_environment(config: InferenceConfig) -> None:
+    """Sets what vLLM reads from the environment of its process and of those that it starts.
+
+    Call it before vLLM is imported. What the user has set stays, but for the number of threads.
+    """
+    defaults = {
+        "VLLM_LOGGING_LEVEL": "WARNING",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # this process has threads
+    }
+    if not torch.cuda.is_available():
+        os.environ["OMP_NUM_THREADS"] = str(config.threads)
+        defaults["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"  # other processes of the run need cores too
+        defaults["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # one process beside this one, not two
+    for name, value in defaults.items():
+        os.environ.setdefault(name, value)
+
+
+def max_adapters(config: Config) -> int:
+    """How many versions of an adapter are held at a time."""
+    return config.inference.vllm.max_adapters or config.learner.max_staleness + 2
+
+
+def max_model_len(config: Config) -> int:
+    """The longest prompt with its completion, in tokens."""
+    return (
+        config.inference.vllm.max_model_len or config.policy.max_prompt_tokens + config.learner.max_new_tokens
+    )
+
+
+def engine_arguments(config: Config, policy: HubPolicy, seed: int) -> dict[str, Any]:
+    """Keyword arguments of vLLM's `AsyncEngineArgs`.
+
+    Raises:
+        PolicyError: vLLM cannot serve such an adapter.
+        ConfigError: `inference.vllm.options` has one that another key sets.
+    """
+    inference, vllm = config.inference, config.inference.vllm
+    on_gpu = torch.cuda.is_available()
+    arguments: dict[str, Any] = {
+        "model": config.policy.model,
+        "dtype": ("bfloat16" if on_gpu else "float32") if vllm.dtype == "auto" else vllm.dtype,
+        "seed": seed % 2**31,
+        "max_model_len": max_model_len(config),
+        "max_num_seqs": inference.max_batch,
+        "gpu_memory_utilization": vllm.gpu_memory_utilization,
+        "enforce_eager": (not on_gpu) if vllm.enforce_eager is None else vllm.enforce_eager,
+        "tensor_parallel_size": vllm.tensor_parallel_size,
+        "limit_mm_per_prompt": {"image": vllm.images_per_prompt, "video": 0},
+        "enable_prefix_caching": vllm.prefix_caching,
+        "logprobs_mode": "processed_logprobs",  # as sampled: at the temperature, truncated and masked
+        "logits_processors": [LOGITS_PROCESSOR],
+        "additional_config": {ALLOWED_TOKENS: policy.allowed_ids},
+        "generation_config": "vllm",  # else the model's own sampling settings would mix in
+        "disable_log_stats": True,
+    }
+    cache_gb = vllm.kv_cache_gb if vllm.kv_cache_gb or on_gpu else 1.0
+    if cache_gb:
+        arguments["kv_cache_memory_bytes"] = int(cache_gb * 2**30)
+    arguments |= _image_arguments(policy) | _lora_arguments(config, policy)
+    if taken := sorted(arguments.keys() & vllm.options.keys()):
+        raise ConfigError(f"inference.vllm.options has {taken}, which other keys set.", "Leave them out.")
+    return {**arguments, **vllm.options}
+
+
+def _image_arguments(policy: HubPolicy) -> dict[str, Any]:
+    """The policy's bounds of a picture's size, so that vLLM sees as many tokens in it."""
+    bounds = {"min_pixels": policy.config.min_pixels, "max_pixels": policy.config.max_pixels}
+    given = {name: bound for name, bound in bounds.items() if bound is not None}
+    return {"mm_processor_kwargs": given} if given else {}
+
+
+def _lora_arguments(config: Config, policy: HubPolicy) -> dict[str, Any]:
+    lora = config.policy.lora
+    if lora is None:
+        return {}
+    outside = [name for name in policy.published_state() if "language_model" not in name]
+    if outside:
+        raise PolicyError(
+            f"vLLM adapts the language model only, but policy.lora.targets reach {outside[0]!r}.",
+            "Name modules of the language model only, or set inference.engine to hf.",
+        )
+    rank = next((rank for rank in _RANKS if rank >= lora.rank), None)
+    if rank is None:
+        raise PolicyError(
+            f"vLLM has no room for adapters of rank {lora.rank}; the largest is {_RANKS[-1]}.",
+            "Lower policy.lora.rank, or set inference.engine to hf.",
+        )
+    slots = max_adapters(config)
+    return {"enable_lora": True, "max_loras": slots, "max_cpu_loras": slots, "max_lora_rank": rank}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     import threading
 
     from distrl.configs.schema import Config
+    from distrl.workers.inference.server import InferenceServer
 
 GRACE_S = 5.0  # from the first signal to the end of the process
 
@@ -24,6 +28,12 @@ CheckpointOption = Annotated[
         "--checkpoint", metavar="DIR", help="Serve this checkpoint, or a run's newest, without a learner."
     ),
 ]
+HttpOption = Annotated[
+    str | None,
+    typer.Option(
+        "--http", metavar="[HOST:]PORT", help="Also serve chat completions over HTTP, on this machine only."
+    ),
+]
 
 
 def serve_inference(
@@ -31,23 +41,31 @@ def serve_inference(
     overrides: SetOption = None,
     checkpoint: CheckpointOption = None,
     name: NameOption = None,
+    http: HttpOption = None,
     dry_run: DryRunOption = False,
 ) -> None:
     """Serve the policy to workers, in dynamic batches.
 
     It takes its weights from the learner and swaps them between two batches; it may start before the learner
     and outlives its restarts. Several servers of one run share the work. It stops at Ctrl-C, and when the
-    learner says that the run is over. With --checkpoint it needs no learner.
+    learner says that the run is over. With --checkpoint it needs no learner. With --http other agents and
+    tools can ask the policy too, as they would ask OpenAI's models.
     """
     from distrl.core.logs import setup
     from distrl.core.process import install_signals
 
     loaded = load(config, overrides, dry_run)
     setup(role=name or "inference")
-    serve(loaded, name, checkpoint, install_signals(GRACE_S))
+    serve(loaded, name, checkpoint, install_signals(GRACE_S), http)
 
 
-def serve(config: Config, name: str | None, checkpoint: Path | None, stop: threading.Event) -> None:
+def serve(
+    config: Config,
+    name: str | None,
+    checkpoint: Path | None,
+    stop: threading.Event,
+    http: str | None = None,
+) -> None:
     """Serves until `stop` is set or the run is over.
 
     Args:
@@ -55,6 +73,7 @@ def serve(config: Config, name: str | None, checkpoint: Path | None, stop: threa
         name: Unique in the run; None makes one from the host and the process id.
         checkpoint: Serve this, without a learner.
         stop: Ends it.
+        http: PORT or HOST:PORT of the endpoint for others, None for none.
 
     Raises:
         LearnerUnreachable: No learner answered within `network.connect_timeout_s`.
@@ -76,21 +95,46 @@ def serve(config: Config, name: str | None, checkpoint: Path | None, stop: threa
     network = config.network
     policy_dir = find_checkpoint(checkpoint.expanduser()) / "policy" if checkpoint is not None else None
     words = vocabulary(config.tasks.suite)
+    if http is not None:
+        from distrl.workers.inference.http_server import check_address
+
+        check_address(http, _http_key())  # now, for a model may take minutes to load
     key_name = SERVER if policy_dir is not None else network.key_name
     with Wire(load_security(network.keys_path, key_name)) as wire:
         if policy_dir is not None:
-            with serve_checkpoint(config, words, policy_dir, wire, network.act) as server:
+            with (
+                serve_checkpoint(config, words, policy_dir, wire, network.act) as server,
+                _http(config, server, http),
+            ):
                 typer.echo(f"Serving {policy_dir.parent} at {server.endpoint}", err=True)
                 run_until_stopped(server, None, stop)
             return
-        with serve_beside_learner(config, words, name, wire) as (server, link):
+        with serve_beside_learner(config, words, name, wire) as (server, link), _http(config, server, http):
             if wait_for_learner(link, network.control, "network.control", network.connect_timeout_s, stop):
                 run_until_stopped(server, link, stop)
 
 
+@contextlib.contextmanager
+def _http(config: Config, server: InferenceServer, address: str | None) -> Iterator[None]:
+    """The endpoint for others, as long as the block lasts."""
+    if address is None:
+        yield
+        return
+    from distrl.workers.inference.http_server import HttpEndpoint
+
+    model = config.policy.model or config.policy.kind
+    with HttpEndpoint(server, address, model, config.learner.max_new_tokens, _http_key()) as endpoint:
+        typer.echo(f"Serving {model} at {endpoint.url}", err=True)
+        yield
+
+
+def _http_key() -> str | None:
+    """What clients of the HTTP endpoint must know."""
+    return os.environ.get("DISTRL_API_KEY") or None
+
+
 def default_name() -> str:
     """HOST-PID."""
-    import os
     import socket
 
     return f"{re.sub(r'[^A-Za-z0-9-]', '-', socket.gethostname()) or 'inference'}-{os.getpid()}"

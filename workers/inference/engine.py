@@ -95,6 +95,10 @@ class Engine(Protocol[P]):
         """
         ...
 
+    def token_text(self, token_id: int) -> str:
+        """The text of a sampled token, "" for one that ends a completion. Any thread."""
+        ...
+
     def check(self) -> None:
         """Raises what ended the engine, if anything did."""
         ...

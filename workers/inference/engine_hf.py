@@ -95,6 +95,10 @@ class PolicyEngine:
             self._cache.put(digest, cached)
         return cached
 
+    def token_text(self, token_id: int) -> str:
+        """The text of a sampled token, "" for one that ends a completion."""
+        return self.policy.text([token_id])
+
     def completion(
         self, request: Prepared, token_ids: Sequence[int], logprobs: Sequence[float], version: int
     ) -> Completion:

@@ -300,6 +300,7 @@ class VLLMEngine(PolicyEngine):
         self._is_closed = True
         self._loop.run(self._cancel(), STOP_S)
         self._llm.shutdown(timeout=STOP_S)
+        self._llm = None  # its destructor must not wait for the interpreter's end
         self._loop.close()
         self._scratch.remove()
 

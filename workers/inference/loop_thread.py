@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, TypeVar
 
 JOIN_S = 5.0
@@ -34,6 +35,10 @@ class LoopThread:
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result(timeout_s)
+        except FutureTimeout as error:
+            if future.done():  # the coroutine's own
+                raise
+            raise TimeoutError(f"not done within {timeout_s:g} s") from error
         finally:
             future.cancel()
 

@@ -8,7 +8,7 @@
 The queue is bounded by `inference.max_queue`: what does not fit is refused as busy, and the client asks
 another server. The outbox holds at most the replies to requests that were queued. An engine that runs whole
 batches gets one when it is due; a continuous one gets requests as they come, while fewer than
-`inference.max_batch` run.
+`inference.max_batch` run. `complete` is the way in for others of this process, past the sockets.
 """
 
 from __future__ import annotations
@@ -16,8 +16,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from functools import partial
 from typing import Any, NamedTuple
 
 from distrl.configs.schema import InferenceConfig
@@ -25,7 +29,7 @@ from distrl.core.errors import ContextFull, DistrlError, PolicyError, ProtocolEr
 from distrl.core.messages import ActReply, ActRequest, Info, InfoRequest, Reject, RejectCode
 from distrl.core.service import Service
 from distrl.core.sockets import Channel, Poller, Received, Waker, Wire
-from distrl.core.types import Prefix, Record, image_digest, shown_images
+from distrl.core.types import ChatMessage, Completion, Prefix, Record, Sampling, image_digest, shown_images
 from distrl.workers.inference.batch_queue import BatchQueue
 from distrl.workers.inference.batcher import Batcher, Queued
 from distrl.workers.inference.engine import NO_WEIGHTS, Engine, Result
@@ -40,9 +44,9 @@ _log = logging.getLogger(__name__)
 
 
 class Pending(NamedTuple):
-    """A request on its way through the server."""
+    """A request on its way through the server; `deliver` takes its reply or reject, from any thread."""
 
-    peer: bytes
+    deliver: Callable[[Record], None]
     request_id: str
     prepared: Any
 
@@ -187,10 +191,7 @@ class InferenceServer:
             )
 
     def _accept(self, received: Received, request: ActRequest) -> None:
-        if self._engine.version == NO_WEIGHTS:
-            raise ProtocolError(RejectCode.NOT_READY.value, "no weights have arrived yet")
-        if self._queue.is_full:
-            raise ProtocolError(RejectCode.BUSY.value, "the queue is full")
+        self._check_room()
         images = _images(received, request)
         try:
             prefix = Prefix(token_ids=request.prefix, images=request.prefix_images)
@@ -198,7 +199,61 @@ class InferenceServer:
         except PolicyError as error:
             code = RejectCode.CONTEXT_FULL if isinstance(error, ContextFull) else RejectCode.MALFORMED
             raise ProtocolError(code.value, str(error)) from error
-        if not self._queue.offer(Pending(received.peer, request.id, prepared)):
+        self._enqueue(Pending(partial(self._send, received.peer), request.id, prepared))
+
+    def _send(self, peer: bytes, message: Record) -> None:
+        self._outbox.append((peer, message))
+        self._waker.wake()
+
+    # ---- any thread ----
+
+    def complete(
+        self,
+        messages: Sequence[ChatMessage],
+        images: Mapping[str, bytes],
+        sampling: Sampling,
+        timeout_s: float,
+    ) -> Completion:
+        """Completes a chat for a caller in this process, in one queue with all others.
+
+        Args:
+            messages: The chat.
+            images: Encoded bytes by digest, of all images that it shows.
+            sampling: How tokens are drawn.
+            timeout_s: How long to wait.
+
+        Raises:
+            ProtocolError: The server refuses it; with the code that a client elsewhere would get.
+            TimeoutError: It was not completed in time.
+        """
+        self._check_room()
+        try:
+            prepared = self._engine.prepare(messages, images, sampling)
+        except PolicyError as error:
+            raise ProtocolError(RejectCode.MALFORMED.value, str(error)) from error
+        answer: Future[Record] = Future()
+        self._enqueue(Pending(answer.set_result, uuid.uuid4().hex, prepared))
+        try:
+            found = answer.result(timeout_s)
+        except FutureTimeout as error:
+            raise TimeoutError(f"no completion within {timeout_s:g} s") from error
+        if isinstance(found, Reject):
+            raise ProtocolError(found.code.value, found.reason)
+        assert isinstance(found, ActReply)
+        return found.completion
+
+    def token_text(self, token_id: int) -> str:
+        """The text of a sampled token, "" for one that ends a completion."""
+        return self._engine.token_text(token_id)
+
+    def _check_room(self) -> None:
+        if self._engine.version == NO_WEIGHTS:
+            raise ProtocolError(RejectCode.NOT_READY.value, "no weights have arrived yet")
+        if self._queue.is_full:
+            raise ProtocolError(RejectCode.BUSY.value, "the queue is full")
+
+    def _enqueue(self, pending: Pending) -> None:
+        if not self._queue.offer(pending):
             raise ProtocolError(RejectCode.BUSY.value, "the queue is full")
 
     # ---- engine thread ----
@@ -248,7 +303,7 @@ class InferenceServer:
             else:
                 run_s = time.monotonic() - started
                 self.stats.answered(started - queued.arrived_at, run_s, len(result.token_ids))
-                self._send(queued.item, ActReply(id=queued.item.request_id, completion=result))
+                queued.item.deliver(ActReply(id=queued.item.request_id, completion=result))
             with self._running_lock:
                 self._num_running -= 1
             if self._engine.is_continuous:
@@ -257,10 +312,6 @@ class InferenceServer:
         self._engine.submit([queued.item.prepared for queued in batch], on_done)
 
     # ---- the engine thread, or one of the engine's own ----
-
-    def _send(self, to: Pending, message: Record) -> None:
-        self._outbox.append((to.peer, message))
-        self._waker.wake()
 
     def _refuse(self, one: Pending, error: Exception) -> None:
         """Rejects one request: as malformed if the policy refused it, so that no other server is asked."""
@@ -272,7 +323,7 @@ class InferenceServer:
             self.stats.failed(1)
             code, reason = RejectCode.INTERNAL, "the policy failed at it, see the server's log"
         _log.error("request %s failed: %s", one.request_id, error, exc_info=None if is_refused else error)
-        self._send(one, Reject(code=code, reason=reason, ref=one.request_id))
+        one.deliver(Reject(code=code, reason=reason, ref=one.request_id))
 
 
 def _images(received: Received, request: ActRequest) -> dict[str, memoryview]:

@@ -72,6 +72,9 @@ class HeldEngine:
     def load(self, version: int, state: dict[str, Tensor]) -> None:
         self.version = version
 
+    def token_text(self, token_id: int) -> str:
+        return str(token_id)
+
     def check(self) -> None:
         if self.ended_by is not None:
             raise self.ended_by

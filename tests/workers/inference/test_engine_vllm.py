@@ -172,6 +172,7 @@ def test_the_prefix_cache_never_mixes_weights(full: Pair) -> None:
     prefix_cache(full)
 
 
+@pytest.mark.parametrize("adapted", ["qwen2.5-vl"], indirect=True)
 def test_memory_stays_flat_over_many_swaps(adapted: Pair) -> None:
     engine, sizes = adapted.vllm, []
     state = weights(adapted.policy, 3)
@@ -186,6 +187,7 @@ def test_memory_stays_flat_over_many_swaps(adapted: Pair) -> None:
     assert sizes[-1] - sizes[60] < 48 * 2**20, f"{[size >> 20 for size in sizes[::20]]} MiB"
 
 
+@pytest.mark.parametrize("adapted", ["qwen2.5-vl"], indirect=True)
 def test_what_is_wrong_with_a_request_is_its_own_fault(adapted: Pair) -> None:
     adapted.load(400)
     engine = adapted.vllm
@@ -204,6 +206,7 @@ def test_what_is_wrong_with_a_request_is_its_own_fault(adapted: Pair) -> None:
         assert part in str(result)
 
 
+@pytest.mark.parametrize("adapted", ["qwen2.5-vl"], indirect=True)
 def test_weights_that_do_not_fit_change_nothing(adapted: Pair) -> None:
     adapted.load(500)
     with pytest.raises(PolicyError, match=r"[Tt]ensor"):

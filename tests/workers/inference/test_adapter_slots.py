@@ -1,0 +1,65 @@
+"""Versions of an adapter beside each other: slots, files, and what is unloaded when."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from distrl.core.errors import PolicyError
+from distrl.core.policies import weights_io
+from distrl.workers.inference.adapter_slots import AdapterSlots
+
+STATE = {"w": torch.arange(3.0)}
+WAIT_S = 30.0
+
+
+@pytest.fixture
+def slots(tmp_path: Path) -> AdapterSlots:
+    return AdapterSlots(tmp_path, '{"r": 4}', capacity=2)
+
+
+def test_requests_keep_the_adapter_that_they_began_with(slots: AdapterSlots) -> None:
+    first = slots.add(7, STATE, WAIT_S)
+    assert slots.activate(first) is None
+    mine = [slots.acquire(), slots.acquire()]
+    second = slots.add(8, STATE, WAIT_S)
+    assert slots.acquire() is first, "not before it is loaded"
+    assert slots.activate(second) is None, "the first still has users"
+    assert slots.acquire() is second
+    assert [slots.release(one) for one in (*mine, first)] == [False, False, True]
+    assert not slots.release(second), "the newest stays"
+
+
+def test_an_adapter_without_users_goes_at_once(slots: AdapterSlots) -> None:
+    first, second = slots.add(1, STATE, WAIT_S), slots.add(1, STATE, WAIT_S)
+    assert first.id != second.id, "a version's number may come again with other weights"
+    assert slots.activate(first) is None
+    assert slots.activate(second) is first
+
+
+def test_files_live_as_long_as_the_slot(slots: AdapterSlots, tmp_path: Path) -> None:
+    adapter = slots.add(3, STATE, WAIT_S)
+    assert json.loads((adapter.directory / "adapter_config.json").read_text()) == {"r": 4}
+    written = weights_io.read(adapter.directory / "adapter_model.safetensors")
+    assert torch.equal(written["w"], STATE["w"])
+    slots.drop(adapter)
+    assert list(tmp_path.iterdir()) == []
+    assert len(slots) == 0
+
+
+def test_a_full_engine_waits_for_a_slot(slots: AdapterSlots) -> None:
+    held = [slots.add(version, STATE, WAIT_S) for version in (1, 2)]
+    with pytest.raises(PolicyError, match="max_adapters"):
+        slots.add(3, STATE, 0.01)
+    timer = threading.Timer(0.05, slots.drop, args=(held[0],))
+    timer.start()
+    assert slots.add(3, STATE, WAIT_S).version == 3
+    timer.join()
+    assert len(slots) == 2

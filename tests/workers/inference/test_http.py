@@ -1,0 +1,200 @@
+"""The HTTP endpoint: asked by urllib and by OpenAI's own client, in front of a real server."""
+
+from __future__ import annotations
+
+import base64
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from policy_fakes import chat, png
+
+from distrl.configs.schema import Config, InferenceConfig
+from distrl.core.errors import ConfigError, NetworkError
+from distrl.core.sockets import Wire
+from distrl.core.types import Sampling, image_digest
+from distrl.workers.inference.http_server import HttpEndpoint, check_address
+from distrl.workers.inference.serve import build_engine
+from distrl.workers.inference.server import InferenceServer
+
+WAIT_S = 30.0
+PICTURE = png(0)
+URL = "data:image/png;base64," + base64.b64encode(PICTURE).decode()
+MakeEndpoint = Callable[..., HttpEndpoint]
+
+
+@pytest.fixture
+def make_endpoint(wire: Wire, words: list[str], make_config: Callable[..., Config]) -> Iterator[MakeEndpoint]:
+    with ExitStack() as stack:
+
+        def make(version: int = 17, key: str | None = None, address: str = "0") -> HttpEndpoint:
+            engine = build_engine(make_config(), words, "a")
+            engine.version = version
+            server = InferenceServer(wire, "tcp://127.0.0.1:*", engine, InferenceConfig(), "a")
+            stack.callback(server.close)
+            server.start()
+            return stack.enter_context(HttpEndpoint(server, address, "tiny", 6, key))
+
+        yield make
+
+
+def question(**changes: object) -> dict[str, Any]:
+    content = [
+        {"type": "image_url", "image_url": {"url": URL}},
+        {"type": "text", "text": "red shoes"},
+    ]
+    return {
+        "model": "tiny",
+        "messages": [{"role": "user", "content": content}],
+        "temperature": 0.0,
+        **changes,
+    }
+
+
+def ask(endpoint: HttpEndpoint, path: str, body: object = None, **headers: str) -> tuple[int, dict[str, Any]]:
+    data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+    sent = {"Content-Type": "application/json", **headers}
+    request = urllib.request.Request(endpoint.url.removesuffix("/v1") + path, data, sent)
+    try:
+        with urllib.request.urlopen(request, timeout=WAIT_S) as response:
+            return response.status, json.load(response)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+def complain(endpoint: HttpEndpoint, body: object, **headers: str) -> tuple[int, str]:
+    status, answer = ask(endpoint, "/v1/chat/completions", body, **headers)
+    return status, answer["error"]["message"]
+
+
+def test_a_chat_is_completed_as_workers_would_have_it(make_endpoint: MakeEndpoint) -> None:
+    endpoint = make_endpoint()
+    status, answer = ask(endpoint, "/v1/chat/completions", question(logprobs=True))
+    assert status == 200
+    digest = image_digest(PICTURE)
+    greedy = Sampling(temperature=0.0, max_new_tokens=6)
+    expected = endpoint.server.complete(chat("red shoes", digest), {digest: PICTURE}, greedy, WAIT_S)
+    (choice,) = answer["choices"]
+    assert choice["message"] == {"role": "assistant", "content": expected.text, "refusal": None}
+    assert [one["logprob"] for one in choice["logprobs"]["content"]] == list(expected.logprobs)
+    assert choice["logprobs"]["content"][0]["token"].strip() in expected.text
+    assert choice["finish_reason"] in ("stop", "length")
+    assert answer["usage"] == {
+        "prompt_tokens": len(expected.prompt_token_ids),
+        "completion_tokens": len(expected.token_ids),
+        "total_tokens": len(expected.prompt_token_ids) + len(expected.token_ids),
+    }
+    assert (answer["weight_version"], answer["system_fingerprint"]) == (17, "weights-17")
+
+
+def test_completions_are_as_long_as_asked_for(make_endpoint: MakeEndpoint) -> None:
+    endpoint = make_endpoint()
+    for key in ("max_tokens", "max_completion_tokens"):
+        _, answer = ask(endpoint, "/v1/chat/completions", question(temperature=1.0, **{key: 1}))
+        assert answer["usage"]["completion_tokens"] == 1
+        assert answer["choices"][0]["logprobs"] is None
+
+
+def test_models_and_health_tell_the_version(make_endpoint: MakeEndpoint) -> None:
+    endpoint = make_endpoint()
+    _, models = ask(endpoint, "/v1/models")
+    assert [(one["id"], one["weight_version"]) for one in models["data"]] == [("tiny", 17)]
+    assert ask(endpoint, "/health") == (200, {"status": "ok", "weight_version": 17})
+
+
+def test_without_weights_it_says_so(make_endpoint: MakeEndpoint) -> None:
+    endpoint = make_endpoint(version=-1)
+    assert ask(endpoint, "/health")[0] == 503
+    assert complain(endpoint, question()) == (503, "no weights have arrived yet")
+
+
+IMAGE = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
+BROKEN = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGVsbG8="}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "reason"),
+    [
+        ({"stream": True}, 400, "Streaming is not supported"),
+        ({"tools": []}, 400, "`tools` is not supported"),
+        ({"n": 2}, 400, "n: "),
+        ({"top_logprobs": 5}, 400, "top_logprobs"),
+        ({"temperature": -1}, 400, "temperature"),
+        ({"max_tokens": 10**6}, 400, "max_tokens"),
+        ({"messages": []}, 400, "messages"),
+        ({"model": "gpt"}, 404, "ask for 'tiny'"),
+        ({"messages": [{"role": "user", "content": [IMAGE]}]}, 400, "data: URLs"),
+        ({"messages": [{"role": "user", "content": [BROKEN]}]}, 400, "readable image"),
+        ({"messages": [{"role": "user", "content": "no picture"}]}, 400, "image"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_by_name(
+    make_endpoint: MakeEndpoint, changes: dict[str, object], status: int, reason: str
+) -> None:
+    found, message = complain(make_endpoint(), question(**changes))
+    assert found == status
+    assert reason in message
+
+
+def test_what_is_no_request_is_refused_and_service_goes_on(make_endpoint: MakeEndpoint) -> None:
+    endpoint = make_endpoint()
+    assert complain(endpoint, b"{")[0] == 400
+    assert complain(endpoint, b"\xff\xfe")[0] == 400
+    assert complain(endpoint, json.dumps(question()).encode(), **{"Content-Type": "text/plain"})[0] == 415
+    assert complain(endpoint, question(), **{"Content-Length": str(2**40)})[0] == 413
+    assert ask(endpoint, "/v1/completions", {})[0] == 404
+    assert ask(endpoint, "/v1/chat/completions", question())[0] == 200
+
+
+def test_a_key_must_be_sent(make_endpoint: MakeEndpoint) -> None:
+    endpoint = make_endpoint(key="secret")
+    assert complain(endpoint, question())[0] == 401
+    assert complain(endpoint, question(), Authorization="Bearer wrong")[0] == 401
+    assert ask(endpoint, "/v1/chat/completions", question(), Authorization="Bearer secret")[0] == 200
+
+
+def test_addresses() -> None:
+    assert check_address("8000", None) == ("127.0.0.1", 8000)
+    assert check_address("localhost:1", None) == ("localhost", 1)
+    assert check_address("0.0.0.0:1", "secret") == ("0.0.0.0", 1)
+    for bad in ("", "x", ":1", "127.0.0.1:", "70000"):
+        with pytest.raises(ConfigError, match="no address"):
+            check_address(bad, None)
+    with pytest.raises(ConfigError, match="DISTRL_API_KEY"):
+        check_address("0.0.0.0:8000", None)
+
+
+def test_an_address_in_use_is_named(make_endpoint: MakeEndpoint) -> None:
+    taken = make_endpoint().url.removesuffix("/v1").removeprefix("http://")
+    with pytest.raises(NetworkError, match="cannot be used"):
+        make_endpoint(address=taken)
+
+
+@pytest.mark.needs("openai")
+def test_openai_s_own_client_is_content(make_endpoint: MakeEndpoint) -> None:
+    import openai
+
+    endpoint = make_endpoint(key="secret")
+    client = openai.OpenAI(base_url=endpoint.url, api_key="secret", timeout=WAIT_S, max_retries=0)
+    assert [model.id for model in client.models.list()] == ["tiny"]
+    messages = question()["messages"]
+    answer = client.chat.completions.create(
+        model="tiny", messages=messages, temperature=0.7, top_p=0.9, max_tokens=4, logprobs=True
+    )
+    assert answer.usage is not None
+    assert answer.choices[0].logprobs is not None
+    assert answer.choices[0].logprobs.content is not None
+    assert len(answer.choices[0].logprobs.content) == answer.usage.completion_tokens <= 4
+    assert answer.system_fingerprint == "weights-17"
+    with pytest.raises(openai.BadRequestError, match="Streaming"):
+        client.chat.completions.create(model="tiny", messages=messages, stream=True)
+    with pytest.raises(openai.NotFoundError, match="ask for 'tiny'"):
+        client.chat.completions.create(model="other", messages=messages)

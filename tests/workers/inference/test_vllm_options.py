@@ -1,0 +1,101 @@
+"""What vLLM is started with, and what is refused before it starts. vLLM itself is not needed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from pydantic import ValidationError
+from serving_world import LORA, make_config
+from tiny_qwen import save_qwen25_vl
+
+from distrl.configs.schema import Config
+from distrl.core.errors import ConfigError, MissingDependency, PolicyError
+from distrl.core.policies.hub import HubPolicy
+from distrl.workers.inference.serve import start_engine
+from distrl.workers.inference.vllm_options import ALLOWED_TOKENS, engine_arguments
+
+Arguments = Callable[..., dict[str, object]]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory: Path = tmp_path_factory.mktemp("models") / "qwen2.5-vl"
+    save_qwen25_vl(directory)
+    return directory
+
+
+def policy_of(config: Config) -> HubPolicy:
+    return HubPolicy(config.policy, [], 0, has_weights=False)
+
+
+def arguments(config: Config) -> dict[str, object]:
+    return engine_arguments(config, policy_of(config), 3)
+
+
+def test_keys_become_vllm_s(model: Path) -> None:
+    found = arguments(make_config(model, LORA))
+    assert (found["max_model_len"], found["max_num_seqs"]) == (240, 16)
+    assert (found["enable_lora"], found["max_loras"], found["max_lora_rank"]) == (True, 3, 8)
+    assert found["kv_cache_memory_bytes"] == 2**26
+    assert found["block_size"] == 32
+    assert "enable_lora" not in arguments(make_config(model, None))
+    staleness = make_config(model, LORA, max_adapters=None)
+    assert arguments(staleness)["max_loras"] == staleness.learner.max_staleness + 2
+
+
+def test_only_what_the_policy_samples_is_allowed(model: Path) -> None:
+    config = make_config(model, None)
+    allowed = arguments(config)["additional_config"][ALLOWED_TOKENS]  # type: ignore[index]
+    assert set(range(7)) & set(allowed) == {1}, "of the special tokens only the end of a turn"
+    assert max(allowed) < 107, "no rows of the output layer beyond the tokenizer"
+
+
+def test_a_policy_without_weights_knows_the_tensors_of_one_with(model: Path) -> None:
+    for lora in (LORA, None):
+        config = make_config(model, lora)
+        bare, whole = policy_of(config), HubPolicy(config.policy, [], 0)
+        expected = {name: (one.shape, one.dtype) for name, one in whole.published_state().items()}
+        assert {name: (one.shape, one.dtype) for name, one in bare.published_state().items()} == expected
+        assert all(one.is_meta for one in bare.published_state().values())
+        assert (bare.end_ids, bare.allowed_ids) == (whole.end_ids, whole.allowed_ids)
+        bare.load_published(whole.published_state())
+        with pytest.raises(PolicyError, match="tensor"):
+            bare.load_published({})
+
+
+def test_adapters_that_it_would_not_apply_are_refused(model: Path) -> None:
+    with pytest.raises(PolicyError, match=r"policy\.lora\.targets reach .*visual"):
+        arguments(make_config(model, {**LORA, "targets": ["qkv"]}))
+    with pytest.raises(PolicyError, match="rank 600"):
+        arguments(make_config(model, {**LORA, "rank": 600}))
+
+
+def test_options_cannot_change_what_is_relied_on(model: Path) -> None:
+    with pytest.raises(ValidationError, match="logprobs_mode"):
+        make_config(model, LORA, options={"logprobs_mode": "raw_logprobs"})
+    config = make_config(model, LORA, options={"mm_processor_kwargs": {}})
+    bounded = config.policy.model_copy(update={"max_pixels": 10_000})
+    with pytest.raises(ConfigError, match="mm_processor_kwargs"):
+        arguments(config.model_copy(update={"policy": bounded}))
+
+
+def test_it_serves_hub_models_with_their_whole_output_layer(model: Path) -> None:
+    with pytest.raises(ValidationError, match="models of a hub only"):
+        Config.model_validate({"inference": {"engine": "vllm"}})
+    policy = {"kind": "hub", "model": str(model), "slim_vocabulary": ["tap"]}
+    with pytest.raises(ValidationError, match="slim_vocabulary"):
+        Config.model_validate({"policy": policy, "inference": {"engine": "vllm"}})
+
+
+def test_without_vllm_the_extra_is_named(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    monkeypatch.delitem(sys.modules, "distrl.workers.inference.engine_vllm", raising=False)
+    with pytest.raises(MissingDependency, match=r"distrl\[vllm-cpu\]"):
+        start_engine(make_config(model, LORA), [], "a")

@@ -305,7 +305,7 @@ def test_gradients_of_action_values_and_of_the_clip_are_those_of_a_slow_loss(
         before = scores()
         frozen = losses.importance_ratios(before.logprobs, steps.behaviour_logprobs, steps.token_mask, 20.0)
         torch.manual_seed(8)
-        estimates = algorithm.estimate(policy, critic, batch, before.states, frozen.action)
+        estimates = algorithm.estimate(batch, algorithm.ask(policy, critic, batch), frozen.action)
     a = batch.flat(losses.normalise(estimates.advantages, batch.mask, config.advantage_std_floor)).tolist()
     targets = batch.flat(estimates.returns.targets).clamp(0.0, 1.0)
     lengths = steps.token_mask.sum(1).tolist()

@@ -10,7 +10,7 @@ Arms
     aride              A-RIDE, asynchronous
     digirl, ppo, filtered-bc    the same, with another objective
     digirl-sync        DigiRL's objective, collected synchronously: all slots wait for the slowest of a round
-    aride-no-dper      replay drawn uniformly
+    aride-no-dper      replay drawn uniformly, but for the first time as it comes in, as everywhere
     aride-no-retrace   GAE(λ) in place of Retrace(λ): the importance ratio cuts no traces
 
 What is measured. Final success: on the held-out test tasks of both looks, which chose nothing, after the last

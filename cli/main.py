@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sweep": ("sweep", "sweep"),
     "report": ("report", "report"),
     "inspect": ("inspect", "inspect"),
+    "export": ("export", "export"),
     "tasks": ("tasks", "app"),
     "keys": ("keys", "app"),
     "snapshot-avd": ("snapshot_avd", "app"),

@@ -36,6 +36,10 @@ class PolicyConfig(Section):
     id or a local directory) with transformers; `kind: gaussian` is for continuous control (see
     docs/control.md) and has all its keys in the section `gaussian`.
 
+    The embedded policy reads pictures of `image_size`, (width, height). A hub model reads them as its own
+    processor gives them; where that keeps their shape (Qwen-VL), `min_pixels` and `max_pixels` bound width
+    times height and thereby how many tokens a picture takes. Not given, the processor's own bounds hold.
+
     `grid` is the embedded policy's tap grid, (columns, rows). `grammar`: it can sample no ill-formed action
     but an empty text. `num_layers` are its encoder's; its decoder has as many, or `num_decoder_layers`.
 
@@ -47,6 +51,8 @@ class PolicyConfig(Section):
     import_path: str | None = None
     model: str | None = None
     image_size: tuple[Count, Count] = (72, 160)
+    min_pixels: Count | None = None
+    max_pixels: Count | None = None
     grid: tuple[GridSize, GridSize] = (12, 24)
     grammar: bool = True
     d_model: Count = 96
@@ -65,6 +71,23 @@ class PolicyConfig(Section):
     def _hub_needs_a_model(self) -> PolicyConfig:
         if self.kind == "hub" and not self.model:
             raise ValueError("kind 'hub' needs `model`, a hub id or a local directory")
+        return self
+
+    @model_validator(mode="after")
+    def _pictures_have_one_rule(self) -> PolicyConfig:
+        if (
+            self.import_path is None
+            and self.kind == "hub"
+            and self.image_size != type(self).model_fields["image_size"].default
+        ):
+            raise ValueError(
+                "image_size is for the embedded policy; a hub model reads pictures by its own processor, "
+                "bounded by min_pixels and max_pixels"
+            )
+        if self.import_path is None and self.kind == "tiny" and (self.min_pixels or self.max_pixels):
+            raise ValueError(
+                "min_pixels and max_pixels are for hub models; the embedded policy has image_size"
+            )
         return self
 
     @model_validator(mode="after")

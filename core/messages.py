@@ -1,4 +1,7 @@
-"""The wire: every message that processes exchange, and how it becomes frames. The one file that defines it.
+"""The wire: every message that processes exchange, and how it becomes frames.
+
+Those of workers that train are in `work_messages`, what several messages are made of in `message_parts`;
+import all of them from here.
 
 A message is one msgpack map `{"v": 1, "type": "...", …fields}` in the first frame; large bytes (screenshots,
 weight chunks) follow as frames of their own, in the order that the message names them. Field names, never
@@ -24,15 +27,23 @@ import msgpack
 from pydantic import Field, TypeAdapter, ValidationError
 
 from distrl.core.errors import ProtocolError
+from distrl.core.message_parts import MAX_BLOB_BYTES as MAX_BLOB_BYTES
+from distrl.core.message_parts import Count, Name
+from distrl.core.message_parts import WeightInfo as WeightInfo
 from distrl.core.types import ChatMessage, Completion, Number, Purpose, Record, Sampling, Task, Trajectory
+from distrl.core.work_messages import EpisodeReturn as EpisodeReturn
+from distrl.core.work_messages import Gradient as Gradient
+from distrl.core.work_messages import Measured as Measured
+from distrl.core.work_messages import WorkAck as WorkAck
+from distrl.core.work_messages import WorkGrant as WorkGrant
+from distrl.core.work_messages import WorkRequest as WorkRequest
+from distrl.core.work_messages import WorkUnit as WorkUnit
 
 PROTOCOL_VERSION = 1
 MAX_ENVELOPE_BYTES = 16 * 2**20
-MAX_BLOB_BYTES = 64 * 2**20
 MAX_FRAMES = 1024
 
-Name = Annotated[str, Field(min_length=1, max_length=200)]
-Count = Annotated[int, Field(ge=0, le=2**53)]
+TokenId = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 
 class RejectCode(str, Enum):
@@ -48,16 +59,6 @@ class RejectCode(str, Enum):
     NOT_READY = "not-ready"
     BUSY = "busy"
     INTERNAL = "internal"
-
-
-class WeightInfo(Record):
-    """Published weights. `kind` is "full" or "adapter"; `digest` is the SHA-256 of their bytes (hex)."""
-
-    version: Count
-    digest: Name
-    size_bytes: Count
-    kind: Literal["full", "adapter"] = "full"
-    chunk_bytes: Annotated[int, Field(ge=1, le=MAX_BLOB_BYTES)] = 4 * 2**20
 
 
 class Lease(Record):
@@ -192,87 +193,6 @@ class Shutdown(Record):
     reason: str = ""
 
 
-class WorkUnit(Record):
-    """Something for a worker that trains: a round of training, or episodes to measure weights by.
-
-    Attributes:
-        weights: To begin with, or to measure.
-        progress: The share of the run that is over.
-        seeds: Of "evaluate": one greedy episode each.
-        ttl_s: Of "evaluate": it may be handed to another worker after this long.
-    """
-
-    id: Name
-    kind: Literal["train", "evaluate"]
-    weights: WeightInfo
-    progress: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
-    seeds: Annotated[tuple[Count, ...], Field(max_length=1024)] = ()
-    ttl_s: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 300.0
-
-
-class WorkRequest(Record):
-    """A worker that trains asks what to do next."""
-
-    type: Literal["work-request"] = "work-request"
-    worker: Name
-
-
-class WorkGrant(Record):
-    """What to do; without a unit: ask again after `retry_after_s`."""
-
-    type: Literal["work-grant"] = "work-grant"
-    unit: WorkUnit | None = None
-    retry_after_s: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.5
-
-
-class EpisodeReturn(Record):
-    """An episode that ended: the sum of its rewards, and its steps."""
-
-    total: Number
-    length: Count
-
-
-class Gradient(Record):
-    """What a round of training came to. Frame 1: safetensors of η by parameter, and of new statistics.
-
-    Attributes:
-        unit_id: The round; a resend has the same.
-        base_version: The weights that it began with.
-        digest: The SHA-256 (hex) of frame 1.
-        lr: The local rate α_l that η was divided by.
-        num_steps: Transitions that were collected.
-        episodes: Those that ended meanwhile.
-        metrics: Means over the round.
-    """
-
-    type: Literal["gradient"] = "gradient"
-    worker: Name
-    unit_id: Name
-    base_version: Count
-    digest: Name
-    lr: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
-    num_steps: Count
-    episodes: tuple[EpisodeReturn, ...] = ()
-    metrics: dict[str, Number] = {}
-
-
-class Measured(Record):
-    """The episodes of a unit of the kind "evaluate", in the order of its seeds."""
-
-    type: Literal["measured"] = "measured"
-    worker: Name
-    unit_id: Name
-    episodes: tuple[EpisodeReturn, ...]
-
-
-class WorkAck(Record):
-    """A gradient is applied, or a measurement taken; `duplicate` when it already was."""
-
-    type: Literal["work-ack"] = "work-ack"
-    unit_id: str
-    duplicate: bool = False
-
-
 class ChunkRequest(Record):
     """Asks for bytes [offset, offset + length) of the weights with `digest`."""
 
@@ -291,13 +211,24 @@ class Chunk(Record):
 
 
 class ActRequest(Record):
-    """Complete this chat. Frame i + 1 holds the bytes of `images[i]`."""
+    """Complete this chat. Frame i + 1 holds the bytes of `images[i]`.
+
+    With a `prefix` the chat goes on from a token sequence: `messages` are what comes after it. Servers keep
+    nothing of earlier requests, so any of them can go on.
+
+    Attributes:
+        images: Every image that is shown, in `messages` or in the prefix, each once.
+        prefix: The token ids so far, prompts and answers; empty for a chat that begins.
+        prefix_images: The images of the prefix in order of appearance.
+    """
 
     type: Literal["act-request"] = "act-request"
     id: Name
     messages: tuple[ChatMessage, ...]
     images: tuple[str, ...] = ()
     sampling: Sampling = Sampling()
+    prefix: tuple[TokenId, ...] = ()
+    prefix_images: tuple[str, ...] = ()
 
 
 class ActReply(Record):

@@ -49,6 +49,7 @@ class SharedFetcher:
         self._fetcher, self._endpoint, self._root = fetcher, endpoint, root
         self._share: WeightShare | None = None
         self._may_share, self._failures = share, 0
+        self._newest: WeightInfo | None = None  # what was taken from the folder last
         self._last_beat: tuple[int, float] | None = None  # of another server; ours is the second clock
         self._join()
 
@@ -141,7 +142,7 @@ class SharedFetcher:
                 return self._fetcher.fetch(info, timeout_s, is_stopping)
             waited_s = time.monotonic() - started_at
             time.sleep(min(MAX_PAUSE_S, max(MIN_PAUSE_S, waited_s / 20)))
-        self._last_beat = None
+        self._last_beat, self._newest = None, info
         return view
 
     def _fetch_for_all(
@@ -160,12 +161,22 @@ class SharedFetcher:
             share.beat()
             return is_stopping()
 
+        previous = self._previous(share, info)
         with share.reserve(info.digest, info.size_bytes) as slot:
-            self._fetcher.fetch_into(slot.view, slot.write, info, timeout_s, is_ending)
+            self._fetcher.fetch_into(slot.view, slot.write, info, timeout_s, is_ending, previous)
         view = share.open(info.digest, info.size_bytes)
         if view is None:
             raise FileNotFoundError(f"the weights {info.digest:.16}… were removed by somebody")
+        self._newest = info
         return view
+
+    def _previous(self, share: WeightShare, info: WeightInfo) -> tuple[WeightInfo, memoryview] | None:
+        """The version before, whose unchanged chunks need not be fetched."""
+        newest = self._newest
+        if newest is None or newest.size_bytes != info.size_bytes:
+            return None
+        view = share.open(newest.digest, newest.size_bytes)
+        return None if view is None else (newest, view)
 
     def _is_holder_stuck(self, share: WeightShare) -> bool:
         beat, now = share.last_beat(), time.monotonic()

@@ -8,6 +8,7 @@ Token ids are those that were sampled; nothing here is ever re-derived from text
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from enum import Enum
 from typing import Annotated, Any, Literal
 
@@ -67,7 +68,8 @@ class Completion(Record):
 
     Attributes:
         text: The decoded tokens, without special tokens.
-        prompt_token_ids: The prompt exactly as the policy saw it.
+        prompt_token_ids: The prompt exactly as the policy saw it; of a chat that continues, what was added to
+            the sequence before it.
         token_ids: Sampled tokens, end-of-sequence included when it was sampled.
         logprobs: log μ of each sampled token under the sampling temperature.
         weight_versions: The weight version that sampled each token.
@@ -83,10 +85,47 @@ class Completion(Record):
 
 
 class Chat(Record):
-    """One language-model call: the messages and what came back."""
+    """One language-model call: the messages and what came back.
+
+    A chat that `continues` goes on with the token sequence of the chat before it in the episode: what the
+    policy saw is that chat's whole sequence (its own prompt, its sampled tokens) and then
+    `completion.prompt_token_ids`. Its `messages` are the new ones only. So a sequence is stored once, however
+    many chats it has; `Prefix` puts it together.
+    """
 
     messages: tuple[ChatMessage, ...]
     completion: Completion
+    continues: bool = False
+
+    @property
+    def images(self) -> tuple[str, ...]:
+        """The images of its messages, in order of appearance."""
+        return shown_images(self.messages)
+
+
+class Prefix(Record):
+    """What a chat goes on from: a sequence of token ids, and the images whose placeholders are in it."""
+
+    token_ids: tuple[int, ...] = ()
+    images: tuple[str, ...] = ()
+
+    def before(self, chat: Chat) -> Prefix:
+        """What the policy saw before the chat's own tokens, where `self` is the sequence so far."""
+        return self if chat.continues else Prefix()
+
+    def after(self, chat: Chat) -> Prefix:
+        """The sequence with what `chat` added to it, where `self` is the sequence so far."""
+        start = self.before(chat)
+        tokens = (*start.token_ids, *chat.completion.prompt_token_ids, *chat.completion.token_ids)
+        return Prefix(token_ids=tokens, images=(*start.images, *chat.images))
+
+
+NO_PREFIX = Prefix()
+
+
+def shown_images(messages: Iterable[ChatMessage]) -> tuple[str, ...]:
+    """The images that a chat shows, in order of appearance; one that is shown twice is there twice."""
+    return tuple(part.digest for message in messages for part in message.parts if isinstance(part, ImagePart))
 
 
 class ActionRecord(Record):
@@ -251,10 +290,7 @@ class Trajectory(Record):
         for step in self.steps:
             seen.setdefault(step.observation.image)
             for chat in step.chats:
-                for message in chat.messages:
-                    for part in message.parts:
-                        if isinstance(part, ImagePart):
-                            seen.setdefault(part.digest)
+                seen.update(dict.fromkeys(chat.images))
         if self.final is not None:
             seen.setdefault(self.final.image)
         return tuple(seen)

@@ -19,10 +19,21 @@ from dataclasses import dataclass
 from distrl.configs.schema import Config
 from distrl.core.errors import EnvError
 from distrl.core.messages import Lease
-from distrl.core.types import ChatMessage, Completion, Fault, Purpose, Sampling, Task, Trajectory
+from distrl.core.types import (
+    NO_PREFIX,
+    ChatMessage,
+    Completion,
+    Fault,
+    Prefix,
+    Purpose,
+    Sampling,
+    Task,
+    Trajectory,
+)
 from distrl.workers.agents import build_agent
+from distrl.workers.conversation import PolicyClient
 from distrl.workers.places import Place, Places, Visit
-from distrl.workers.slot import EpisodeRunner, PolicyClient
+from distrl.workers.slot import EpisodeRunner
 from distrl.workers.worker import SlotPolicy
 
 POLL_S = 0.1
@@ -188,7 +199,11 @@ class _NobodyActs:
     """The policy client of an evaluation in which the expert acts."""
 
     def act(
-        self, messages: Sequence[ChatMessage], images: Mapping[str, bytes], sampling: Sampling
+        self,
+        messages: Sequence[ChatMessage],
+        images: Mapping[str, bytes],
+        sampling: Sampling,
+        prefix: Prefix = NO_PREFIX,
     ) -> Completion:
         """Never called: demonstrations do not ask a policy."""
         raise AssertionError("a demonstration asked for a policy")

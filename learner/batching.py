@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from distrl.core.errors import StoreError
-from distrl.core.policies.base import Policy, PromptBatch
+from distrl.core.policies.base import Place, Policy, PromptBatch
+from distrl.learner.answers import Span, TokenSequence
 from distrl.learner.episodes import Episode, StepData
 from distrl.learner.losses import Moments
 
@@ -42,7 +43,7 @@ class StepBatch:
     def __getitem__(self, rows: Tensor) -> StepBatch:
         """Some of the steps."""
         return StepBatch(
-            prompts=_select(self.prompts, rows),
+            prompts=self.prompts[rows],
             completions=self.completions[rows],
             token_mask=self.token_mask[rows],
             behaviour_logprobs=self.behaviour_logprobs[rows],
@@ -177,7 +178,7 @@ class TrajectoryBatch:
             col=self.col[kept],
             last=torch.cumsum(lengths, 0) - 1,
             invalid=self.invalid[kept],
-            final_prompts=_select(final, cut) if final is not None and len(cut) else None,
+            final_prompts=final[cut] if final is not None and len(cut) else None,
             final_row=place[self.final_row[cut]],
             final_step=self.final_step[cut],
             old_values=None if self.old_values is None else self.old_values[kept],
@@ -198,10 +199,6 @@ class TrajectoryBatch:
         if is_idle:
             part.weights = torch.zeros_like(part.weights)
         return replace(part, whole=Whole(self.num_steps, self.num_trajectories, rows, is_idle))
-
-
-def _select(prompts: PromptBatch, rows: Tensor) -> PromptBatch:
-    return PromptBatch(prompts.input_ids[rows], prompts.attention_mask[rows], prompts.images[rows])
 
 
 def to_device(batch: StepBatch | TrajectoryBatch, device: torch.device) -> None:
@@ -277,18 +274,42 @@ class Batcher:
 
     def steps(self, steps: Sequence[StepData]) -> StepBatch:
         """A flat batch of single steps."""
-        images = self._cache.get([d for step in steps for d in step.images])
         length = max(len(step.tokens) for step in steps)
         return StepBatch(
-            prompts=self._policy.collate(
-                [step.prompt for step in steps], [[images[d] for d in step.images] for step in steps]
-            ),
+            prompts=self._sequences(steps) if any(step.spans for step in steps) else self._prompts(steps),
             completions=torch.tensor([[*s.tokens, *[0] * (length - len(s.tokens))] for s in steps]),
             token_mask=torch.tensor([[i < len(s.tokens) for i in range(length)] for s in steps]),
             behaviour_logprobs=torch.tensor(
                 [[*s.logprobs, *[0.0] * (length - len(s.logprobs))] for s in steps]
             ),
             temperature=torch.tensor([s.temperature for s in steps], dtype=torch.float32),
+        )
+
+    def _prompts(self, steps: Sequence[StepData]) -> PromptBatch:
+        images = self._cache.get([d for step in steps for d in step.images])
+        return self._policy.collate(
+            [step.prompt for step in steps], [[images[d] for d in step.images] for step in steps]
+        )
+
+    def _sequences(self, steps: Sequence[StepData]) -> PromptBatch:
+        """Every sequence once, as far as the steps need it."""
+        numbers: dict[int, int] = {}
+        longest: list[Span] = []
+        places: list[list[Place]] = []
+        for step in steps:
+            places.append([])
+            for span in step.spans or (_alone(step),):
+                row = numbers.setdefault(id(span.sequence), len(longest))
+                if row == len(longest):
+                    longest.append(span)
+                elif span.stop > longest[row].stop:
+                    longest[row] = span
+                places[-1] += [(row, place) for place in range(span.start, span.stop)]
+        images = self._cache.get([d for span in longest for d in span.sequence.images[: span.num_images]])
+        return self._policy.collate(
+            [span.sequence.ids[: span.stop] for span in longest],
+            [[images[d] for d in span.sequence.images[: span.num_images]] for span in longest],
+            places,
         )
 
     def trajectories(
@@ -321,13 +342,7 @@ class Batcher:
             invalid=torch.tensor([float(step.invalid) for step in flat]),
             terminated=torch.tensor([episode.terminated for episode in episodes]),
             success=torch.tensor([episode.success for episode in episodes]),
-            # The state after a cut has no prompt of its own: the last step's words with the final screenshot.
-            # Its step index is the last step's, because the critic never trains on later ones.
-            final_prompts=self._prompts(
-                [(episodes[i].steps[-1].prompt, episodes[i].final_images) for i in cut]
-            )
-            if cut
-            else None,
+            final_prompts=self._final_prompts([episodes[i] for i in cut]) if cut else None,
             final_row=torch.tensor(cut, dtype=torch.int64),
             final_step=lengths[torch.tensor(cut, dtype=torch.int64)] - 1,
             weights=torch.ones(len(episodes)) if weights is None else torch.tensor(list(weights)).float(),
@@ -339,8 +354,25 @@ class Batcher:
             old_bootstrap=torch.tensor([e.values[-1] for e in episodes]) if has_values else None,
         )
 
-    def _prompts(self, states: Sequence[tuple[tuple[int, ...], tuple[str, ...]]]) -> PromptBatch:
-        images = self._cache.get([d for _, digests in states for d in digests])
-        return self._policy.collate(
-            [prompt for prompt, _ in states], [[images[d] for d in digests] for _, digests in states]
+    def _final_prompts(self, episodes: Sequence[Episode]) -> PromptBatch:
+        """The states after a cut. They have no prompts of their own: the last step's words are taken with the
+        final screenshot. Their step index is the last step's, because the critic never trains on later ones.
+        """
+        states = [episode.steps[-1].state() for episode in episodes]
+        images = self._cache.get(
+            [d for e, (_, shown) in zip(episodes, states, strict=True) for d in (*shown, *e.final_images)]
         )
+        final = [[images[d] for d in episode.final_images] for episode in episodes]
+        return self._policy.collate(
+            [
+                self._policy.with_images(prompt, [images[d] for d in shown], pictures)
+                for (prompt, shown), pictures in zip(states, final, strict=True)
+            ],
+            final,
+        )
+
+
+def _alone(step: StepData) -> Span:
+    """A step that is one prompt and one answer as a sequence of its own."""
+    sequence = TokenSequence((*step.prompt, *step.tokens), step.images)
+    return Span(sequence, len(step.prompt), len(sequence.ids), len(step.images))

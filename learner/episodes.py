@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from distrl.core.actions import ActionKind
+from distrl.core.errors import PolicyError
 from distrl.core.policies.base import Policy
-from distrl.core.types import Chat, ImagePart, Purpose, TimeStep, Trajectory
+from distrl.core.types import Purpose, TimeStep, Trajectory
+from distrl.learner.answers import Answer, GetImages, Span, read_answer, spans
 
 
 @dataclass(frozen=True)
@@ -16,9 +18,13 @@ class StepData:
     """One step: the state (prompt ids, image digests), the action as tokens, log μ of them, and the rewards.
 
     Attributes:
+        prompt, images: The state. Of a step with spans only the pictures that it added.
+        tokens, logprobs: All that the policy wrote in this step.
         outcome: The part of r_t that the critic predicts (the judge's outcome).
         penalty: All other parts: repetition, invalid action, shaping.
         invalid: Whether the validity check refused the action.
+        spans: Where the tokens are, answer by answer, if the step goes on with another or has several
+            answers (a summary, then an action); else ().
     """
 
     prompt: tuple[int, ...]
@@ -29,6 +35,14 @@ class StepData:
     outcome: float
     penalty: float
     invalid: bool
+    spans: tuple[Span, ...] = ()
+
+    def state(self) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        """Token ids and image digests of all that the policy knew before its first token of this step."""
+        if not self.spans:
+            return self.prompt, self.images
+        first = self.spans[0]
+        return first.sequence.ids[: first.start], first.sequence.images[: first.num_images]
 
 
 @dataclass(frozen=True)
@@ -88,29 +102,44 @@ class Episode:
         return math.fsum(step.outcome + step.penalty for step in self.steps)
 
 
-def compile_episode(trajectory: Trajectory, policy: Policy) -> Episode | None:
+def compile_episode(
+    trajectory: Trajectory, policy: Policy, images: GetImages | None = None
+) -> Episode | None:
     """The learner's view of `trajectory`, or None when nothing can be learnt from it.
 
     Nothing is learnt from faulted episodes and from training episodes without token ids (an agent without a
     policy). A demonstration has text only: it is tokenised here, by the policy that will imitate it.
 
-    A step with several calls is represented by its last call, the one whose answer is the action.
+    All answers of a step are its tokens. For policies that read one prompt at a time, a step is its last
+    chat, the one whose answer is the action.
+
+    Args:
+        trajectory: As the worker sent it.
+        policy: Who tokenises demonstrations.
+        images: Decoded pictures by digest, for demonstrations to policies that need them.
+
+    Raises:
+        PolicyError: A demonstration does not fit the policy, or the chats of a step had several temperatures.
     """
-    steps: list[StepData] = []
-    for step in trajectory.steps:
-        if not step.chats:
-            return None
-        data = _compile_step(step, step.chats[-1], policy, trajectory.purpose is Purpose.DEMO)
-        if not data.tokens:
-            return None
-        steps.append(data)
-    if not steps or trajectory.fault.value != "none":
+    if trajectory.fault.value != "none" or not trajectory.steps:
         return None
+    answers: list[list[Answer]] = []
+    last: Answer | None = None
+    for step in trajectory.steps:
+        answers.append([])
+        for chat in step.chats if policy.reads_sequences else step.chats[-1:]:
+            last = read_answer(chat, last, policy, images, trajectory.purpose is Purpose.DEMO)
+            answers[-1] += [] if last is None else [last]
+        if last is None or not answers[-1]:
+            return None
+    where = spans(answers)
+    steps = [_compile_step(*parts) for parts in zip(trajectory.steps, answers, where, strict=True)]
     outcome = min(1.0, max(0.0, sum(step.outcome for step in steps)))
     terminated = not trajectory.truncated or outcome > 0.0 or trajectory.final is None
     final_images: tuple[str, ...] = ()
     if not terminated and trajectory.final is not None:
-        final_images = (*steps[-1].images[:-1], trajectory.final.image)
+        shown = steps[-1].state()[1]
+        final_images = (*shown[:-1], trajectory.final.image) if shown else ()
     return Episode(
         id=trajectory.id,
         task_id=trajectory.task.id,
@@ -124,25 +153,21 @@ def compile_episode(trajectory: Trajectory, policy: Policy) -> Episode | None:
     )
 
 
-def _compile_step(step: TimeStep, chat: Chat, policy: Policy, demonstration: bool) -> StepData:
-    completion = chat.completion
-    if demonstration and not completion.token_ids:
-        prompt = tuple(policy.prompt_ids(chat.messages))
-        tokens = tuple(policy.completion_ids(completion.text))
-        logprobs: tuple[float, ...] = (0.0,) * len(tokens)
-    else:
-        prompt, tokens, logprobs = completion.prompt_token_ids, completion.token_ids, completion.logprobs
-        if len(logprobs) != len(tokens):
-            tokens, logprobs = (), ()
-    images = tuple(p.digest for m in chat.messages for p in m.parts if isinstance(p, ImagePart))
+def _compile_step(step: TimeStep, answers: Sequence[Answer], where: tuple[Span, ...]) -> StepData:
+    temperatures = {answer.temperature for answer in answers}
+    if len(temperatures) > 1:
+        raise PolicyError(
+            f"The chats of a step were sampled at temperatures {sorted(temperatures)}.", "Use one for all."
+        )
     reward = step.reward
     return StepData(
-        prompt=prompt,
-        images=images,
-        tokens=tokens,
-        logprobs=logprobs,
-        temperature=completion.sampling.temperature,
+        prompt=() if where else answers[0].prompt,
+        images=tuple(digest for answer in answers for digest in answer.images),
+        tokens=tuple(token for answer in answers for token in answer.tokens),
+        logprobs=tuple(value for answer in answers for value in answer.logprobs),
+        temperature=temperatures.pop(),
         outcome=reward.outcome,
         penalty=reward.total - reward.outcome,
         invalid=step.action.kind == ActionKind.INVALID.value,
+        spans=where,
     )

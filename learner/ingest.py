@@ -143,7 +143,7 @@ class Ingest:
     def _compile(self, trajectory: Trajectory) -> Episode | None:
         """The episode, its images decoded and in the cache; None if it is of no use."""
         try:
-            episode = compile_episode(trajectory, self._policy)
+            episode = compile_episode(trajectory, self._policy, self._images.get)
             if episode is not None:
                 self._images.get(episode.digests)
         except PolicyError as error:
@@ -209,7 +209,7 @@ class Ingest:
         return len(newer)
 
     def _stored(self, name: str) -> Episode:
-        episode = compile_episode(self._store.get(name), self._policy)
+        episode = compile_episode(self._store.get(name), self._policy, self._images.get)
         assert episode is not None, "an episode that was in use cannot be compiled"
         return episode
 

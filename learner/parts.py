@@ -35,7 +35,7 @@ class Server(Protocol):
         """Raises what ended the network thread."""
         ...
 
-    def publish_weights(self, info: WeightInfo, data: Buffer) -> None:
+    def publish_weights(self, info: WeightInfo, data: Buffer, chunk_list: bytes = b"") -> None:
         """Offers new weights."""
         ...
 

@@ -59,12 +59,10 @@ class Prefetcher(Generic[Request, Ready]):
         return ready
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Ends the thread; batches that nobody fetched are dropped."""
-        while self.num_pending:
-            self._ready.get(timeout=timeout_s)
-            self.num_pending -= 1
-        self._requests.put(None, timeout=timeout_s)
+        """Ends the thread; batches that nobody fetched are dropped. One that takes longer is left."""
+        self._requests.put_nowait(None)
         self._thread.join(timeout_s)
+        self.num_pending = 0
 
     def _run(self) -> None:
         while (request := self._requests.get()) is not None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from distrl.core.errors import CheckpointError
 from distrl.core.messages import WeightInfo
 from distrl.core.policies import weights_io
-from distrl.core.weights import Buffer, describe
+from distrl.core.weights import Buffer, describe_chunks
 
 _log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 class Announcer(Protocol):
     """Where weights are offered: `LearnerServer`."""
 
-    def publish_weights(self, info: WeightInfo, data: Buffer) -> None:
+    def publish_weights(self, info: WeightInfo, data: Buffer, chunk_list: bytes = b"") -> None:
         """Offers and announces `data`."""
         ...
 
@@ -32,6 +32,10 @@ class Publishable(Protocol):
 
     def published_state(self) -> Mapping[str, Tensor]:
         """Its tensors by name."""
+        ...
+
+    def published_metadata(self) -> Mapping[str, str]:
+        """Texts that travel with them."""
         ...
 
     def published_kind(self) -> str:
@@ -85,7 +89,7 @@ class Publisher:
         Returns:
             What is announced now.
         """
-        data: Buffer = weights_io.to_bytes(self._policy.published_state())
+        data: Buffer = weights_io.to_bytes(self._policy.published_state(), self._policy.published_metadata())
         version = self.version + 1
         if self._lag:
             self._held.mkdir(exist_ok=True)
@@ -98,9 +102,9 @@ class Publisher:
             self._forget(version if catch_up else version - self._lag)
             version = self._versions()[0]
             data = self._held_back(version)
-        info = describe(version, data, self._kind())
+        info, chunk_list = describe_chunks(version, data, self._kind())
         if version != self._announced:
-            self._server.publish_weights(info, data)
+            self._server.publish_weights(info, data, chunk_list)
             self._announced = version
             _log.log(
                 self._level,

@@ -5,7 +5,7 @@
 |δ|̄, ρ̄ (each ρ clipped at 1) and H̄ are means over the steps of τ, the maxima are running and decay
 slowly. Stored are the raw components; the sum tree holds p^α under a fixed scale and is rebuilt when a
 maximum has moved by more than 10% from it. Every step and every length counts alike: a one-step episode
-is drawn like any other.
+is drawn like any other. What was never drawn comes first, also with `priority: uniform`, where p is 1.
 
 Adding, drawing, updating, choosing what to refresh and the metrics take O(k log N) for k trajectories of N;
 only the rebuild takes O(N).

@@ -27,14 +27,21 @@ class Rounds:
         self.parts = parts
         self._config = parts.config.learner
         self._measured: set[str] = set()
+        self._has_waited = False
 
     def after_update(self) -> None:
         """Starts a round or writes a checkpoint when it is time for it."""
         updates = self.parts.progress.updates
-        if self._config.eval_every and updates % self._config.eval_every == 0:
+        is_due = self._config.eval_every > 0 and updates % self._config.eval_every == 0
+        if is_due and not self._waits():
             self.start()
-        elif updates % self._config.checkpoint_every == 0:
+        elif is_due or updates % self._config.checkpoint_every == 0:
             self.save()
+
+    def _waits(self) -> bool:
+        """Whether the next round is left out for the one under way, which happens once for each."""
+        self._has_waited = self.parts.scheduler.is_evaluating and not self._has_waited
+        return self._has_waited
 
     def start(self, min_version: int = -1) -> None:
         """Writes a checkpoint and starts a round for it, by weights of at least `min_version`."""
@@ -46,14 +53,21 @@ class Rounds:
     def finish(self) -> None:
         """Writes the results of the rounds that ended, and moves the pointer "best".
 
-        A round whose episodes all came to nothing has no result. One that the next has cut short is no
-        candidate: what came in of it are its short episodes, most of which succeed.
+        A round whose episodes all came to nothing has no result; nor has one that the next cut short: what
+        came in of it are its short episodes, most of which succeed.
         """
         parts = self.parts
         for done in parts.scheduler.take_evals():
             name, success = f"step_{done.updates}", done.success
             is_measured = name in self._measured
             self._measured.discard(name)
+            if not done.is_complete:
+                _log.warning(
+                    "validation after %d updates took longer than %d updates and has no result: %d episodes "
+                    "came in; raise learner.eval_every or lower learner.eval_episodes",
+                    done.updates, 2 * self._config.eval_every, len(done.scores),
+                )  # fmt: skip
+                continue
             if success is None:
                 _log.warning("validation after %d updates: no episode could be measured", done.updates)
                 continue
@@ -67,7 +81,7 @@ class Rounds:
                 }
             )
             _log.info("validation after %d updates: %.3f", done.updates, success)
-            if is_measured and done.is_complete and success >= self._best():
+            if is_measured and success >= self._best():
                 checkpoints.point(parts.checkpointer.directory, "best", name, note=f"{success}")
 
     def _best(self) -> float:

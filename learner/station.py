@@ -116,14 +116,14 @@ class Station:
             raise self._error
         self._chunks.check()
 
-    def publish_weights(self, info: WeightInfo, data: Buffer) -> None:
+    def publish_weights(self, info: WeightInfo, data: Buffer, chunk_list: bytes = b"") -> None:
         """Offers new weights and announces them. `data` must not change afterwards. Any thread."""
-        self._weights.publish(info, data)
+        self._weights.publish(info, data, chunk_list)
         self._change(weights=info)
 
-    def offer_weights(self, info: WeightInfo, data: Buffer) -> None:
+    def offer_weights(self, info: WeightInfo, data: Buffer, chunk_list: bytes = b"") -> None:
         """Makes older weights available again, without announcing them. Any thread."""
-        self._weights.publish(info, data)
+        self._weights.publish(info, data, chunk_list)
 
     def set_phase(self, phase: str) -> None:
         """Announces a phase (see `Status.phase`). Any thread."""

@@ -74,7 +74,8 @@ class Updates:
         parts.replay.update(batch.ids, _numpy(result.priorities))
         parts.progress.updates += 1
         parts.scheduler.set_updates(parts.progress.updates)
-        if parts.progress.updates % config.replay.refresh_every == 0:
+        is_prioritised = config.replay.priority != "uniform"
+        if is_prioritised and parts.progress.updates % config.replay.refresh_every == 0:
             self._refresh()
         if parts.progress.updates % config.publish_every == 0 and config.updates_enabled:
             parts.publish()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from distrl.core.errors import InferenceUnavailable, NetworkError, ProtocolError
 from distrl.core.messages import ActReply, ActRequest, Reject, RejectCode
 from distrl.core.sockets import Channel, PeerError, Wire
-from distrl.core.types import ChatMessage, Completion, ImagePart, Sampling
+from distrl.core.types import NO_PREFIX, ChatMessage, Completion, Prefix, Sampling, shown_images
 
 POLL_S = 0.1  # how often a waiting call looks at the stop flag and the connection
 CONNECT_S = 2.0  # a server that cannot be reached for this long is passed over
@@ -49,24 +49,32 @@ class ActClient:
         self._avoid_until: dict[str, float] = {}
 
     def act(
-        self, messages: Sequence[ChatMessage], images: Mapping[str, bytes], sampling: Sampling
+        self,
+        messages: Sequence[ChatMessage],
+        images: Mapping[str, bytes],
+        sampling: Sampling,
+        prefix: Prefix = NO_PREFIX,
     ) -> Completion:
         """Completes a chat.
 
         Args:
-            messages: The chat.
-            images: The bytes of at least the images that it shows, by digest.
+            messages: The chat, or what is new of it.
+            images: The bytes of at least the images that it and the prefix show, by digest.
             sampling: How tokens are drawn.
+            prefix: The sequence that it goes on from.
 
         Raises:
             InferenceUnavailable: No server answered in time, or the process is stopping.
             ProtocolError: A server refused the request itself; no other would take it.
         """
-        digests = dict.fromkeys(
-            part.digest for message in messages for part in message.parts if isinstance(part, ImagePart)
-        )
+        digests = dict.fromkeys((*prefix.images, *shown_images(messages)))
         request = ActRequest(
-            id=uuid.uuid4().hex, messages=tuple(messages), images=tuple(digests), sampling=sampling
+            id=uuid.uuid4().hex,
+            messages=tuple(messages),
+            images=tuple(digests),
+            sampling=sampling,
+            prefix=prefix.token_ids,
+            prefix_images=prefix.images,
         )
         blobs = [images[digest] for digest in digests]
         deadline = time.monotonic() + self._timeout_s

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from distrl.core.actions import Action, ActionKind
-from distrl.core.types import Completion
-from distrl.workers.agents.base import Agent
+from distrl.core.types import Chat, Completion, Observation
+from distrl.workers.agents.base import Agent, Prompt
 from distrl.workers.envs.base import Env
 
 
@@ -32,17 +32,19 @@ class Demonstrator:
         self._noise = noise
         self._rng = rng
 
-    def act(self) -> tuple[Completion, Action]:
-        """The expert's answer, and the action to execute.
+    def act(self, prompt: Prompt, screen: Observation) -> tuple[Chat, Action]:
+        """The expert's answer to `prompt`, and the action to execute.
 
-        The expert's action is executed as its text says it (two decimals), as a policy's would be.
+        The expert's action is executed as its text says it (rounded), as a policy's would be.
 
         Raises:
             EnvError: The task has no expert.
         """
-        text = self._agent.format(self._env.expert_action())
+        text = self._agent.format(self._env.expert_action(), screen)
         is_noisy = self._rng.random() < self._noise
-        return Completion(text=text), random_action(self._rng) if is_noisy else self._agent.parse(text)
+        action = random_action(self._rng) if is_noisy else self._agent.parse(text, screen)
+        chat = Chat(messages=prompt.messages, completion=Completion(text=text), continues=prompt.continues)
+        return chat, action
 
 
 def random_action(rng: random.Random) -> Action:

@@ -11,8 +11,6 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from distrl.configs.schema import WorkerConfig
 from distrl.core.actions import Action
@@ -20,21 +18,17 @@ from distrl.core.errors import EnvError, InferenceUnavailable, ProtocolError
 from distrl.core.messages import Lease
 from distrl.core.types import (
     ActionRecord,
-    Chat,
-    ChatMessage,
-    Completion,
     Fault,
-    ImagePart,
     Observation,
     Outcome,
     Purpose,
-    Sampling,
     Task,
     TimeStep,
     Timing,
     Trajectory,
 )
 from distrl.workers.agents.base import Agent
+from distrl.workers.conversation import Conversation, PolicyClient
 from distrl.workers.demonstrator import Demonstrator
 from distrl.workers.envs.base import Env, Frame, MayLackTruth, WordsGoals
 from distrl.workers.rewards import Verdict, judge, needs_evaluation, step_penalties
@@ -42,21 +36,6 @@ from distrl.workers.screenshots import observe
 
 Episode = tuple[Trajectory, dict[str, bytes]]
 """A trajectory, and the bytes of every screenshot that it names, by digest."""
-
-
-class PolicyClient(Protocol):
-    """Whoever completes chats: an `ActClient`, or a ten-line fake."""
-
-    def act(
-        self, messages: Sequence[ChatMessage], images: Mapping[str, bytes], sampling: Sampling
-    ) -> Completion:
-        """The completion.
-
-        Raises:
-            InferenceUnavailable: Nobody answered in time.
-            ProtocolError: The request itself was refused.
-        """
-        ...
 
 
 class EpisodeRunner:
@@ -124,13 +103,18 @@ class EpisodeRunner:
         if lease.purpose is Purpose.DEMO:
             rng = random.Random(f"{lease.id}/{task.id}/{task.seed}")
             expert = Demonstrator(self._env, self._agent, lease.noise, rng)
+        conversation = Conversation(self._policy, draft.images, lease.sampling)
         screen, observe_s = self._look(self._env.reset(task), draft)
         if isinstance(self._env, WordsGoals):
             draft.task = task = task.model_copy(update={"goal": self._env.goal})
         while not self._stop.is_set():
             started_at, clock = time.time(), time.perf_counter()
-            messages = self._agent.prompt(task.goal, screen.image, draft.steps)
-            completion, action = expert.act() if expert else self._ask(messages, draft.images, lease.sampling)
+            prompt = self._agent.prompt(task.goal, screen, draft.steps)
+            if expert:
+                chat, action = expert.act(prompt, screen)
+            else:
+                chat = conversation.ask(prompt)
+                action = self._agent.parse(chat.completion.text, screen)
             think_s = time.perf_counter() - clock
             clock = time.perf_counter()
             result = self._env.step(action)
@@ -145,7 +129,7 @@ class EpisodeRunner:
                 reward = reward.model_copy(update={"outcome": draft.verdict.success})
             step = TimeStep(
                 observation=screen,
-                chats=(Chat(messages=messages, completion=completion),),
+                chats=(chat,),
                 action=ActionRecord(**action.model_dump(mode="json")),
                 reward=reward,
                 done=done or truncated,
@@ -171,13 +155,6 @@ class EpisodeRunner:
         observation, data = observe(frame, self._config)
         draft.images[observation.image] = data
         return observation, time.perf_counter() - clock
-
-    def _ask(
-        self, messages: Sequence[ChatMessage], images: Mapping[str, bytes], sampling: Sampling
-    ) -> tuple[Completion, Action]:
-        shown = [part.digest for message in messages for part in message.parts if isinstance(part, ImagePart)]
-        completion = self._policy.act(messages, {digest: images[digest] for digest in shown}, sampling)
-        return completion, self._agent.parse(completion.text)
 
     def _judge(self, task: Task, last: Action, env_done: bool, truncated: bool) -> Verdict:
         if isinstance(self._env, MayLackTruth) and not self._env.has_truth(task):

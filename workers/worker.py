@@ -23,8 +23,9 @@ from distrl.core.errors import EnvError
 from distrl.core.messages import Lease, Status
 from distrl.core.types import Fault, Purpose, Trajectory
 from distrl.workers.agents import build_agent
+from distrl.workers.conversation import PolicyClient
 from distrl.workers.places import OwnPlaces, Place, Places, Visit
-from distrl.workers.slot import EpisodeRunner, PolicyClient
+from distrl.workers.slot import EpisodeRunner
 from distrl.workers.tally import Tally
 
 PLACE_WAIT_S = 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,6 @@ from torch import Tensor, nn
 
 from distrl.core.errors import PolicyError
 from distrl.core.policies.options import LoraOptions
-
-ADAPTER_FILE = "adapter_model.safetensors"
 
 
 class AdapterHandle:
@@ -29,6 +28,16 @@ class AdapterHandle:
 
         state = get_peft_model_state_dict(self._peft_model, save_embedding_layers=False)
         return {name: tensor.detach() for name, tensor in state.items()}
+
+    def config_json(self) -> str:
+        """What PEFT writes into adapter_config.json, on one line; the same text for the same adapter."""
+        config = self._peft_model.peft_config["default"].to_dict()
+        plain = {key: sorted(value) if isinstance(value, set) else value for key, value in config.items()}
+        return json.dumps({**plain, "inference_mode": True}, sort_keys=True)
+
+    def merge(self) -> Any:
+        """Adds the adapter to the model's own weights, for good, and returns the model."""
+        return self._peft_model.merge_and_unload()
 
     def save(self, directory: Path) -> None:
         """Writes a PEFT adapter directory: adapter_config.json and adapter_model.safetensors."""

@@ -19,25 +19,82 @@ from distrl.core.types import ChatMessage, Sampling
 
 
 @dataclass
-class PromptBatch:
-    """Model inputs of B prompts.
+class Pictures:
+    """Pictures of B prompts, any number and any sizes.
 
     Attributes:
-        input_ids: [B, P] int64, padded.
-        attention_mask: [B, P] int64, 1 where `input_ids` is real.
-        images: [B, 3, H, W] uint8 for policies with one image of fixed size per prompt, else policy-specific.
+        rows: Each prompt's pictures in order of appearance, [3, H, W] uint8 each.
+    """
+
+    rows: list[list[Tensor]]
+
+    def to(self, device: torch.device | str) -> Pictures:
+        """The same pictures on `device`."""
+        return Pictures([[picture.to(device) for picture in row] for row in self.rows])
+
+    def __getitem__(self, rows: Tensor) -> Pictures:
+        """The pictures of some of the prompts; nothing is copied."""
+        return Pictures([self.rows[row] for row in rows.tolist()])
+
+    @property
+    def flat(self) -> list[Tensor]:
+        """All pictures, prompt by prompt."""
+        return [picture for row in self.rows for picture in row]
+
+
+@dataclass
+class PromptBatch:
+    """What a policy knew when it wrote the answers of N steps.
+
+    Row n of `input_ids` is the prompt of step n, and its answer is given apart. Or, with `rows` and `places`,
+    R token sequences hold the answers themselves: token l of step n is
+    `input_ids[rows[n, l], places[n, l]]`, and what the policy knew lies before it. So an episode in which
+    every prompt goes on from the answer before it is one sequence, and a step may have several answers.
+
+    Attributes:
+        input_ids: [N, P] or [R, S] int64, padded.
+        attention_mask: The same shape, int64, 1 where `input_ids` is real.
+        images: Of the prompts or sequences: [N, 3, H, W] uint8 for policies with one image of fixed size per
+            prompt, else `Pictures`.
+        rows, places: [N, L] int64 or None. Padding repeats a step's first token.
     """
 
     input_ids: Tensor
     attention_mask: Tensor
-    images: Tensor
+    images: Tensor | Pictures
+    rows: Tensor | None = None
+    places: Tensor | None = None
 
     def to(self, device: torch.device | str) -> PromptBatch:
         """The same batch on `device`."""
-        return PromptBatch(self.input_ids.to(device), self.attention_mask.to(device), self.images.to(device))
+        return PromptBatch(
+            self.input_ids.to(device),
+            self.attention_mask.to(device),
+            self.images.to(device),
+            None if self.rows is None else self.rows.to(device),
+            None if self.places is None else self.places.to(device),
+        )
 
     def __len__(self) -> int:
-        return int(self.input_ids.shape[0])
+        return int((self.input_ids if self.rows is None else self.rows).shape[0])
+
+    def __getitem__(self, steps: Tensor) -> PromptBatch:
+        """Some of the steps, without the sequences and columns that none of them needs."""
+        if self.rows is None or self.places is None:
+            used, rows, places = steps, None, None
+        else:
+            used, rows = torch.unique(self.rows[steps], return_inverse=True)
+            places = self.places[steps]
+        attention = self.attention_mask[used]
+        real = torch.nonzero(attention.any(0)).flatten()
+        columns = slice(int(real[0]), int(real[-1]) + 1) if len(real) else slice(0, 0)
+        return PromptBatch(
+            self.input_ids[used, columns],
+            attention[:, columns],
+            self.images[used],
+            rows,
+            None if places is None else places - columns.start,
+        )
 
 
 @dataclass
@@ -50,19 +107,37 @@ class Generated:
 
 @dataclass
 class States:
-    """What the policy makes of B prompts, for the critic to read; no gradient leads back to the policy.
+    """What the policy makes of N prompts, for the critic to read; no gradient leads back to the policy.
+
+    Prompts may share a sequence: prompt n is then the first `ends[n]` positions of `hidden[rows[n]]`, whose
+    states do not depend on what comes after them.
 
     Attributes:
-        hidden: [B, S, d] last hidden states at the S prompt positions, padded; the action is not in them.
-        mask: [B, S] 1 where a position is real.
+        hidden: [N, S, d] last hidden states at the S prompt positions, padded; the action is not in them. Or
+            [R, S, d], of R sequences.
+        mask: [N, S] or [R, S], 1 where a position is real.
+        rows, ends: [N] int64, or None if each prompt has its own row.
     """
 
     hidden: Tensor
     mask: Tensor
+    rows: Tensor | None = None
+    ends: Tensor | None = None
 
-    def __getitem__(self, rows: Tensor) -> States:
-        """The states of some of the prompts."""
-        return States(self.hidden[rows], self.mask[rows])
+    def __getitem__(self, prompts: Tensor) -> States:
+        """The states of some of the prompts; those of shared sequences are not copied."""
+        if self.rows is None or self.ends is None:
+            return States(self.hidden[prompts], self.mask[prompts])
+        return States(self.hidden, self.mask, self.rows[prompts], self.ends[prompts])
+
+    @property
+    def last(self) -> Tensor:
+        """[N, d], the state at each prompt's last position: it has seen all of the prompt."""
+        if self.rows is not None and self.ends is not None:
+            return self.hidden[self.rows, self.ends - 1]
+        places = torch.arange(self.mask.shape[1], device=self.mask.device)
+        ends = torch.where(self.mask > 0, places, -1).amax(dim=1)
+        return self.hidden[torch.arange(len(ends), device=ends.device), ends]
 
 
 @dataclass
@@ -80,10 +155,19 @@ class TokenScores:
     states: States
 
 
+Place = tuple[int, int]
+"""Where a token is: its sequence, and its position there."""
+
+
 class Policy(nn.Module, ABC):
-    """A vision-language policy. All tensors it takes and returns live on `self.device`."""
+    """A vision-language policy. All tensors it takes and returns live on `self.device`.
+
+    Attributes:
+        reads_sequences: Whether it scores answers inside of sequences; see `PromptBatch`.
+    """
 
     name: str
+    reads_sequences = False
 
     @property
     @abstractmethod
@@ -96,8 +180,36 @@ class Policy(nn.Module, ABC):
         """Size of the vocabulary: every token id is below it."""
 
     @abstractmethod
-    def prompt_ids(self, messages: Sequence[ChatMessage]) -> list[int]:
-        """Tokenises a chat up to where the completion starts. Raises PolicyError if it is too long."""
+    def prompt_ids(self, messages: Sequence[ChatMessage], images: Sequence[Tensor] = ()) -> list[int]:
+        """Tokenises a chat up to where the completion starts.
+
+        Args:
+            messages: The chat.
+            images: Its pictures in order of appearance, as `image` gives them. Policies whose prompts have as
+                many tokens whatever the picture do without.
+
+        Raises:
+            PolicyError: The chat is too long, or shows pictures that are not given.
+        """
+
+    def continuation_ids(
+        self, prefix: Sequence[int], messages: Sequence[ChatMessage], images: Sequence[Tensor] = ()
+    ) -> list[int]:
+        """The tokens that follow the sequence `prefix`, which ends with a completion, when `messages` come.
+
+        The prefix is not tokenised again, nor the text of its completion.
+
+        Args:
+            prefix: The token ids so far.
+            messages: What comes next.
+            images: The pictures of `messages`, as in `prompt_ids`.
+
+        Raises:
+            PolicyError: The policy reads one prompt at a time.
+        """
+        raise PolicyError(
+            f"The policy {self.name!r} cannot go on with a sequence.", "Set agent.options.mode to history."
+        )
 
     @abstractmethod
     def completion_ids(self, text: str) -> list[int]:
@@ -109,17 +221,41 @@ class Policy(nn.Module, ABC):
 
     @abstractmethod
     def image(self, data: bytes) -> Tensor:
-        """Decodes and resizes encoded image bytes to the policy's input, uint8. Raises PolicyError."""
+        """Decodes encoded image bytes and resizes them to what the policy reads, [3, H, W] uint8.
+
+        Raises:
+            PolicyError: If `data` is no image, or one that the policy cannot read.
+        """
+
+    def with_images(
+        self, prompt: Sequence[int], images: Sequence[Tensor], others: Sequence[Tensor]
+    ) -> list[int]:
+        """The prompt of the same words with other pictures, as many as before."""
+        return list(prompt)
 
     @abstractmethod
-    def collate(self, prompts: Sequence[Sequence[int]], images: Sequence[Sequence[Tensor]]) -> PromptBatch:
-        """Pads prompts and stacks images (one list of images per prompt, in order of appearance)."""
+    def collate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        images: Sequence[Sequence[Tensor]],
+        places: Sequence[Sequence[Place]] | None = None,
+    ) -> PromptBatch:
+        """Pads prompts and stacks images.
+
+        Args:
+            prompts: Token ids of the prompts, or of sequences that have the answers in them.
+            images: One list of images per prompt, in order of appearance.
+            places: With sequences, where each token of each step is; only for policies that read sequences.
+        """
 
     @abstractmethod
     def generate(
         self, batch: PromptBatch, sampling: Sequence[Sampling], generator: torch.Generator | None = None
     ) -> list[Generated]:
-        """Samples one completion per prompt, each with its own sampling parameters. No gradients."""
+        """Samples one completion per prompt, each with its own sampling parameters. No gradients.
+
+        Of a batch of sequences, the prompt of a step is what lies before its first token.
+        """
 
     @abstractmethod
     def score(
@@ -128,7 +264,7 @@ class Policy(nn.Module, ABC):
         """Teacher-forced log-probabilities and entropies, differentiable.
 
         Args:
-            batch: B prompts.
+            batch: What was known at B steps.
             completions: [B, L] int64 sampled tokens, padded.
             mask: [B, L] bool, True where a token is real.
             temperature: [B] sampling temperatures; 0 (greedy) counts as 1.
@@ -149,7 +285,14 @@ class Policy(nn.Module, ABC):
 
     @abstractmethod
     def published_state(self) -> dict[str, Tensor]:
-        """The tensors that inference servers need (all weights, or the adapter's)."""
+        """The tensors that inference servers need: the adapter's, or all weights that training can change.
+
+        A server has built the same policy from the same configuration, so what is frozen it has already.
+        """
+
+    def published_metadata(self) -> dict[str, str]:
+        """Texts that travel with `published_state`: an adapter's PEFT configuration."""
+        return {}
 
     @abstractmethod
     def load_published(self, state: dict[str, Tensor]) -> None:
@@ -166,6 +309,16 @@ class Policy(nn.Module, ABC):
     @abstractmethod
     def load(self, directory: Path) -> None:
         """Reads what `save` wrote. Raises CheckpointError."""
+
+    def export(self, directory: Path) -> None:
+        """Writes a directory that `from_pretrained` of transformers loads; an adapter is merged, for good.
+
+        Raises:
+            PolicyError: This policy is no such model.
+        """
+        raise PolicyError(
+            f"The policy {self.name!r} is no model of transformers.", "Use its checkpoint as it is."
+        )
 
 
 class Critic(nn.Module, ABC):

@@ -87,13 +87,32 @@ class AttentionCritic(Critic):
 
     def _features(self, states: States, steps: Tensor, aim: Tensor | None = None) -> Tensor:
         """[B, HEADS · WIDTH + WIDTH]; `aim`, [B, HEADS, d], is added to W."""
-        hidden = self.norm(states.hidden.detach().to(self.read.weight.dtype))
+        if states.rows is None or states.ends is None:
+            pooled = self._pooled(states.hidden, states.mask, aim)
+        else:
+            pooled = self._pooled_prefixes(states, states.rows, states.ends, aim)
+        return torch.cat([pooled, self.steps(steps.clamp(0, MAX_STEPS - 1))], dim=-1)
+
+    def _pooled(self, states: Tensor, mask: Tensor, aim: Tensor | None) -> Tensor:
+        """[n, HEADS · WIDTH] of states [n, S, d], or of n masks [n, S] of the same [1, S, d]."""
+        hidden = self.norm(states.detach().to(self.read.weight.dtype))
         scores = self.weigh(hidden)
         if aim is not None:
             scores = scores + hidden @ aim.transpose(1, 2)
-        scores = scores.masked_fill(states.mask[..., None] == 0, float("-inf"))
-        pooled = (scores.softmax(dim=1).transpose(1, 2) @ self.read(hidden)).flatten(1)
-        return torch.cat([pooled, self.steps(steps.clamp(0, MAX_STEPS - 1))], dim=-1)
+        scores = scores.masked_fill(mask[..., None] == 0, float("-inf"))
+        pooled: Tensor = scores.softmax(dim=1).transpose(1, 2) @ self.read(hidden)
+        return pooled.flatten(1)
+
+    def _pooled_prefixes(self, states: States, rows: Tensor, ends: Tensor, aim: Tensor | None) -> Tensor:
+        """The same of prompts that share sequences, whose states are read once each."""
+        places = torch.arange(states.mask.shape[1], device=rows.device)
+        parts, members = [], []
+        for row in torch.unique(rows).tolist():
+            at = torch.nonzero(rows == row).flatten()
+            mask = states.mask[row] * (places < ends[at, None])
+            parts.append(self._pooled(states.hidden[row : row + 1], mask, None if aim is None else aim[at]))
+            members.append(at)
+        return torch.cat(parts)[torch.cat(members).argsort()]
 
 
 class TokenSummary(nn.Module):

@@ -153,6 +153,10 @@ class GaussianPolicy(nn.Module):
         state = {name: parameter.detach() for name, parameter in self.named_parameters()}
         return state | pack_moments(self.observations, self.returns)
 
+    def published_metadata(self) -> dict[str, str]:
+        """Nothing travels with them."""
+        return {}
+
     def load_published(self, state: Mapping[str, Tensor]) -> None:
         """Takes over what `published_state` gave.
 

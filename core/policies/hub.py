@@ -1,9 +1,10 @@
 """Policies from a model hub: any image-text-to-text model of transformers, by id or local directory.
 
-The model's own chat template and image processor are used. Every screenshot is resized to
-`policy.image_size`, so that all prompts have the same number of image tokens and a prompt's ids say where the
-image stands. `generate` is transformers' own, caches and positions included; only the choice of each token is
-ours (`_RowSampler`): every row has its own sampling parameters, and `score` sees the same distribution.
+The model's own chat template and image processor are used: a prompt may show any number of pictures, each as
+many tokens long as the processor makes it (`hub_images`). The token ids of a prompt say where the pictures
+stand; whoever has them and the bytes of the pictures builds the same inputs. `generate` is transformers' own,
+caches and positions included; only the choice of each token is ours (`RowSampler`): every row has its own
+sampling parameters, and `score` sees the same distribution.
 """
 
 from __future__ import annotations
@@ -13,18 +14,26 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from PIL import Image
 from torch import Tensor
 
 from distrl.core.errors import CheckpointError, PolicyError
-from distrl.core.policies import weights_io
-from distrl.core.policies.adapters import ADAPTER_FILE, AdapterHandle, attach_adapter
-from distrl.core.policies.base import Generated, Policy, PromptBatch, States, TokenScores
-from distrl.core.policies.hub_loading import LoadedModel, load_model
-from distrl.core.policies.images import decode_image
+from distrl.core.policies import chat_template, weights_io
+from distrl.core.policies.adapter_directory import ADAPTER_FILE, CONFIG_KEY
+from distrl.core.policies.adapters import AdapterHandle, attach_adapter
+from distrl.core.policies.base import (
+    Generated,
+    Pictures,
+    Place,
+    Policy,
+    PromptBatch,
+    States,
+    TokenScores,
+)
+from distrl.core.policies.hub_images import check, expand
+from distrl.core.policies.hub_loading import load_model
+from distrl.core.policies.hub_sampling import RowSampler, writable
 from distrl.core.policies.options import PolicyOptions
-from distrl.core.policies.sampling import choose, sampling_temperature, token_log_probs
-from distrl.core.policies.slimming import OutputTokens, crop_output, kept_tokens
+from distrl.core.policies.sampling import token_statistics
 from distrl.core.types import ChatMessage, ImagePart, Sampling
 
 WEIGHTS_FILE = "weights.safetensors"
@@ -34,32 +43,28 @@ class HubPolicy(Policy):
     """A vision-language model of the hub, fully trained or by LoRA.
 
     Args:
-        config: Model, image size, prompt length, adapters.
+        config: Model, bounds of pixels, prompt length, adapters.
         words: Not used; the model has its own tokenizer.
         seed: Seed of the adapters' initial weights.
     """
 
     name = "hub"
+    reads_sequences = True
 
     def __init__(self, config: PolicyOptions, words: Sequence[str], seed: int) -> None:
         super().__init__()
         assert config.model is not None
         self.config = config
-        loaded = load_model(config.model)
+        loaded = load_model(config.model, config.min_pixels, config.max_pixels)
         self.model: Any = loaded.model
         self._loaded = loaded
-        allowed, self._tokens = _allowed_tokens(loaded), OutputTokens(None, _num_outputs(loaded))
-        if config.slim_vocabulary:
-            self._tokens = _slim(loaded, config.slim_vocabulary, allowed)
-            allowed = torch.ones(self._tokens.num_columns, dtype=torch.bool)
+        allowed, self._tokens = writable(loaded, config.slim_vocabulary)
         self.register_buffer("_allowed", allowed, persistent=False)
         self._adapter: AdapterHandle | None = None
         if config.lora is not None:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
                 self._adapter = attach_adapter(self.model, config.lora)
-        blank = Image.new("RGB", config.image_size)
-        self._num_image_tokens = loaded.num_image_tokens(blank)
 
     @property
     def device(self) -> torch.device:
@@ -76,28 +81,52 @@ class HubPolicy(Policy):
         """Tokens that stand for parts of the image."""
         return frozenset([self._loaded.image_token_id])
 
-    def prompt_ids(self, messages: Sequence[ChatMessage]) -> list[int]:
-        """The chat template's tokens, image placeholders expanded.
+    def prompt_ids(self, messages: Sequence[ChatMessage], images: Sequence[Tensor] = ()) -> list[int]:
+        """The chat template's tokens, each picture's placeholder expanded.
 
         Raises:
-            PolicyError: If the chat is too long or has not exactly one image.
+            PolicyError: The chat is too long, or `images` are not all that it shows.
         """
-        num_images = sum(isinstance(part, ImagePart) for message in messages for part in message.parts)
-        if num_images != 1:
-            raise PolicyError(
-                f"This policy reads exactly one image per prompt, not {num_images}.",
-                "Use an agent that shows the present screen only.",
-            )
-        image_id = self._loaded.image_token_id
-        ids: list[int] = []
-        for token in self._loaded.chat_ids([_template_message(message) for message in messages]):
-            ids += [image_id] * self._num_image_tokens if token == image_id else [token]
+        ids = self._expanded(self._loaded.chat_ids([_template_message(m) for m in messages]), images)
         if len(ids) > self.config.max_prompt_tokens:
+            num_shown = ids.count(self._loaded.image_token_id)
             raise PolicyError(
-                f"The prompt has {len(ids)} tokens ({self._num_image_tokens} of the image), more than "
+                f"The prompt has {len(ids)} tokens ({num_shown} of pictures), more than "
                 f"policy.max_prompt_tokens {self.config.max_prompt_tokens}.",
-                "Raise the limit or lower policy.image_size.",
+                "Raise the limit, lower policy.max_pixels, or let the agent show less.",
             )
+        return ids
+
+    def _expanded(self, ids: Sequence[int], images: Sequence[Tensor]) -> list[int]:
+        """Each picture's placeholder as many times as the picture has tokens."""
+        counts = [self._loaded.images.num_tokens(image) for image in images]
+        return expand(ids, self._loaded.image_token_id, counts)
+
+    def continuation_ids(
+        self, prefix: Sequence[int], messages: Sequence[ChatMessage], images: Sequence[Tensor] = ()
+    ) -> list[int]:
+        """What the chat template writes between two answers, each picture's placeholder expanded."""
+        loaded = self._loaded
+        rendered = [_template_message(message) for message in messages]
+        ids = chat_template.continuation_ids(loaded.render, loaded.tokenise, prefix, rendered, loaded.end_ids)
+        return self._expanded(ids, images)
+
+    def with_images(
+        self, prompt: Sequence[int], images: Sequence[Tensor], others: Sequence[Tensor]
+    ) -> list[int]:
+        """The prompt with as many placeholders as `others` ask for."""
+        placeholder, num_tokens = self._loaded.image_token_id, self._loaded.images.num_tokens
+        check(prompt, placeholder, [num_tokens(image) for image in images])
+        left = [num_tokens(image) for image in images]
+        ids: list[int] = []
+        for token in prompt:
+            if token != placeholder:
+                ids.append(token)
+            elif left[0] == 1:
+                ids += [placeholder] * num_tokens(others[len(images) - len(left)])
+                del left[0]
+            else:
+                left[0] -= 1
         return ids
 
     def completion_ids(self, text: str) -> list[int]:
@@ -117,28 +146,42 @@ class HubPolicy(Policy):
         return decoded
 
     def image(self, data: bytes) -> Tensor:
-        """[3, H, W] uint8 at the configured image size; the model's own processing follows in the batch."""
-        return decode_image(data, self.config.image_size)
+        """[3, H, W] uint8 at the size at which the model reads it; the rest is done to whole batches."""
+        return self._loaded.images.read(data)
 
-    def collate(self, prompts: Sequence[Sequence[int]], images: Sequence[Sequence[Tensor]]) -> PromptBatch:
-        """Pads prompts on the left, as decoders need; one image per prompt."""
-        if any(len(tensors) != 1 for tensors in images):
-            raise PolicyError("This policy reads one image per prompt.", "Send one.")
+    def collate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        images: Sequence[Sequence[Tensor]],
+        places: Sequence[Sequence[Place]] | None = None,
+    ) -> PromptBatch:
+        """Pads prompts or sequences on the left, as decoders need.
+
+        Raises:
+            PolicyError: The placeholders in one are not those that its pictures ask for.
+        """
         width = max(len(ids) for ids in prompts)
         input_ids = torch.full((len(prompts), width), self._loaded.pad_id, dtype=torch.int64)
         mask = torch.zeros_like(input_ids)
-        for row, ids in enumerate(prompts):
+        for row, (ids, pictures) in enumerate(zip(prompts, images, strict=True)):
+            counts = [self._loaded.images.num_tokens(picture) for picture in pictures]
+            check(ids, self._loaded.image_token_id, counts)
             input_ids[row, width - len(ids) :] = torch.tensor(list(ids))
             mask[row, width - len(ids) :] = 1
-        return PromptBatch(input_ids, mask, torch.stack([tensors[0] for tensors in images])).to(self.device)
+        batch = PromptBatch(input_ids, mask, Pictures([list(row) for row in images]))
+        if places is not None:
+            length = max(len(step) for step in places)
+            padded = torch.tensor([[*step, *[step[0]] * (length - len(step))] for step in places])
+            batch.rows = padded[..., 0]
+            batch.places = padded[..., 1] + width - torch.tensor([len(ids) for ids in prompts])[batch.rows]
+        return batch.to(self.device)
 
-    def _vision(self, batch: PromptBatch, length: int) -> dict[str, Tensor]:
-        """The model's image inputs for sequences that go on to `length` tokens."""
-        inputs = self._loaded.image_inputs(batch.images)
-        if self._loaded.takes_token_types:
-            types = torch.zeros(len(batch), length, dtype=torch.int64)
-            types[:, : batch.input_ids.shape[1]] = batch.input_ids.cpu() == self._loaded.image_token_id
-            inputs["mm_token_type_ids"] = types
+    def _vision(self, batch: PromptBatch) -> dict[str, Tensor]:
+        """The model's image inputs for prompts or sequences; {} without pictures."""
+        assert isinstance(batch.images, Pictures)
+        inputs = self._loaded.images.inputs(batch.images.flat)
+        if inputs and self._loaded.takes_token_types:
+            inputs["mm_token_type_ids"] = (batch.input_ids == self._loaded.image_token_id).to(torch.int64)
         dtype = self.model.dtype
         return {k: v.to(self.device, dtype if v.is_floating_point() else None) for k, v in inputs.items()}
 
@@ -149,11 +192,12 @@ class HubPolicy(Policy):
         """Samples until every row has ended or the longest `max_new_tokens` is reached."""
         from transformers import GenerationConfig
 
-        sampler = _RowSampler(self._allowed, self._tokens, sampling, generator)
+        batch = self._prompts_of(batch)
+        sampler = RowSampler(self._allowed, self._tokens, sampling, generator)  # type: ignore[arg-type]
         self.model.generate(
             input_ids=batch.input_ids,
             attention_mask=batch.attention_mask,
-            **self._vision(batch, batch.input_ids.shape[1]),
+            **self._vision(batch),
             logits_processor=[sampler],
             generation_config=GenerationConfig(
                 do_sample=False,
@@ -162,43 +206,75 @@ class HubPolicy(Policy):
                 pad_token_id=self._loaded.pad_id,
             ),
         )
-        return [
-            _cut(tokens, logprobs, self._loaded.end_ids, s.max_new_tokens)
-            for tokens, logprobs, s in zip(*sampler.results(), sampling, strict=True)
-        ]
+        return sampler.results(self._loaded.end_ids)
+
+    def _prompts_of(self, batch: PromptBatch) -> PromptBatch:
+        """Each step's prompt on its own, cut out of the sequences."""
+        if batch.rows is None or batch.places is None:
+            return batch
+        assert isinstance(batch.images, Pictures)
+        prompts, images = [], []
+        for row, end in zip(batch.rows[:, 0].tolist(), batch.places[:, 0].tolist(), strict=True):
+            ids = batch.input_ids[row, :end][batch.attention_mask[row, :end] > 0].tolist()
+            left, shown = ids.count(self._loaded.image_token_id), []
+            for picture in batch.images.rows[row]:
+                if left > 0:
+                    shown.append(picture)
+                    left -= self._loaded.images.num_tokens(picture)
+            prompts.append(ids)
+            images.append(shown)
+        return self.collate(prompts, images)
 
     def score(
         self, batch: PromptBatch, completions: Tensor, mask: Tensor, temperature: Tensor
     ) -> TokenScores:
-        """One pass over prompts and completions together; the same tokens are masked as in sampling."""
-        length = completions.shape[1]
-        logits, states = self._forward(batch, completions, mask)
-        effective = torch.where(temperature > 0, temperature, torch.ones_like(temperature))
-        log_probs = token_log_probs(logits[:, -length - 1 : -1], self._allowed, effective)  # type: ignore[arg-type]
-        chosen = log_probs.gather(2, self._tokens.columns(completions, mask)[..., None]).squeeze(2)
-        entropy = -(log_probs.exp() * log_probs).sum(-1)
-        zero = torch.zeros_like(chosen)
-        return TokenScores(torch.where(mask, chosen, zero), torch.where(mask, entropy, zero), states)
+        """One pass over prompts and completions together; the same tokens are masked as in sampling.
 
-    def _forward(self, batch: PromptBatch, completions: Tensor, mask: Tensor) -> tuple[Tensor, States]:
-        """Logits, [B, ≥ L+1, V] from the prompt's last position on at least, and the prompts' states.
-
-        A vocabulary is large and prompts are long: their logits would take most of the memory.
+        Logits are computed at the answers' real tokens only: a vocabulary is large and prompts are long.
         """
-        prompt, length = batch.input_ids.shape[1], completions.shape[1]
-        filled = torch.where(mask, completions, torch.full_like(completions, self._loaded.pad_id))
-        attention = torch.cat([batch.attention_mask, mask.to(batch.attention_mask.dtype)], dim=1)
-        options: dict[str, object] = {"logits_to_keep": length + 1} if self._loaded.keeps_logits else {}
-        if not self._loaded.takes_token_types:  # models with 3-D positions derive them from the token types
-            options["position_ids"] = (attention.cumsum(1) - 1).clamp(min=0)
-        out = self.model(
-            input_ids=torch.cat([batch.input_ids, filled], dim=1),
-            attention_mask=attention,
-            **self._vision(batch, prompt + length),
-            **options,
-            output_hidden_states=True,
+        whole = batch if batch.rows is not None else self._answered(batch, completions, mask)
+        assert whole.rows is not None
+        assert whole.places is not None
+        hidden = self._hidden(whole)
+        steps, tokens = mask.nonzero(as_tuple=True)
+        chosen, entropy = token_statistics(
+            self.model.get_output_embeddings(),
+            hidden[whole.rows[steps, tokens], whole.places[steps, tokens] - 1],
+            self._tokens.columns(completions, mask)[steps, tokens],
+            self._allowed,  # type: ignore[arg-type]
+            torch.where(temperature > 0, temperature, torch.ones_like(temperature))[steps],
         )
-        return out.logits, States(out.hidden_states[-1][:, :prompt].detach(), batch.attention_mask)
+        zero = chosen.new_zeros(mask.shape)
+        return TokenScores(
+            zero.index_put((steps, tokens), chosen),
+            zero.index_put((steps, tokens), entropy),
+            _states(batch, hidden),
+        )
+
+    def _answered(self, batch: PromptBatch, completions: Tensor, mask: Tensor) -> PromptBatch:
+        """Prompts with their answers as sequences of one answer each."""
+        size, prompt = batch.input_ids.shape
+        length = int(mask.sum(dim=1).max()) if mask.numel() else 0
+        places = torch.arange(mask.shape[1], device=self.device).clamp(max=max(0, length - 1)) + prompt
+        filled = torch.where(mask, completions, self._loaded.pad_id)[:, :length]
+        return PromptBatch(
+            torch.cat([batch.input_ids, filled], dim=1),
+            torch.cat([batch.attention_mask, mask[:, :length].to(batch.attention_mask.dtype)], dim=1),
+            batch.images,
+            torch.arange(size, device=self.device)[:, None].expand(size, mask.shape[1]),
+            places.expand(size, mask.shape[1]),
+        )
+
+    def _hidden(self, batch: PromptBatch) -> Tensor:
+        """[R, S, d], the last layer's states of prompts or sequences, from which the output layer reads."""
+        options: dict[str, object] = dict(self._vision(batch))
+        if "mm_token_type_ids" not in options:  # models with 3-D positions derive them from the token types
+            options["position_ids"] = (batch.attention_mask.cumsum(1) - 1).clamp(min=0)
+        out = self.model.base_model(
+            input_ids=batch.input_ids, attention_mask=batch.attention_mask, use_cache=False, **options
+        )
+        hidden: Tensor = out.last_hidden_state
+        return hidden
 
     @property
     def state_size(self) -> int:
@@ -208,16 +284,19 @@ class HubPolicy(Policy):
     @torch.no_grad()
     def states(self, batch: PromptBatch) -> States:
         """The last layer's states; causal, so they are those that `score` sees."""
-        none = batch.input_ids[:, :0]
-        return self._forward(batch, none, none.bool())[1]
+        return _states(batch, self._hidden(batch))
 
     def published_kind(self) -> str:
         """ "adapter" with LoRA, else "full"."""
         return "full" if self._adapter is None else "adapter"
 
     def published_state(self) -> dict[str, Tensor]:
-        """All weights, or the adapter's."""
-        return weights_io.distinct(self.state_dict()) if self._adapter is None else self._adapter.state()
+        """The adapter's tensors, or all weights but frozen ones, which whoever receives them has."""
+        return weights_io.trained_state(self) if self._adapter is None else self._adapter.state()
+
+    def published_metadata(self) -> dict[str, str]:
+        """The adapter's configuration, if there is one."""
+        return {} if self._adapter is None else {CONFIG_KEY: self._adapter.config_json()}
 
     def load_published(self, state: dict[str, Tensor]) -> None:
         """Copies tensors in place. Nothing changes unless all of them fit."""
@@ -241,43 +320,28 @@ class HubPolicy(Policy):
             )
         weights_io.load_into(self.published_state(), directory / file)
 
+    def export(self, directory: Path) -> None:
+        """The model with its tokenizer and image processor, as on the hub; an adapter is merged, for good.
 
-class _RowSampler:
-    """A logits processor that draws each row's next token itself and leaves only that one."""
-
-    def __init__(
-        self,
-        allowed: Any,
-        output: OutputTokens,
-        sampling: Sequence[Sampling],
-        generator: torch.Generator | None,
-    ) -> None:
-        self._allowed, self._output, self._sampling, self._generator = allowed, output, sampling, generator
-        self._tokens: list[Tensor] = []
-        self._logprobs: list[Tensor] = []
-
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        temperature = sampling_temperature(self._sampling, scores.device)
-        log_probs = token_log_probs(scores, self._allowed, temperature)
-        columns, logprobs = choose(log_probs, self._sampling, self._generator)
-        tokens = self._output.ids(columns)
-        self._tokens.append(tokens)
-        self._logprobs.append(logprobs)
-        # As wide as the full vocabulary: what generation takes the largest of is a token's id.
-        only = scores.new_full((len(scores), self._output.size), float("-inf"))
-        return only.scatter(1, tokens[:, None], 0.0)
-
-    def results(self) -> tuple[list[list[int]], list[list[float]]]:
-        """What was drawn in each row, also after its end."""
-        tokens: list[list[int]] = torch.stack(self._tokens, dim=1).tolist()
-        logprobs: list[list[float]] = torch.stack(self._logprobs, dim=1).tolist()
-        return tokens, logprobs
+        Raises:
+            PolicyError: The output layer is cropped, which no such model has.
+        """
+        if self._tokens.is_slim:
+            raise PolicyError(
+                "policy.slim_vocabulary has cropped the output layer, so that this is no whole model.",
+                "Export the adapter, and merge it into the model with PEFT.",
+            )
+        model = self.model if self._adapter is None else self._adapter.merge()
+        loaded = self._loaded
+        for part in (model, loaded.images, loaded.tokenizer, loaded.templating):
+            part.save_pretrained(str(directory))
 
 
-def _cut(tokens: list[int], logprobs: list[float], end_ids: Sequence[int], limit: int) -> Generated:
-    ends = [index + 1 for index, token in enumerate(tokens) if token in end_ids]
-    length = min([limit, len(tokens), *ends])
-    return Generated(tokens[:length], logprobs[:length])
+def _states(batch: PromptBatch, hidden: Tensor) -> States:
+    """The prompts' part of the states of prompts with their answers, or of sequences."""
+    if batch.rows is None or batch.places is None:
+        return States(hidden[:, : batch.input_ids.shape[1]].detach(), batch.attention_mask)
+    return States(hidden.detach(), batch.attention_mask, batch.rows[:, 0], batch.places[:, 0])
 
 
 def _template_message(message: ChatMessage) -> dict[str, object]:
@@ -286,31 +350,3 @@ def _template_message(message: ChatMessage) -> dict[str, object]:
         for part in message.parts
     ]
     return {"role": message.role, "content": content}
-
-
-def _allowed_tokens(loaded: LoadedModel) -> Tensor:
-    """[V] bool: what may be sampled: ends, and no other special token (placeholders would break scoring)."""
-    size = _num_outputs(loaded)
-    allowed = torch.zeros(size, dtype=torch.bool)
-    allowed[: min(size, len(loaded.tokenizer))] = True
-    special = {*loaded.tokenizer.all_special_ids, loaded.image_token_id, loaded.pad_id}
-    allowed[[index for index in special if 0 <= index < size]] = False
-    allowed[list(loaded.end_ids)] = True
-    return allowed
-
-
-def _num_outputs(loaded: LoadedModel) -> int:
-    return int(loaded.model.get_output_embeddings().weight.shape[0])
-
-
-def _slim(loaded: LoadedModel, texts: Sequence[str], allowed: Tensor) -> OutputTokens:
-    """Leaves only the allowed tokens of `texts`, and those that end a turn, to be written."""
-    size = _num_outputs(loaded)
-    kept = [token for token in kept_tokens(loaded.tokenizer, texts, loaded.end_ids) if bool(allowed[token])]
-    if set(kept) <= set(loaded.end_ids):
-        raise PolicyError(
-            f"policy.slim_vocabulary {list(texts)} has no tokens of actions.",
-            "Give the texts of the action tokens.",
-        )
-    crop_output(loaded.model, kept)
-    return OutputTokens(kept, size)

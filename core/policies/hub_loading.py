@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from PIL import Image
-from torch import Tensor
 
 from distrl.core.errors import PolicyError
+from distrl.core.policies.hub_images import ImageReader
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,8 @@ class LoadedModel:
 
     Attributes:
         model: An image-text-to-text model in eval mode.
-        tokenizer, image_processor: As transformers gives them.
+        tokenizer: As transformers gives it.
+        images: The model's image processor.
         templating: What has the chat template: the processor, or the tokenizer.
         image_token_id: The placeholder that stands for (a part of) an image.
         end_ids: Tokens that end a turn, the tokenizer's own first.
@@ -29,7 +29,7 @@ class LoadedModel:
 
     model: Any
     tokenizer: Any
-    image_processor: Any
+    images: ImageReader
     templating: Any
     image_token_id: int
     end_ids: list[int]
@@ -40,39 +40,31 @@ class LoadedModel:
         """Whether positions are three-dimensional and derived from the kinds of tokens (Qwen-VL)."""
         return "mm_token_type_ids" in inspect.signature(type(self.model).forward).parameters
 
-    @property
-    def keeps_logits(self) -> bool:
-        """Whether the model can be told at how many last positions logits are wanted."""
-        return "logits_to_keep" in inspect.signature(type(self.model).forward).parameters
-
     def chat_ids(self, messages: Sequence[dict[str, object]]) -> list[int]:
         """The chat's tokens with one placeholder per image, up to where the answer starts."""
-        text = self.templating.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
+        return self.tokenise(self.render(messages))
+
+    def render(self, messages: Sequence[dict[str, object]]) -> str:
+        """The chat's text up to where the answer starts."""
+        text: str = self.templating.apply_chat_template(
+            list(messages), tokenize=False, add_generation_prompt=True
+        )
+        return text
+
+    def tokenise(self, text: str) -> list[int]:
+        """The text's tokens, nothing added."""
         ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         return ids
 
-    def image_inputs(self, images: Tensor) -> dict[str, Tensor]:
-        """What the model takes for [B, 3, H, W] uint8 images, one image per row."""
-        pictures = [Image.fromarray(image.permute(1, 2, 0).cpu().numpy()) for image in images]
-        features = self.image_processor(images=pictures, return_tensors="pt")
-        known = inspect.signature(type(self.model).forward).parameters
-        return {name: tensor for name, tensor in features.items() if name in known}
 
-    def num_image_tokens(self, image: Image.Image) -> int:
-        """How many placeholders an image of this size takes."""
-        pixels = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
-        inputs = self.image_inputs(pixels.view(1, image.height, image.width, 3).permute(0, 3, 1, 2))
-        vision = {k: v.to(self.model.device) for k, v in inputs.items()}
-        with torch.no_grad():
-            features = self.model.get_image_features(**vision)
-        features = getattr(features, "pooler_output", features)
-        if isinstance(features, (list, tuple)):
-            features = torch.cat([one.flatten(0, -2) for one in features])
-        return int(features.flatten(0, -2).shape[0])
-
-
-def load_model(name: str) -> LoadedModel:
+def load_model(name: str, min_pixels: int | None = None, max_pixels: int | None = None) -> LoadedModel:
     """Loads `name`, a hub id or a local directory; float32 on CPU, bfloat16 on a GPU.
+
+    The image processor is the one on PIL, which gives the same pixels on every machine.
+
+    Args:
+        name: The model.
+        min_pixels, max_pixels: As in `ImageReader`.
 
     Raises:
         PolicyError: It does not exist, cannot be reached, or is no chat model for images and text.
@@ -83,7 +75,7 @@ def load_model(name: str) -> LoadedModel:
     try:
         model = AutoModelForImageTextToText.from_pretrained(name, dtype=dtype)
         tokenizer = AutoTokenizer.from_pretrained(name)
-        image_processor = AutoImageProcessor.from_pretrained(name)
+        image_processor = AutoImageProcessor.from_pretrained(name, backend="pil")
         templating = _templating(name, tokenizer)
     except (OSError, ValueError, ImportError, KeyError, RuntimeError) as error:
         raise PolicyError(
@@ -92,6 +84,7 @@ def load_model(name: str) -> LoadedModel:
         ) from error
     if templating is None:
         raise PolicyError(f"policy.model {name!r} has no chat template.", "Choose a model made for chats.")
+    _refuse_scaled_logits(name, model)
     image_token_id = getattr(model.config, "image_token_id", None)
     if image_token_id is None:
         image_token_id = getattr(model.config, "image_token_index", None)
@@ -100,10 +93,10 @@ def load_model(name: str) -> LoadedModel:
         raise PolicyError(
             f"policy.model {name!r} names no image token or no end token.", "Choose another model."
         )
+    images = ImageReader(image_processor, min_pixels, max_pixels)
+    images.measure(model.eval())
     pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else end_ids[0]
-    return LoadedModel(
-        model.eval(), tokenizer, image_processor, templating, int(image_token_id), end_ids, int(pad_id)
-    )
+    return LoadedModel(model.eval(), tokenizer, images, templating, int(image_token_id), end_ids, int(pad_id))
 
 
 def _templating(name: str, tokenizer: Any) -> Any:
@@ -122,3 +115,14 @@ def _end_ids(model: Any, tokenizer: Any) -> list[int]:
     more = configured if isinstance(configured, list) else [configured]
     ends = [end for end in (tokenizer.eos_token_id, *more) if end is not None and end < len(tokenizer)]
     return list(dict.fromkeys(int(end) for end in ends))
+
+
+def _refuse_scaled_logits(name: str, model: Any) -> None:
+    """Scoring takes logits from the output layer itself; some families do more to them."""
+    config = model.config.get_text_config()
+    for key in ("final_logit_softcapping", "logit_scale", "logits_scaling"):
+        if getattr(config, key, None) not in (None, 1, 1.0):
+            raise PolicyError(
+                f"policy.model {name!r} changes its logits after the output layer ({key}).",
+                "This is not supported: choose another model.",
+            )

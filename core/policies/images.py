@@ -1,8 +1,10 @@
-"""Encoded screenshots to the small tensors that policies read."""
+"""Encoded screenshots to the uint8 tensors that policies read."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -12,6 +14,27 @@ from torch import Tensor
 from distrl.core.errors import PolicyError
 
 MAX_PIXELS = 64 * 2**20
+
+
+@contextmanager
+def opened(data: bytes) -> Iterator[Image.Image]:
+    """The picture that JPEG, PNG or WebP bytes encode; what is done with it may raise PIL's errors.
+
+    Raises:
+        PolicyError: If `data` is no image, or one of more than 64 M pixels.
+    """
+    try:
+        with Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP")) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise PolicyError(
+                    f"The image has {image.width}x{image.height} pixels, more than {MAX_PIXELS}.",
+                    "Send smaller screenshots.",
+                )
+            yield image
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise PolicyError(
+            f"Bytes that are no readable image: {error}.", "Send JPEG, PNG or WebP screenshots."
+        ) from error
 
 
 def decode_image(data: bytes, size: tuple[int, int]) -> Tensor:
@@ -30,17 +53,11 @@ def decode_image(data: bytes, size: tuple[int, int]) -> Tensor:
     Raises:
         PolicyError: If `data` is no image, or one of more than 64 M pixels.
     """
-    try:
-        with Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP")) as image:
-            if image.width * image.height > MAX_PIXELS:
-                raise PolicyError(
-                    f"The image has {image.width}x{image.height} pixels, more than {MAX_PIXELS}.",
-                    "Send smaller screenshots.",
-                )
-            image.draft("RGB", (3 * size[0] // 2, 3 * size[1] // 2))
-            small = image.convert("RGB").resize(size, Image.Resampling.BOX)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise PolicyError(
-            f"Bytes that are no readable image: {error}.", "Send JPEG, PNG or WebP screenshots."
-        ) from error
-    return torch.from_numpy(np.array(small, dtype=np.uint8)).permute(2, 0, 1).contiguous()
+    with opened(data) as image:
+        image.draft("RGB", (3 * size[0] // 2, 3 * size[1] // 2))
+        return to_tensor(image.convert("RGB").resize(size, Image.Resampling.BOX))
+
+
+def to_tensor(image: Image.Image) -> Tensor:
+    """[3, H, W] uint8 of an RGB picture."""
+    return torch.from_numpy(np.array(image, dtype=np.uint8)).permute(2, 0, 1).contiguous()

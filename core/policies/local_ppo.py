@@ -7,7 +7,8 @@ The paper's pseudocode differs from its own text, and from what can work, in thr
 are taken here. V_target = r + γ V(s') has γ, which line 8 lacks. The critic's loss is the square of the
 difference: line 12 lacks it, and descending on the difference itself would send V to infinity. Â belongs into
 the minimum: eq. 5 has it outside, which makes the bound optimistic where Â < 0. Sums over transitions are
-means over minibatches, so that α_l does not depend on their number.
+means over minibatches, so that α_l does not depend on their number. Not in the paper, but usual for PPO: Â is
+centred and divided by its standard deviation in each minibatch, and gradients have a longest length.
 """
 
 from __future__ import annotations
@@ -159,7 +160,8 @@ class LocalPpo:
         """E epochs on `data` with the local rate `lr`.
 
         Returns:
-            η by parameter name, with the signs of the paper (θ += α η_θ, ω −= α η_ω); and means of losses.
+            η by parameter name, with the signs of the paper (θ += α η_θ, ω −= α η_ω); and means over all
+            minibatches, each measured before its step: losses, KL, the share that the clip silences.
         """
         start = self.policy.flat.vector.clone()
         x, actions, old, advantage, target = self._prepare(data)
@@ -214,7 +216,8 @@ class LocalPpo:
         with torch.no_grad():
             ratio = log_ratio.detach().exp()
             kl = (ratio - 1.0 - log_ratio.detach()).mean()
-            silenced = ((ratio - 1.0).abs() > options.clip).float().mean()
+            beyond = torch.where(advantage > 0, ratio > 1.0 + options.clip, ratio < 1.0 - options.clip)
+            silenced = beyond.float().mean()
             return torch.stack([policy_loss.detach(), value_loss.detach(), kl, silenced])
 
     def _clip(self) -> None:

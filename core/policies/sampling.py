@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from distrl.core.types import Sampling
 
 # Finite, so that a masked token has probability 0 and p·log p = 0 without NaN.
 MASKED = -1e30
+
+MAX_LOGITS = 2**26
+"""A quarter of a gigabyte in float32: some 400 tokens of a vocabulary of 150,000."""
 
 
 def sampling_temperature(sampling: Sequence[Sampling], device: torch.device) -> Tensor:
@@ -29,6 +33,49 @@ def token_log_probs(logits: Tensor, allowed: Tensor, temperature: Tensor) -> Ten
     shape = (-1,) + (1,) * (logits.dim() - 1)
     scaled = logits.float() / temperature.to(logits.device).view(shape)
     return scaled.masked_fill(~allowed, MASKED).log_softmax(-1)
+
+
+def token_statistics(
+    output: Callable[[Tensor], Tensor],
+    hidden: Tensor,
+    tokens: Tensor,
+    allowed: Tensor,
+    temperature: Tensor,
+    max_logits: int = MAX_LOGITS,
+) -> tuple[Tensor, Tensor]:
+    """log π and entropy of M tokens, in pieces: the logits of all of them are never there at once.
+
+    In a backward pass each piece is computed again, unless there is only one.
+
+    Args:
+        output: The output layer, [m, d] → [m, V].
+        hidden: [M, d] states from which the tokens were written.
+        tokens: [M] int64 columns of the logits.
+        allowed: [V] bool.
+        temperature: [M], above 0.
+        max_logits: How many logits there may be at once.
+
+    Returns:
+        [M] and [M], float32.
+    """
+
+    def piece(states: Tensor, columns: Tensor, temperatures: Tensor) -> tuple[Tensor, Tensor]:
+        log_probs = token_log_probs(output(states), allowed, temperatures)
+        chosen = log_probs.gather(1, columns[:, None]).squeeze(1)
+        return chosen, -(log_probs.exp() * log_probs).sum(-1)
+
+    size = max(1, max_logits // allowed.shape[-1])
+    if len(tokens) <= size:
+        return piece(hidden, tokens, temperature)
+    pieces = [
+        (hidden[i : i + size], tokens[i : i + size], temperature[i : i + size])
+        for i in range(0, len(tokens), size)
+    ]
+    if torch.is_grad_enabled():
+        parts = [checkpoint(piece, *one, use_reentrant=False) for one in pieces]
+    else:
+        parts = [piece(*one) for one in pieces]
+    return torch.cat([chosen for chosen, _ in parts]), torch.cat([entropy for _, entropy in parts])
 
 
 def truncate(log_probs: Tensor, sampling: Sequence[Sampling]) -> Tensor:

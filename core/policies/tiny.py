@@ -16,8 +16,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from distrl.core.errors import PolicyError
 from distrl.core.policies import weights_io
+from distrl.core.policies.adapter_directory import CONFIG_KEY
 from distrl.core.policies.adapters import AdapterHandle, attach_adapter
-from distrl.core.policies.base import Generated, Policy, PromptBatch, States, TokenScores
+from distrl.core.policies.base import Generated, Place, Policy, PromptBatch, States, TokenScores
 from distrl.core.policies.images import decode_image
 from distrl.core.policies.options import PolicyOptions
 from distrl.core.policies.sampling import choose, sampling_temperature, token_log_probs
@@ -83,7 +84,7 @@ class TinyPolicy(Policy):
         """Size of the vocabulary."""
         return len(self.tokenizer.vocabulary)
 
-    def prompt_ids(self, messages: Sequence[ChatMessage]) -> list[int]:
+    def prompt_ids(self, messages: Sequence[ChatMessage], images: Sequence[Tensor] = ()) -> list[int]:
         """Tokens of all text parts in order; images are not among them.
 
         Raises:
@@ -117,8 +118,14 @@ class TinyPolicy(Policy):
         """[3, H, W] uint8 at the configured image size."""
         return decode_image(data, self.config.image_size)
 
-    def collate(self, prompts: Sequence[Sequence[int]], images: Sequence[Sequence[Tensor]]) -> PromptBatch:
-        """Pads prompts on the right; one image per prompt."""
+    def collate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        images: Sequence[Sequence[Tensor]],
+        places: Sequence[Sequence[Place]] | None = None,
+    ) -> PromptBatch:
+        """Pads prompts on the right; one image per prompt, and no sequences."""
+        assert places is None, "the embedded policy reads one prompt at a time"
         rows = [torch.tensor(list(ids), dtype=torch.int64) for ids in prompts]
         input_ids = pad_sequence(rows, batch_first=True, padding_value=PAD_ID)
         lengths = torch.tensor([len(row) for row in rows])
@@ -235,6 +242,10 @@ class TinyPolicy(Policy):
         if self._adapter is not None:
             return self._adapter.state()
         return weights_io.distinct(self.state_dict())
+
+    def published_metadata(self) -> dict[str, str]:
+        """The adapter's configuration, if there is one."""
+        return {} if self._adapter is None else {CONFIG_KEY: self._adapter.config_json()}
 
     @torch.no_grad()
     def load_published(self, state: dict[str, Tensor]) -> None:

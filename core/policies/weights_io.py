@@ -7,9 +7,10 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from distrl.core.errors import CheckpointError, PolicyError
 
@@ -31,13 +32,19 @@ warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarnin
 _MAX_HEADER_BYTES = 100 * 2**20
 
 
-def to_bytes(state: Mapping[str, Tensor]) -> bytearray:
+def to_bytes(state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> bytearray:
     """The safetensors bytes of `state`, each tensor copied once, straight to its place.
+
+    The same names, shapes, types and metadata give the same layout.
+
+    Args:
+        state: Tensors by name.
+        metadata: What `read_metadata` is to give.
 
     Raises:
         PolicyError: If a tensor has a type that the format lacks.
     """
-    header: dict[str, object] = {}
+    header: dict[str, object] = {"__metadata__": dict(sorted(metadata.items()))} if metadata else {}
     offset = 0
     tensors = {name: state[name].detach() for name in sorted(state)}
     for name, tensor in tensors.items():
@@ -65,6 +72,19 @@ def to_bytes(state: Mapping[str, Tensor]) -> bytearray:
     return buffer
 
 
+def read_metadata(buffer: bytes | bytearray | memoryview) -> dict[str, str]:
+    """The texts that `to_bytes` was given besides the tensors, {} without any.
+
+    Raises:
+        PolicyError: If the bytes do not begin with a safetensors header.
+    """
+    try:
+        found = _header(memoryview(buffer).cast("B"))[0].get("__metadata__", {})
+        return {str(key): str(value) for key, value in found.items()}
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise _unreadable(buffer, error) from error
+
+
 def from_bytes(buffer: bytes | bytearray | memoryview) -> dict[str, Tensor]:
     """The tensors in safetensors bytes, as read-only views of `buffer` where alignment allows.
 
@@ -74,13 +94,18 @@ def from_bytes(buffer: bytes | bytearray | memoryview) -> dict[str, Tensor]:
     try:
         return _parse(memoryview(buffer).cast("B"))
     except (ValueError, KeyError, TypeError, RuntimeError, RecursionError) as error:
-        raise PolicyError(
-            f"These {len(buffer)} bytes are no readable safetensors weights: {error}.",
-            "Transfer or save them again.",
-        ) from error
+        raise _unreadable(buffer, error) from error
 
 
-def _parse(view: memoryview) -> dict[str, Tensor]:
+def _unreadable(buffer: bytes | bytearray | memoryview, error: Exception) -> PolicyError:
+    return PolicyError(
+        f"These {len(buffer)} bytes are no readable safetensors weights: {error}.",
+        "Transfer or save them again.",
+    )
+
+
+def _header(view: memoryview) -> tuple[dict[str, Any], int]:
+    """The header, and where the tensors begin."""
     if len(view) < 8:
         raise ValueError("fewer than 8 bytes")
     header_size = int.from_bytes(view[:8], "little")
@@ -89,8 +114,13 @@ def _parse(view: memoryview) -> dict[str, Tensor]:
     header = json.loads(bytes(view[8 : 8 + header_size]))
     if not isinstance(header, dict):
         raise ValueError("the header is not a map")
+    return header, 8 + header_size
+
+
+def _parse(view: memoryview) -> dict[str, Tensor]:
+    header, start = _header(view)
     header.pop("__metadata__", None)
-    start, end = 8 + header_size, 8 + header_size
+    end = start
     state: dict[str, Tensor] = {}
     for name, entry in sorted(header.items(), key=lambda item: tuple(item[1]["data_offsets"])):
         dtype, shape = _DTYPES[entry["dtype"]], [int(size) for size in entry["shape"]]
@@ -118,6 +148,19 @@ def _view(view: memoryview, dtype: torch.dtype, count: int, offset: int) -> Tens
         chunk = bytearray(view[offset : offset + count * item])
         return torch.frombuffer(chunk, dtype=dtype)
     return torch.frombuffer(view, dtype=dtype, count=count, offset=offset)
+
+
+def trained_state(module: nn.Module) -> dict[str, Tensor]:
+    """What training can change of `module`: its state without parameters that are frozen, see `distinct`.
+
+    Buffers stay: some are statistics of the data, and those that are not are small.
+    """
+    frozen = {
+        name
+        for name, parameter in module.named_parameters(remove_duplicate=False)
+        if not parameter.requires_grad
+    }
+    return distinct({name: tensor for name, tensor in module.state_dict().items() if name not in frozen})
 
 
 def distinct(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

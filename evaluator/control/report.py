@@ -29,7 +29,7 @@ TRAIN, VALIDATION = "train/return", "eval/return"
 SIGNALS = (
     ("loss/value", "Critic's loss", "Mean squared error, in units of scaled rewards"),
     ("value/explained_variance", "Explained variance", "Of the returns, by the critic"),
-    ("off_policy/kl", "KL", "Between the policy that acted and the one after a round, nats"),
+    ("off_policy/kl", "KL", "Between the policy that acted and the one in training, nats"),
     ("off_policy/silenced_fraction", "Clipped", "Share of transitions that the clip silences"),
     ("train/log_std", "Log of the standard deviation", "Of actions: how much is tried"),
     ("off_policy/staleness_mean", "Staleness", "Versions behind, mean of the gradients taken"),

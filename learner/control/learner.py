@@ -165,9 +165,11 @@ class ControlLearner:
         return self._checkpoint(weights, state)
 
     def _checkpoint(self, weights: Weights, state: dict[str, Any]) -> str:
-        """Writes a checkpoint; what is being measured stays."""
-        measured = {name_of(one.weights) for one in self._open}
-        return self.parts.checkpointer.save(weights, state, measured)
+        """Writes a checkpoint; what is being measured stays, and what was found to be a solution."""
+        protected = {name_of(one.weights) for one in self._open}
+        if self._solved is not None:  # no pointer names it yet
+            protected.add(self._solved[0])
+        return self.parts.checkpointer.save(weights, state, protected)
 
     def _write_numbers(self) -> None:
         numbers = self.parts.master.numbers()

@@ -36,11 +36,11 @@ _log = logging.getLogger(__name__)
 class WeightServer(Protocol):
     """What the master needs of `ControlServer`."""
 
-    def publish_weights(self, info: WeightInfo, data: Buffer) -> None:
+    def publish_weights(self, info: WeightInfo, data: Buffer, chunk_list: bytes = b"") -> None:
         """Offers and announces new weights."""
         ...
 
-    def offer_weights(self, info: WeightInfo, data: Buffer) -> None:
+    def offer_weights(self, info: WeightInfo, data: Buffer, chunk_list: bytes = b"") -> None:
         """Makes older weights available again."""
         ...
 
@@ -85,11 +85,13 @@ class Master:
         with self._lock:
             self._publisher.publish()
 
-    def publish_weights(self, info: WeightInfo, data: Buffer) -> None:
+    def publish_weights(self, info: WeightInfo, data: Buffer, chunk_list: bytes = b"") -> None:
         """For the publisher: notes where the run stands, and passes the weights on."""
         progress = self.progress
-        self._newest = Weights(info, data, progress.accepted, progress.env_steps, self._elapsed_s())
-        self._server.publish_weights(info, data)
+        self._newest = Weights(
+            info, data, progress.accepted, progress.env_steps, self._elapsed_s(), chunk_list
+        )
+        self._server.publish_weights(info, data, chunk_list)
 
     # ---- network thread ----
 
@@ -100,7 +102,8 @@ class Master:
             if unit is not None:
                 measured = self._measuring.current
                 assert measured is not None
-                self._server.offer_weights(measured.weights.info, measured.weights.data)
+                weights = measured.weights
+                self._server.offer_weights(weights.info, weights.data, weights.chunk_list)
                 return unit
             if self._is_closed or self._newest is None or self._is_over():
                 return None

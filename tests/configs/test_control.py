@@ -40,6 +40,8 @@ def test_a_written_out_configuration_is_read_back(name: str, tmp_path: object) -
         (LANDER, "tasks.suite=mine.yaml", "`tasks` does nothing with learner.algorithm=appo"),
         (LANDER, "learner.optim.lr=0.1", r"`learner\.optim` does nothing"),
         (LANDER, "learner.eval_every=5", r"`learner\.eval_every` does nothing"),
+        (LANDER, "learner.max_episode_minutes=5", r"`learner\.max_episode_minutes` does nothing"),
+        (LANDER, "learner.ppo.clip=0.1", r"`learner\.ppo` does nothing"),
         (LANDER, "policy.d_model=8", r"`policy\.d_model` does nothing"),
         (LANDER, "worker.barrier=true", r"`worker\.barrier` does nothing"),
         (LANDER, "worker.slots=3", r"multiple of worker\.slots=3"),

@@ -219,3 +219,16 @@ def test_a_digest_that_is_none_becomes_no_file_name(learner, make, tmp_path):
     with pytest.raises(ProtocolError):
         make().fetch(info, WAIT_S)
     assert list(tmp_path.glob("file*")) == []
+
+
+def test_only_chunks_that_differ_leave_the_learner_whoever_fetches(learner, make):
+    fetchers = [make() for _ in range(2)]
+    for version in range(4):
+        data = bytes([version]) + DATA[1:]
+        info = learner.publish(data, version, listed=True)
+        learner.num_bytes = 0
+        first, second = fetchers[version % 2], fetchers[(version + 1) % 2]
+        assert first.fetch(info, WAIT_S) == data
+        assert second.fetch(info, WAIT_S) == data
+        # The list of this version, and that of the one before, which another server fetched.
+        assert learner.num_bytes == (len(data) if version == 0 else 100_000 + 2 * 11 * 32)

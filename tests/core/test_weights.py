@@ -9,9 +9,10 @@ from weights_fake import FakeLearner
 from distrl.core import weights
 from distrl.core.errors import NetworkError, ProtocolError
 from distrl.core.sockets import Wire
-from distrl.core.weights import WeightFetcher, WeightStore, describe
+from distrl.core.weights import WeightFetcher, WeightStore, describe, describe_chunks
 
 DATA = random.Random(0).randbytes(1_000_003)
+LIST_BYTES = 11 * 32  # of DATA in chunks of 100,000 bytes
 
 
 @pytest.fixture
@@ -102,3 +103,72 @@ def test_the_newest_versions_are_kept():
 def test_what_does_not_fit_its_description_is_not_published():
     with pytest.raises(ValueError, match="size_bytes"):
         WeightStore().publish(describe(1, b"12"), b"123")
+
+
+def changed(data, *places):
+    """`data` with other bytes at these places."""
+    other = bytearray(data)
+    for place in places:
+        other[place] ^= 1
+    return bytes(other)
+
+
+def test_only_chunks_that_differ_are_fetched(learner, fetcher):
+    assert fetcher.fetch(learner.publish(DATA, 1, listed=True), 10.0) == DATA
+    for version in (2, 3):
+        data = changed(DATA, 250_000, version * 300_000)
+        info = learner.publish(data, version, listed=True)
+        learner.num_bytes = 0
+        assert fetcher.fetch(info, 10.0) == data
+        assert learner.num_bytes == 2 * 100_000 + LIST_BYTES  # version 3 differs from 2 where 2 did from 1
+
+
+def test_bytes_that_somebody_looks_at_do_not_change(learner, fetcher):
+    versions = [changed(DATA, place) for place in range(4)]
+    views = []
+    for version, data in enumerate(versions):
+        info = learner.publish(data, version, listed=True)
+        learner.num_bytes = 0
+        views.append(fetcher.fetch(info, 10.0))
+        assert learner.num_bytes == (100_000 if version else len(DATA)) + LIST_BYTES
+    assert views == versions
+
+
+def test_what_came_of_a_version_that_was_passed_by_is_used(learner, fetcher):
+    info = learner.publish(DATA, 1, listed=True)
+    learner.drop_after = 1 + 5  # the list comes first
+    with pytest.raises(NetworkError, match="did not arrive"):
+        fetcher.fetch(info, 0.5)
+    learner.drop_after = 10**9
+    data = changed(DATA, 0)
+    info = learner.publish(data, 2, listed=True)
+    learner.num_bytes = 0
+    assert fetcher.fetch(info, 10.0) == data
+    assert learner.num_bytes == len(data) - 400_000 + LIST_BYTES
+
+
+def test_a_memory_that_was_spoiled_is_not_used(learner, fetcher):
+    fetcher.fetch(learner.publish(DATA, 1, listed=True), 10.0)
+    data = changed(DATA, 0)
+    info = learner.publish(data, 2, listed=True)
+    learner.spoil = True
+    with pytest.raises(ProtocolError):
+        fetcher.fetch(info, 10.0)
+    learner.spoil = False
+    assert fetcher.fetch(info, 10.0) == data
+
+
+def test_weights_of_another_size_are_fetched_whole(learner, fetcher):
+    for version, size in enumerate((300_000, 300_001, 99_999, 100_000, 0, 300_000)):
+        assert fetcher.fetch(learner.publish(DATA[:size], version, listed=True), 10.0) == DATA[:size]
+
+
+def test_a_list_must_be_there_if_it_is_announced():
+    info, chunk_list = describe_chunks(1, DATA, chunk_bytes=1000)
+    assert len(chunk_list) == 32 * 1001
+    with pytest.raises(ValueError, match="chunk_list"):
+        WeightStore().publish(info, DATA)
+    assert describe_chunks(1, DATA[:1000], chunk_bytes=1000) == (
+        describe(1, DATA[:1000], chunk_bytes=1000),
+        b"",
+    )

@@ -14,7 +14,7 @@ from PIL import Image
 from distrl.configs.schema import Config
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import EnvError
-from distrl.core.types import ChatMessage, Completion, Sampling, Task, TextPart
+from distrl.core.types import ChatMessage, Completion, Prefix, Sampling, Task, TextPart
 from distrl.workers.agents.autoui import AutoUIAgent
 from distrl.workers.envs.base import Frame, StepResult
 
@@ -67,7 +67,7 @@ class TappingPolicy:
         self.asked: list[Sampling] = []
 
     def act(
-        self, messages: Sequence[ChatMessage], images: Mapping[str, bytes], sampling: Sampling
+        self, messages: Sequence[ChatMessage], images: Mapping[str, bytes], sampling: Sampling, prefix: Prefix
     ) -> Completion:
         self.asked.append(sampling)
         text = " ".join(p.text for m in messages for p in m.parts if isinstance(p, TextPart))

@@ -43,7 +43,7 @@ class LinearPolicy(Policy):
     def num_tokens(self) -> int:
         return VOCABULARY
 
-    def prompt_ids(self, messages: Sequence[ChatMessage]) -> list[int]:
+    def prompt_ids(self, messages: Sequence[ChatMessage], images: Sequence[Tensor] = ()) -> list[int]:
         return [int(p.text) for m in messages for p in m.parts if isinstance(p, TextPart)]
 
     def completion_ids(self, text: str) -> list[int]:
@@ -59,7 +59,9 @@ class LinearPolicy(Policy):
             raise PolicyError(f"{len(data)} bytes are no picture.") from error
         return torch.tensor(np.asarray(picture)).permute(2, 0, 1)
 
-    def collate(self, prompts: Sequence[Sequence[int]], images: Sequence[Sequence[Tensor]]) -> PromptBatch:
+    def collate(
+        self, prompts: Sequence[Sequence[int]], images: Sequence[Sequence[Tensor]], places: object = None
+    ) -> PromptBatch:
         size = max(len(prompt) for prompt in prompts)
         ids = torch.tensor([[*p, *[0] * (size - len(p))] for p in prompts])
         mask = torch.tensor([[1] * len(p) + [0] * (size - len(p)) for p in prompts])

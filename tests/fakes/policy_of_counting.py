@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from counting_env import COMPLETE, TAP
 
-from distrl.core.types import ChatMessage, Completion, Sampling
+from distrl.core.types import ChatMessage, Completion, Prefix, Sampling
 from distrl.workers.agents.autoui import AutoUIAgent
 
 ANSWERS = {
@@ -24,7 +24,7 @@ class CountingPolicy:
         self.slot = slot
 
     def act(
-        self, messages: Sequence[ChatMessage], images: Mapping[str, bytes], sampling: Sampling
+        self, messages: Sequence[ChatMessage], images: Mapping[str, bytes], sampling: Sampling, prefix: Prefix
     ) -> Completion:
         text = messages[0].parts[1].model_dump()["text"]
         return Completion(text=ANSWERS[" ".join(text.split()[:2])])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from distrl.core.messages import Chunk, ChunkRequest, WeightInfo
 from distrl.core.service import Service
 from distrl.core.sockets import Poller, Received, Wire
-from distrl.core.weights import WeightStore, describe
+from distrl.core.weights import WeightStore, describe, describe_chunks
 
 
 @dataclass
@@ -23,6 +23,7 @@ class FakeLearner:
     doubled: bool = False
     spoil: bool = False
     num_bytes: int = 0
+    lists: set[str] = field(default_factory=set)
     dropped: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
@@ -46,7 +47,7 @@ class FakeLearner:
         if len(self.asked) > self.drop_after:
             self.dropped.set()
             return
-        if self.spoil:
+        if self.spoil and request.digest not in self.lists:
             data = bytes(len(data))
         self.num_bytes += len(data)
         for _ in range(2 if self.doubled else 1):
@@ -57,8 +58,14 @@ class FakeLearner:
         self.thread.join()
         self.channel.close()
 
-    def publish(self, data: bytes, version: int = 1, chunk_bytes: int = 100_000) -> WeightInfo:
-        """Offers `data`."""
-        info = describe(version, data, chunk_bytes=chunk_bytes)
-        self.store.publish(info, data)
+    def publish(
+        self, data: bytes, version: int = 1, chunk_bytes: int = 100_000, listed: bool = False
+    ) -> WeightInfo:
+        """Offers `data`, with a list of its chunks or without."""
+        if listed:
+            info, chunk_list = describe_chunks(version, data, chunk_bytes=chunk_bytes)
+        else:
+            info, chunk_list = describe(version, data, chunk_bytes=chunk_bytes), b""
+        self.lists.add(info.chunk_list)
+        self.store.publish(info, data, chunk_list)
         return info

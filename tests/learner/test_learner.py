@@ -274,6 +274,17 @@ def test_replay_ratio_is_kept(toy, tmp_path, priority) -> None:
     assert world.played == 64
 
 
+@pytest.mark.parametrize(("priority", "is_renewed"), [("dper", True), ("uniform", False)])
+def test_only_priorities_are_renewed(toy, tmp_path, priority, is_renewed) -> None:
+    replay = {"capacity": 32, "priority": priority, "refresh_every": 4}
+    learner, _ = build(toy, tmp_path, episodes=32, replay=replay)
+    measured, measure = [], learner.parts.engine.measure
+    learner.parts.engine.measure = lambda batch: measured.append(batch) or measure(batch)
+    learner.run()
+    assert learner.progress.updates == 16
+    assert len(measured) == (4 if is_renewed else 0)
+
+
 def test_the_learning_rate_falls_as_the_runs_episodes_come_in(toy, tmp_path) -> None:
     optim = {**OPTIONS["optim"], "final_lr_fraction": 0.1}
     learner, _ = build(toy, tmp_path, episodes=64, optim=optim)

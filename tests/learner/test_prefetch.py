@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from distrl.learner.prefetch import Prefetcher
@@ -32,3 +34,12 @@ def test_closing_drops_what_nobody_fetched() -> None:
     prefetcher.submit(0)
     prefetcher.close()
     assert prefetcher.num_pending == 0
+
+
+def test_closing_does_not_fail_while_a_batch_takes_longer() -> None:
+    """Whoever closes may be on the way out with an error of their own, which must not be hidden."""
+    go_on = threading.Event()
+    prefetcher: Prefetcher[int, bool] = Prefetcher(lambda _: go_on.wait(60.0))
+    prefetcher.submit(0)
+    prefetcher.close(timeout_s=0.01)
+    go_on.set()

@@ -15,10 +15,12 @@ from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import EnvError, InferenceUnavailable, ProtocolError
 from distrl.core.messages import Lease
 from distrl.core.types import (
+    NO_PREFIX,
     ChatMessage,
     Completion,
     Fault,
     Outcome,
+    Prefix,
     Purpose,
     Sampling,
     Trajectory,
@@ -41,7 +43,11 @@ class Script:
         self.asked: list[tuple[Sequence[ChatMessage], Mapping[str, bytes], Sampling]] = []
 
     def act(
-        self, messages: Sequence[ChatMessage], images: Mapping[str, bytes], sampling: Sampling
+        self,
+        messages: Sequence[ChatMessage],
+        images: Mapping[str, bytes],
+        sampling: Sampling,
+        prefix: Prefix = NO_PREFIX,
     ) -> Completion:
         self.asked.append((messages, images, sampling))
         if len(self.asked) > len(self.answers):

@@ -10,6 +10,7 @@ from distrl.workers.building import build
 AGENTS = {
     "autoui": "distrl.workers.agents.autoui:AutoUIAgent",
     "androidworld": "distrl.workers.agents.androidworld:AndroidWorldAgent",
+    "mobile-use": "distrl.workers.agents.mobile_use:MobileUseAgent",
 }
 
 

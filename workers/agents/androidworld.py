@@ -4,14 +4,7 @@
     Action: {"action_type": "click", "x": 512, "y": 310}
 
 Points are whole numbers from 0 to `coordinates` − 1 across and down, as many vision-language models write
-them. There are two ways to tell what has happened so far:
-
-    mode        each step's prompt
-    history     instructions, goal, what was done in one line a step, and the present screenshot
-    incremental the whole conversation: every question and answer so far, then the present screenshot
-
-Both give one chat a step. Where a conversation shows all its screenshots, each prompt begins with the one
-before it, so a server that keeps prefixes reads each screenshot once.
+them.
 """
 
 from __future__ import annotations
@@ -19,19 +12,16 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any
 
 from distrl.core.actions import Action, ActionKind
-from distrl.core.types import ChatMessage, ImagePart, TextPart, TimeStep
-from distrl.workers.agents.json_action import Grid, NoAction, read, write
+from distrl.core.types import Observation, TimeStep
+from distrl.workers.agents.chat_agent import ChatAgent, Mode
+from distrl.workers.agents.json_action import read, write
+from distrl.workers.agents.notation import KEPT_CHARS, Grid, NoAction, encodable
 
 MAX_TEXT_CHARS = 20_000
 """Longer model outputs are refused unread."""
-
-KEPT_CHARS = 2_000
-"""How much of an answer that is no action is kept with the step; the chat keeps all of it."""
-
-Mode = Literal["history", "incremental"]
 
 INSTRUCTIONS = """You operate an Android phone for a user. At each step you see the phone's screen; answer \
 with one action. Coordinates are whole numbers: x from 0 (left) to {max_x} (right), y from 0 (top) to \
@@ -55,17 +45,15 @@ Reason: <why>
 Action: <JSON>"""
 
 
-class AndroidWorldAgent:
+class AndroidWorldAgent(ChatAgent):
     """Stateless agent that writes AndroidWorld's JSON actions.
 
     Args:
-        mode: How earlier steps are told; see above.
+        mode: How earlier steps are told, "history" or "incremental"; see `ChatAgent`.
         coordinates: How many numbers an axis has, 1000 for 0 to 999; or [across, down], for a model that
             writes pixels of the screenshot.
-        history: How many earlier steps are told at most, the latest ones, in mode "history".
+        history: How many earlier steps are told at most in mode "history", the latest ones.
         reason_chars: How much of an earlier reason is repeated there.
-        screenshots: How many of the latest screenshots a conversation shows, in mode "incremental"; 0 shows
-            all, for policies that read several images.
     """
 
     def __init__(
@@ -74,63 +62,37 @@ class AndroidWorldAgent:
         coordinates: int | Sequence[int] = 1000,
         history: int = 50,
         reason_chars: int = 200,
-        screenshots: int = 1,
     ) -> None:
-        if mode not in get_args(Mode):
-            raise ValueError(f"mode must be one of {', '.join(get_args(Mode))}, not {mode!r}")
+        super().__init__(mode, history, reason_chars)
         axes = [coordinates, coordinates] if isinstance(coordinates, int) else list(coordinates)
         if len(axes) != 2 or not all(isinstance(axis, int) and 2 <= axis <= 100_000 for axis in axes):
             raise ValueError(f"coordinates must be a number from 2 to 100000, or two, not {coordinates!r}")
-        if min(history, reason_chars, screenshots) < 0:
-            raise ValueError("history, reason_chars and screenshots must be 0 or more")
-        self.mode = mode
         self.grid = Grid(*axes)
-        self.history = history
-        self.reason_chars = reason_chars
-        self.screenshots = screenshots
         self._instructions = INSTRUCTIONS.format(max_x=self.grid.columns - 1, max_y=self.grid.rows - 1)
 
-    def prompt(self, goal: str, image_digest: str, history: Sequence[TimeStep]) -> tuple[ChatMessage, ...]:
-        """The messages to complete: the instructions, then one question or the conversation so far."""
-        system = ChatMessage(role="system", parts=(TextPart(text=self._instructions),))
-        if self.mode == "incremental":
-            return (system, *self._conversation(goal, image_digest, history))
-        told = self._told(history)
-        text = (
-            f"Goal: {goal}\n\nWhat you have done so far:\n{told}\n\nStep {len(history) + 1}. The screen now:"
-        )
-        return (system, _question(text, image_digest))
+    def system(self, screen: Observation) -> str:
+        """The actions, and the form of an answer."""
+        return self._instructions
 
-    def _conversation(self, goal: str, image: str, history: Sequence[TimeStep]) -> list[ChatMessage]:
-        first_shown = len(history) + 1 - self.screenshots if self.screenshots else 0
-        messages = []
-        for number, step in enumerate(history):
-            shown = step.observation.image if number >= first_shown else ""
-            messages.append(_question(_asked(goal, number), shown))
-            messages.append(ChatMessage(role="assistant", parts=(TextPart(text=self._answered(step)),)))
-        messages.append(_question(_asked(goal, len(history)), image))
-        return messages
+    def question(self, goal: str, told: Sequence[str], number: int) -> str:
+        """The goal and the earlier steps."""
+        lines = "\n".join(told) if told else "Nothing yet."
+        return f"Goal: {goal}\n\nWhat you have done so far:\n{lines}\n\nStep {number + 1}. The screen now:"
 
-    def _answered(self, step: TimeStep) -> str:
-        if step.chats:
-            return step.chats[-1].completion.text
-        return self.format(Action(**step.action.model_dump()))
+    def opening(self, goal: str) -> str:
+        """The goal."""
+        return f"Goal: {goal}\n\nStep 1. The screen:"
 
-    def _told(self, history: Sequence[TimeStep]) -> str:
-        first = max(0, len(history) - self.history)
-        lines = [f"Step {first + n + 1}: {self._line(step)}" for n, step in enumerate(history[first:])]
-        return "\n".join(lines) if lines else "Nothing yet."
-
-    def _line(self, step: TimeStep) -> str:
-        """An earlier step in one line: the reason's start and the action, or why it was none."""
+    def line(self, step: TimeStep) -> str:
+        """The reason's start and the action, or why it was none."""
         action = Action(**step.action.model_dump())
         if action.kind is ActionKind.INVALID:
             return f"not an action ({action.reason})"
-        reason = " ".join(reason_of(self._answered(step)).split())[: self.reason_chars]
+        reason = " ".join(reason_of(self.answer(step)).split())[: self.line_chars]
         done = json.dumps(write(action, self.grid), ensure_ascii=False)
         return f"{reason} {done}" if reason else done
 
-    def parse(self, text: str) -> Action:
+    def parse(self, text: str, screen: Observation | None = None) -> Action:
         """The action in `text`; INVALID, with the reason and the text, for everything that is no action.
 
         It is the first JSON object behind the last "Action:", or in the whole text where that does not occur.
@@ -139,9 +101,9 @@ class AndroidWorldAgent:
         try:
             return read(_object(text), self.grid)
         except NoAction as problem:
-            return Action.invalid(_encodable(text[:KEPT_CHARS]), _encodable(str(problem)))
+            return Action.invalid(encodable(text[:KEPT_CHARS]), encodable(str(problem)))
 
-    def format(self, action: Action) -> str:
+    def format(self, action: Action, screen: Observation | None = None) -> str:
         """The text of `action` without a reason; an INVALID action's own text is given back."""
         if action.kind is ActionKind.INVALID:
             return action.text
@@ -152,17 +114,6 @@ def reason_of(text: str) -> str:
     """What stands between "Reason:" and the last "Action:", "" if nothing does."""
     before, marker, _ = text.rpartition("Action:")
     return before.partition("Reason:")[2].strip() if marker else ""
-
-
-def _question(text: str, image_digest: str) -> ChatMessage:
-    """A question with its screenshot, or a word in the place of one that is not shown any more."""
-    if not image_digest:
-        return ChatMessage(role="user", parts=(TextPart(text=f"{text} (no longer shown)"),))
-    return ChatMessage(role="user", parts=(TextPart(text=text), ImagePart(digest=image_digest)))
-
-
-def _asked(goal: str, number: int) -> str:
-    return f"Goal: {goal}\n\nStep 1. The screen:" if number == 0 else f"Step {number + 1}. The screen now:"
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -187,8 +138,3 @@ def _literal(text: str) -> Any:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         raise NoAction(f"malformed JSON {text[:40]!r}") from None
-
-
-def _encodable(text: str) -> str:
-    """`text` without half surrogate pairs, which no encoding can carry."""
-    return text.encode("utf-8", "replace").decode("utf-8")

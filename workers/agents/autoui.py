@@ -19,7 +19,9 @@ from collections.abc import Sequence
 
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import ConfigError
-from distrl.core.types import ChatMessage, ImagePart, TextPart, TimeStep
+from distrl.core.types import Chat, ChatMessage, ImagePart, Observation, TextPart, TimeStep
+from distrl.workers.agents.base import Prompt
+from distrl.workers.agents.notation import NoAction, encodable
 
 TAP_DISTANCE = 0.04
 """Touch and lift closer than this are a tap (Euclidean, in fractions of the screen; AitW's threshold)."""
@@ -57,10 +59,6 @@ _FIELD = re.compile(r'"(\w+)"\s*:\s*"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _POINT = re.compile(r"\s*\[\s*([^,\s]+)\s*,\s*([^,\s]+)\s*\]\s*")
 
 
-class _Unreadable(ValueError):
-    """Why a text is no action. Never leaves this file."""
-
-
 class AutoUIAgent:
     """Stateless agent in AutoUI's notation.
 
@@ -77,14 +75,17 @@ class AutoUIAgent:
             raise ValueError(f"history must be 0 or more, not {history}")
         self.history = history
 
-    def prompt(self, goal: str, image_digest: str, history: Sequence[TimeStep]) -> tuple[ChatMessage, ...]:
+    def prompt(
+        self, goal: str, screen: Observation, history: Sequence[TimeStep], said: Sequence[Chat] = ()
+    ) -> Prompt:
         """One user message: the screenshot, then the step, the previous actions and the goal."""
         words = ["step", str(min(len(history), LAST_STEP_WORD))]
         if self.history:
             texts = [self._remember(step) for step in history[-self.history :]]
             words += ["last", *(texts or [NO_ACTION])]
         text = f"{' '.join(words)} Goal: {goal.lower()}"
-        return (ChatMessage(role="user", parts=(ImagePart(digest=image_digest), TextPart(text=text))),)
+        parts = (ImagePart(digest=screen.image), TextPart(text=text))
+        return Prompt((ChatMessage(role="user", parts=parts),))
 
     def _remember(self, step: TimeStep) -> str:
         """What the prompt says of an earlier action: of an invalid one that, of a text its start."""
@@ -93,7 +94,7 @@ class AutoUIAgent:
             return ActionKind.INVALID.value
         return self.format(action.model_copy(update={"text": action.text[:REMEMBERED_CHARS]}))
 
-    def parse(self, text: str) -> Action:
+    def parse(self, text: str, screen: Observation | None = None) -> Action:
         """The action that `text` means; INVALID, with the reason, for everything that is no action.
 
         A leading AutoUI plan ("Action Plan: [...] ; Action Decision: ") is skipped; of fields given twice the
@@ -101,10 +102,10 @@ class AutoUIAgent:
         """
         try:
             return _read(text)
-        except _Unreadable as problem:
-            return Action.invalid(_encodable(text[:200]), _encodable(str(problem)))
+        except NoAction as problem:
+            return Action.invalid(encodable(text[:200]), encodable(str(problem)))
 
-    def format(self, action: Action) -> str:
+    def format(self, action: Action, screen: Observation | None = None) -> str:
         """The canonical text of `action`, points with two decimals.
 
         A swipe shorter than `TAP_DISTANCE` cannot be told from a tap in this notation. An INVALID action has
@@ -141,7 +142,7 @@ def vocabulary() -> list[str]:
 
 def _read(text: str) -> Action:
     if len(text) > MAX_TEXT_CHARS:
-        raise _Unreadable(f"the text has {len(text)} characters, more than {MAX_TEXT_CHARS}")
+        raise NoAction(f"the text has {len(text)} characters, more than {MAX_TEXT_CHARS}")
     plan = _PLAN.match(text)
     fields: dict[str, str] = {}
     for match in _FIELD.finditer(text, plan.end() if plan else 0):
@@ -158,12 +159,12 @@ def _read(text: str) -> Action:
         if math.dist(touch, lift) < TAP_DISTANCE:
             return Action.tap(*touch)
         return Action.swipe(touch, lift)
-    raise _Unreadable(f"unknown action_type {name[:40]!r}")
+    raise NoAction(f"unknown action_type {name[:40]!r}")
 
 
 def _required(fields: dict[str, str], name: str) -> str:
     if name not in fields:
-        raise _Unreadable(f"no {name}")
+        raise NoAction(f"no {name}")
     return fields[name]
 
 
@@ -174,9 +175,9 @@ def _typed_text(fields: dict[str, str]) -> str:
     except ValueError:
         typed = raw  # A lone backslash that is no JSON escape stands for itself.
     if not typed:
-        raise _Unreadable("TYPE with an empty typed_text")
-    if _encodable(typed) != typed:
-        raise _Unreadable("typed_text holds half a surrogate pair")
+        raise NoAction("TYPE with an empty typed_text")
+    if encodable(typed) != typed:
+        raise NoAction("typed_text holds half a surrogate pair")
     return str(typed)
 
 
@@ -185,13 +186,13 @@ def _point(fields: dict[str, str], name: str) -> tuple[float, float]:
     raw = _required(fields, name)
     match = _POINT.fullmatch(raw)
     if match is None:
-        raise _Unreadable(f"{name} {raw[:40]!r} is not [y, x]")
+        raise NoAction(f"{name} {raw[:40]!r} is not [y, x]")
     try:
         y, x = float(match[1]), float(match[2])
     except ValueError:
-        raise _Unreadable(f"{name} {raw[:40]!r} holds no numbers") from None
+        raise NoAction(f"{name} {raw[:40]!r} holds no numbers") from None
     if not (0.0 <= y <= 1.0 and 0.0 <= x <= 1.0):
-        raise _Unreadable(f"{name} {raw[:40]!r} is not on the screen")
+        raise NoAction(f"{name} {raw[:40]!r} is not on the screen")
     return x, y
 
 
@@ -199,8 +200,3 @@ def _point_text(point: tuple[float, float]) -> str:
     if point == (-1.0, -1.0):
         return "[-1.0, -1.0]"
     return f"[{point[1]:.2f}, {point[0]:.2f}]"
-
-
-def _encodable(text: str) -> str:
-    """`text` without half surrogate pairs, which no encoding can carry."""
-    return text.encode("utf-8", "replace").decode("utf-8")

@@ -3,23 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from distrl.core.actions import Action
-from distrl.core.types import ChatMessage, TimeStep
+from distrl.core.types import Chat, ChatMessage, Observation, TimeStep
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What the policy is asked.
+
+    Attributes:
+        messages: The chat to complete, or what is new of it.
+        continues: Whether it goes on from the chat before it in the episode, whose tokens stay as they are.
+    """
+
+    messages: tuple[ChatMessage, ...]
+    continues: bool = False
 
 
 class Agent(Protocol):
     """Turns an observation into a chat for the policy, and the policy's text into an action."""
 
-    def prompt(self, goal: str, image_digest: str, history: Sequence[TimeStep]) -> tuple[ChatMessage, ...]:
-        """The messages to complete, given the goal, the present screenshot and the steps so far."""
+    def prompt(
+        self, goal: str, screen: Observation, history: Sequence[TimeStep], said: Sequence[Chat] = ()
+    ) -> Prompt:
+        """What to ask next, given the goal, the present screen and the steps so far.
+
+        Args:
+            goal: The instruction.
+            screen: What is seen now; the prompt names its picture by digest.
+            history: The steps so far.
+            said: What has been asked and answered in this step already.
+        """
         ...
 
-    def parse(self, text: str) -> Action:
-        """The action that `text` means. Never raises: what cannot be understood is an INVALID action."""
+    def parse(self, text: str, screen: Observation) -> Action:
+        """The action that `text`, said of `screen`, means.
+
+        Never raises: what cannot be understood is an INVALID action.
+        """
         ...
 
-    def format(self, action: Action) -> str:
-        """The text of `action` in this agent's notation (used for demonstrations)."""
+    def format(self, action: Action, screen: Observation) -> str:
+        """The text of `action` on `screen` in this agent's notation (used for demonstrations)."""
         ...

@@ -13,10 +13,10 @@ but to the right for "left", as in a scroll. Any other gesture is written as the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from distrl.core.actions import Action, ActionKind, Point
+from distrl.workers.agents.notation import Grid, NoAction, encodable
 
 Gesture = tuple[Point, Point]
 
@@ -66,30 +66,6 @@ GESTURES: dict[tuple[str, str], Gesture] = {
     **{("swipe", name): (_EDGES[_OPPOSITE[name]], _EDGES[name]) for name in ("left", "right")},
 }
 _NAMES_OF_GESTURES = {gesture: names for names, gesture in GESTURES.items()}
-
-
-class NoAction(ValueError):
-    """Why some JSON is no action."""
-
-
-@dataclass(frozen=True)
-class Grid:
-    """The whole numbers that points are written in: 0 to `columns` − 1 across, 0 to `rows` − 1 down."""
-
-    columns: int
-    rows: int
-
-    def cell(self, point: Point) -> tuple[int, int]:
-        """The cell that `point` lies in."""
-        x, y = int(point[0] * self.columns), int(point[1] * self.rows)
-        return min(self.columns - 1, x), min(self.rows - 1, y)
-
-    def point(self, x: float, y: float) -> Point:
-        """The centre of a cell. Raises NoAction if it is not on the grid."""
-        column, row = int(x), int(y)
-        if not (0 <= column < self.columns and 0 <= row < self.rows):
-            raise NoAction(f"({x:g}, {y:g}) is not within 0 to {self.columns - 1} and 0 to {self.rows - 1}")
-        return (column + 0.5) / self.columns, (row + 0.5) / self.rows
 
 
 def read(fields: Mapping[str, Any], grid: Grid) -> Action:
@@ -191,7 +167,7 @@ def _with_text(name: str, fields: Mapping[str, Any], grid: Grid) -> Action:
     text = "" if value is None else str(value)
     if not text:
         raise NoAction(f"{name} needs {key}")
-    if text.encode("utf-8", "replace").decode("utf-8") != text:
+    if encodable(text) != text:
         raise NoAction(f"{key} holds half a surrogate pair")
     is_pointed = kind is ActionKind.TYPE and (fields.get("x") is not None or fields.get("y") is not None)
     return Action(kind=kind, text=text, point=_point(fields, grid) if is_pointed else None)

@@ -18,7 +18,8 @@ from PIL import Image
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import EnvError, TaskError
 from distrl.core.types import Task
-from distrl.workers.agents.json_action import Grid, named_gesture, write
+from distrl.workers.agents.json_action import named_gesture, write
+from distrl.workers.agents.notation import Grid
 from distrl.workers.envs.android_world_claim import Claim
 from distrl.workers.envs.android_world_options import FAMILY, Ports, checked, find_adb
 from distrl.workers.envs.android_world_process import WorldProcess

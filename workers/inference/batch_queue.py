@@ -46,15 +46,20 @@ class BatchQueue(Generic[Item]):
             self._poked = True
             self._condition.notify_all()
 
-    def take(self, timeout_s: float) -> list[Queued[Item]]:
-        """Waits for a batch that is due; empty at the deadline and after `poke`."""
+    def take(self, timeout_s: float, limit: int | None = None) -> list[Queued[Item]]:
+        """Waits for a batch that is due; empty at the deadline and after `poke`.
+
+        Args:
+            timeout_s: How long to wait.
+            limit: How many requests are wanted at most; with 0 it only waits. None: a whole batch.
+        """
         deadline = time.monotonic() + timeout_s
         with self._condition:
             while not self._poked:
                 now = time.monotonic()
-                due_s = self._batcher.wait_s(now)
+                due_s = self._batcher.wait_s(now) if limit != 0 else None
                 if due_s == 0.0:
-                    return self._batcher.take()
+                    return self._batcher.take(limit)
                 left_s = deadline - now
                 if left_s <= 0.0:
                     break

@@ -54,6 +54,7 @@ class Batcher(Generic[Item]):
             return 0.0
         return max(0.0, self._queue[0].arrived_at + self.max_wait_s - now)
 
-    def take(self) -> list[Queued[Item]]:
-        """Removes and returns the oldest requests, at most `max_batch`."""
-        return [self._queue.popleft() for _ in range(min(self.max_batch, len(self._queue)))]
+    def take(self, limit: int | None = None) -> list[Queued[Item]]:
+        """Removes and returns the oldest requests, at most `limit`, `max_batch` without one."""
+        most = self.max_batch if limit is None else limit
+        return [self._queue.popleft() for _ in range(min(most, len(self._queue)))]

@@ -1,11 +1,13 @@
 """The engine on transformers: a policy, its weight version, and whole batches of completions.
 
-`prepare` may run in another thread than `act` and `load`: it only reads the tokenizer and an image cache with
-its own lock. `act` and `load` belong to one thread, so that weights never change within a batch.
+`prepare` may run in another thread than `submit` and `load`: it only reads the tokenizer and an image cache
+with its own lock. `submit` runs its batch before it returns, in the thread of `load`, so that weights never
+change within a batch.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -15,23 +17,33 @@ import torch
 from torch import Tensor
 
 from distrl.core.policies.base import Policy
-from distrl.core.types import ChatMessage, Completion, ImagePart, Sampling
+from distrl.core.types import NO_PREFIX, ChatMessage, Completion, Prefix, Sampling, shown_images
+from distrl.workers.inference.engine import NO_WEIGHTS, OnDone, Result
+from distrl.workers.inference.prompts import tokenise
 
 MAX_CACHED_BYTES = 64 * 2**20
-NO_WEIGHTS = -1
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A request as the policy takes it: prompt ids, decoded images in order of appearance, sampling."""
+    """A request as the policy takes it.
+
+    Attributes:
+        prompt_ids: The whole sequence, up to where the completion starts.
+        images: Decoded images in order of appearance.
+        sampling: How the completion is drawn.
+        num_prefix: How many of `prompt_ids` the request itself brought.
+    """
 
     prompt_ids: tuple[int, ...]
     images: tuple[Tensor, ...]
     sampling: Sampling
+    num_prefix: int = 0
 
 
 class HFEngine:
-    """A policy behind batches.
+    """A policy behind batches; an `Engine`.
 
     Args:
         policy: On its device, in eval mode.
@@ -39,31 +51,46 @@ class HFEngine:
         max_cached_bytes: Bound of the cache of decoded images, which an unchanged screen meets again.
     """
 
+    is_continuous = False
+
     def __init__(self, policy: Policy, seed: int, max_cached_bytes: int = MAX_CACHED_BYTES) -> None:
         self.policy = policy
         self.version = NO_WEIGHTS
         self._generator = torch.Generator(device=policy.device).manual_seed(seed)
         self._cache = _ImageCache(max_cached_bytes)
 
+    @property
+    def name(self) -> str:
+        """The policy's."""
+        return self.policy.name
+
+    @property
+    def published_kind(self) -> str:
+        """What weights the policy takes, "full" or "adapter"."""
+        return self.policy.published_kind()
+
     def prepare(
-        self, messages: Sequence[ChatMessage], images: Mapping[str, bytes | memoryview], sampling: Sampling
+        self,
+        messages: Sequence[ChatMessage],
+        images: Mapping[str, bytes | memoryview],
+        sampling: Sampling,
+        prefix: Prefix = NO_PREFIX,
     ) -> Prepared:
         """Tokenises a chat and decodes its images.
 
         Args:
-            messages: The chat.
-            images: Encoded bytes by digest, at least of the images that the chat shows.
+            messages: The chat, or what comes after the prefix.
+            images: Encoded bytes by digest, at least of the images that the chat and the prefix show.
             sampling: How its completion is drawn.
+            prefix: The sequence that the chat goes on from; its token ids stay as they are.
 
         Raises:
             PolicyError: The chat is too long, or an image is unreadable.
         """
-        digests = [p.digest for message in messages for p in message.parts if isinstance(p, ImagePart)]
-        return Prepared(
-            prompt_ids=tuple(self.policy.prompt_ids(messages)),
-            images=tuple(self._image(digest, images[digest]) for digest in digests),
-            sampling=sampling,
-        )
+        digests = (*prefix.images, *shown_images(messages))
+        decoded = tuple(self._image(digest, images[digest]) for digest in digests)
+        prompt = tokenise(self.policy, messages, sampling, decoded[len(prefix.images) :], prefix.token_ids)
+        return Prepared(prompt.ids, decoded, prompt.sampling, prompt.num_prefix)
 
     def _image(self, digest: str, data: bytes | memoryview) -> Tensor:
         cached = self._cache.get(digest)
@@ -72,6 +99,33 @@ class HFEngine:
             self._cache.put(digest, cached)
         return cached
 
+    def submit(self, requests: Sequence[Prepared], on_done: OnDone) -> None:
+        """Runs a batch. If it fails each request is tried alone, so that only the guilty fail."""
+        try:
+            results = list(zip(range(len(requests)), self.act(requests), strict=True))
+        except Exception as error:  # noqa: BLE001 - what fails must not end the service for everybody
+            if len(requests) == 1:
+                on_done(0, error)
+            else:
+                self._submit_alone(requests, on_done, error)
+            return
+        for index, completion in results:
+            on_done(index, completion)
+
+    def _submit_alone(self, requests: Sequence[Prepared], on_done: OnDone, error: Exception) -> None:
+        _log.warning("a batch of %d failed (%s), each is tried alone", len(requests), error)
+        failed: list[int] = []
+
+        def note(index: int, result: Result) -> None:
+            if isinstance(result, Exception):
+                failed.append(index)
+            on_done(index, result)
+
+        for index, request in enumerate(requests):
+            self.submit([request], lambda _, result, index=index: note(index, result))  # type: ignore[misc]
+        if not failed:  # else the guilty are logged
+            _log.error("a batch failed of which every request succeeds alone", exc_info=error)
+
     def act(self, requests: Sequence[Prepared]) -> list[Completion]:
         """One completion for each request, all with the present weights."""
         batch = self.policy.collate([r.prompt_ids for r in requests], [r.images for r in requests])
@@ -79,7 +133,7 @@ class HFEngine:
         return [
             Completion(
                 text=self.policy.text(result.token_ids),
-                prompt_token_ids=request.prompt_ids,
+                prompt_token_ids=request.prompt_ids[request.num_prefix :],
                 token_ids=tuple(result.token_ids),
                 logprobs=tuple(result.logprobs),
                 weight_versions=(self.version,) * len(result.token_ids),
@@ -96,6 +150,16 @@ class HFEngine:
         """
         self.policy.load_published(state)
         self.version = version
+
+    def check(self) -> None:
+        """Nothing can end it."""
+
+    def stats(self) -> dict[str, float]:
+        """None."""
+        return {}
+
+    def close(self) -> None:
+        """Holds nothing that must be freed."""
 
 
 class _ImageCache:

@@ -1,12 +1,14 @@
 """The inference server: act requests in, completions out, in dynamic batches, with ever newer weights.
 
-    ROUTER ──► router thread: check, tokenise, decode ──► BatchQueue ──► engine thread: swap weights, run
-       ▲                                                                      │
+    ROUTER ──► router thread: check, tokenise, decode ──► BatchQueue ──► engine thread: swap weights, submit
+       ▲                                                                      │ (or a thread of the engine)
        └────────── replies ◄── outbox + waker ◄───────────────────────────────┘
     learner link thread ──► WeightFeed thread ──► ready slot ──► engine thread
 
 The queue is bounded by `inference.max_queue`: what does not fit is refused as busy, and the client asks
-another server. The outbox holds at most the replies to requests that were queued.
+another server. The outbox holds at most the replies to requests that were queued. An engine that runs whole
+batches gets one when it is due; a continuous one gets requests as they come, while fewer than
+`inference.max_batch` run.
 """
 
 from __future__ import annotations
@@ -16,23 +18,24 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from distrl.configs.schema import InferenceConfig
 from distrl.core.errors import DistrlError, PolicyError, ProtocolError
 from distrl.core.messages import ActReply, ActRequest, Info, InfoRequest, Reject, RejectCode
 from distrl.core.service import Service
 from distrl.core.sockets import Channel, Poller, Received, Waker, Wire
-from distrl.core.types import ImagePart, Record, image_digest
+from distrl.core.types import Prefix, Record, image_digest, shown_images
 from distrl.workers.inference.batch_queue import BatchQueue
 from distrl.workers.inference.batcher import Batcher, Queued
-from distrl.workers.inference.engine_hf import NO_WEIGHTS, HFEngine, Prepared
+from distrl.workers.inference.engine import NO_WEIGHTS, Engine, Result
 from distrl.workers.inference.stats import ServerStats
 from distrl.workers.inference.weight_feed import WeightFeed
 
 POLL_S = 0.2
 PUMP = 8  # requests taken in before replies leave again
 JOIN_S = 10.0
+DRAIN_S = 2.0  # how long a server that closes waits for requests that run
 _log = logging.getLogger(__name__)
 
 
@@ -41,7 +44,7 @@ class Pending(NamedTuple):
 
     peer: bytes
     request_id: str
-    prepared: Prepared
+    prepared: Any
 
 
 class InferenceServer:
@@ -50,21 +53,23 @@ class InferenceServer:
     Args:
         wire: Makes the socket.
         endpoint: Where to listen; a port of * picks a free one.
-        engine: Runs the batches; from `start` on it belongs to this server's threads.
+        engine: Completes them; it belongs to this server, which closes it.
         config: Batch size, waits, bounds.
         name: For logs and Info.
     """
 
     def __init__(
-        self, wire: Wire, endpoint: str, engine: HFEngine, config: InferenceConfig, name: str
+        self, wire: Wire, endpoint: str, engine: Engine[Any], config: InferenceConfig, name: str
     ) -> None:
         self._channel: Channel = wire.bind_router(endpoint)
         self._engine, self._name = engine, name
         self.endpoint = self._channel.endpoint
         self.stats = ServerStats()
-        self._queue: BatchQueue[Pending] = BatchQueue(
-            Batcher(config.max_batch, config.max_wait_ms / 1000.0, config.max_queue)
-        )
+        wait_s = 0.0 if engine.is_continuous else config.max_wait_ms / 1000.0
+        self._queue: BatchQueue[Pending] = BatchQueue(Batcher(config.max_batch, wait_s, config.max_queue))
+        self._max_running = config.max_batch
+        self._num_running = 0
+        self._running_lock = threading.Lock()
         self._outbox: deque[tuple[bytes, Record]] = deque()
         self._waker = Waker()
         self._feed: WeightFeed | None = None
@@ -84,7 +89,7 @@ class InferenceServer:
     @property
     def published_kind(self) -> str:
         """What weights the policy takes, "full" or "adapter"."""
-        return self._engine.policy.published_kind()
+        return self._engine.published_kind
 
     def follow(self, feed: WeightFeed) -> None:
         """Takes weights from `feed` between batches. Call it before `start`."""
@@ -100,14 +105,15 @@ class InferenceServer:
             thread.start()
 
     def check(self) -> None:
-        """Raises what ended one of the server's threads or its feed, if anything did."""
+        """Raises what ended one of the server's threads, its engine or its feed, if anything did."""
         if self._error is not None:
             raise self._error
+        self._engine.check()
         if self._feed is not None and self._feed.error is not None:
             raise self._feed.error
 
     def close(self) -> None:
-        """Stops; a running batch ends first, and the replies that are ready leave. May be called twice."""
+        """Stops; what runs ends first, and the replies that are ready leave. May be called twice."""
         if self._stopping.is_set():
             return
         self._stopping.set()
@@ -116,6 +122,7 @@ class InferenceServer:
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join(JOIN_S)
+        self._engine.close()
         self._channel.close()
         self._waker.close()
 
@@ -123,7 +130,9 @@ class InferenceServer:
         """The numbers for heartbeats and Info."""
         return {
             **self.stats.snapshot(),
+            **self._engine.stats(),
             "queue": float(len(self._queue)),
+            "running": float(self._num_running),
             "weight_version": float(self._engine.version),
         }
 
@@ -161,7 +170,7 @@ class InferenceServer:
         if isinstance(message, InfoRequest):
             info = Info(
                 name=self._name,
-                policy=self._engine.policy.name,
+                policy=self._engine.name,
                 weight_version=self._engine.version,
                 stats=self.snapshot(),
             )
@@ -182,20 +191,10 @@ class InferenceServer:
             raise ProtocolError(RejectCode.NOT_READY.value, "no weights have arrived yet")
         if self._queue.is_full:
             raise ProtocolError(RejectCode.BUSY.value, "the queue is full")
-        if len(received.blobs) != len(request.images):
-            raise ProtocolError(
-                RejectCode.MALFORMED.value,
-                f"{len(request.images)} images are named but {len(received.blobs)} frames came",
-            )
-        images = dict(zip(request.images, received.blobs, strict=True))
-        for digest, data in images.items():
-            if image_digest(bytes(data)) != digest:
-                raise ProtocolError(RejectCode.DIGEST.value, f"image {digest:.40} has another digest")
-        shown = {p.digest for message in request.messages for p in message.parts if isinstance(p, ImagePart)}
-        if shown - images.keys():
-            raise ProtocolError(RejectCode.MALFORMED.value, "the chat shows an image that was not sent")
+        images = _images(received, request)
         try:
-            prepared = self._engine.prepare(request.messages, images, request.sampling)
+            prefix = Prefix(token_ids=request.prefix, images=request.prefix_images)
+            prepared = self._engine.prepare(request.messages, images, request.sampling, prefix)
         except PolicyError as error:
             raise ProtocolError(RejectCode.MALFORMED.value, str(error)) from error
         if not self._queue.offer(Pending(received.peer, request.id, prepared)):
@@ -204,12 +203,26 @@ class InferenceServer:
     # ---- engine thread ----
 
     def _run_batches(self) -> None:
-        while not self._stopping.is_set():
-            self._swap_weights()
-            batch = self._queue.take(POLL_S)
-            if batch:
+        try:
+            while not self._stopping.is_set():
                 self._swap_weights()
-                self._run(batch)
+                batch = self._queue.take(POLL_S, self._room())
+                if batch:
+                    self._swap_weights()
+                    self._submit(batch)
+            self._drain()
+        finally:
+            self._engine.close()
+
+    def _room(self) -> int | None:
+        """How many requests the engine takes now; None: one batch."""
+        return self._max_running - self._num_running if self._engine.is_continuous else None
+
+    def _drain(self) -> None:
+        """Waits for what runs; each end pokes the queue."""
+        deadline = time.monotonic() + DRAIN_S
+        while self._num_running and (left_s := deadline - time.monotonic()) > 0:
+            self._queue.take(left_s, 0)
 
     def _swap_weights(self) -> None:
         fresh = self._feed.take() if self._feed is not None else None
@@ -221,39 +234,32 @@ class InferenceServer:
         self.stats.swapped(pause_s)
         _log.info("weights %d are in use (pause %.1f ms)", fresh.version, 1000 * pause_s)
 
-    def _run(self, batch: list[Queued[Pending]]) -> bool:
-        """Answers a batch. If it fails each request is tried alone, so that only the guilty are refused.
+    def _submit(self, batch: list[Queued[Pending]]) -> None:
+        started = time.monotonic()
+        with self._running_lock:
+            self._num_running += len(batch)
+            self.stats.batch(self._num_running)
 
-        Returns:
-            Whether all were answered.
-        """
-        is_answered = True
-        try:
-            self._answer(batch)
-        except Exception as error:  # noqa: BLE001 - what fails must not end the service for everybody
-            if len(batch) == 1:
-                self._refuse(batch[0].item, error)
-                is_answered = False
+        def on_done(index: int, result: Result) -> None:
+            queued = batch[index]
+            if isinstance(result, Exception):
+                self._refuse(queued.item, result)
             else:
-                _log.warning("a batch of %d failed (%s), each is tried alone", len(batch), error)
-                alone = [self._run([queued]) for queued in batch]
-                is_answered = all(alone)
-                if is_answered:  # else the guilty have been logged
-                    _log.exception("a batch failed of which every request succeeds alone")
-        self._waker.wake()
-        return is_answered
+                run_s = time.monotonic() - started
+                self.stats.answered(started - queued.arrived_at, run_s, len(result.token_ids))
+                self._send(queued.item, ActReply(id=queued.item.request_id, completion=result))
+            with self._running_lock:
+                self._num_running -= 1
+            if self._engine.is_continuous:
+                self._queue.poke()  # there is room for another
 
-    def _answer(self, batch: list[Queued[Pending]]) -> None:
-        started, started_clock = time.perf_counter(), time.monotonic()
-        completions = self._engine.act([queued.item.prepared for queued in batch])
-        replies = [
-            (queued.item.peer, ActReply(id=queued.item.request_id, completion=completion))
-            for queued, completion in zip(batch, completions, strict=True)
-        ]
-        waits_s = [started_clock - queued.arrived_at for queued in batch]
-        num_tokens = sum(len(completion.token_ids) for completion in completions)
-        self.stats.batch(waits_s, time.perf_counter() - started, num_tokens)
-        self._outbox.extend(replies)  # last: whoever is answered must not be tried again
+        self._engine.submit([queued.item.prepared for queued in batch], on_done)
+
+    # ---- the engine thread, or one of the engine's own ----
+
+    def _send(self, to: Pending, message: Record) -> None:
+        self._outbox.append((to.peer, message))
+        self._waker.wake()
 
     def _refuse(self, one: Pending, error: Exception) -> None:
         """Rejects one request: as malformed if the policy refused it, so that no other server is asked."""
@@ -265,4 +271,22 @@ class InferenceServer:
             self.stats.failed(1)
             code, reason = RejectCode.INTERNAL, "the policy failed at it, see the server's log"
         _log.error("request %s failed: %s", one.request_id, error, exc_info=None if is_refused else error)
-        self._outbox.append((one.peer, Reject(code=code, reason=reason, ref=one.request_id)))
+        self._send(one, Reject(code=code, reason=reason, ref=one.request_id))
+
+
+def _images(received: Received, request: ActRequest) -> dict[str, memoryview]:
+    """The images of a request by digest: all that it shows, each with the digest that names it."""
+    if len(received.blobs) != len(request.images):
+        raise ProtocolError(
+            RejectCode.MALFORMED.value,
+            f"{len(request.images)} images are named but {len(received.blobs)} frames came",
+        )
+    images = dict(zip(request.images, received.blobs, strict=True))
+    for digest, data in images.items():
+        if image_digest(bytes(data)) != digest:
+            raise ProtocolError(RejectCode.DIGEST.value, f"image {digest:.40} has another digest")
+    if request.prefix_images and not request.prefix:
+        raise ProtocolError(RejectCode.MALFORMED.value, "images of a prefix, but no prefix")
+    if {*request.prefix_images, *shown_images(request.messages)} - images.keys():
+        raise ProtocolError(RejectCode.MALFORMED.value, "the chat shows an image that was not sent")
+    return images

@@ -11,7 +11,11 @@ WINDOW = 1024
 
 
 class ServerStats:
-    """Numbers that the engine's thread adds and any thread reads."""
+    """Numbers that the engine's threads add and any thread reads.
+
+    `batches` counts how often requests were handed to the engine, and `batch_size` is the mean number that
+    ran just after; `batch_p50_ms` is the time from there to a completion.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -24,19 +28,23 @@ class ServerStats:
             "weight_swaps": 0,
         }
         self._waits_s: deque[float] = deque(maxlen=WINDOW)
-        self._batch_s: deque[float] = deque(maxlen=WINDOW)
+        self._runs_s: deque[float] = deque(maxlen=WINDOW)
         self._sizes: deque[int] = deque(maxlen=WINDOW)
         self._swap_pause_s = 0.0
 
-    def batch(self, waits_s: Sequence[float], batch_s: float, num_tokens: int) -> None:
-        """A batch ran: how long its requests had queued, how long it took, how many tokens it gave."""
+    def batch(self, num_running: int) -> None:
+        """The engine was given requests; so many run now."""
         with self._lock:
-            self._counts["requests"] += len(waits_s)
             self._counts["batches"] += 1
+            self._sizes.append(num_running)
+
+    def answered(self, wait_s: float, run_s: float, num_tokens: int) -> None:
+        """A request was completed: how long it had queued, how long it ran, how many tokens it gave."""
+        with self._lock:
+            self._counts["requests"] += 1
             self._counts["tokens"] += num_tokens
-            self._waits_s.extend(waits_s)
-            self._batch_s.append(batch_s)
-            self._sizes.append(len(waits_s))
+            self._waits_s.append(wait_s)
+            self._runs_s.append(run_s)
 
     def rejected(self) -> None:
         """A request was refused."""
@@ -57,14 +65,14 @@ class ServerStats:
     def snapshot(self) -> dict[str, float]:
         """All numbers by name; times in milliseconds."""
         with self._lock:
-            waits, batches = sorted(self._waits_s), sorted(self._batch_s)
+            waits, runs = sorted(self._waits_s), sorted(self._runs_s)
             return {
                 **{name: float(count) for name, count in self._counts.items()},
                 "batch_size": sum(self._sizes) / len(self._sizes) if self._sizes else 0.0,
                 "queue_wait_p50_ms": 1000 * quantile(waits, 0.5),
                 "queue_wait_p99_ms": 1000 * quantile(waits, 0.99),
-                "batch_p50_ms": 1000 * quantile(batches, 0.5),
-                "batch_p99_ms": 1000 * quantile(batches, 0.99),
+                "batch_p50_ms": 1000 * quantile(runs, 0.5),
+                "batch_p99_ms": 1000 * quantile(runs, 0.99),
                 "swap_pause_ms": 1000 * self._swap_pause_s,
             }
 

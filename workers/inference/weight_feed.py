@@ -29,10 +29,17 @@ _log = logging.getLogger(__name__)
 
 
 class FreshWeights(NamedTuple):
-    """Weights that have arrived and are verified."""
+    """Weights that have arrived and are verified.
+
+    Attributes:
+        version: Their number.
+        state: The tensors, read-only views of `data`.
+        data: The bytes themselves, e.g. for `write_adapter_directory`.
+    """
 
     version: int
     state: dict[str, Tensor]
+    data: memoryview
 
 
 class WeightFeed:
@@ -135,7 +142,7 @@ class WeightFeed:
             return
         if data is None:
             return
-        fresh = FreshWeights(info.version, weights_io.from_bytes(data))
+        fresh = FreshWeights(info.version, weights_io.from_bytes(data), data)
         with self._condition:
             self._have = (info.version, info.digest)
             self._ready = fresh

@@ -1,5 +1,6 @@
 """The embedded policy: what it samples is what it scores, and it can be published, saved and loaded."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -88,7 +89,8 @@ def test_the_entropy_is_that_of_the_allowed_tokens(make_policy: MakePolicy, make
     policy = make_policy()
     batch = make_batch(policy, ["open settings"])
     size = len(policy.tokenizer.vocabulary)  # type: ignore[union-attr, arg-type]
-    many = PromptBatch(*(t.repeat_interleave(size - 1, 0) for t in vars(batch).values()))
+    tensors = (batch.input_ids, batch.attention_mask, batch.images)
+    many = PromptBatch(*(t.repeat_interleave(size - 1, 0) for t in tensors))
     tokens = torch.arange(1, size)[:, None]
     scores = policy.score(many, tokens, torch.ones_like(tokens).bool(), torch.ones(size - 1))
     log_p = scores.logprobs[:, 0].detach()
@@ -182,6 +184,8 @@ def test_adapters_publish_only_the_adapter(make_policy: MakePolicy) -> None:
     assert all("lora" in name for name in adapter.published_state())
     trainable = sum(p.numel() for p in adapter.parameters() if p.requires_grad)
     assert sum(t.numel() for t in adapter.published_state().values()) == trainable
+    assert full.published_metadata() == {}
+    assert json.loads(adapter.published_metadata()["adapter_config"])["r"] == 2
 
 
 def test_prompts_that_do_not_fit_are_refused(make_policy: MakePolicy) -> None:

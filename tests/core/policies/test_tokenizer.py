@@ -113,7 +113,8 @@ def test_the_agents_memory_of_its_actions_reaches_the_policy(x: float, y: float,
         )
         for action in (tap, text)
     ]
-    (message,) = AutoUIAgent(history=2).prompt("red shoes", "f00d", steps)
+    screen = Observation(image="f00d", width=1, height=1)
+    (message,) = AutoUIAgent(history=2).prompt("red shoes", screen, steps).messages
     part = message.parts[1]
     assert isinstance(part, TextPart)
     said = [token for action in (tap, text) for token in TOKENIZER.encode_action(AGENT.format(action))]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distrl.core.errors import PolicyError
-from distrl.core.policies.weights_io import distinct, from_bytes, to_bytes
+from distrl.core.policies.weights_io import distinct, from_bytes, read_metadata, to_bytes, trained_state
 
 
 def example() -> dict[str, torch.Tensor]:
@@ -81,3 +81,29 @@ def test_an_overlapping_header_is_refused() -> None:
 def test_tied_tensors_are_published_once() -> None:
     shared = torch.zeros(4)
     assert sorted(distinct({"a": shared, "b": shared, "c": torch.zeros(4)})) == ["a", "c"]
+
+
+def test_texts_travel_in_the_header() -> None:
+    data = to_bytes({"w": torch.ones(2)}, {"b": "2", "a": "1"})
+    assert read_metadata(data) == {"a": "1", "b": "2"}
+    assert torch.equal(from_bytes(data)["w"], torch.ones(2))
+    assert read_metadata(to_bytes({"w": torch.ones(2)})) == {}
+    with pytest.raises(PolicyError):
+        read_metadata(b"no header")
+
+
+def test_what_is_frozen_is_not_published() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 2))
+    module[0].requires_grad_(False)
+    module[2].weight = module[0].weight
+    state = trained_state(module)
+    assert sorted(state) == [
+        "1.bias",
+        "1.num_batches_tracked",
+        "1.running_mean",
+        "1.running_var",
+        "1.weight",
+        "2.bias",
+    ]
+    module[0].weight.requires_grad_(True)
+    assert {"0.weight", "2.weight"} & trained_state(module).keys() == {"0.weight"}  # one of the tied names

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from typing import Any
 
@@ -21,8 +20,9 @@ from distrl.core.types import (
     TextPart,
     TimeStep,
 )
-from distrl.workers.agents.androidworld import KEPT_CHARS, AndroidWorldAgent, reason_of
-from distrl.workers.agents.json_action import ACTION_TYPES, GESTURES, Grid, read, write
+from distrl.workers.agents.androidworld import AndroidWorldAgent, reason_of
+from distrl.workers.agents.json_action import ACTION_TYPES, GESTURES, read, write
+from distrl.workers.agents.notation import KEPT_CHARS, Grid
 
 AGENT = AndroidWorldAgent()
 CLICK = 'Reason: The button is there.\nAction: {"action_type": "click", "x": 512, "y": 80}'
@@ -185,17 +185,6 @@ def test_other_coordinates() -> None:
     assert "to 999 (right)" in system_text(AGENT)
 
 
-@pytest.mark.parametrize(("screenshots", "shown"), [(1, "c"), (2, "bc"), (0, "abc"), (9, "abc")])
-def test_an_incremental_prompt_shows_the_latest_screenshots(screenshots: int, shown: str) -> None:
-    agent = AndroidWorldAgent(mode="incremental", screenshots=screenshots)
-    messages = agent.prompt("go", "c", [step(CLICK, "a"), step(CLICK, "b")])
-    parts = [part for message in messages for part in message.parts]
-    assert [part.digest for part in parts if isinstance(part, ImagePart)] == list(shown)
-    assert len(messages) == 6
-    left_out = [part for part in parts if isinstance(part, TextPart) and "no longer shown" in part.text]
-    assert len(left_out) == 3 - len(shown)
-
-
 @pytest.mark.parametrize(
     "options", [{"mode": "both"}, {"coordinates": 1}, {"coordinates": [1, 2, 3]}, {"history": -1}]
 )
@@ -204,17 +193,21 @@ def test_wrong_options_are_refused(options: dict[str, Any]) -> None:
         AndroidWorldAgent(**options)
 
 
+def screen(image: str = "f00d") -> Observation:
+    return Observation(image=image, width=1, height=1)
+
+
 def step(text: str, image: str = "a") -> TimeStep:
     message = ChatMessage(role="user", parts=(TextPart(text="?"),))
     return TimeStep(
-        observation=Observation(image=image, width=1, height=1),
+        observation=screen(image),
         chats=(Chat(messages=(message,), completion=Completion(text=text)),),
         action=ActionRecord(**AGENT.parse(text).model_dump(mode="json")),
     )
 
 
 def system_text(agent: AndroidWorldAgent) -> str:
-    (part,) = agent.prompt("go", "f00d", [])[0].parts
+    (part,) = agent.prompt("go", screen(), []).messages[0].parts
     assert isinstance(part, TextPart)
     return part.text
 
@@ -228,7 +221,7 @@ def asked(message: ChatMessage) -> tuple[str, str]:
 
 def test_a_history_prompt_tells_reasons_and_actions_in_one_line_each() -> None:
     steps = [step(CLICK), step("Action: fly"), step('Action: {"action_type": "wait"}')]
-    system, user = AGENT.prompt("Add Ann", "f00d", steps)
+    system, user = AGENT.prompt("Add Ann", screen(), steps).messages
     assert system.role == "system"
     text, image = asked(user)
     assert image == "f00d"
@@ -242,10 +235,10 @@ def test_a_history_prompt_tells_reasons_and_actions_in_one_line_each() -> None:
 
 
 def test_a_history_prompt_begins_with_nothing_and_is_bounded() -> None:
-    text, _ = asked(AGENT.prompt("go", "f00d", [])[1])
+    text, _ = asked(AGENT.prompt("go", screen(), []).messages[1])
     assert "Nothing yet.\n\nStep 1. The screen now:" in text
     short = AndroidWorldAgent(history=2, reason_chars=3)
-    text, _ = asked(short.prompt("go", "f00d", [step(CLICK)] * 9)[1])
+    text, _ = asked(short.prompt("go", screen(), [step(CLICK)] * 9).messages[1])
     assert [line.split(" {")[0] for line in text.splitlines() if "click" in line] == [
         "Step 8: The",
         "Step 9: The",
@@ -253,24 +246,19 @@ def test_a_history_prompt_begins_with_nothing_and_is_bounded() -> None:
     assert text.endswith("Step 10. The screen now:")
 
 
-def test_an_incremental_prompt_grows_from_the_one_before() -> None:
-    agent = AndroidWorldAgent(mode="incremental", screenshots=0)
+def test_an_incremental_prompt_goes_on_with_the_next_question_only() -> None:
+    agent = AndroidWorldAgent(mode="incremental")
     steps = [step(CLICK, "a"), step("what?", "b")]
-    prompts = [agent.prompt("Add Ann", image, steps[:n]) for n, image in enumerate("abc")]
-    for shorter, longer in itertools.pairwise(prompts):
-        assert longer[: len(shorter)] == shorter
-        assert len(longer) == len(shorter) + 2
-    roles = [message.role for message in prompts[2]]
-    assert roles == ["system", "user", "assistant", "user", "assistant", "user"]
-    assert [asked(message) for message in prompts[2][1::2]] == [
-        ("Goal: Add Ann\n\nStep 1. The screen:", "a"),
-        ("Step 2. The screen now:", "b"),
-        ("Step 3. The screen now:", "c"),
-    ]
-    assert [message.parts[0] for message in prompts[2][2::2]] == [
-        TextPart(text=CLICK),
-        TextPart(text="what?"),
-    ]
+    first, second, third = (
+        agent.prompt("Add Ann", screen(image), steps[:n]) for n, image in enumerate("abc")
+    )
+    assert [prompt.continues for prompt in (first, second, third)] == [False, True, True]
+    assert [message.role for message in first.messages] == ["system", "user"]
+    assert asked(first.messages[1]) == ("Goal: Add Ann\n\nStep 1. The screen:", "a")
+    assert [asked(message) for message in second.messages] == [("Step 2. The screen now:", "b")]
+    (message,) = third.messages
+    problem = "Your last answer was not an action (no JSON object)."
+    assert asked(message) == (f"{problem}\nStep 3. The screen now:", "c")
 
 
 @pytest.mark.parametrize(

@@ -129,6 +129,9 @@ def test_an_invalid_action_says_why(text: str, reason: str) -> None:
     assert (action.kind, action.reason) == (ActionKind.INVALID, reason)
 
 
+SCREEN = Observation(image="f00d", width=1, height=1)
+
+
 def step(action: Action) -> TimeStep:
     return TimeStep(
         observation=Observation(image="a", width=1, height=1),
@@ -138,7 +141,7 @@ def step(action: Action) -> TimeStep:
 
 
 def prompt_text(history: int, goal: str, steps: list[TimeStep]) -> str:
-    (message,) = AutoUIAgent(history).prompt(goal, "f00d", steps)
+    (message,) = AutoUIAgent(history).prompt(goal, SCREEN, steps).messages
     text = message.parts[1]
     assert isinstance(text, TextPart)
     return text.text
@@ -146,7 +149,8 @@ def prompt_text(history: int, goal: str, steps: list[TimeStep]) -> str:
 
 def test_the_prompt_shows_the_screen_the_step_the_last_actions_and_the_goal() -> None:
     tap, back, typed = Action.tap(0.52, 0.31), Action(kind=ActionKind.BACK), Action.type_text("red")
-    (message,) = AutoUIAgent(history=2).prompt("Turn on Wi-Fi", "f00d", [step(typed), step(back), step(tap)])
+    steps = [step(typed), step(back), step(tap)]
+    (message,) = AutoUIAgent(history=2).prompt("Turn on Wi-Fi", SCREEN, steps).messages
     assert message.role == "user"
     assert message.parts == (
         ImagePart(digest="f00d"),
@@ -171,7 +175,7 @@ def test_the_text_of_an_invalid_action_stays_out_of_the_prompt() -> None:
     ("history", "text"), [(0, "step 0 Goal: go"), (1, "step 0 last none Goal: go")], ids=["without", "with"]
 )
 def test_the_first_prompt_has_no_action_to_name(history: int, text: str) -> None:
-    (message,) = AutoUIAgent(history).prompt("go", "f00d", [])
+    (message,) = AutoUIAgent(history).prompt("go", SCREEN, []).messages
     assert message.parts[1] == TextPart(text=text)
 
 

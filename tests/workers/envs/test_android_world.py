@@ -75,7 +75,7 @@ def test_a_goal_that_is_worded_at_the_start_is_what_the_agent_reads(make: Make) 
     env, asked = make(), []
 
     class Policy:
-        def act(self, messages: Any, images: Any, sampling: Any) -> Completion:
+        def act(self, messages: Any, *_: Any) -> Completion:
             asked.append(messages[1].parts[0].text)
             answer = '{"action_type": "answer", "text": "Dentist"}'
             done = '{"action_type": "status", "goal_status": "complete"}'

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from distrl.core.actions import Action, ActionKind
-from distrl.workers.agents.json_action import ACTION_TYPES, GESTURES, Grid, write
+from distrl.workers.agents.json_action import ACTION_TYPES, GESTURES, write
+from distrl.workers.agents.notation import Grid
 from distrl.workers.envs.android_world_process import WorldProcess
 from distrl.workers.envs.android_world_session import Session, instance_seed
 

@@ -68,8 +68,11 @@ def test_senseless_bounds_are_refused(bad: tuple[int, float, int]) -> None:
 def test_statistics_of_batches() -> None:
     stats = ServerStats()
     assert stats.snapshot()["queue_wait_p99_ms"] == 0.0
-    stats.batch([0.001] * 99, 0.01, 200)
-    stats.batch([0.5], 0.02, 2)
+    stats.batch(99)
+    stats.batch(1)
+    for _ in range(99):
+        stats.answered(0.001, 0.01, 2)
+    stats.answered(0.5, 0.02, 4)
     stats.swapped(0.003)
     stats.rejected()
     stats.failed(4)

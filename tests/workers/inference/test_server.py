@@ -102,6 +102,9 @@ def test_info_tells_what_is_served(wire: Wire, make_server: MakeServer) -> None:
         (request(), [PICTURE, PICTURE], "malformed"),
         (request(), [png(1)], "digest"),
         (request(text="red " * 200), [PICTURE], "malformed"),
+        (request().model_copy(update={"prefix_images": (DIGEST,)}), [PICTURE], "malformed"),
+        (request().model_copy(update={"prefix": (1,), "prefix_images": ("x",)}), [PICTURE], "malformed"),
+        (request().model_copy(update={"prefix": (1,)}), [PICTURE], "malformed"),
         (LeaseRequest(worker="w"), [], "unexpected"),
     ],
 )

@@ -1,0 +1,34 @@
+"""At what size a vision-language model sees a picture. No torch: agents that write pixels need it too."""
+
+from __future__ import annotations
+
+import math
+
+MAX_ASPECT = 200
+
+
+def smart_resize(width: int, height: int, factor: int, min_pixels: int, max_pixels: int) -> tuple[int, int]:
+    """The (width, height) at which Qwen-VL and its relatives read a picture of `width` x `height` pixels.
+
+    Both are multiples of `factor`, their product lies between the two bounds where such a size exists, and
+    the shape is kept as nearly as that allows (`smart_resize` of Qwen2-VL's image processor).
+
+    Args:
+        factor: Pixels of a side that become one token: 28 for Qwen2.5-VL, 32 for Qwen3-VL.
+        min_pixels, max_pixels: Bounds of width times height.
+
+    Raises:
+        ValueError: One side is more than 200 times the other.
+    """
+    if max(width, height) > MAX_ASPECT * min(width, height):
+        raise ValueError(f"a picture of {width}x{height} pixels is longer than {MAX_ASPECT} times its width")
+    wide, high = round(width / factor) * factor, round(height / factor) * factor
+    if wide * high > max_pixels:
+        scale = math.sqrt(width * height / max_pixels)
+        wide = max(factor, math.floor(width / scale / factor) * factor)
+        high = max(factor, math.floor(height / scale / factor) * factor)
+    elif wide * high < min_pixels:
+        scale = math.sqrt(min_pixels / (width * height))
+        wide = math.ceil(width * scale / factor) * factor
+        high = math.ceil(height * scale / factor) * factor
+    return wide, high

@@ -1,0 +1,78 @@
+"""The tokens that a chat goes on with, by its model's chat template, without tokenising anything twice.
+
+A sequence that goes on is what the policy saw and sampled before, token by token. Rendering the whole chat
+anew would not give it back: a tokenizer may cut the sampled text differently, and templates change earlier
+answers (some leave out their thinking). So only what follows the last answer is rendered: with a stand-in for
+that answer, everything up to the stand-in's end cut off.
+
+    template of (question, stand-in, new messages):   … stand-in<|im_end|>\\n<|im_start|>user\\n…assistant\\n
+    what the sequence goes on with:                             <|im_end|>\\n<|im_start|>user\\n…assistant\\n
+
+without its end of turn, if that was sampled.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from distrl.core.errors import PolicyError
+
+Message = dict[str, Any]
+"""A message as chat templates take it: `role`, and `content` as a list of parts."""
+
+
+def continuation_text(render: Callable[[Sequence[Message]], str], messages: Sequence[Message]) -> str:
+    """What a template writes between an answer and the next one.
+
+    Args:
+        render: The template with the prompt for another answer at the end.
+        messages: What is said between the two answers.
+
+    Returns:
+        The text from the end of the answer on: the end of its turn comes first.
+
+    Raises:
+        PolicyError: The template does not show an earlier answer as it was given.
+    """
+    text = repr(messages)
+    stand_in = next(word for n in itertools.count() if (word := f"answer{n}") not in text)
+    rendered = render([_says("user", "question"), _says("assistant", stand_in), *messages])
+    before, found, after = rendered.rpartition(stand_in)
+    if not found or stand_in in before:
+        raise PolicyError(
+            "The model's chat template does not show an earlier answer exactly once, so a chat cannot go on.",
+            "Set agent.options.mode to history.",
+        )
+    return after
+
+
+def continuation_ids(
+    render: Callable[[Sequence[Message]], str],
+    tokenise: Callable[[str], list[int]],
+    prefix: Sequence[int],
+    messages: Sequence[Message],
+    end_ids: Sequence[int],
+) -> list[int]:
+    """The token ids that follow `prefix` when `messages` come next.
+
+    Args:
+        render: The template with the prompt for another answer at the end.
+        tokenise: Text to token ids, nothing added.
+        prefix: The sequence so far; it ends with an answer, and with the end of its turn if that was sampled.
+        messages: What comes next.
+        end_ids: The tokens that end a turn.
+
+    Raises:
+        PolicyError: The template does not show an earlier answer as it was given.
+    """
+    text = continuation_text(render, messages)
+    if prefix and prefix[-1] in end_ids:
+        ids = tokenise(text.lstrip())
+        return ids[1:] if ids[:1] == [prefix[-1]] else ids
+    return tokenise(text)
+
+
+def _says(role: str, text: str) -> Message:
+    return {"role": role, "content": [{"type": "text", "text": text}]}

@@ -1,0 +1,215 @@
+"""Pictures as a hub model reads them, in two halves.
+
+    bytes ─ read ─► uint8 pixels at the model's own size ─ inputs ─► normalised pixels or patches
+                    (kept in caches, a picture each)                 (of one batch, on its device)
+
+What the first half gives says how many placeholders a picture takes in a prompt. There are two families:
+models that read every picture at its own size in whole patches (Qwen2-VL to Qwen3-VL, GLM-V: those whose
+processors speak of `image_grid_thw`), and models with one fixed size (LLaVA, by CLIP's or SigLIP's).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from distrl.core.errors import PolicyError
+from distrl.core.image_sizes import smart_resize
+from distrl.core.policies.images import opened, to_tensor
+
+GRID = "image_grid_thw"
+
+
+class ImageReader:
+    """The image processor of a model, taken apart.
+
+    Args:
+        processor: An image processor of transformers.
+        min_pixels, max_pixels: Bounds of width times height instead of the processor's own, for models that
+            read pictures at their own size.
+
+    Raises:
+        PolicyError: The processor does something else than resizing, normalising and cutting into patches.
+    """
+
+    def __init__(self, processor: Any, min_pixels: int | None = None, max_pixels: int | None = None) -> None:
+        self._processor = processor
+        self.has_grid = GRID in processor.model_input_names
+        if unknown := set(processor.model_input_names) - {"pixel_values", GRID}:
+            raise PolicyError(
+                f"The model's image processor {type(processor).__name__} also gives {sorted(unknown)}, which "
+                "is not supported.",
+                "Choose a Qwen-VL model, or one whose pictures have one fixed size.",
+            )
+        if self.has_grid:
+            self._patch, self._merge = int(processor.patch_size), int(processor.merge_size)
+            self._times = int(processor.temporal_patch_size)
+            size = processor.size
+            self.min_pixels = int(min_pixels or size["shortest_edge"])
+            self.max_pixels = int(max_pixels or size["longest_edge"])
+            if self.min_pixels > self.max_pixels:
+                raise PolicyError(
+                    f"policy.min_pixels {self.min_pixels} is more than policy.max_pixels {self.max_pixels}.",
+                    "Set both.",
+                )
+        elif min_pixels or max_pixels:
+            raise PolicyError(
+                "policy.min_pixels and max_pixels are for models that read pictures at their own size; this "
+                "one has a fixed size.",
+                "Leave them out.",
+            )
+        rescale = float(processor.rescale_factor) if processor.do_rescale else 1.0
+        mean, std = (processor.image_mean, processor.image_std) if processor.do_normalize else (0.0, 1.0)
+        self._scale = rescale / torch.tensor(std, dtype=torch.float64).view(-1, 1, 1)
+        self._shift = (torch.tensor(mean, dtype=torch.float64) / torch.tensor(std)).view(-1, 1, 1)
+        self._fixed_tokens = 0
+        self._verify()
+
+    @property
+    def factor(self) -> int:
+        """Pixels of a side that become one token. Only of models that read pictures at their own size."""
+        return self._patch * self._merge
+
+    def read(self, data: bytes) -> Tensor:
+        """Decodes a picture and resizes it as the model's processor does.
+
+        Returns:
+            [3, H, W] uint8; the same bytes always give the same tensor.
+
+        Raises:
+            PolicyError: If `data` is no image, or one of an impossible size or shape.
+        """
+        with opened(data) as image:
+            return self._resized(image.convert("RGB"))
+
+    def _resized(self, image: Image.Image) -> Tensor:
+        if not self.has_grid:
+            raw = self._processor(images=[image], do_rescale=False, do_normalize=False)["pixel_values"][0]
+            return torch.from_numpy(np.asarray(raw).round().clip(0, 255).astype(np.uint8))
+        try:
+            size = smart_resize(image.width, image.height, self.factor, self.min_pixels, self.max_pixels)
+        except ValueError as error:
+            raise PolicyError(f"The model cannot read {error}.", "Send pictures of another shape.") from error
+        return to_tensor(image.resize(size, self._processor.resample))
+
+    def save_pretrained(self, directory: str) -> None:
+        """Writes the processor's configuration, as transformers reads it."""
+        self._processor.save_pretrained(directory)
+
+    def num_tokens(self, image: Tensor) -> int:
+        """How many placeholders a picture, as `read` gave it, takes in a prompt."""
+        if not self.has_grid:
+            return self._fixed_tokens
+        return (image.shape[-2] // self.factor) * (image.shape[-1] // self.factor)
+
+    def inputs(self, images: Sequence[Tensor]) -> dict[str, Tensor]:
+        """What the model takes for these pictures, float32, on the device where they are; {} for none."""
+        if not images:
+            return {}
+        scale, shift = self._scale.float().to(images[0].device), self._shift.float().to(images[0].device)
+        normalised = [image.float() * scale - shift for image in images]
+        if not self.has_grid:
+            return {"pixel_values": torch.stack(normalised)}
+        grids = [[1, image.shape[1] // self._patch, image.shape[2] // self._patch] for image in images]
+        return {
+            "pixel_values": torch.cat([self._patches(image) for image in normalised]),
+            GRID: torch.tensor(grids, device=images[0].device),
+        }
+
+    def _patches(self, image: Tensor) -> Tensor:
+        """[3, H, W] → [patches, 3 · times · patch²]: the patches that become one token lie side by side."""
+        channels, height, width = image.shape
+        patch, merge = self._patch, self._merge
+        cells = image.view(
+            channels, height // self.factor, merge, patch, width // self.factor, merge, patch
+        ).permute(1, 4, 2, 5, 0, 3, 6)
+        repeated = cells.unsqueeze(5).expand(*cells.shape[:5], self._times, patch, patch)
+        return repeated.reshape(-1, channels * self._times * patch * patch)
+
+    def measure(self, model: Any) -> None:
+        """Asks a model with pictures of one fixed size how many tokens it makes of one."""
+        if self.has_grid:
+            return
+        dtype = model.dtype
+        inputs = self.inputs([self._resized(Image.new("RGB", (64, 64))).to(model.device)])
+        with torch.no_grad():
+            features = model.get_image_features(**{name: x.to(dtype) for name, x in inputs.items()})
+        features = getattr(features, "pooler_output", features)
+        if isinstance(features, (list, tuple)):
+            features = torch.cat([one.flatten(0, -2) for one in features])
+        self._fixed_tokens = int(features.flatten(0, -2).shape[0])
+
+    def _verify(self) -> None:
+        """Both halves together must be what the processor does: it may have steps that are not known here."""
+        noise = np.random.default_rng(0).integers(0, 256, (60, 90, 3), dtype=np.uint8)
+        pixels = self._resized(Image.fromarray(noise))
+        picture = Image.fromarray(pixels.permute(1, 2, 0).numpy())
+        whole = {"do_resize": False, "do_center_crop": False, "do_pad": False}
+        expected = self._processor(images=[picture], return_tensors="pt", **whole)
+        for name, found in self.inputs([pixels]).items():
+            same = name in expected and found.shape == expected[name].shape
+            if not same or not torch.allclose(found.double(), expected[name].double(), atol=1e-4):
+                raise PolicyError(
+                    f"The model's image processor {type(self._processor).__name__} does more than resizing, "
+                    "normalising and cutting into patches, which is not supported.",
+                    "Choose a Qwen-VL model, or one whose pictures have one fixed size.",
+                )
+
+
+def expand(ids: Sequence[int], placeholder: int, counts: Sequence[int]) -> list[int]:
+    """Token ids with one placeholder per picture → with as many as each picture asks for.
+
+    Raises:
+        PolicyError: There are more or fewer placeholders than pictures.
+    """
+    num_places = sum(token == placeholder for token in ids)
+    if num_places != len(counts):
+        raise PolicyError(
+            f"The chat template leaves room for {num_places} pictures, but the chat shows {len(counts)}.",
+            "Give the policy all of them, and choose a model whose template shows pictures.",
+        )
+    left = iter(counts)
+    return [token for one in ids for token in ([placeholder] * next(left) if one == placeholder else [one])]
+
+
+def check(ids: Sequence[int], placeholder: int, counts: Sequence[int]) -> None:
+    """That the placeholders in a prompt are exactly those which its pictures ask for, one after the other.
+
+    Raises:
+        PolicyError: They are not.
+    """
+    runs, length = [], 0
+    for token in (*ids, None):
+        if token == placeholder:
+            length += 1
+        elif length:
+            runs.append(length)
+            length = 0
+    asked = iter(counts)
+    for run in runs:  # pictures without a token between them are one run
+        taken = 0
+        while taken < run:
+            count = next(asked, None)
+            if count is None or taken + count > run:
+                raise _mismatch(runs, counts)
+            taken += count
+    if next(asked, None) is not None:
+        raise _mismatch(runs, counts)
+
+
+def _mismatch(runs: Sequence[int], counts: Sequence[int]) -> PolicyError:
+    return PolicyError(
+        f"The prompt has {sum(runs)} picture placeholders ({_listed(runs)}), its pictures ask for "
+        f"{sum(counts)} ({_listed(counts)}).",
+        "The prompt was made with other pictures or other bounds of pixels: use one policy configuration "
+        "everywhere.",
+    )
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return " + ".join(map(str, numbers)) or "none"

@@ -1,0 +1,184 @@
+"""Pictures of real sizes in hub policies: equal to what transformers' own processors and models do."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+import torch
+from hub_models import FAMILIES
+from PIL import Image
+from policy_fakes import padded, png
+from pydantic import ValidationError
+from transformers import AutoImageProcessor, AutoTokenizer
+from transformers.models.llava.processing_llava import LlavaProcessor
+from transformers.models.qwen2_5_vl.processing_qwen2_5_vl import Qwen2_5_VLProcessor
+from transformers.models.qwen3_vl.processing_qwen3_vl import Qwen3VLProcessor
+
+from distrl.configs.schema import PolicyConfig
+from distrl.core.errors import PolicyError
+from distrl.core.policies import build_policy
+from distrl.core.policies.base import Pictures, Policy
+from distrl.core.types import ChatMessage, ImagePart, Sampling, TextPart
+
+MakePolicy = Callable[..., Policy]
+# Three prompts: two pictures, one, none.
+SHOWN = [[(54, 120), (33, 31)], [(130, 61)], []]
+TEXTS = ["before and after", "now", "no picture at all"]
+IMAGE = 3
+
+
+@pytest.fixture(scope="module", params=list(FAMILIES))
+def family(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def model_dir(family: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory: Path = tmp_path_factory.mktemp("model")
+    FAMILIES[family](directory)
+    return directory
+
+
+@pytest.fixture
+def make_policy(model_dir: Path) -> MakePolicy:
+    def make(**options: object) -> Policy:
+        return build_policy(
+            PolicyConfig.model_validate({"kind": "hub", "model": str(model_dir), "device": "cpu", **options}),
+            [],
+            0,
+        )
+
+    return make
+
+
+def messages(text: str, num_images: int) -> tuple[ChatMessage, ...]:
+    """A chat that shows its pictures one after the other, words between them."""
+    parts = [part for _ in range(num_images) for part in (TextPart(text="see "), ImagePart(digest="0" * 32))]
+    return (ChatMessage(role="user", parts=(*parts, TextPart(text=text))),)
+
+
+def processor(directory: Path, family: str):
+    """transformers' own processor, which wants a video processor, and so torchvision, for Qwen-VL."""
+    tokenizer = AutoTokenizer.from_pretrained(directory)
+    tokenizer.image_token, tokenizer.image_token_id = "<image>", IMAGE
+    tokenizer.video_token, tokenizer.video_token_id = "<video>", 6
+    images = AutoImageProcessor.from_pretrained(directory, backend="pil")
+    if family == "llava":
+        return LlavaProcessor(
+            images, tokenizer, patch_size=14, vision_feature_select_strategy="default",
+            image_token="<image>", num_additional_image_tokens=1,
+        )  # fmt: skip
+    base = {"qwen": Qwen2_5_VLProcessor, "qwen3": Qwen3VLProcessor}[family]
+
+    class WithoutVideos(base):
+        def check_argument_for_proper_class(self, argument_name, argument):
+            return type(argument)
+
+    return WithoutVideos(images, tokenizer, None, chat_template=tokenizer.chat_template)
+
+
+def prompts_of(policy: Policy):
+    images = [
+        [policy.image(png(10 * row + i, size)) for i, size in enumerate(sizes)]
+        for row, sizes in enumerate(SHOWN)
+    ]
+    ids = [policy.prompt_ids(messages(text, len(row)), row) for text, row in zip(TEXTS, images, strict=True)]
+    return ids, images
+
+
+def test_mixed_prompts_are_what_transformers_makes_of_each_alone(
+    make_policy: MakePolicy, model_dir: Path, family: str
+) -> None:
+    """Token ids, pixels, positions: the last layer's states show them all."""
+    policy = make_policy()
+    ids, images = prompts_of(policy)
+    states = policy.states(policy.collate(ids, images))
+    whole = processor(model_dir, family)
+    model = policy.get_submodule("model")
+    for row, (text, sizes) in enumerate(zip(TEXTS, SHOWN, strict=True)):
+        shown = "see <image>" if family == "llava" else "see <vision_start><image><vision_end>"
+        inputs = whole(
+            images=[Image.open(io.BytesIO(png(10 * row + i, s))) for i, s in enumerate(sizes)] or None,
+            text=[f"<turn>user: {shown * len(sizes)}{text}<end><turn>assistant: "],
+            return_tensors="pt",
+        )
+        assert inputs["input_ids"][0].tolist() == ids[row]
+        with torch.no_grad():
+            alone = model(**inputs, output_hidden_states=True).hidden_states[-1][0]  # type: ignore[operator]
+        found = states.hidden[row][states.mask[row].bool()]
+        torch.testing.assert_close(found, alone, atol=1e-5, rtol=0)
+
+
+def test_sampled_and_scored_agree_for_mixed_pictures(make_policy: MakePolicy) -> None:
+    policy = make_policy()
+    ids, images = prompts_of(policy)
+    batch = policy.collate(ids, images)
+    sampling = [Sampling(temperature=t, max_new_tokens=9) for t in (1.0, 0.7, 1.3)]
+    generated = policy.generate(batch, sampling, torch.Generator().manual_seed(1))
+    tokens, mask, logprobs = padded(generated)
+    scores = policy.score(batch, tokens, mask, torch.tensor([1.0, 0.7, 1.3]))
+    torch.testing.assert_close(scores.logprobs, logprobs, atol=1e-4, rtol=0)
+    for row in range(3):  # batches and their parts say the same
+        only = torch.tensor([row])
+        part = batch[only]
+        assert part.input_ids.shape[1] == len(ids[row])
+        alone = policy.score(part, tokens[only], mask[only], torch.tensor([1.0, 0.7, 1.3])[only])
+        torch.testing.assert_close(alone.logprobs[0], scores.logprobs[row], atol=1e-5, rtol=0)
+
+
+def test_placeholders_must_be_those_of_the_pictures(make_policy: MakePolicy, family: str) -> None:
+    policy = make_policy()
+    ids, images = prompts_of(policy)
+    with pytest.raises(PolicyError, match="leaves room for 2 pictures, but the chat shows 1"):
+        policy.prompt_ids(messages("x", 2), images[0][:1])
+    asked = ids[0].count(IMAGE)
+    with pytest.raises(PolicyError, match=rf"has {asked} picture placeholders .* ask for \d+"):
+        policy.collate([ids[0]], [images[0][:1]])
+    place = ids[0].index(IMAGE)
+    short = ids[0][:place] + ids[0][place + 1 :]
+    with pytest.raises(PolicyError, match=f"has {asked - 1} picture placeholders .* ask for {asked}"):
+        policy.collate([short], [images[0]])
+    if family != "llava":  # as many in all, but not one after the other
+        with pytest.raises(PolicyError, match="picture placeholders"):
+            policy.collate([ids[0]], [images[0][::-1]])
+
+
+def test_a_prompt_can_take_other_pictures(make_policy: MakePolicy) -> None:
+    policy = make_policy()
+    ids, images = prompts_of(policy)
+    other = policy.image(png(5, (40, 80)))
+    changed = policy.with_images(ids[0], images[0], [images[0][0], other])
+    assert changed == policy.prompt_ids(messages(TEXTS[0], 2), [images[0][0], other])
+    batch = policy.collate([changed], [[images[0][0], other]])
+    assert isinstance(batch.images, Pictures)
+    assert len(batch.images.flat) == 2
+
+
+def test_bounds_of_pixels(make_policy: MakePolicy, family: str) -> None:
+    if family == "llava":
+        with pytest.raises(PolicyError, match="fixed size"):
+            make_policy(max_pixels=10000)
+        return
+    side = 28 if family == "qwen" else 32
+    policy = make_policy(min_pixels=side * side, max_pixels=12 * side * side)
+    picture = policy.image(png(0, (300, 400)))
+    assert tuple(picture.shape) == (3, 4 * side, 3 * side)
+    assert policy.prompt_ids(messages("x", 1), [picture]).count(IMAGE) == 12
+    with pytest.raises(PolicyError, match="longer than 200 times"):
+        policy.image(png(0, (1, 300)))
+    with pytest.raises(PolicyError, match="min_pixels"):
+        make_policy(min_pixels=9000, max_pixels=8000)
+
+
+def test_each_kind_of_policy_has_its_own_keys_for_sizes() -> None:
+    with pytest.raises(ValidationError, match="image_size is for the embedded policy"):
+        PolicyConfig(kind="hub", model="m", image_size=(56, 84))
+    with pytest.raises(ValidationError, match="max_pixels are for hub models"):
+        PolicyConfig(max_pixels=1000)

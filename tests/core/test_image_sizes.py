@@ -1,0 +1,42 @@
+"""The size at which a model sees a picture is the one that transformers' image processor gives it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from distrl.core.image_sizes import smart_resize
+
+
+@pytest.mark.parametrize(
+    ("size", "factor", "bounds", "expected"),
+    [
+        ((1080, 2400), 28, (3136, 12845056), (1092, 2408)),  # rounded to whole patches
+        ((1080, 2400), 32, (65536, 660000), (544, 1184)),  # too many pixels
+        ((20, 30), 28, (3136, 12845056), (56, 84)),  # too few
+        ((5000, 30), 28, (784, 8000), (1148, 28)),  # a side is never shorter than a patch
+    ],
+)
+def test_sizes(size, factor, bounds, expected) -> None:
+    assert smart_resize(*size, factor, *bounds) == expected
+
+
+def test_shapes_that_no_model_reads() -> None:
+    with pytest.raises(ValueError, match="1x201"):
+        smart_resize(1, 201, 28, 784, 10000)
+
+
+@pytest.mark.needs("transformers", "torch")
+def test_it_is_transformers_arithmetic() -> None:
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize as theirs
+
+    rng = random.Random(0)
+    for _ in range(500):
+        width, height = rng.randint(1, 4000), rng.randint(20, 4000)
+        factor, low = rng.choice([28, 32]), rng.randint(100, 100_000)
+        high = low + rng.randint(10_000, 10_000_000)
+        if max(width, height) > 200 * min(width, height):
+            continue
+        expected = theirs(height, width, factor, low, high)
+        assert smart_resize(width, height, factor, low, high) == (expected[1], expected[0])

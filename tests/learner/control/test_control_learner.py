@@ -1,0 +1,75 @@
+"""The master's main loop: what becomes of the checkpoint of a solution."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("gymnasium")
+
+from control_world import World, control_config, gradient, new_policy
+
+from distrl.core import checkpoints
+from distrl.core.messages import EpisodeReturn, Measured, WorkUnit
+from distrl.core.metrics import MetricsWriter
+from distrl.learner.control.checkpoint import ControlCheckpointer
+from distrl.learner.control.learner import ControlLearner, ControlParts
+
+
+class Server:
+    """What the main thread needs of `ControlServer`, without sockets; `check` does what workers would."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._num_rounds = 0
+
+    def check(self) -> None:
+        """A round comes in, and after it whatever is to be measured: all of it good."""
+        episodes = (EpisodeReturn(total=0.0, length=8),)
+        self._num_rounds += 1
+        message, payload = gradient(self._world, unit_id=f"r{self._num_rounds}", episodes=episodes)
+        self._world.master.take_gradient(message, [payload])
+        if self._num_rounds > 3:
+            units = [self._world.master.work(f"w{i}") for i in range(6)]
+            for unit in units:
+                if unit is not None and unit.kind == "evaluate":
+                    self._answer(unit)
+
+    def _answer(self, unit: WorkUnit) -> None:
+        returns = tuple(EpisodeReturn(total=0.0, length=8) for _ in unit.seeds)
+        self._world.master.take_measured(Measured(worker="w", unit_id=unit.id, episodes=returns))
+
+    def set_phase(self, phase: str) -> None:
+        pass
+
+    def set_metrics(self, metrics: Mapping[str, float]) -> None:
+        pass
+
+    def peer_metrics(self) -> dict[str, float]:
+        return {}
+
+    def shutdown(self, reason: str) -> None:
+        pass
+
+
+def test_the_checkpoint_of_a_solution_outlives_newer_ones(tmp_path: Path) -> None:
+    """Others train while it is confirmed, and each of their rounds is a checkpoint of which one is kept."""
+    config = control_config(stop_at_return=-1.0, eval_every=256, max_env_steps=10**9)
+    config.learner.checkpoint_every = config.learner.keep_checkpoints = 1
+    world, directory = World(tmp_path, config), tmp_path / "checkpoints"
+    parts = ControlParts(
+        config,
+        Server(world),
+        world.master,
+        ControlCheckpointer(directory, new_policy(config), keep=1),
+        MetricsWriter(tmp_path / "metrics.jsonl"),
+    )
+    ControlLearner(parts, threading.Event()).run()
+    solved = checkpoints.resolve(directory, "final")
+    latest = checkpoints.resolve(directory, "latest")
+    assert checkpoints.step_of(solved.name) < checkpoints.step_of(latest.name)
+    assert float(checkpoints.note_of(directory, "final")) >= -1.0

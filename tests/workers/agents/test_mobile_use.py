@@ -1,0 +1,332 @@
+"""The agent that calls `mobile_use`: calls both ways, prompts, thinking, and any text whatever."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distrl.core.actions import Action, ActionKind
+from distrl.core.errors import ConfigError
+from distrl.core.types import (
+    ActionRecord,
+    Chat,
+    ChatMessage,
+    Completion,
+    ImagePart,
+    Observation,
+    TextPart,
+    TimeStep,
+)
+from distrl.workers.agents.mobile_use import MobileUseAgent, summary_of
+from distrl.workers.agents.notation import KEPT_CHARS
+
+SCREEN = Observation(image="f00d", width=1080, height=2400)
+RELATIVE = MobileUseAgent()
+ABSOLUTE = MobileUseAgent(coordinates="absolute", resize={"max_pixels": 12_845_056})
+AGENTS = {"relative": RELATIVE, "absolute": ABSOLUTE}
+BACK = Action(kind=ActionKind.BACK)
+THOUGHT = "Thought: It is there.\nAction: Open the clock.\n"
+
+texts = st.text(min_size=1, max_size=60)
+
+
+def call(**arguments: Any) -> str:
+    return f"<tool_call>\n{json.dumps({'name': 'mobile_use', 'arguments': arguments})}\n</tool_call>"
+
+
+CLICK = call(action="click", coordinate=[512, 80])
+
+
+def points(agent: MobileUseAgent) -> st.SearchStrategy[tuple[float, float]]:
+    grid = agent.space.grid(SCREEN)
+    return st.builds(grid.point, st.integers(0, grid.columns - 1), st.integers(0, grid.rows - 1))
+
+
+def actions(agent: MobileUseAgent) -> st.SearchStrategy[Action]:
+    point = points(agent)
+    pointed = st.sampled_from([ActionKind.TAP, ActionKind.LONG_PRESS])
+    worded = st.sampled_from([ActionKind.TYPE, ActionKind.ANSWER, ActionKind.OPEN_APP])
+    plain = st.sampled_from(
+        [
+            *(ActionKind.HOME, ActionKind.BACK, ActionKind.ENTER, ActionKind.WAIT),
+            *(ActionKind.COMPLETE, ActionKind.IMPOSSIBLE),
+        ]
+    )
+    tags = st.sampled_from(["</tool_call>", "<think>", "</thinking>", "<conclusion>", "Action: no"])
+    return st.one_of(
+        st.builds(lambda kind, at: Action(kind=kind, point=at), pointed, point),
+        st.builds(Action.swipe, point, point),
+        st.builds(lambda kind, text: Action(kind=kind, text=text), worded, st.one_of(texts, tags)),
+        st.builds(lambda kind: Action(kind=kind), plain),
+    )
+
+
+@pytest.mark.parametrize("name", AGENTS)
+@settings(deadline=None)
+@given(data=st.data())
+def test_parse_reads_what_format_writes(name: str, data: st.DataObject) -> None:
+    agent = AGENTS[name]
+    action = data.draw(actions(agent))
+    text = agent.format(action, SCREEN)
+    assert agent.parse(text, SCREEN) == action
+    assert (
+        agent.parse(f"<thinking>{CLICK}</thinking>{THOUGHT}{text}\n<conclusion>x</conclusion>", SCREEN)
+        == action
+    )
+    assert agent.format(agent.parse(text, SCREEN), SCREEN) == text
+
+
+fragments = st.sampled_from(
+    [
+        *("<tool_call>", "</tool_call>", "<think>", "</think>", "<thinking>", "</thinking>", CLICK, "{", "}"),
+        *(
+            '{"name": "mobile_use", "arguments": {"action": "click", "coordinate": [',
+            "1e999",
+            "NaN",
+            "9" * 5000,
+        ),
+        *('"\\ud800"', "[" * 5000, "]}}", "Action:", "<conclusion>", '"action"', ": ", ", ", "\ud800"),
+    ]
+)
+
+
+@settings(deadline=None)
+@given(st.one_of(st.text(), st.lists(st.one_of(fragments, st.text(max_size=5)), max_size=25).map("".join)))
+def test_parse_takes_any_text(text: str) -> None:
+    for agent in AGENTS.values():
+        action = agent.parse(text, SCREEN)
+        assert (action.kind is ActionKind.INVALID) == bool(action.reason)
+        Action.model_validate_json(action.model_dump_json())  # what comes out can be recorded
+    summary_of(text)
+
+
+json_values = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+keys = st.sampled_from(["action", "coordinate", "coordinate2", "text", "time", "button", "status", "x"])
+names = st.sampled_from(
+    ["key", "click", "swipe", "type", "system_button", "wait", "terminate", "open", "drag"]
+)
+
+
+@settings(deadline=None)
+@given(st.dictionaries(keys, json_values, max_size=5), names)
+def test_parse_takes_any_arguments(arguments: dict[str, Any], name: str) -> None:
+    action = RELATIVE.parse(call(**{"action": name, **arguments}), SCREEN)
+    assert (action.kind is ActionKind.INVALID) == bool(action.reason)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "action"),
+    [
+        ({"action": "click", "coordinate": [0, 999]}, Action.tap(0.0005, 0.9995)),
+        ({"action": "click", "coordinate": [500.9, 500]}, Action.tap(0.5005, 0.5005)),
+        ({"action": "long_press", "coordinate": [0, 0], "time": 2}, ActionKind.LONG_PRESS),
+        ({"action": "type", "text": "it's\n<b>"}, Action.type_text("it's\n<b>")),
+        ({"action": "answer", "text": "7"}, Action(kind=ActionKind.ANSWER, text="7")),
+        ({"action": "open", "text": "Clock"}, Action(kind=ActionKind.OPEN_APP, text="Clock")),
+        ({"action": "key", "text": "KEYCODE_ENTER"}, ActionKind.ENTER),
+        ({"action": "key", "text": "back"}, ActionKind.BACK),
+        ({"action": "system_button", "button": "Home"}, ActionKind.HOME),
+        ({"action": "wait", "time": 5}, ActionKind.WAIT),
+        ({"action": "wait"}, ActionKind.WAIT),
+        ({"action": "terminate", "status": "success"}, ActionKind.COMPLETE),
+        ({"action": "terminate", "status": "failure"}, ActionKind.IMPOSSIBLE),
+    ],
+)
+def test_what_a_call_means(arguments: dict[str, Any], action: Action | ActionKind) -> None:
+    found = RELATIVE.parse(call(**arguments), SCREEN)
+    if isinstance(action, ActionKind):
+        assert found.kind is action
+    else:
+        assert found == action
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "no <tool_call>"),
+        ("Action: Open the clock.", "no <tool_call>"),
+        (f"<think>{CLICK}", "the thinking does not end"),
+        (f"</think><thinking>{CLICK}", "the thinking does not end"),
+        (f"<think>{CLICK}</think>", "no <tool_call>"),
+        (CLICK + CLICK, "2 calls, and one was asked for"),
+        (CLICK.removesuffix("</tool_call>"), "no </tool_call>"),
+        ("<tool_call>{'name': 1}</tool_call>", "malformed JSON \"{'name': 1}\""),
+        ('<tool_call>{"name": "mobile_use"}}</tool_call>', "malformed JSON"),
+        ('<tool_call>{"name": "computer_use", "arguments": {}}</tool_call>', "not a call of mobile_use"),
+        ("<tool_call>[]</tool_call>", "not a call of mobile_use"),
+        ('<tool_call>{"name": "mobile_use", "arguments": "{}"}</tool_call>', "arguments are no JSON object"),
+        (call(), "no action"),
+        (call(action="drag"), "unknown action 'drag'"),
+        (call(action=["click"]), "unknown action ['click']"),
+        (call(action="click", x=3), "click has no 'x'"),
+        (call(action="click"), "coordinate is None, not two numbers [x, y]"),
+        (call(action="click", coordinate=[1, 2, 3]), "not two numbers"),
+        (call(action="click", coordinate=[True, 2]), "not two numbers"),
+        (call(action="click", coordinate=["1", 2]), "not two numbers"),
+        (call(action="click", coordinate=[float("nan"), 2]), "not two numbers"),
+        (call(action="click", coordinate=[1000, 0]), "(1000, 0) is not within 0 to 999 and 0 to 999"),
+        (call(action="click", coordinate=[-1, 0]), "is not within"),
+        (call(action="swipe", coordinate=[1, 2]), "coordinate2 is None"),
+        (call(action="type"), "type needs text"),
+        (call(action="type", text=7), "text is 7, not a text"),
+        (call(action="type", text="\ud800"), "half a surrogate pair"),
+        (call(action="key", text="volume_up"), "key is 'volume_up', not one of back, home, enter"),
+        (call(action="system_button", button="Menu"), "button is 'Menu', not one of Back, Home, Enter"),
+        (call(action="wait", time="long"), "time is 'long', not a number"),
+        (call(action="terminate", status="done"), "status is 'done', not one of success, failure"),
+        ("x" * 200_001, "the text has 200001 characters, more than 200000"),
+    ],
+)
+def test_an_invalid_action_says_why_and_keeps_the_text(text: str, reason: str) -> None:
+    action = RELATIVE.parse(text, SCREEN)
+    assert action.kind is ActionKind.INVALID
+    assert reason in action.reason
+    assert action.text == text[:KEPT_CHARS]
+
+
+def test_absolute_points_are_pixels_of_the_resized_picture() -> None:
+    """1080x2400 becomes 1092x2408; the notebook of the model's authors has such a screen."""
+    assert ABSOLUTE.parse(call(action="click", coordinate=[1091, 2407]), SCREEN).point == pytest.approx(
+        (1091.5 / 1092, 2407.5 / 2408)
+    )
+    assert (
+        "is not within 0 to 1091 and 0 to 2407"
+        in ABSOLUTE.parse(call(action="click", coordinate=[1092, 0]), SCREEN).reason
+    )
+    turned = SCREEN.model_copy(update={"width": 2400, "height": 1080})
+    assert ABSOLUTE.parse(call(action="click", coordinate=[1092, 0]), turned).kind is ActionKind.TAP
+    assert ABSOLUTE.format(Action.tap(1.0, 1.0), turned) == call(action="click", coordinate=[2407, 1091])
+
+
+@pytest.mark.parametrize(("name", "size"), [("relative", "999x999"), ("absolute", "1092x2408")])
+def test_the_instructions_hold_the_schema_and_the_screens_size_in_model_space(name: str, size: str) -> None:
+    system, _ = AGENTS[name].prompt("go", SCREEN, []).messages
+    (part,) = system.parts
+    assert isinstance(part, TextPart)
+    tools = part.text.partition("<tools>\n")[2].partition("\n</tools>")[0]
+    function = json.loads(tools)["function"]
+    assert function["name"] == "mobile_use"
+    assert f"The screen's resolution is {size}." in function["description"]
+    assert function["parameters"]["properties"]["action"]["enum"] == [
+        *(
+            "key",
+            "click",
+            "long_press",
+            "swipe",
+            "type",
+            "answer",
+            "system_button",
+            "open",
+            "wait",
+            "terminate",
+        )
+    ]
+
+
+def step(text: str, action: Action | None = None) -> TimeStep:
+    message = ChatMessage(role="user", parts=(TextPart(text="?"),))
+    done = action or RELATIVE.parse(text, SCREEN)
+    return TimeStep(
+        observation=SCREEN,
+        chats=(Chat(messages=(message,), completion=Completion(text=text)),),
+        action=ActionRecord(**done.model_dump(mode="json")),
+    )
+
+
+def asked(message: ChatMessage) -> tuple[str, str]:
+    text, image = message.parts
+    assert isinstance(text, TextPart)
+    assert isinstance(image, ImagePart)
+    return text.text, image.digest
+
+
+def test_a_history_prompt_tells_each_step_by_the_models_own_summary() -> None:
+    steps = [
+        step(f"{THOUGHT}{CLICK}"),
+        step(f"<thinking>Action: no</thinking>{CLICK}<conclusion>I tapped\nit.</conclusion>"),
+        step(CLICK),
+        step("what?"),
+    ]
+    text, image = asked(RELATIVE.prompt("Add Ann", SCREEN, steps).messages[1])
+    assert image == "f00d"
+    assert text == (
+        "The user query: Add Ann\n"
+        "Task progress (You have done the following operation on the current device): "
+        "Step 1: Open the clock.; Step 2: I tapped it.; "
+        'Step 3: {"name": "mobile_use", "arguments": {"action": "click", "coordinate": [512, 80]}}; '
+        "Step 4: not an action (no <tool_call>); \n"
+    )
+
+
+def test_a_history_prompt_begins_with_nothing_and_is_bounded() -> None:
+    assert asked(RELATIVE.prompt("go", SCREEN, []).messages[1])[0] == "The user query: go\n"
+    short = MobileUseAgent(history=2, line_chars=4)
+    text, _ = asked(short.prompt("go", SCREEN, [step(f"{THOUGHT}{CLICK}")] * 9).messages[1])
+    assert "device): Step 8: Open; Step 9: Open; \n" in text
+
+
+def test_an_incremental_prompt_goes_on_with_the_next_question_only() -> None:
+    agent = MobileUseAgent(mode="incremental")
+    first, second = agent.prompt("Add Ann", SCREEN, []), agent.prompt("Add Ann", SCREEN, [step(CLICK)])
+    assert (first.continues, second.continues) == (False, True)
+    assert [message.role for message in first.messages] == ["system", "user"]
+    assert asked(first.messages[1]) == ("The user query: Add Ann\n", "f00d")
+    assert [asked(message) for message in second.messages] == [("Step 2. The screen now:", "f00d")]
+
+
+@pytest.mark.parametrize(
+    ("reasoning", "in_system", "in_question"),
+    [("action", True, False), ("conclusion", False, True), ("none", False, False)],
+)
+def test_the_reasoning_that_is_asked_for(reasoning: Any, in_system: bool, in_question: bool) -> None:
+    system, user = MobileUseAgent(reasoning=reasoning).prompt("go", SCREEN, []).messages
+    assert ("Thought: one concise sentence" in system.model_dump_json()) == in_system
+    assert ("<conclusion></conclusion>" in user.model_dump_json()) == in_question
+
+
+@pytest.mark.parametrize(
+    ("text", "summary"),
+    [
+        (f"{THOUGHT}{CLICK}", "Open the clock."),
+        (f"{CLICK}<conclusion> Done </conclusion>", "Done"),
+        (f"{THOUGHT}{CLICK}<conclusion>cut", "cut"),
+        (f"{CLICK}\nAction: after the call", ""),
+        (f"<think>{THOUGHT}", ""),
+        (f"<think>{THOUGHT}</think>{CLICK}", ""),
+        (f"Action: one\nAction: two\n{CLICK}", "two"),
+        ("", ""),
+    ],
+)
+def test_the_summary(text: str, summary: str) -> None:
+    assert summary_of(text) == summary
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mode": "both"}, "mode"),
+        ({"coordinates": "pixels"}, "coordinates"),
+        ({"reasoning": "long"}, "reasoning"),
+        ({"history": -1}, "history"),
+        ({"resize": {"factor": 28}}, "resize has patch_size"),
+        ({"resize": {"patch_size": 0}}, "patch_size"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        MobileUseAgent(**options)
+
+
+def test_an_action_that_the_tool_lacks_is_refused() -> None:
+    with pytest.raises(ConfigError, match="double_tap"):
+        RELATIVE.format(Action(kind=ActionKind.DOUBLE_TAP, point=(0.5, 0.5)), SCREEN)

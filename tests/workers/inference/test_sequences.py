@@ -1,0 +1,128 @@
+"""Episodes of one growing token sequence, from the agent over real sockets to the engine and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("jinja2")
+
+from counting_env import CountingEnv, counting_task
+from policy_fakes import chat, png
+from sequence_policy import SequencePolicy
+
+from distrl.configs.schema import InferenceConfig, WorkerConfig
+from distrl.core.errors import ProtocolError
+from distrl.core.messages import Lease
+from distrl.core.sockets import Wire
+from distrl.core.types import Prefix, Sampling, Trajectory, image_digest
+from distrl.workers.act_client import ActClient
+from distrl.workers.agents.androidworld import AndroidWorldAgent
+from distrl.workers.inference.engine_hf import HFEngine
+from distrl.workers.inference.server import InferenceServer
+from distrl.workers.slot import EpisodeRunner
+
+WAIT_S = 30.0
+TAP = 'Reason: tap. Action: {"action_type": "click", "x": 1, "y": 1}'
+DONE = 'Action: {"action_type": "status", "goal_status": "complete"}'
+MakeClient = Callable[[SequencePolicy], ActClient]
+
+
+def odd_ids(policy: SequencePolicy, text: str) -> list[int]:
+    """One token for each character: what the tokenizer itself would not make of "tap"."""
+    return [token for letter in text for token in policy.tokenise(letter)]
+
+
+@pytest.fixture
+def make_client(wire: Wire) -> Iterator[MakeClient]:
+    made: list[ActClient | InferenceServer] = []
+
+    def make(policy: SequencePolicy) -> ActClient:
+        engine = HFEngine(policy, 0)  # type: ignore[arg-type]
+        engine.version = 3
+        server = InferenceServer(wire, "tcp://127.0.0.1:*", engine, InferenceConfig(), "a")
+        server.start()
+        client = ActClient(wire, lambda: [server.endpoint], timeout_s=WAIT_S)
+        made.extend((client, server))
+        return client
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def play(client: ActClient, mode: str, max_steps: int = 6, max_new_tokens: int = 500) -> Trajectory:
+    agent = AndroidWorldAgent(mode=mode)  # type: ignore[arg-type]
+    runner = EpisodeRunner(CountingEnv(), agent, client, WorkerConfig())
+    sampling = Sampling(max_new_tokens=max_new_tokens)
+    episode = runner.run(Lease(id="l", task=counting_task(max_steps=max_steps), sampling=sampling))
+    assert episode is not None
+    trajectory, images = episode
+    assert set(images) == set(trajectory.image_digests)
+    return trajectory
+
+
+def test_what_the_policy_saw_is_the_record_extended_and_nothing_is_tokenised_twice(
+    make_client: MakeClient,
+) -> None:
+    policy = SequencePolicy()
+    taps = [odd_ids(policy, TAP)] * 3
+    policy.answers = iter([[*taps[0], policy.end], taps[1], [*taps[2], policy.end], policy.tokenise(DONE)])
+    assert policy.tokenise(policy.text(taps[0])) != taps[0], "this answer is retokenised to other ids"
+    trajectory = play(make_client(policy), "incremental")
+    assert trajectory.success == 1.0
+    chats = [step.chats[0] for step in trajectory.steps]
+    assert [one.continues for one in chats] == [False, True, True, True]
+    assert [len(one.messages) for one in chats] == [2, 1, 1, 1]
+    sequence = Prefix()
+    for one, (ids, pixels, _) in zip(chats, policy.seen, strict=True):
+        before = sequence.before(one)
+        assert ids == (*before.token_ids, *one.completion.prompt_token_ids)
+        assert len(pixels) == len((*before.images, *one.images))
+        sequence = sequence.after(one)
+    assert sequence.images == tuple(step.observation.image for step in trajectory.steps)
+    stored = sum(len(one.completion.prompt_token_ids) + len(one.completion.token_ids) for one in chats)
+    assert stored == len(sequence.token_ids), "an episode's tokens are stored once"
+    whole = policy.tokenizer.decode(list(sequence.token_ids))
+    assert whole.count("<|im_end|>\n<|im_start|>user\nStep") == 3
+    assert whole.count("<|im_end|><|im_end|>") == 0
+
+
+def test_each_step_has_a_prompt_of_its_own_in_mode_history(make_client: MakeClient) -> None:
+    policy = SequencePolicy()
+    policy.answers = iter([policy.tokenise(TAP), policy.tokenise(DONE)])
+    trajectory = play(make_client(policy), "history")
+    assert [step.chats[0].continues for step in trajectory.steps] == [False, False]
+    assert [ids for ids, _, _ in policy.seen] == [
+        step.chats[0].completion.prompt_token_ids for step in trajectory.steps
+    ]
+    assert [len(pixels) for _, pixels, _ in policy.seen] == [1, 1]
+
+
+def test_a_policy_that_reads_one_prompt_at_a_time_says_so(
+    wire: Wire, make_config: Callable[..., object], words: list[str]
+) -> None:
+    from distrl.workers.inference.serve import build_engine
+
+    engine = build_engine(make_config(), words, "a")  # type: ignore[arg-type]
+    engine.version = 1
+    digest = image_digest(png(0))
+    server = InferenceServer(wire, "tcp://127.0.0.1:*", engine, InferenceConfig(), "a")
+    server.start()
+    client = ActClient(wire, lambda: [server.endpoint], timeout_s=WAIT_S)
+    with pytest.raises(ProtocolError, match=r"'tiny' cannot go on.*agent\.options\.mode to history"):
+        client.act(chat("red", digest), {digest: png(0)}, Sampling(), Prefix(token_ids=(1, 2)))
+    client.close()
+    server.close()
+
+
+def test_a_prefix_with_tokens_of_another_vocabulary_is_refused(make_client: MakeClient) -> None:
+    policy = SequencePolicy([0])
+    digest = image_digest(png(0))
+    with pytest.raises(ProtocolError, match="has the token 5000, but the policy's vocabulary has"):
+        make_client(policy).act(
+            chat("red", digest), {digest: png(0)}, Sampling(), Prefix(token_ids=(1, 5000, 2))
+        )

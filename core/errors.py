@@ -107,7 +107,7 @@ class PolicyError(DistrlError):
 
 
 class ContextFull(PolicyError):
-    """An episode's token sequence leaves no room for another answer."""
+    """A token sequence is longer than allowed, or leaves no room for an answer."""
 
 
 class StoreError(DistrlError):

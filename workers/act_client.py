@@ -64,7 +64,7 @@ class ActClient:
             prefix: The sequence that it goes on from.
 
         Raises:
-            ContextFull: The sequence leaves no room for an answer.
+            ContextFull: The sequence is too long, or leaves no room for an answer.
             InferenceUnavailable: No server answered in time, or the process is stopping.
             ProtocolError: A server refused the request itself; no other would take it.
         """

@@ -22,7 +22,7 @@ class PolicyClient(Protocol):
         """The completion; see `ActClient.act`.
 
         Raises:
-            ContextFull: The sequence leaves no room for an answer.
+            ContextFull: The sequence is too long, or leaves no room for an answer.
             InferenceUnavailable: Nobody answered in time.
             ProtocolError: The request itself was refused.
         """
@@ -46,7 +46,7 @@ class Conversation:
         """Completes `prompt`, from where the chat before it ended if it continues.
 
         Raises:
-            ContextFull: The sequence leaves no room for an answer.
+            ContextFull: The sequence is too long, or leaves no room for an answer.
             InferenceUnavailable: Nobody answered in time.
             ProtocolError: The request itself was refused.
         """

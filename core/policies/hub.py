@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from distrl.core.errors import CheckpointError, PolicyError
+from distrl.core.errors import CheckpointError, ContextFull, PolicyError
 from distrl.core.policies import chat_template, weights_io
 from distrl.core.policies.adapter_directory import ADAPTER_FILE, CONFIG_KEY
 from distrl.core.policies.adapters import AdapterHandle, attach_adapter
@@ -114,7 +114,7 @@ class HubPolicy(Policy):
         ids = self._expanded(self._loaded.chat_ids([_template_message(m) for m in messages]), images)
         if len(ids) > self.config.max_prompt_tokens:
             num_shown = ids.count(self._loaded.image_token_id)
-            raise PolicyError(
+            raise ContextFull(
                 f"The prompt has {len(ids)} tokens ({num_shown} of pictures), more than "
                 f"policy.max_prompt_tokens {self.config.max_prompt_tokens}.",
                 "Raise the limit, lower policy.max_pixels, or let the agent show less.",

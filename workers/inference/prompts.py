@@ -44,7 +44,7 @@ def tokenise(
         prefix: The token ids of the sequence that it goes on from.
 
     Raises:
-        ContextFull: The sequence leaves no room for an answer.
+        ContextFull: The sequence is too long, or leaves no room for an answer.
         PolicyError: The chat is too long, or the policy cannot go on from the prefix.
     """
     if not prefix:

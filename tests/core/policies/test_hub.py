@@ -13,7 +13,7 @@ from hub_models import FAMILIES
 from policy_fakes import chat, padded, png
 
 from distrl.configs.schema import PolicyConfig
-from distrl.core.errors import CheckpointError, PolicyError
+from distrl.core.errors import CheckpointError, ContextFull, PolicyError
 from distrl.core.policies import build_critic, build_policy, checkpoint_words, weights_io
 from distrl.core.policies.base import Generated, Policy, PromptBatch
 from distrl.core.types import Sampling
@@ -141,7 +141,7 @@ def test_texts_and_prompts(make_policy: MakePolicy) -> None:
     picture = [policy.image(png(0))]
     prompt = policy.prompt_ids(chat("red"), picture)
     assert prompt.count(3) >= 3  # one placeholder for each image feature
-    with pytest.raises(PolicyError, match="max_prompt_tokens"):
+    with pytest.raises(ContextFull, match="max_prompt_tokens"):
         policy.prompt_ids(chat("red " * 100), picture)
     critic = build_critic(policy, 0)
     assert critic.values(policy.states(batch_of(policy)), torch.zeros(3, dtype=torch.int64)).shape == (3,)

@@ -13,6 +13,7 @@ import torch
 from rank_world import make_batch
 
 from distrl.core.errors import PolicyError
+from distrl.core.policies.base import Pictures, PromptBatch
 from distrl.learner.batching import TrajectoryBatch
 from distrl.learner.distributed.codec import from_bytes, to_bytes
 from distrl.learner.losses import Moments
@@ -44,6 +45,19 @@ def test_trees_of_plain_values_come_through() -> None:
 def test_views_and_gradients_do_not_matter() -> None:
     tensor = torch.arange(12.0, requires_grad=True).view(3, 4)[:, 1:3]
     assert torch.equal(from_bytes(to_bytes({"x": tensor}))["x"], tensor)
+
+
+def test_prompts_of_a_hub_model_come_through() -> None:
+    pictures = Pictures(
+        [[torch.ones(3, 4, 2, dtype=torch.uint8)], [], [torch.zeros(3, 2, 2, dtype=torch.uint8)] * 2]
+    )
+    ids = torch.arange(9).view(3, 3)
+    got = from_bytes(to_bytes(PromptBatch(ids, ids, pictures, token_rows=ids, token_places=ids)))
+    assert [[picture.shape for picture in row] for row in got.images.rows] == [
+        [picture.shape for picture in row] for row in pictures.rows
+    ]
+    assert torch.equal(got.images.flat[0], pictures.flat[0])
+    assert torch.equal(got.token_places, ids)
 
 
 def test_anything_else_is_refused() -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from distrl.core.errors import PolicyError
 from distrl.core.policies import weights_io
-from distrl.core.policies.base import PromptBatch
+from distrl.core.policies.base import Pictures, PromptBatch
 from distrl.learner.algorithms.base import Evaluation
 from distrl.learner.algorithms.values import Values
 from distrl.learner.batching import StepBatch, TrajectoryBatch, Whole
@@ -26,7 +26,17 @@ from distrl.learner.off_policy import StepStats
 
 KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
-    for kind in (Evaluation, Moments, PromptBatch, StepBatch, StepStats, TrajectoryBatch, Values, Whole)
+    for kind in (
+        Evaluation,
+        Moments,
+        Pictures,
+        PromptBatch,
+        StepBatch,
+        StepStats,
+        TrajectoryBatch,
+        Values,
+        Whole,
+    )
 }
 
 

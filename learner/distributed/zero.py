@@ -196,8 +196,12 @@ class _Calls(nn.Module):
         """What the method `name` returns."""
         found = getattr(self.policy, name)(*arguments)
         if isinstance(found, TokenScores):
-            return found.logprobs, found.entropy, found.states.hidden, found.states.mask
-        return (found.hidden, found.mask) if isinstance(found, States) else found
+            return found.logprobs, found.entropy, *_flat(found.states)
+        return _flat(found) if isinstance(found, States) else found
+
+
+def _flat(states: States) -> tuple[Tensor | None, ...]:
+    return states.hidden, states.mask, states.rows, states.ends
 
 
 class _View:

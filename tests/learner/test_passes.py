@@ -116,16 +116,21 @@ def test_padding_on_the_left_goes_too() -> None:
     steps = make_batch((2,)).steps
     steps.prompts.input_ids = torch.tensor([[0, 0, 5], [0, 6, 7]])
     steps.prompts.attention_mask = torch.tensor([[0, 0, 1], [0, 1, 1]])
-    assert trimmed(steps).prompts.input_ids.tolist() == [[0, 5], [6, 7]]
+    assert steps[torch.tensor([0, 1])].prompts.input_ids.tolist() == [[0, 5], [6, 7]]
     assert trimmed(steps[torch.tensor([0])]).prompts.input_ids.tolist() == [[5]]
 
 
 def test_steps_of_one_sequence_stay_together() -> None:
     steps = make_batch((4,)).steps
-    steps.prompts.token_rows = torch.tensor([[0], [1], [0], [1]])
+    steps.prompts.token_rows = torch.tensor([[0], [1], [0], [1]]).expand(4, 3)
     steps.prompts.attention_mask = torch.ones(2, 10, dtype=torch.int64)
     assert [at.tolist() for at in pack(steps, 10)] == [[0, 2], [1, 3]]
     assert len(pack(steps, 20)) == 1
+    steps.prompts.token_rows = torch.tensor(
+        [[0, 0, 0], [1, 1, 1], [1, 2, 2], [3, 3, 3]]
+    )  # two answers in one step
+    steps.prompts.attention_mask = torch.ones(4, 10, dtype=torch.int64)
+    assert [at.tolist() for at in pack(steps, 20)] == [[0, 3], [1, 2]]
 
 
 def test_a_critic_that_nothing_asks_is_left_alone() -> None:

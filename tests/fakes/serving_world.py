@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any
 from policy_fakes import chat, png
 
 from distrl.configs.schema import Config
-from distrl.core.types import Completion, Sampling, image_digest
+from distrl.core.types import (
+    NO_PREFIX,
+    ChatMessage,
+    Completion,
+    ImagePart,
+    Prefix,
+    Sampling,
+    TextPart,
+    image_digest,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,7 +41,13 @@ def make_config(model: Path, lora: dict[str, object] | None, **vllm: object) -> 
         "device": "cpu",
         "lora": lora,
     }
-    vllm = {"max_adapters": 3, "kv_cache_gb": 0.0625, "options": {"block_size": 32}, **vllm}
+    vllm = {
+        "max_adapters": 3,
+        "kv_cache_gb": 0.0625,
+        "images_per_prompt": 3,
+        "options": {"block_size": 32},
+        **vllm,
+    }
     return Config.model_validate(
         {
             "policy": policy,
@@ -92,6 +107,15 @@ def submit(engine: Any, requests: Sequence[Prepared]) -> Answers:
     answers = Answers(len(requests))
     engine.submit(requests, answers)
     return answers
+
+
+def show(engine: PolicyEngine, pictures: Sequence[int], text: str, prefix: Prefix = NO_PREFIX) -> Prepared:
+    """A greedy request that shows pictures; those of the prefix are numbered from 0."""
+    data = [png(number) for number in range(10)]
+    images = {image_digest(one): one for one in data}
+    parts = (*(ImagePart(digest=image_digest(data[number])) for number in pictures), TextPart(text=text))
+    greedy = Sampling(temperature=0.0, max_new_tokens=6)
+    return engine.prepare((ChatMessage(role="user", parts=parts),), images, greedy, prefix)
 
 
 def scores(policy: HubPolicy, requests: Sequence[Prepared], completions: Sequence[Completion]) -> list[float]:

@@ -15,14 +15,15 @@ pytest.importorskip("transformers")
 
 import psutil
 import torch
-from serving_world import LORA, make_config, request, scores, submit, weights
+from policy_fakes import png
+from serving_world import LORA, make_config, request, scores, show, submit, weights
 from tiny_qwen import FAMILIES
 from waiting import until
 
 from distrl.configs.schema import Config
 from distrl.core.errors import DistrlError, PolicyError
 from distrl.core.policies.hub import HubPolicy
-from distrl.core.types import Completion, Sampling
+from distrl.core.types import Completion, Prefix, Sampling, image_digest
 from distrl.workers.inference.engine_hf import HFEngine, Prepared
 from distrl.workers.inference.serve import start_vllm
 
@@ -145,6 +146,20 @@ def test_all_weights_are_swapped_under_load_and_answer_as_transformers_does(full
     assert not list(Path(full.vllm._scratch.path).rglob("*.safetensors"))
 
 
+def test_several_pictures_and_sequences_that_go_on_are_read_alike(adapted: Pair) -> None:
+    adapted.load(700)
+    engine = adapted.vllm
+    two = show(engine, [0, 1], "which is red")
+    (first,) = submit(engine, [two]).completions()
+    digests = tuple(image_digest(png(number)) for number in (0, 1))
+    prefix = Prefix(token_ids=(*two.prompt_ids, *first.token_ids), images=digests)
+    on = show(engine, [2], "and now", prefix)
+    (second,) = submit(engine, [on]).completions()
+    assert on.prompt_ids == (*prefix.token_ids, *second.prompt_token_ids), "only what is new is sent back"
+    assert len(on.images) == 3
+    adapted.expect([two, on], [first, second])
+
+
 LONG = "the quick brown fox jumps over the lazy dog " * 2
 
 
@@ -194,7 +209,7 @@ def test_what_is_wrong_with_a_request_is_its_own_fault(adapted: Pair) -> None:
     good = request(engine, "red", Sampling(temperature=0.0, max_new_tokens=4))
     long = Prepared((*good.prompt_ids, *[20] * 300), good.images, good.sampling)
     cold = Prepared(good.prompt_ids, good.images, Sampling(temperature=0.001))
-    many = Prepared(good.prompt_ids, good.images * 2, good.sampling)
+    many = Prepared(good.prompt_ids, good.images * 4, good.sampling)
     small = Prepared(good.prompt_ids, (good.images[0][:, :32, :32],), good.sampling)
     results = submit(engine, [good, long, cold, many, small, good]).wait()
     assert isinstance(results[0], Completion)

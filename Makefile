@@ -14,8 +14,9 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 quickstart: $(VENV)/.installed
 	$(BIN)/distrl train configs/quickstart.yaml --set name=$(NAME) $(ARGS)
 
+# Two files of tests at a time: most wait for other processes.
 test: $(VENV)/.installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile $(ARGS)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -123,16 +123,18 @@ def subject(config: Config, is_gpu: bool) -> Subject:
         shape = read_model(policy.model)
     else:
         shape = _built(config)
-    lora, dtype = policy.lora, getattr(policy, "dtype", "auto")
-    size = {"float32": 4, "bfloat16": 2}.get(dtype, 2 if is_gpu and is_hub else 4)
-    trains_vision = (lora is not None and getattr(lora, "vision", False)) or (
-        lora is None and getattr(policy, "train_vision", True)
-    )
+    lora = policy.lora
+    size = {"float32": 4, "bfloat16": 2}.get(policy.dtype, 2 if is_gpu and is_hub else 4)
+    trains_vision = not is_hub or (policy.train_vision if lora is None else lora.vision)
     if lora is not None:
         trained = shape.num_lora(lora.rank, lora.targets, trains_vision)
     else:
         trained = shape.num_parameters - (0 if trains_vision else shape.num_vision)
-    prompt = max(policy.max_prompt_tokens, getattr(policy, "max_context_tokens", None) or 0)
+    # In one growing sequence the longest prompt is all of the episode but its last answer.
+    goes_on = config.agent.options.get("mode") == "incremental"
+    prompt = (
+        policy.max_context_tokens - config.learner.max_new_tokens if goes_on else policy.max_prompt_tokens
+    )
     if not is_hub:  # whose pictures are not in its prompts
         prompt += shape.image.num_tokens()
     return Subject(
@@ -142,7 +144,7 @@ def subject(config: Config, is_gpu: bool) -> Subject:
         trained_bytes=4 if lora is not None else size,
         is_lora=lora is not None,
         trains_vision=trains_vision,
-        recomputes=getattr(policy, "gradient_checkpointing", False),
+        recomputes=policy.gradient_checkpointing,
         prompt=prompt,
         completion=config.learner.max_new_tokens,
         max_pixels=policy.max_pixels,

@@ -91,6 +91,12 @@ def test_pictures_and_history_bound_the_cost_of_a_step(model: str) -> None:
 
     short, long, longest = (cost(max_prompt_tokens=size) for size in (64, 128, 4096))
     assert all(a < b < c for a, b, c in zip(short, long, longest, strict=True))
+    options = {"kind": "hub", "model": model, "max_prompt_tokens": 64, "max_context_tokens": 4128}
+    agent = {"kind": "androidworld", "options": {"mode": "incremental"}}
+    one = values(options, agent=agent, store={"max_bytes": 2**60})
+    assert one["inference", "KV cache of a slot"] == longest[2], (
+        "a sequence that goes on is bounded as a whole"
+    )
     small, large, largest = (cost(max_pixels=28 * 28 * tokens) for tokens in (1, 4, 100))
     assert small[0] < large[0] < largest[0]
     assert all(a <= b <= c for a, b, c in zip(small, large, largest, strict=True))

@@ -130,7 +130,7 @@ def test_steps_of_one_sequence_stay_together() -> None:
         [[0, 0, 0], [1, 1, 1], [1, 2, 2], [3, 3, 3]]
     )  # two answers in one step
     steps.prompts.attention_mask = torch.ones(4, 10, dtype=torch.int64)
-    assert [at.tolist() for at in pack(steps, 20)] == [[0, 3], [1, 2]]
+    assert [at.tolist() for at in pack(steps, 20)] == [[0], [1, 2], [3]]
 
 
 def test_a_critic_that_nothing_asks_is_left_alone() -> None:

@@ -76,7 +76,7 @@ def engine_arguments(config: Config, policy: HubPolicy, seed: int) -> dict[str, 
     cache_gb = vllm.kv_cache_gb if vllm.kv_cache_gb or on_gpu else 1.0
     if cache_gb:
         arguments["kv_cache_memory_bytes"] = int(cache_gb * 2**30)
-    arguments |= _image_arguments(policy) | _lora_arguments(config, policy)
+    arguments |= _image_arguments(policy) | _lora_arguments(config)
     if taken := sorted(arguments.keys() & vllm.options.keys()):
         raise ConfigError(f"inference.vllm.options has {taken}, which other keys set.", "Leave them out.")
     return {**arguments, **vllm.options}
@@ -89,16 +89,10 @@ def _image_arguments(policy: HubPolicy) -> dict[str, Any]:
     return {"mm_processor_kwargs": given} if given else {}
 
 
-def _lora_arguments(config: Config, policy: HubPolicy) -> dict[str, Any]:
+def _lora_arguments(config: Config) -> dict[str, Any]:
     lora = config.policy.lora
     if lora is None:
         return {}
-    outside = [name for name in policy.published_state() if "language_model" not in name]
-    if outside:
-        raise PolicyError(
-            f"vLLM adapts the language model only, but policy.lora.targets reach {outside[0]!r}.",
-            "Name modules of the language model only, or set inference.engine to hf.",
-        )
     rank = next((rank for rank in _RANKS if rank >= lora.rank), None)
     if rank is None:
         raise PolicyError(

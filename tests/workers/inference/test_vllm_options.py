@@ -71,8 +71,10 @@ def test_a_policy_without_weights_knows_the_tensors_of_one_with(model: Path) -> 
 
 
 def test_adapters_that_it_would_not_apply_are_refused(model: Path) -> None:
-    with pytest.raises(PolicyError, match=r"policy\.lora\.targets reach .*visual"):
+    with pytest.raises(PolicyError, match=r"no layers named \['qkv'\]"):  # which the vision tower has
         arguments(make_config(model, {**LORA, "targets": ["qkv"]}))
+    with pytest.raises(ValidationError, match="which vLLM does not serve"):
+        make_config(model, {**LORA, "vision": True})
     with pytest.raises(PolicyError, match="rank 600"):
         arguments(make_config(model, {**LORA, "rank": 600}))
 

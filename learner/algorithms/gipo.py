@@ -5,6 +5,7 @@
 
 A_t is GAE's of recomputed values (eq. 3–4), normalised over all ranks (eq. 5–7). σ is 0.5 in the paper's
 code. Ratios are per token by default (§5.3); a token's loss is then summed over its action, not averaged.
+Values lie in [0, 1] and are fitted by cross-entropy, where the paper has a squared error (eq. 10).
 """
 
 from __future__ import annotations

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+from torch import Tensor
 
 from distrl.core.actions import ActionKind
 from distrl.core.errors import PolicyError
@@ -100,6 +102,25 @@ class Episode:
     def total_reward(self) -> float:
         """R, the undiscounted sum of all parts."""
         return math.fsum(step.outcome + step.penalty for step in self.steps)
+
+
+def verify(episode: Episode, policy: Policy, images: Mapping[str, Tensor]) -> None:
+    """Refuses an episode that `policy` cannot have played.
+
+    Args:
+        images: Its decoded pictures by digest.
+
+    Raises:
+        PolicyError: See `Policy.verify`.
+    """
+    read: dict[int, tuple[tuple[int, ...], tuple[str, ...]]] = {}
+    for number, step in enumerate(episode.steps):
+        if not step.spans:
+            read[-1 - number] = ((*step.prompt, *step.tokens), step.images)
+        for span in step.spans:
+            read[id(span.sequence)] = (span.sequence.ids, span.sequence.images)
+    for ids, digests in read.values():
+        policy.verify(ids, [images[digest] for digest in digests])
 
 
 def compile_episode(

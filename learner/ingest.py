@@ -15,7 +15,7 @@ from distrl.core.policies.base import Policy
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Outcome, Purpose, Trajectory
 from distrl.learner.batching import ImageCache
-from distrl.learner.episodes import Episode, GroupStats, compile_episode
+from distrl.learner.episodes import Episode, GroupStats, compile_episode, verify
 from distrl.learner.replay import Replay
 from distrl.learner.scheduler import TaskScheduler
 
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 class Ingest:
     """Takes trajectories in the order of their commits, each once.
 
-    One that the policy cannot read (a broken screenshot, a prompt that is too long) is logged, counted and
+    One that the policy cannot read (a broken screenshot, tokens that it does not have) is logged, counted and
     left out: a single bad worker must not end the run. So is a training episode that nobody judged: what is
     not known to have failed must not be learnt from as a zero. Episodes of a group wait here until the
     scheduler closes it. With `learner.stale: drop`, what has become too old leaves replay.
@@ -145,7 +145,7 @@ class Ingest:
         try:
             episode = compile_episode(trajectory, self._policy, self._images.get)
             if episode is not None:
-                self._images.get(episode.digests)
+                verify(episode, self._policy, self._images.get(episode.digests))
         except PolicyError as error:
             _log.warning("trajectory %s is not used: %s", trajectory.id, error)
             return None

@@ -243,6 +243,22 @@ class Policy(nn.Module, ABC):
             PolicyError: If `data` is no image, or one that the policy cannot read.
         """
 
+    def verify(self, ids: Sequence[int], images: Sequence[Tensor]) -> None:
+        """Refuses what this policy cannot have read and written.
+
+        Args:
+            ids: A prompt with its answer, or a whole sequence.
+            images: Its pictures in order of appearance.
+
+        Raises:
+            PolicyError: A token is none of the policy's, or its placeholders are not those of the pictures.
+        """
+        if unknown := [token for token in ids if not 0 <= token < self.num_tokens]:
+            raise PolicyError(
+                f"Token {unknown[0]} is none of the policy's {self.num_tokens}.",
+                "Use one policy configuration everywhere.",
+            )
+
     def with_images(
         self, prompt: Sequence[int], images: Sequence[Tensor], others: Sequence[Tensor]
     ) -> list[int]:

@@ -169,6 +169,14 @@ class HubPolicy(Policy):
         decoded: str = self._loaded.tokenizer.decode(list(token_ids), skip_special_tokens=True)
         return decoded
 
+    def verify(self, ids: Sequence[int], images: Sequence[Tensor]) -> None:
+        """As in `Policy`."""
+        super().verify(ids, images)
+        self._check_placeholders(ids, images)
+
+    def _check_placeholders(self, ids: Sequence[int], images: Sequence[Tensor]) -> None:
+        check(ids, self._loaded.image_token_id, [self._loaded.images.num_tokens(image) for image in images])
+
     def image(self, data: bytes) -> Tensor:
         """[3, H, W] uint8 at the size at which the model reads it; the rest is done to whole batches."""
         return self._loaded.images.read(data)
@@ -188,8 +196,7 @@ class HubPolicy(Policy):
         input_ids = torch.full((len(prompts), width), self._loaded.pad_id, dtype=torch.int64)
         mask = torch.zeros_like(input_ids)
         for row, (ids, pictures) in enumerate(zip(prompts, images, strict=True)):
-            counts = [self._loaded.images.num_tokens(picture) for picture in pictures]
-            check(ids, self._loaded.image_token_id, counts)
+            self._check_placeholders(ids, pictures)
             input_ids[row, width - len(ids) :] = torch.tensor(list(ids))
             mask[row, width - len(ids) :] = 1
         batch = PromptBatch(input_ids, mask, Pictures([list(row) for row in images]))

@@ -6,8 +6,8 @@ A_t is GAE's, normalised over the whole batch; no ratio enters it. In the replay
 versions old, and plain PPO then clips what is merely stale: `decoupled` clips around the weights at the start
 of the batch instead, and weighs by the behaviour (see `clipping.surrogate`). With several epochs, values and
 advantages are taken anew in each, since the critic learns on the way; what they are centred and divided by
-stays as it was before the first step. Values lie in [0, 1] and are fitted by cross-entropy, not by the paper's
-squared error.
+stays as it was before the first step. Values lie in [0, 1] and are fitted by cross-entropy, where the paper
+has a squared error.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ pytest.importorskip("torch")
 
 import torch
 from learning_world import OPTIONS, build
+from linear_policy import VOCABULARY
 
 from distrl.configs.schema import StoreConfig
 from distrl.core import checkpoints
@@ -235,12 +236,13 @@ def test_a_broken_episode_is_left_out_and_counted(toy, tmp_path) -> None:
     )
     bad = toy.trajectory("bad", [step.model_copy(update={"chats": (chat,)})], purpose=Purpose.TRAIN)
     empty = toy.trajectory("empty", [toy.step(0, (), ())], purpose=Purpose.TRAIN)
+    foreign = toy.trajectory("foreign", [toy.step(0, (VOCABULARY,), (-1.0,))], purpose=Purpose.TRAIN)
     ingest = learner.parts.ingest
-    for trajectory in (bad, empty, good):
+    for trajectory in (bad, empty, foreign, good):
         world.store.add(trajectory, {**toy.pixels, image_digest(broken_image): broken_image})
         ingest.take(trajectory)
     assert learner.parts.replay.ids == [good.id]
-    assert ingest.num_refused == 2
+    assert ingest.num_refused == 3
 
 
 def test_what_nobody_judged_is_not_learnt_from_as_a_failure(toy, tmp_path) -> None:

@@ -149,6 +149,9 @@ def test_placeholders_must_be_those_of_the_pictures(make_policy: MakePolicy, fam
     short = ids[0][:place] + ids[0][place + 1 :]
     with pytest.raises(PolicyError, match=f"has {asked - 1} picture placeholders .* ask for {asked}"):
         policy.collate([short], [images[0]])
+    policy.verify(ids[0], images[0])
+    with pytest.raises(PolicyError, match=f"has {asked - 1} picture placeholders"):
+        policy.verify(short, images[0])
     if family != "llava":  # as many in all, but not one after the other
         with pytest.raises(PolicyError, match="picture placeholders"):
             policy.collate([ids[0]], [images[0][::-1]])

@@ -39,6 +39,7 @@ from distrl.workers.inference.weight_feed import WeightFeed
 POLL_S = 0.2
 PUMP = 8  # requests taken in before replies leave again
 JOIN_S = 10.0
+FLUSH_S = 0.2  # before the socket is closed: with the connection a client loses what it has not read yet
 DRAIN_S = 2.0  # how long a server that closes waits for requests that run
 _log = logging.getLogger(__name__)
 
@@ -163,6 +164,7 @@ class InferenceServer:
             self._send_replies()
         self._threads[1].join(JOIN_S)
         self._send_replies()
+        time.sleep(FLUSH_S)
 
     def _send_replies(self) -> None:
         while self._outbox:

@@ -169,8 +169,8 @@ def test_a_server_waits_for_what_ends_in_time(
     closing = threading.Thread(target=server.close)
     closing.start()
     engine.finish("last")
-    closing.join(WAIT_S)
     assert isinstance(reply(channel), ActReply)
+    closing.join(WAIT_S)
 
 
 def test_a_dead_engine_ends_its_server(engine: HeldEngine, server: InferenceServer) -> None:

@@ -46,7 +46,7 @@ torch.distributed.destroy_process_group()
 def test_advantages_are_normalised_over_all_ranks() -> None:
     """Two gloo processes with batches of different sizes get what one process with both would."""
     if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
-        pytest.skip("this torch has no gloo")
+        pytest.skip("needs gloo, which this torch has not")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])

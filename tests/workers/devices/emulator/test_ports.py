@@ -66,7 +66,7 @@ def test_a_taken_grpc_port_has_a_neighbour(first: int) -> None:
         try:
             stranger.bind(("127.0.0.1", first + 3000))
         except OSError:
-            pytest.skip("that port is taken already")
+            pytest.skip("needs a free port")
         stranger.listen()
         with PortAllocator().claim(first) as ports:
             assert ports.grpc == first + 3001

@@ -14,6 +14,8 @@ states are pooled, and only Q looks at them with the action in mind.
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import torch
 from torch import Tensor, nn
 
@@ -25,7 +27,30 @@ HEADS = 4
 WIDTH = 64
 
 
-class AttentionCritic(Critic):
+class FeatureCritic(Critic):
+    """V(s_t) and V_traj(s, a) by small networks on features of a prompt and its step."""
+
+    value: nn.Module
+    actions: nn.Module
+    outcome: nn.Module
+
+    @abstractmethod
+    def _features(self, states: States, steps: Tensor) -> Tensor:
+        """[N, F]."""
+
+    def values(self, states: States, steps: Tensor) -> Tensor:
+        """Logits of V(s_t), [N]."""
+        logits: Tensor = self.value(self._features(states, steps)).squeeze(-1)
+        return logits
+
+    def trajectory_values(self, states: States, steps: Tensor, completions: Tensor, mask: Tensor) -> Tensor:
+        """Logits of V_traj(s, a), [N]; the action is read as its tokens."""
+        features = torch.cat([self._features(states, steps), self.actions(completions, mask)], dim=-1)
+        logits: Tensor = self.outcome(features).squeeze(-1)
+        return logits
+
+
+class AttentionCritic(FeatureCritic):
     """V(s_t), V_traj(s, a) and, if asked for, Q(s_t, a_t): attention pooling, a step embedding, a small MLP.
 
     The action a is read as its tokens, summarised in a vector φ(a). Q's attention is aware of it,
@@ -59,17 +84,6 @@ class AttentionCritic(Critic):
                 nn.init.zeros_(self.aim.weight)
                 self.action_summary = TokenSummary(policy.num_tokens, MAX_ACTION_TOKENS)
                 self.action_value = _head(features + WIDTH)
-
-    def values(self, states: States, steps: Tensor) -> Tensor:
-        """Logits of V(s_t), [B]."""
-        logits: Tensor = self.value(self._features(states, steps)).squeeze(-1)
-        return logits
-
-    def trajectory_values(self, states: States, steps: Tensor, completions: Tensor, mask: Tensor) -> Tensor:
-        """Logits of V_traj(s, a), [B]; the action is read as its tokens."""
-        features = torch.cat([self._features(states, steps), self.actions(completions, mask)], dim=-1)
-        logits: Tensor = self.outcome(features).squeeze(-1)
-        return logits
 
     def action_values(self, states: States, steps: Tensor, completions: Tensor, mask: Tensor) -> Tensor:
         """Logits of Q(s_t, a_t), [B].
@@ -115,7 +129,7 @@ class AttentionCritic(Critic):
         return torch.cat(parts)[torch.cat(members).argsort()]
 
 
-class HeadCritic(Critic):
+class HeadCritic(FeatureCritic):
     """The same values from the state at a prompt's last position alone, which has seen all of the prompt.
 
     For large models, whose last state says enough: nothing is computed of the thousands of other positions.
@@ -141,17 +155,6 @@ class HeadCritic(Critic):
             if has_action_values:
                 self.action_summary = TokenSummary(policy.num_tokens, MAX_ACTION_TOKENS)
                 self.action_value = _head(features + WIDTH)
-
-    def values(self, states: States, steps: Tensor) -> Tensor:
-        """Logits of V(s_t), [N]."""
-        logits: Tensor = self.value(self._features(states, steps)).squeeze(-1)
-        return logits
-
-    def trajectory_values(self, states: States, steps: Tensor, completions: Tensor, mask: Tensor) -> Tensor:
-        """Logits of V_traj(s, a), [N]; the action is read as its tokens."""
-        features = torch.cat([self._features(states, steps), self.actions(completions, mask)], dim=-1)
-        logits: Tensor = self.outcome(features).squeeze(-1)
-        return logits
 
     def action_values(self, states: States, steps: Tensor, completions: Tensor, mask: Tensor) -> Tensor:
         """Logits of Q(s_t, a_t), [N].

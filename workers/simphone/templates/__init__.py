@@ -1,4 +1,4 @@
-"""The phone's task templates by name. A new one: a line in its module's `TEMPLATES`; a new module: one here."""
+"""The task templates by name. A new one: a line in its module's `TEMPLATES`; a new module: one here."""
 
 from __future__ import annotations
 

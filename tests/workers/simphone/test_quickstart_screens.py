@@ -1,4 +1,4 @@
-"""The quickstart's screens stay as they are, byte for byte: what is learned on them is compared over versions.
+"""The quickstart's screens stay as they are, byte for byte: what is learned on them is compared.
 
 A change of a digest below is a change of the benchmark: results from before and after it do not compare.
 """

@@ -28,14 +28,19 @@ class Hand:
     def __init__(self, phone: Phone) -> None:
         self.phone = phone
 
-    def clear(self) -> Action | None:
+    def clear(self, removing: str = "") -> Action | None:
         """What gets rid of an interruption on the screen; None when there is none.
 
         Permissions are given, everything else is declined.
+
+        Args:
+            removing: The app of which the phone may ask whether it is to be uninstalled, and hear yes.
         """
         overlay = self.phone.state["overlay"]
         if not overlay or self.phone.state["shade"]:
             return None
+        if overlay["kind"] == "uninstall" and overlay["app"] == removing:
+            return self.tap("overlay_accept")
         if overlay["kind"] == "message":
             return self._throw("heads_up")
         if overlay["kind"] == "ad":
@@ -83,11 +88,14 @@ class Hand:
         return self.tap("app_" + app)
 
     def type_into(self, field: str, rid: str, text: str) -> Action | None:
-        """What makes the text field with key `field` and id `rid` hold `text`; None when it does."""
+        """What makes the text field with key `field` and id `rid` hold `text`; None when it does.
+
+        Where something else is written there, it goes back: the page's fields are empty when it opens anew.
+        """
         state = self.phone.state
         typed = st.text(state, field)
         if typed == text:
             return None
-        if state["focus"] != field:
-            return self.tap(rid)
-        return Action.type_text(text[len(typed) :]) if text.startswith(typed) else self.tap("key_backspace")
+        if not text.startswith(typed):
+            return BACK
+        return Action.type_text(text[len(typed) :]) if state["focus"] == field else self.tap(rid)

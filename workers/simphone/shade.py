@@ -14,16 +14,16 @@ from distrl.workers.simphone.ui import STATUS_H, Ui, nav_height, viewport
 LIST = "shade.list"
 """The scroll offset of the list of notifications."""
 TILES = (
-    ("wifi", "Wi-Fi", "wifi"),
-    ("bluetooth", "Bluetooth", "bluetooth"),
-    ("flashlight", "Flashlight", "flashlight_on"),
-    ("dnd", "Do Not Disturb", "do_not_disturb_on"),
-    ("airplane", "Airplane mode", "airplanemode_active"),
-    ("rotate", "Auto-rotate", "screen_rotation"),
-    ("data", "Mobile data", "signal_cellular_alt"),
-    ("saver", "Battery saver", "battery_saver"),
+    ("wifi", "Wi-Fi", "wifi", "network"),
+    ("bluetooth", "Bluetooth", "bluetooth", "devices"),
+    ("flashlight", "Flashlight", "flashlight_on", ""),
+    ("dnd", "Do Not Disturb", "do_not_disturb_on", "sound"),
+    ("airplane", "Airplane mode", "airplanemode_active", "network"),
+    ("rotate", "Auto-rotate", "screen_rotation", "display"),
+    ("data", "Mobile data", "signal_cellular_alt", "network"),
+    ("saver", "Battery saver", "battery_saver", "battery"),
 )
-"""Key, label and icon; all but the flashlight are settings."""
+"""Key, label, icon, and the page of the settings that a long press opens; the flashlight is no setting."""
 _TOP = STATUS_H + 48
 
 
@@ -57,7 +57,7 @@ def is_on(state: State, key: str) -> bool:
 def _pills(ui: Ui) -> tuple[list[Node], float]:
     """Two columns of wide tiles; the nodes and where they end."""
     theme, width, nodes = ui.theme, (WIDTH - 40) / 2, []
-    for place, (key, label, icon) in enumerate(TILES):
+    for place, (key, label, icon, section) in enumerate(TILES):
         x, y = 16 + (width + 8) * (place % 2), _TOP + 64 * (place // 2)
         on = is_on(ui.state, key)
         ink = theme.on_primary if on else theme.text
@@ -67,7 +67,7 @@ def _pills(ui: Ui) -> tuple[list[Node], float]:
             ui.text(x + 50, y + 28, width - 58, 20, "On" if on else "Off", 13, ink),
         )
         nodes.append(
-            _tile(x, y, width, 56, key, label, on).with_children(
+            _tile(x, y, width, 56, key, label, on, section).with_children(
                 Node(x, y, width, 56, fill=theme.primary if on else theme.raised, radius=28), *parts
             )
         )
@@ -77,7 +77,7 @@ def _pills(ui: Ui) -> tuple[list[Node], float]:
 def _discs(ui: Ui) -> tuple[list[Node], float]:
     """Two rows of round tiles with their names below; the nodes and where they end."""
     theme, nodes = ui.theme, []
-    for place, (key, label, icon) in enumerate(TILES):
+    for place, (key, label, icon, section) in enumerate(TILES):
         x, y = 8 + 86 * (place % 4), _TOP + 98 * (place // 4)
         on = is_on(ui.state, key)
         disc = Node(
@@ -93,12 +93,11 @@ def _discs(ui: Ui) -> tuple[list[Node], float]:
             color=theme.on_primary if on else theme.text,
         )
         name = ui.text(x + 4, y + 60, 78, 32, label, 12, align="c", lines=2)
-        nodes.append(_tile(x, y, 86, 94, key, label, on).with_children(disc, name))
+        nodes.append(_tile(x, y, 86, 94, key, label, on, section).with_children(disc, name))
     return nodes, _TOP + 98 * 2
 
 
-def _tile(x: float, y: float, w: float, h: float, key: str, label: str, on: bool) -> Node:
-    section = "" if key == "flashlight" else settings.TOGGLES[key][0]
+def _tile(x: float, y: float, w: float, h: float, key: str, label: str, on: bool, section: str) -> Node:
     return Node(
         x,
         y,

@@ -84,5 +84,6 @@ def expert(name: str, params: Params, phone: Phone) -> Action:
     Once the task is fulfilled it does not care about them.
     """
     found, hand = template(name, params), Hand(phone)
-    way = None if found.check(phone.state, params) else hand.clear()
+    is_done = found.check(phone.state, params)
+    way = None if is_done else hand.clear(params.get(found.removes, ""))
     return found.expert(hand, params) if way is None else way

@@ -31,6 +31,7 @@ class Template:
         expert: What to do now.
         choices: The values that a parameter may have; any of its type where it is not named.
         apps: The apps on the phone at the start, by name.
+        removes: The parameter that names an app to be uninstalled, "" for none.
         shade: Whether the phone has a notification shade; the quickstart's templates do without.
     """
 
@@ -40,6 +41,7 @@ class Template:
     expert: Callable[[Hand, Params], Action]
     choices: Mapping[str, Container[Any]] = field(default_factory=dict)
     apps: tuple[str, ...] = BUILT_IN
+    removes: str = ""
     shade: bool = True
 
 

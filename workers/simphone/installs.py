@@ -29,8 +29,9 @@ def cancel(state: State, app: str) -> None:
 
 def progress(state: State, app: str) -> float:
     """How much of a download is there, in [0, 1]."""
-    since = state["apps"]["store"]["downloads"][app]
-    return min(1.0, (state["elapsed_s"] - since) / ENTRIES[app].download_s)
+    since: int = state["apps"]["store"]["downloads"][app]
+    elapsed: int = state["elapsed_s"]
+    return min(1.0, (elapsed - since) / ENTRIES[app].download_s)
 
 
 def advance(state: State) -> None:

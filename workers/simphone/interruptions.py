@@ -100,7 +100,7 @@ def permission(app: str) -> str:
 
 def is_modal(state: State) -> bool:
     """Whether something takes all input."""
-    return state["overlay"].get("kind", "message") != "message"
+    return bool(state["overlay"].get("kind", "message") != "message")
 
 
 def is_timed(state: State) -> bool:

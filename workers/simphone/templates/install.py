@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Container
+from typing import Any
 
 from distrl.core.actions import Action
 from distrl.workers.simphone import installs
@@ -223,11 +225,11 @@ def _sign_in_expert(hand: Hand, params: Params) -> Action:
     if (way := _sign_in_page_expert(hand, params)) != COMPLETE:
         return way
     app = params["app"]
-    way = hand.type_into(user_field(app), "user_name", params["user"])
-    return way or hand.type_into(password_field(app), "password", params["password"]) or COMPLETE
+    user = hand.type_into(user_field(app), "user_name", params["user"])
+    return user or hand.type_into(password_field(app), "password", params["password"]) or COMPLETE
 
 
-_CHOICES = {"app": ENTRIES, "decoy": ENTRIES, "new": ENTRIES, "others": _Lists()}
+_CHOICES: dict[str, Container[Any]] = {"app": ENTRIES, "decoy": ENTRIES, "new": ENTRIES, "others": _Lists()}
 TEMPLATES: dict[str, Template] = {
     "store_install": Template(
         {"app": str, "others": list}, _install_others, _install_check, _install_expert, _CHOICES, APPS

@@ -30,17 +30,17 @@ COUNTS = {
 """Instances by template."""
 
 LOOKALIKES = (
-    ("chess_club", "chess_clubs"),
-    ("chess_club", "chess_club_pro"),
-    ("light_puzzle", "light_puzzle_2"),
-    ("radio_wave", "radio_waves_fm"),
+    ("chessclub", "chessclubs"),
+    ("chessclub", "chessclubpro"),
+    ("lightpuzzle", "lightpuzzles"),
+    ("radiowave", "radiowavesfm"),
     ("taskly", "tasklist"),
-    ("shopping_list", "shopping_lists"),
-    ("water_log", "water_logger"),
-    ("daily_post", "daily_posts"),
-    ("recipe_box", "recipe_book"),
-    ("city_guide", "city_guides"),
-    ("chat_nest", "chat_nest_lite"),
+    ("shoppinglist", "shoppinglists"),
+    ("waterlog", "waterlogger"),
+    ("dailypost", "dailyposts"),
+    ("recipebox", "recipebook"),
+    ("cityguide", "cityguides"),
+    ("chatnest", "chatnestlite"),
 )
 """An app, and one that may be taken for it; tasks are about either."""
 PHRASES: dict[str, tuple[str, ...]] = {

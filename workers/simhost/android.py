@@ -32,6 +32,8 @@ from distrl.workers.simhost.network import Network
 from distrl.workers.simhost.packages import Packages
 from distrl.workers.simhost.packages_install import Installer
 from distrl.workers.simhost.settings import Settings
+from distrl.workers.simphone import interruptions
+from distrl.workers.simphone.apps import launcher
 from distrl.workers.simphone.render import RenderCache
 from distrl.workers.simphone.state import State
 
@@ -91,7 +93,7 @@ class AndroidSystem:
         self.encode_png: Callable[[Image.Image], bytes] = _png
         self.screen_on = True
         self.blank = False
-        self.packages = Packages()
+        self.packages = Packages(lambda: self.state["installed"])
         self.settings = Settings(lambda: self.state["apps"]["settings"], self._change_settings)
         self.files = Files(lambda: int(self.clock()))
         android_tree.build(
@@ -258,7 +260,10 @@ class AndroidSystem:
 def _restart(state: State) -> None:
     """Closes every app and shows the home page."""
     state["front"] = "launcher"
-    state["drawer"] = False
+    launcher.close(state)
+    interruptions.leave(state)
+    state["shade"] = None if state["shade"] is None else False
+    state["flashlight"] = False
     state["stacks"] = {name: [["root"]] for name in state["stacks"]}
     for key in ("scrolls", "fields"):
         state[key] = {}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from distrl.workers.simhost.android_processes import Process
 from distrl.workers.simhost.packages import LAUNCHER, PREFIX, Package
 from distrl.workers.simphone import state as st
-from distrl.workers.simphone.apps import APPS
+from distrl.workers.simphone.apps import APPS, launcher
 from distrl.workers.simphone.state import State
 
 if TYPE_CHECKING:
@@ -77,7 +77,8 @@ class Activities:
         self.observe(log=False)
 
     def observe(self, log: bool = True) -> None:
-        """Takes notice of which app is in front; with `log` the log tells of it."""
+        """Takes notice of which app is in front and which are gone; with `log` the log tells of it."""
+        self._forget_removed()
         front = self._system.device.phone.front
         if front == self._seen:
             return
@@ -94,6 +95,15 @@ class Activities:
         started = self._system.processes.start(package.name, package.uid)
         if log:
             self._launched(package, started)
+
+    def _forget_removed(self) -> None:
+        """Ends the tasks and processes of apps that are no longer on the phone."""
+        kept = {"launcher", *self._system.state["installed"]}
+        for app in [app for app in self._order if app not in kept]:
+            self._order.remove(app)
+            self._tasks.pop(app, None)
+            for process in self._system.processes.find(PREFIX + app):
+                self._system.processes.remove(process.pid)
 
     def _launched(self, package: Package, started: Process | None) -> None:
         log, category = self._system.log, "HOME" if package.home else "LAUNCHER"
@@ -129,14 +139,14 @@ class Activities:
 
     def _task(self, app: str) -> Task:
         package = self._system.packages.get(PREFIX + app)
-        assert package is not None, "the phone's own packages cannot be removed"
+        assert package is not None, "what is gone has been forgotten"
         return Task(self._tasks[app], package)
 
     def open(self, app: str, *page: st.Page) -> None:
         """Brings an app of the phone (or "launcher") to the front; `page` goes on top of its root page."""
 
         def edit(state: State) -> None:
-            state["drawer"] = False
+            self._system.device.phone.leave()
             state["toast"] = ""
             if app != "launcher" and page:
                 st.reset(state, app, *page)
@@ -189,7 +199,7 @@ def _close(state: State, app: str) -> None:
     if state["front"] == app:
         state["toast"] = ""
         st.show(state, "launcher")
-        state["drawer"] = False
+        launcher.close(state)
 
 
 def _forget(state: State, app: str) -> None:

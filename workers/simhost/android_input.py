@@ -132,6 +132,8 @@ class Input:
         elif name == "DEL":
             self._edit(_clear if self._selected else _backspace)
             self._selected = False
+        elif name == "NOTIFICATION":
+            self._system.device.phone.pull_shade(True)
         elif name in APPS:
             self._system.activities.open(APPS[name])
         else:

@@ -1,11 +1,15 @@
-"""The simulated phone's packages: one per app of the phone, those of the system, and what was installed."""
+"""The simulated phone's packages: one per app on the phone, those of the system, and what adb installed.
+
+Which apps are on the phone, its state says; its store installs and removes them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from distrl.workers.simphone import installs
 from distrl.workers.simphone.apps import APPS, BUILT_IN
 
 PREFIX = "org.simphone."
@@ -73,7 +77,18 @@ _PERMISSIONS: dict[str, tuple[str, ...]] = {
     "browser": (_P + "INTERNET", _P + "ACCESS_FINE_LOCATION", _P + "POST_NOTIFICATIONS"),
     "weather": (_P + "INTERNET", _P + "ACCESS_COARSE_LOCATION"),
     "clock": (_P + "POST_NOTIFICATIONS",),
+    "store": (_P + "INTERNET", _P + "INSTALL_PACKAGES", _P + "DELETE_PACKAGES", _P + "POST_NOTIFICATIONS"),
 }
+_ASKED = {
+    "location": "ACCESS_FINE_LOCATION",
+    "contacts": "READ_CONTACTS",
+    "camera": "CAMERA",
+    "photos": "READ_MEDIA_IMAGES",
+    "microphone": "RECORD_AUDIO",
+    "notifications": "POST_NOTIFICATIONS",
+}
+"""Android's names of what the store's apps ask for."""
+_FIRST_STORE_UID, _LAST_UID = 10151, 20000
 _FIXED = (
     Package("android", "Android System", "/system/framework/framework-res.apk", 1000, system=True),
     Package("com.android.shell", "Shell", "/system/priv-app/Shell/Shell.apk", 2000, system=True),
@@ -106,20 +121,67 @@ def _own(name: str, label: str, uid: int) -> Package:
     )
 
 
-class Packages:
-    """What is installed."""
+def _from_store(name: str, asks: str, uid: int) -> Package:
+    """The package of an app that the phone's store has installed."""
+    package = PREFIX + name
+    return Package(
+        package,
+        APPS[name].label,
+        f"/data/app/{package}/base.apk",
+        uid,
+        f"{package}.MainActivity",
+        installer=PREFIX + "store",
+        requested=(_P + "INTERNET", _P + _ASKED[asks]),
+        granted=frozenset((_P + "INTERNET",)),
+    )
 
-    def __init__(self) -> None:
-        own = [_own("launcher", "Launcher", FIRST_UID)]
-        own += [_own(name, APPS[name].label, FIRST_UID + 1 + place) for place, name in enumerate(BUILT_IN)]
-        self._packages = {package.name: package for package in (*_FIXED, *own)}
+
+class Packages:
+    """What is installed.
+
+    Args:
+        apps: Gives the apps that are on the phone now.
+    """
+
+    def __init__(self, apps: Callable[[], Sequence[str]] = lambda: BUILT_IN) -> None:
+        self._apps = apps
+        self._followed: tuple[str, ...] = ()
+        launcher = _own("launcher", "Launcher", FIRST_UID)
+        self._packages = {package.name: package for package in (*_FIXED, launcher)}
+        self._follow()
+
+    def _follow(self) -> None:
+        """Adds the packages of apps that are new on the phone, removes those of apps that are gone."""
+        apps = tuple(self._apps())
+        if apps == self._followed:
+            return
+        self._followed = apps
+        present = {name.removeprefix(PREFIX) for name in self._packages if name.startswith(PREFIX)}
+        for name in (present & set(APPS)) - set(apps):
+            del self._packages[PREFIX + name]
+        for name in apps:
+            if name not in present:
+                self._packages[PREFIX + name] = self._made(name)
+
+    def _made(self, name: str) -> Package:
+        entry = installs.entry(name)
+        if entry is not None:
+            return _from_store(name, entry.asks, self._free_uid())
+        known = [*BUILT_IN, *(app for app in APPS if app not in BUILT_IN)]
+        return _own(name, APPS[name].label, FIRST_UID + 1 + known.index(name))
+
+    def _free_uid(self) -> int:
+        used = {each.uid for each in self._packages.values()}
+        return next(uid for uid in range(_FIRST_STORE_UID, _LAST_UID) if uid not in used)
 
     def get(self, name: str) -> Package | None:
         """The package with this name."""
+        self._follow()
         return self._packages.get(name)
 
     def all(self) -> list[Package]:
         """Every package, by name."""
+        self._follow()
         return [self._packages[name] for name in sorted(self._packages)]
 
     def update(self, name: str, **changes: Any) -> Package:
@@ -133,18 +195,17 @@ class Packages:
         Raises:
             ValueError: If too many are installed.
         """
-        old = self._packages.get(package.name)
+        old = self.get(package.name)
         if old is None and sum(not each.system for each in self._packages.values()) >= MAX_INSTALLED:
             raise ValueError("INSTALL_FAILED_INSUFFICIENT_STORAGE")
-        used = {each.uid for each in self._packages.values()}
-        uid = next(uid for uid in range(10151, 20000) if uid not in used) if old is None else old.uid
+        uid = self._free_uid() if old is None else old.uid
         first = package.installed_ms if old is None else old.installed_ms
         self._packages[package.name] = replace(package, uid=uid, installed_ms=first)
         return self._packages[package.name]
 
     def uninstall(self, name: str) -> bool:
-        """Removes a package; False when there is none, or it is the system's."""
-        package = self._packages.get(name)
+        """Removes a package that adb installed; False when there is none, or it is the system's."""
+        package = self.get(name)
         if package is None or package.system:
             return False
         del self._packages[name]
@@ -153,7 +214,7 @@ class Packages:
     def app(self, name: str) -> str | None:
         """The phone's app (or "launcher") that package `name` is, None when it is another package."""
         short = name.removeprefix(PREFIX) if name.startswith(PREFIX) else ""
-        return short if short in BUILT_IN or short == "launcher" else None
+        return short if short in self._apps() or short == "launcher" else None
 
     def dump(self) -> list[dict[str, Any]]:
         """All packages as plain data."""
@@ -166,3 +227,4 @@ class Packages:
             for each in packages
         )
         self._packages = {package.name: package for package in loaded}
+        self._followed = ()

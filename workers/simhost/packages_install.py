@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from distrl.workers.simhost import packages_apk
 from distrl.workers.simhost.files import ROOT
 from distrl.workers.simhost.packages import Package
+from distrl.workers.simphone import installs
 
 if TYPE_CHECKING:
     from distrl.workers.simhost.android import AndroidSystem
@@ -128,7 +129,11 @@ class Installer:
         if package.ime:
             self._system.ime.enable(f"{name}/{package.ime}", on=False)
         self._system.activities.stop(name)
-        self._system.packages.uninstall(name)
+        app = self._system.packages.app(name)
+        if app is not None:
+            self._system.change(lambda state: installs.uninstall(state, app))
+        else:
+            self._system.packages.uninstall(name)
         for path in (f"/data/app/{name}", f"/data/data/{name}", f"/sdcard/Android/data/{name}"):
             self._remove(path)
 

@@ -231,18 +231,24 @@ class Phone:
     def home(self) -> None:
         """The home key."""
         with self._input():
-            self._leave()
+            self.leave()
             st.show(self.state, "launcher")
 
     def open(self, app: str) -> None:
         """Brings an app to the front, as another program does it: no input, so it takes no phone time."""
         if self.front != app:
-            self._leave()
+            self.leave()
             self.state["toast"] = ""
             st.show(self.state, app)
             self._advance()
 
-    def _leave(self) -> None:
+    def pull_shade(self, is_open: bool) -> None:
+        """Opens or closes the shade, as a program does it, where it can be pulled."""
+        if self.state["shade"] is not None and not interruptions.is_modal(self.state):
+            self.state["shade"] = is_open
+            self._tree = None
+
+    def leave(self) -> None:
         """Closes the drawer, the shade and any dialog: another app comes to the front."""
         launcher.close(self.state)
         interruptions.leave(self.state)

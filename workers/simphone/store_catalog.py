@@ -115,10 +115,10 @@ _ASKS = {
     "Food": "location",
 }
 """What the apps of a category want to be allowed; the others, to send notifications."""
-_PRICES = {"chess_club_pro": 299, "star_map": 199}
+_PRICES = {"chessclubpro": 299, "starmap": 199}
 _SPONSORED = {
-    *("chess_club_pro", "tower_lands", "radio_waves_fm", "shopping_lists", "water_logger", "recipe_book"),
-    *("chat_nest_lite", "daily_posts"),
+    *("chessclubpro", "towerlands", "radiowavesfm", "shoppinglists", "waterlogger", "recipebook"),
+    *("chatnestlite", "dailyposts"),
 }
 
 
@@ -134,7 +134,7 @@ def _app(
     size_mb: int,
 ) -> Entry:
     kind, lines = _PAGES[about]
-    name = label.lower().replace(" ", "_")
+    name = label.lower().replace(" ", "")
     return Entry(
         name,
         label,
@@ -161,7 +161,7 @@ ENTRIES: dict[str, Entry] = {
         _app("Chess Clubs", "Pawn Shop Apps", "Games", "grid_view", "#8d6e63", "board", 31, 2, 61),
         _app("Chess Club Pro", "Gambit", "Games", "extension", "#3e2723", "board", 38, 9, 44),
         _app("Light Puzzle", "Nine Tiles", "Games", "lightbulb", "#f9a825", "board", 44, 56, 22),
-        _app("Light Puzzle 2", "Nine Tiles", "Games", "light_mode", "#ef6c00", "board", 42, 18, 35),
+        _app("Light Puzzles", "Nine Tiles", "Games", "light_mode", "#ef6c00", "board", 42, 18, 35),
         _app("Tower Lands", "Keep Games", "Games", "sports_esports", "#4527a0", "board", 40, 310, 92),
         _app("Radio Wave", "Aerial", "Music", "radio", "#c62828", "stations", 45, 88, 18),
         _app("Radio Waves FM", "Static Ltd", "Music", "podcasts", "#ad1457", "stations", 33, 4, 29),

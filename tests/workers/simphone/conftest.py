@@ -23,9 +23,9 @@ STORE_SCREENS = 30
 def store_phone(layout: int, *extra: str) -> Phone:
     """A phone with the store in front, apps of it that are installed, and notifications."""
     state = new_state(layout, installed=(*BUILT_IN, "store"))
-    for name in ("taskly", "recipe_box", "chess_club", "water_log", "radio_wave", *extra):
+    for name in ("taskly", "recipebox", "chessclub", "waterlog", "radiowave", *extra):
         installs.install(state, name)
-    state["apps"]["store"]["updates"] = ["taskly", "water_log"]
+    state["apps"]["store"]["updates"] = ["taskly", "waterlog"]
     for app, title, text in interruptions.NOTICES * 4:
         st.notify(state, app, title, text)
     st.show(state, "store")
@@ -57,7 +57,7 @@ def overlays(layout: int) -> list[Node]:
         for elapsed in (0, interruptions.AD_S) if kind == "ad" else (0,):
             phone = store_phone(layout)
             st.show(phone.state, "weather")
-            app = "taskly" if kind == "uninstall" else ("weather", "clock", "chess_club")[look]
+            app = "taskly" if kind == "uninstall" else ("weather", "clock", "chessclub")[look]
             item = {"kind": kind, "look": look, "which": look, "due_s": 0, "since_s": 0, "app": app}
             phone.state |= {"overlay": item, "elapsed_s": elapsed}
             trees.append(phone.tree())

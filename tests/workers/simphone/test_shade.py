@@ -93,7 +93,7 @@ def crowded(layout: int) -> Phone:
 
 @pytest.mark.parametrize("layout", range(len(LAYOUTS)))
 def test_every_app_of_a_full_phone_can_be_opened_from_the_drawer(layout: int) -> None:
-    for app in ("store", "taskly", "water_logger", "chess_clubs", "weather"):
+    for app in ("store", "taskly", "waterlogger", "chessclubs", "weather"):
         phone = crowded(layout)
         for _ in range(8):
             action = Hand(phone).open(app)
@@ -150,13 +150,13 @@ def test_the_drawer_is_searched_and_closes_at_its_top() -> None:
 def test_an_app_of_the_store_is_removed_by_a_long_press_on_its_icon() -> None:
     phone = crowded(3)
     phone.swipe(300, 300, 60, 300)
-    phone.long_press(*centre(phone, "app_chess_club"))
+    phone.long_press(*centre(phone, "app_chessclub"))
     tap(phone, "overlay_dismiss")
-    assert "chess_club" in phone.state["installed"]
-    phone.long_press(*centre(phone, "app_chess_club"))
+    assert "chessclub" in phone.state["installed"]
+    phone.long_press(*centre(phone, "app_chessclub"))
     tap(phone, "overlay_accept")
-    assert "chess_club" not in phone.state["installed"]
-    assert not phone.tree_has("app_chess_club")
+    assert "chessclub" not in phone.state["installed"]
+    assert not phone.tree_has("app_chessclub")
     assert phone.front == "launcher"
 
 

@@ -31,24 +31,24 @@ def test_an_app_is_searched_installed_opened_and_uninstalled(layout: int) -> Non
     phone = store(layout)
     tap(phone, "store_search")
     phone.type_text("Water Log\n")
-    tap(phone, "row_water_log", "install", "accept")
-    assert "water_log" not in phone.state["installed"]
-    assert 0 <= installs.progress(phone.state, "water_log") < 1
+    tap(phone, "row_waterlog", "install", "accept")
+    assert "waterlog" not in phone.state["installed"]
+    assert 0 <= installs.progress(phone.state, "waterlog") < 1
     assert phone.tree_has("cancel_download")
     for _ in range(3):
         phone.wait()
     assert phone.state["notifications"][0] == {"app": "store", "title": "Water Log", "text": "Installed"}
     tap(phone, "open", "more_0")
-    assert (phone.front, phone.state["apps"]["water_log"]["counts"]) == ("water_log", [1, 0, 0])
+    assert (phone.front, phone.state["apps"]["waterlog"]["counts"]) == ("waterlog", [1, 0, 0])
     phone.home()
     st.show(phone.state, "store")
     tap(phone, "uninstall", "overlay_accept")
-    assert "water_log" not in phone.state["installed"]
-    assert not {"water_log"} & (set(phone.state["apps"]) | set(phone.state["stacks"]))
+    assert "waterlog" not in phone.state["installed"]
+    assert not {"waterlog"} & (set(phone.state["apps"]) | set(phone.state["stacks"]))
     tap(phone, "install", "accept")
     for _ in range(3):
         phone.wait()
-    assert phone.state["apps"]["water_log"]["counts"] == [0, 0, 0], "what it had stored is gone"
+    assert phone.state["apps"]["waterlog"]["counts"] == [0, 0, 0], "what it had stored is gone"
 
 
 def test_a_search_shows_what_is_sponsored_first() -> None:
@@ -65,7 +65,7 @@ def test_a_download_is_cancelled_and_a_price_is_asked_for() -> None:
     phone = store()
     tap(phone, "store_search")
     phone.type_text("Star Map\n")
-    tap(phone, "row_star_map")
+    tap(phone, "row_starmap")
     assert "$1.99" in texts(phone)
     tap(phone, "install")
     assert "$1.99, charged to your account" in texts(phone)
@@ -74,7 +74,7 @@ def test_a_download_is_cancelled_and_a_price_is_asked_for() -> None:
     tap(phone, "install", "accept", "cancel_download")
     for _ in range(5):
         phone.enter()
-    assert "star_map" not in phone.state["installed"]
+    assert "starmap" not in phone.state["installed"]
 
 
 def test_updates_are_made_one_by_one_and_all_at_once() -> None:
@@ -96,10 +96,10 @@ def test_updates_are_made_one_by_one_and_all_at_once() -> None:
 
 def test_a_download_goes_on_behind_another_app() -> None:
     phone = store()
-    tap(phone, "row_radio_wave", "install")
+    tap(phone, "row_radiowave", "install")
     phone.home()
     phone.home()
-    assert "radio_wave" in phone.state["installed"]
+    assert "radiowave" in phone.state["installed"]
 
 
 @pytest.mark.parametrize("name", list(ENTRIES))
@@ -124,16 +124,16 @@ def test_each_app_works(name: str) -> None:
 
 
 def test_the_puzzle_can_be_solved_and_begun_anew() -> None:
-    phone = store(0, "light_puzzle")
-    st.show(phone.state, "light_puzzle")
+    phone = store(0, "lightpuzzle")
+    st.show(phone.state, "lightpuzzle")
     tap(phone, "light_0", "light_8")
-    assert phone.state["apps"]["light_puzzle"]["moves"] == 2
-    phone.state["apps"]["light_puzzle"]["board"] = [place in (0, 1, 3) for place in range(9)]
+    assert phone.state["apps"]["lightpuzzle"]["moves"] == 2
+    phone.state["apps"]["lightpuzzle"]["board"] = [place in (0, 1, 3) for place in range(9)]
     phone = Phone(phone.state)
     tap(phone, "light_0")
     assert "Solved!" in texts(phone)
     tap(phone, "light_5", "new_game")
-    assert phone.state["apps"]["light_puzzle"] | {"moves": 0} == ENTRIES["light_puzzle"].data()
+    assert phone.state["apps"]["lightpuzzle"] | {"moves": 0} == ENTRIES["lightpuzzle"].data()
 
 
 def test_items_are_added_and_ticked() -> None:

@@ -22,8 +22,8 @@ ROW_H = 80.0
 _TABS = (("apps", "Apps"), ("grid_view", "Categories"), ("download_done", "Manage"))
 _TAB_H = 72.0
 _RECOMMENDED = (
-    *("radio_wave", "tower_lands", "recipe_box", "taskly", "city_guide", "sleep_sounds", "water_log"),
-    *("photo_ring", "light_puzzle", "daily_post", "fittrack", "bus_times"),
+    *("radiowave", "towerlands", "recipebox", "taskly", "cityguide", "sleepsounds", "waterlog"),
+    *("photoring", "lightpuzzle", "dailypost", "fittrack", "bustimes"),
 )
 
 
@@ -244,4 +244,4 @@ def submit(state: State, key: str) -> None:
         st.push(state, "store", "results")
 
 
-APP = App("store", "App Store", "local_mall", "#01875f", data, view, act, submit)
+APP = App("store", "Store", "local_mall", "#01875f", data, view, act, submit)

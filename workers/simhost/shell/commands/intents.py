@@ -10,6 +10,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from distrl.workers.simhost.packages import Package
 from distrl.workers.simhost.shell.call import Failure
+from distrl.workers.simphone import installs
 from distrl.workers.simphone.state import Page
 
 if TYPE_CHECKING:
@@ -247,6 +248,7 @@ _BY_CATEGORY = {
     "android.intent.category.APP_BROWSER": "browser",
     "android.intent.category.APP_CALCULATOR": "calculator",
     "android.intent.category.APP_CONTACTS": "contacts",
+    "android.intent.category.APP_MARKET": "store",
     "android.intent.category.APP_MESSAGING": "messages",
     "android.intent.category.APP_WEATHER": "weather",
 }
@@ -300,6 +302,8 @@ def _implicit(intent: Intent) -> tuple[str, tuple[Page, ...]] | None:
         if action.endswith("WEB_SEARCH") and intent.extras.get("query"):
             return app, (["results", intent.extras["query"][:100]],)
         return app, (["section", name],) if name else ()
+    if action == _VIEW and scheme == "market":
+        return "store", _store_page(intent.data)
     if action in (_VIEW, "android.intent.action.SENDTO") and scheme in _BY_SCHEME:
         return _BY_SCHEME[scheme], _web(intent.data) if scheme.startswith("http") else ()
     if action in (_VIEW, "android.intent.action.PICK") and re.match(
@@ -307,6 +311,12 @@ def _implicit(intent: Intent) -> tuple[str, tuple[Page, ...]] | None:
     ):
         return "contacts", ()
     return None
+
+
+def _store_page(address: str) -> tuple[Page, ...]:
+    """The store's page for market://details?id=PACKAGE, or its first page."""
+    name = (parse_qs(urlsplit(address).query).get("id") or [""])[0].removeprefix("org.simphone.")
+    return (["app", name],) if installs.entry(name) is not None else ()
 
 
 def _web(address: str) -> tuple[Page, ...]:

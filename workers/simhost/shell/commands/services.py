@@ -68,6 +68,14 @@ async def _quiet(call: Call) -> int:
     return 0
 
 
+async def _statusbar(call: Call) -> int:
+    """cmd statusbar expand-notifications | expand-settings | collapse"""
+    verb = call.args[0] if call.args else ""
+    if verb in ("expand-notifications", "expand-settings", "collapse"):
+        call.system.device.phone.pull_shade(verb != "collapse")
+    return 0
+
+
 _SERVICES: dict[str, Command] = {
     "accessibility": _quiet,
     "activity": am,
@@ -86,7 +94,7 @@ _SERVICES: dict[str, Command] = {
     "power": _quiet,
     "settings": settings.settings,
     "simphone": simphone,
-    "statusbar": _quiet,
+    "statusbar": _statusbar,
     "uimode": settings.uimode,
     "wifi": settings.wifi,
     "window": wm,

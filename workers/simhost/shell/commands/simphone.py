@@ -6,15 +6,16 @@ import json
 from typing import Any
 
 from distrl.workers.simhost.shell.call import Call, Failure
+from distrl.workers.simphone.apps import APPS, BUILT_IN
 from distrl.workers.simphone.phone import Phone, new_state
 
 MAX_STATE = 1 << 24
 """Most bytes of a state."""
-_USAGE = "Usage: cmd simphone dump | load [FILE] | wait | foreground | reset"
+_USAGE = "Usage: cmd simphone dump | load [FILE] | wait | foreground | reset [APP…]"
 
 
 async def simphone(call: Call) -> int:
-    """cmd simphone dump | load [FILE] | wait | foreground | reset"""
+    """cmd simphone dump | load [FILE] | wait | foreground | reset [APP…]"""
     verb, rest = (call.args[0], call.args[1:]) if call.args else ("", [])
     if verb == "dump":
         await call.write(call.system.device.phone.dump())
@@ -30,10 +31,18 @@ async def simphone(call: Call) -> int:
         call.system.device.phone.wait()
         call.system.activities.observe()
     elif verb == "reset":
-        _load(call, json.dumps(new_state()).encode())
+        _load(call, json.dumps(new_state(installed=_apps(rest))).encode())
     else:
         raise Failure(_USAGE, 255, prefixed=False)
     return 0
+
+
+def _apps(more: list[str]) -> list[str]:
+    """The apps of a phone from the box, and `more`."""
+    unknown = [name for name in more if name not in APPS]
+    if unknown:
+        raise Failure(f"Error: the simulated phone has no app {', '.join(unknown)}", prefixed=False)
+    return list(dict.fromkeys((*BUILT_IN, *more)))
 
 
 def _load(call: Call, data: bytes) -> None:

@@ -11,7 +11,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping
-from typing import Literal, Protocol, runtime_checkable
+from typing import Annotated, Literal, Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -22,7 +22,9 @@ from distrl.workers.devices.base import Device, Key
 from distrl.workers.devices.errors import Untypable
 from distrl.workers.devices.settle import Settle, Settler
 from distrl.workers.envs.base import Frame, StepResult
+from distrl.workers.envs.phone_faults import Faults, black
 
+Section = TypeVar("Section", bound=BaseModel)
 _log = logging.getLogger(__name__)
 _KEYS = {ActionKind.BACK: Key.BACK, ActionKind.HOME: Key.HOME, ActionKind.ENTER: Key.ENTER}
 
@@ -71,6 +73,9 @@ class Latency(BaseModel):
     Attributes:
         kind: "none", or "lognormal" with median `median_s` and shape `sigma`.
         max_s: The longest wait of one action.
+        apps: What the wait is multiplied by while an app is in front, by the app's name.
+        stragglers: The share of episodes whose phone is slow throughout.
+        straggler_factor: What every wait of such an episode is multiplied by.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -79,12 +84,19 @@ class Latency(BaseModel):
     median_s: float = Field(0.5, ge=0.0)
     sigma: float = Field(0.5, ge=0.0)
     max_s: float = Field(60.0, ge=0.0)
+    apps: dict[str, Annotated[float, Field(gt=0.0, le=100.0)]] = {}
+    stragglers: float = Field(0.0, ge=0.0, le=1.0)
+    straggler_factor: float = Field(10.0, ge=1.0, le=100.0)
 
-    def draw(self, rng: random.Random) -> float:
-        """Seconds that one action takes."""
+    def episode(self, rng: random.Random) -> float:
+        """What every wait of an episode is multiplied by."""
+        return self.straggler_factor if self.stragglers and rng.random() < self.stragglers else 1.0
+
+    def draw(self, rng: random.Random, factor: float = 1.0) -> float:
+        """Seconds that one action takes, `factor` times as long as usual."""
         if self.kind == "none":
             return 0.0
-        return min(self.max_s, self.median_s * math.exp(self.sigma * rng.gauss(0.0, 1.0)))
+        return min(self.max_s, factor * self.median_s * math.exp(self.sigma * rng.gauss(0.0, 1.0)))
 
 
 class PhoneEnv:
@@ -97,9 +109,10 @@ class PhoneEnv:
             after every action.
         settle: Fields of `Settle`: how to wait for a still screen.
         sleep: Waits for so many seconds.
+        faults: Fields of `Faults`: what goes wrong on purpose; None for nothing.
 
     Raises:
-        ConfigError: If `latency` or `settle` has an unknown or wrong field.
+        ConfigError: If `latency`, `settle` or `faults` has an unknown or wrong field.
     """
 
     def __init__(
@@ -110,14 +123,19 @@ class PhoneEnv:
         backend: TaskBackend | None = None,
         settle: Mapping[str, object] | Settle | None = None,
         sleep: Callable[[float], None] = time.sleep,
+        faults: Mapping[str, object] | Faults | None = None,
     ) -> None:
         self._backend = _simulated(width, height) if backend is None else backend
         self._device = self._backend.device
-        self._latency = _latency(latency)
+        self._latency = _fields(Latency, latency, "latency")
+        self._faults = _fields(Faults, faults, "faults")
+        self._slowness = 1.0
+        self._episodes = 0
         self._sleep = sleep
         self._settler = Settler(Settle.of(settle), sleep=sleep)
         self._guard: Watch | None = getattr(self._backend, "guard", None)
         self._rng = random.Random(0)
+        self._fault_rng = random.Random(0)
         self._task: Task | None = None
         self._has_refused = False
 
@@ -126,18 +144,25 @@ class PhoneEnv:
         self._backend.prepare(task)
         self._task = task
         self._rng = random.Random(f"latency/{task.seed}/{task.id}")
+        self._slowness = self._latency.episode(self._rng)
+        # Another try of a task that was faulted need not be.
+        self._fault_rng = random.Random(f"faults/{task.seed}/{task.id}/{self._episodes}")
+        self._episodes += 1
         return self._frame()
 
     def step(self, action: Action) -> StepResult:
         """Executes `action` after the latency's wait, and waits until the screen is still.
 
         The phone itself never ends an episode.
+
+        Raises:
+            DeviceError: If the device fails, or a fault is injected.
         """
         if self._task is None:
             raise EnvError("step() came before reset().", "Reset the environment to a task first.")
-        seconds = self._latency.draw(self._rng)
-        if seconds > 0:
-            self._sleep(seconds)
+        self._wait()
+        fault = self._faults.draw(self._fault_rng)
+        self._faults.fail(fault, self._sleep, lambda: self._act(action))
         self._act(action)
         mark = self._look()
         late: list[str] = []
@@ -148,8 +173,18 @@ class PhoneEnv:
             late.append(last)
             settled = self._settler.wait(self._device)
             settle_s += settled.seconds
-        frame = Frame(settled.screen, self._device.foreground())
+        screen = black(settled.screen, self._device.size) if fault == "blank" else settled.screen
+        frame = Frame(screen, self._device.foreground())
         return StepResult(frame, settle_s=settle_s, guard=mark or next(filter(None, late), ""))
+
+    def _wait(self) -> None:
+        """Waits as long as the latency says."""
+        factor = self._slowness
+        if self._latency.apps:
+            factor *= self._latency.apps.get(self._device.foreground(), 1.0)
+        seconds = self._latency.draw(self._rng, factor)
+        if seconds > 0:
+            self._sleep(seconds)
 
     def _look(self) -> str:
         """Has the guard look, if there is one. Returns its mark."""
@@ -222,12 +257,13 @@ def _simulated(width: int, height: int) -> TaskBackend:
     return SimBackend(SimDevice(width, height))
 
 
-def _latency(fields: Mapping[str, object] | Latency | None) -> Latency:
-    if isinstance(fields, Latency):
+def _fields(kind: type[Section], fields: Mapping[str, object] | Section | None, name: str) -> Section:
+    """The settings of `kind` that the option `name` gives."""
+    if isinstance(fields, kind):
         return fields
     try:
-        return Latency.model_validate(fields or {})
+        return kind.model_validate(fields or {})
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in ("latency", *first["loc"]))
-        raise ConfigError(f"{where}: {first['msg']}.", "See distrl.workers.envs.phone.Latency.") from error
+        where = ".".join(str(part) for part in (name, *first["loc"]))
+        raise ConfigError(f"{where}: {first['msg']}.", f"See {kind.__module__}.{kind.__name__}.") from error

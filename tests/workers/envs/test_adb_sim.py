@@ -28,10 +28,13 @@ from distrl.workers.simphone.phone import new_state
 from distrl.workers.simphone.state import State, show
 
 SIZE = (270, 600)
-TEMPLATES = ("open_app", "toggle", "alarm", "contact", "star", "shop_search")
+TEMPLATES = (
+    *("open_app", "toggle", "alarm", "contact", "star", "shop_search"),
+    *("store_install", "store_replace", "store_sign_in"),
+)
 WORDS = ("Anna", "red mug", "100%", "it's", "a;b|c&d $(x) `y`", "<b> \\n", "-f --x", "ü → 東京 👍", " ", "")
 APP_NAMES = ("Clock", "notes app", "org.simphone.weather", "Launcher", "Games", "it's $(x)", "")
-TASKS = load_suite("quickstart")
+TASKS = load_suite("quickstart") + load_suite("install")
 
 
 @pytest.fixture(scope="module")
@@ -67,11 +70,11 @@ def test_an_episode_over_adb_is_the_episode_in_this_process(
 ) -> None:
     near = PhoneEnv(backend=backend_for(SimDevice(*SIZE)))
     far = PhoneEnv(backend=backend_for(world.device()))
-    for place in (0, 1, 2):
+    for place in (0, 1, 3):
         task = task_of(template, place)
         rng = random.Random(f"{task.id}/{noise}")
         frames = (near.reset(task), far.reset(task))
-        for step in range(12):
+        for step in range(20):
             where = (task.id, step)
             assert frames[0].app == frames[1].app, where
             assert frames[0].image.tobytes() == frames[1].image.tobytes(), where

@@ -255,7 +255,7 @@ class StoreConfig(Section):
 class PromptedConfig(Section):
     """The baseline `evaluate --agent prompted`: an OpenAI-compatible endpoint, and the agent that asks it.
 
-    The key is in the environment variable `key_env`. A try that fails is made again after `backoff_s`, the next
+    The key is in the environment variable `key_env`. A failed try is made again after `backoff_s`, the next
     one after twice as long.
     """
 

@@ -147,6 +147,10 @@ class LeaseTable:
                 return retry
         return None
 
+    def is_held(self, lease_id: str) -> bool:
+        """Whether a lease is out."""
+        return lease_id in self._held
+
     def drop(self, purpose: Purpose) -> None:
         """Forgets all retries of this purpose."""
         for lease_id in [i for i, retry in self._retries.items() if retry.lease.purpose is purpose]:

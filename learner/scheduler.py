@@ -194,6 +194,13 @@ class TaskScheduler:
         with self._lock:
             return self._evals.current is not None
 
+    @property
+    def is_eval_at_work(self) -> bool:
+        """Whether somebody is at work on an episode of the round under way."""
+        with self._lock:
+            current = self._evals.current
+            return current is not None and any(map(self._table.is_held, current.leases))
+
     def take_evals(self) -> list[EvalRound]:
         """The rounds that ended since the last call."""
         with self._lock:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from distrl.configs.schema import LearnerConfig
-from distrl.core.errors import PolicyError
+from distrl.core.errors import PolicyError, StoreError
 from distrl.core.policies.base import Policy
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Outcome, Purpose, Trajectory
@@ -205,7 +205,12 @@ class Ingest:
         newer = ids[ids.index(last_id) + 1 :] if last_id in ids else ids
         self.last_id = last_id
         for name in newer:
-            self.take(self._store.get(name), replayed=True)
+            try:
+                trajectory = self._store.get(name)
+            except StoreError as error:
+                _log.error("trajectory %s is lost to training: %s", name, error)
+                continue
+            self.take(trajectory, replayed=True)
         return len(newer)
 
     def _stored(self, name: str) -> Episode:

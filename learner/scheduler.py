@@ -1,6 +1,6 @@
 """The task scheduler: which episodes are run, by phase, and no more of them than can still be fresh.
 
-    network thread:  grant, renew, release, finish, tick
+    network thread:  grant, renew, release, finish, lose, tick
     training thread: set_phase, set_updates, set_elapsed, start_eval, account, join, take_groups, take_evals,
                      forgive_updates, state_dict
 
@@ -101,10 +101,17 @@ class TaskScheduler:
             if trajectory.fault is not Fault.NONE:
                 abandoned = self._table.fault(lease_id, self._clock())
                 if abandoned is not None:
-                    self._give_up(abandoned)
+                    self._give_up(abandoned.id, abandoned)
                 return
             self._table.finish(lease_id)
             self._finished[trajectory.purpose] += 1
+
+    def lose(self, trajectory: Trajectory) -> None:
+        """A committed trajectory, of which the steps may be missing, will never be handed to training."""
+        if trajectory.fault is Fault.NONE:
+            with self._lock:
+                self._finished[trajectory.purpose] -= 1
+                self._give_up(trajectory.lease_id, trajectory)
 
     def tick(self) -> None:
         """Takes back expired leases."""
@@ -114,7 +121,7 @@ class TaskScheduler:
                 if lease.purpose is Purpose.TRAIN:
                     self._statistics.expired(lease.task)
             for lease in abandoned:
-                self._give_up(lease)
+                self._give_up(lease.id, lease)
 
     # ---- training thread ----
 
@@ -396,11 +403,11 @@ class TaskScheduler:
             self._groups.lease(group_id, lease.id, former)
         return lease
 
-    def _give_up(self, lease: Lease) -> None:
+    def _give_up(self, lease_id: str, episode: Lease | Trajectory) -> None:
         """Notes an episode that will not come. A demonstration or training episode is drawn anew."""
-        self._evals.give_up(lease.id)
-        if lease.group_id:
-            self._groups.give_up(lease.group_id, lease.id)
-        if lease.purpose is Purpose.TRAIN:
-            self._source.of(lease.task.id).end(lease.task.id)
-            self._statistics.abandoned(lease.task)
+        self._evals.give_up(lease_id)
+        if episode.group_id:
+            self._groups.give_up(episode.group_id, lease_id)
+        if episode.purpose is Purpose.TRAIN:
+            self._source.of(episode.task.id).end(episode.task.id)
+            self._statistics.abandoned(episode.task)

@@ -334,3 +334,44 @@ def test_what_is_committed_but_not_taken_by_training_is_not_saved(toy) -> None:
     assert again.scheduler.accounted(Purpose.TRAIN) == 1
     again_total = again.scheduler.state_dict()["accounted"]["train"]
     assert again_total == 1
+
+
+@pytest.fixture
+def rig_of(toy):
+    return lambda **changes: Rig(toy, **changes)
+
+
+def lost(rig, lease):
+    """An episode of `lease` is committed and then cannot be read."""
+    trajectory = rig.toy.trajectory(
+        "lost", [rig.toy.step(0, (1,), (-1.0,))], lease_id=lease.id, purpose=lease.purpose, task=lease.task
+    )
+    rig.scheduler.finish(lease.id, trajectory)
+    rig.scheduler.lose(trajectory.model_copy(update={"steps": ()}))
+
+
+def test_a_lost_episode_is_run_again(rig_of) -> None:
+    rig = rig_of(episodes=3, updates_per_episode=0.01)
+    first = rig.take(8)
+    assert len(first) == 3
+    lost(rig, first[0])
+    for lease in first[1:]:
+        rig.finish(lease)
+    assert rig.scheduler.accounted(Purpose.TRAIN) == 2
+    (again,) = rig.take(8)
+    rig.finish(again)
+    assert rig.scheduler.accounted(Purpose.TRAIN) == 3
+    assert rig.take(8) == []
+
+
+def test_a_lost_episode_of_a_round_does_not_keep_it_open(rig_of) -> None:
+    rig = rig_of()
+    rig.scheduler.start_eval()
+    leases = rig.take(3)
+    assert rig.scheduler.is_eval_at_work
+    lost(rig, leases[0])
+    for lease in leases[1:]:
+        rig.finish(lease)
+    assert not rig.scheduler.is_eval_at_work
+    (done,) = rig.scheduler.take_evals()
+    assert (len(done.scores), done.abandoned) == (2, 1)

@@ -20,6 +20,7 @@ from distrl.learner.replay import Replay
 from distrl.learner.scheduler import TaskScheduler
 
 ROLLING = 100
+COUNTERS = ("num_refused", "num_unjudged", "num_stale")
 _log = logging.getLogger(__name__)
 
 
@@ -185,18 +186,20 @@ class Ingest:
         last_id: str | None,
         rolling: Iterable[float],
         groups: Mapping[str, Sequence[float]] | None = None,
-        num_stale: int = 0,
+        counters: Mapping[str, int] | None = None,
     ) -> int:
         """After a restart: compiles what replay holds, then takes what came in after `last_id`, each once.
 
         Args:
-            last_id, rolling, groups, num_stale: As in `state_dict`.
+            last_id, rolling, groups: As in `state_dict`.
+            counters: Those of `COUNTERS`, from there too; without them they begin at 0.
 
         Returns:
             How many trajectories were newer than the checkpoint.
         """
         self._success.extend(rolling)
-        self.num_stale = num_stale
+        for name in COUNTERS:
+            setattr(self, name, int((counters or {}).get(name, 0)))
         for name in self._replay.ids:
             mean, std, count = (groups or {}).get(name, (0.0, 0.0, 1))
             self.episodes[name] = replace(self._stored(name), group=GroupStats(mean, std, int(count)))
@@ -233,5 +236,5 @@ class Ingest:
                 for name, episode in self.episodes.items()
                 if episode.group != GroupStats()
             },
-            "num_stale": self.num_stale,
+            **{name: getattr(self, name) for name in COUNTERS},
         }

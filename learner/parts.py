@@ -177,7 +177,7 @@ class Parts:
             self.scheduler.load_state_dict(state["scheduler"])
             self.rng.bit_generator.state = state["rng"]
             ingest = state["ingest"]
-            kept = (ingest["last_id"], ingest["rolling"], ingest["groups"], int(ingest["num_stale"]))
+            kept = (ingest["last_id"], ingest["rolling"], ingest["groups"], ingest)
         except (KeyError, TypeError, ValueError) as error:
             what = f"lacks {error}" if isinstance(error, KeyError) else f"does not fit: {error}"
             raise CheckpointError(

@@ -21,7 +21,7 @@ from distrl.learner.admission import admits
 from distrl.learner.drift import Drift, TaskSource
 from distrl.learner.eval_rounds import EvalRound, EvalRounds
 from distrl.learner.groups import Closed, Groups
-from distrl.learner.leases import LeaseTable, Retry, sampling_for
+from distrl.learner.leases import LeaseTable, lease_for
 from distrl.learner.task_sampling import demonstration_sampler
 from distrl.learner.task_statistics import TaskRecord, TaskStatistics
 
@@ -247,10 +247,7 @@ class TaskScheduler:
         with self._lock:
             return {
                 "episodes": float(self._accounted[Purpose.TRAIN]),
-                "scheduler/leases_out": float(sum(self._table.held(p) for p in Purpose)),
-                "scheduler/expired": float(self._table.num_expired),
-                "scheduler/faulted": float(self._table.num_faulted),
-                "scheduler/abandoned": float(self._table.num_abandoned),
+                **self._table.metrics(),
                 "scheduler/tasks_tried": float(self._source.num_tried),
                 **self._source.metrics(),
                 **self._groups.metrics(),
@@ -266,6 +263,7 @@ class TaskScheduler:
                 "phase": self._phase,
                 "accounted": {purpose.value: n for purpose, n in self._accounted.items()},
                 "forgiven": self._forgiven,
+                "leases": self._table.state_dict(),
                 "sampler": self._source.state_dict(),
                 "groups": self._groups.state_dict(),
                 "tasks": self._statistics.state_dict(),
@@ -278,6 +276,7 @@ class TaskScheduler:
             self._accounted = {purpose: int(state["accounted"][purpose.value]) for purpose in Purpose}
             self._finished = dict(self._accounted)
             self._forgiven = float(state["forgiven"])
+            self._table.load_state_dict(state.get("leases", {}))
             self._source.load_state_dict(state["sampler"])
             self._groups.load_state_dict(state["groups"], self._source.tasks, self._clock())
             self._statistics.load_state_dict(state["tasks"])
@@ -327,7 +326,7 @@ class TaskScheduler:
 
         Were a member kept back for freshness, the others would wait for it, and updates for them.
         """
-        retry = self._take_member(worker)
+        retry = self._table.take_member(worker, self._clock(), self._groups.is_open)
         if retry is not None:
             return self._lease(
                 retry.lease.task,
@@ -346,13 +345,6 @@ class TaskScheduler:
         if not group.is_drawn:
             self._source.of(group.task.id).take(group.task.id)
         return self._lease(group.task, Purpose.TRAIN, worker, 1, group.id)
-
-    def _take_member(self, worker: str) -> Retry | None:
-        """A member to be run again; those of groups that have been closed meanwhile are forgotten."""
-        while True:
-            retry = self._table.take_retry(Purpose.TRAIN, worker, self._clock(), in_group=True)
-            if retry is None or self._groups.is_open(retry.lease.group_id):
-                return retry
 
     def _next_episode(self, worker: str) -> Lease | None:
         if not self._stays_fresh():
@@ -389,15 +381,7 @@ class TaskScheduler:
     ) -> Lease:
         """A new lease; `former` is the one that it replaces in its group."""
         self._num_leases += 1
-        lease = Lease(
-            id=f"{self._incarnation}-{self._num_leases}",
-            task=task,
-            purpose=purpose,
-            group_id=group_id,
-            sampling=sampling_for(self.config, purpose),
-            noise=self.config.demonstrations.noise if purpose is Purpose.DEMO else 0.0,
-            ttl_s=self.config.lease_ttl_s,
-        )
+        lease = lease_for(self.config, f"{self._incarnation}-{self._num_leases}", task, purpose, group_id)
         self._table.hold(lease, worker, self._clock(), attempt)
         if group_id:
             self._groups.lease(group_id, lease.id, former)

@@ -306,6 +306,27 @@ def test_cloning_ends_at_the_loss_that_is_asked_for(toy, tmp_path) -> None:
     assert 20 <= rows[-1]["cloning_updates"] < 400, "cloning did not end early"
 
 
+def test_the_counters_of_what_was_left_out_go_on_after_a_restart(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path, phase="training")
+    parts = learner.parts
+    for number, lease in enumerate(world.scheduler.grant("w", 3)):
+        trajectory = world.play(lease)
+        if number == 0:
+            trajectory = trajectory.model_copy(update={"outcome": Outcome.UNJUDGED})
+        if number == 1:
+            step = toy.step(0, (10**6,), (-1.0,))  # a token that the policy does not have
+            trajectory = trajectory.model_copy(update={"steps": (step,)})
+        world.store.add(trajectory, toy.pixels)
+        parts.ingest.take(trajectory)
+    learner.rounds.save()
+    learner.updates.close()
+    again, _ = build(toy, tmp_path, "i2")
+    again.parts.load_state_dict(again.parts.checkpointer.load())
+    found = again.parts.ingest.metrics()
+    assert (found["ingest/unjudged"], found["ingest/refused"]) == (1.0, 1.0)
+    again.updates.close()
+
+
 def test_a_restart_goes_on_without_a_trajectory_that_cannot_be_read(
     toy, tmp_path, caplog, monkeypatch
 ) -> None:

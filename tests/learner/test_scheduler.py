@@ -375,3 +375,19 @@ def test_a_lost_episode_of_a_round_does_not_keep_it_open(rig_of) -> None:
     assert not rig.scheduler.is_eval_at_work
     (done,) = rig.scheduler.take_evals()
     assert (len(done.scores), done.abandoned) == (2, 1)
+
+
+def test_the_counters_of_leases_go_on_after_a_restart(rig_of) -> None:
+    rig = rig_of()
+    for attempt in range(MAX_ATTEMPTS):
+        (lease,) = rig.take(1, f"w{attempt}")
+        rig.finish(lease, fault=Fault.DEVICE)
+    rig.take(1)
+    rig.now += 1000.0
+    rig.scheduler.tick()
+    names = ("scheduler/expired", "scheduler/faulted", "scheduler/abandoned")
+    counted = {name: rig.scheduler.metrics()[name] for name in names}
+    assert counted == {"scheduler/expired": 1, "scheduler/faulted": MAX_ATTEMPTS, "scheduler/abandoned": 1}
+    again = rig_of(seed=1)
+    again.scheduler.load_state_dict(json.loads(json.dumps(rig.scheduler.state_dict())))
+    assert {name: again.scheduler.metrics()[name] for name in names} == counted

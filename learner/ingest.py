@@ -20,6 +20,7 @@ from distrl.learner.replay import Replay
 from distrl.learner.scheduler import TaskScheduler
 
 ROLLING = 100
+MAX_ARRIVED = 32
 COUNTERS = ("num_refused", "num_unjudged", "num_stale")
 _log = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class Ingest:
         self.demonstrations: list[Episode] = []
         self.last_id: str | None = None
         self.num_refused = self.num_unjudged = self.num_stale = 0
+        self._arrived: deque[Episode] = deque(maxlen=MAX_ARRIVED)
         self._success: deque[float] = deque(maxlen=ROLLING)
         self._window: list[dict[str, float]] = []
 
@@ -94,6 +96,7 @@ class Ingest:
                 self.demonstrations.append(episode)
             return
         if episode is not None:
+            self._arrived.append(episode)
             self._note(trajectory, episode)
         if trajectory.group_id:
             if episode is not None:
@@ -166,6 +169,12 @@ class Ingest:
                 "off_policy/ingest_staleness": float(self._version() - episode.oldest_version),
             }
         )
+
+    def take_arrived(self) -> list[Episode]:
+        """The newest training episodes that came in since the last call, in their order."""
+        arrived = list(self._arrived)
+        self._arrived.clear()
+        return arrived
 
     def metrics(self) -> dict[str, float]:
         """Means over the episodes since the last call, and the rolling success of the last 100."""

@@ -131,7 +131,8 @@ class Installer:
         self._system.activities.stop(name)
         app = self._system.packages.app(name)
         if app is not None:
-            self._system.change(lambda state: installs.uninstall(state, app))
+            installs.uninstall(self._system.state, app)
+            self._system.device.load(self._system.state)
         else:
             self._system.packages.uninstall(name)
         for path in (f"/data/app/{name}", f"/data/data/{name}", f"/sdcard/Android/data/{name}"):

@@ -137,7 +137,7 @@ def _brightness(ui: Ui, y: float) -> list[Node]:
             w / 10,
             52,
             "widget.SeekBar",
-            f"slider_brightness_{step * 10 + 10}",
+            f"slider_shade_{step * 10 + 10}",
             desc=f"Brightness {step * 10 + 10}%",
             tap=("shade", "brightness", step * 10 + 10),
         )

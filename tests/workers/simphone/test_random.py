@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import random
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from distrl.workers.devices.base import Key
 from distrl.workers.devices.sim import SimDevice
-from distrl.workers.simphone import nodes
+from distrl.workers.simphone import interruptions, nodes
+from distrl.workers.simphone.apps import APPS
 from distrl.workers.simphone.phone import new_state
+from distrl.workers.simphone.state import State
 from distrl.workers.simphone.theme import LAYOUTS
 
 POINT = st.tuples(st.integers(0, 539), st.integers(0, 1199))
@@ -42,10 +45,22 @@ def apply(device: SimDevice, step: tuple[str, object]) -> None:
         device.key(Key(value))
 
 
+def start(layout: int, is_full: bool) -> State:
+    """A phone from the box, or one with many apps and every interruption to come."""
+    if not is_full:
+        return new_state(layout)
+    state = new_state(layout, installed=tuple(APPS))
+    state["apps"]["store"]["updates"] = ["taskly", "podnest"]
+    state["pending"] = interruptions.plan(interruptions.KINDS, random.Random(layout))
+    return state
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(layout=st.integers(0, len(LAYOUTS) - 1), steps=st.lists(STEP, max_size=60))
-def test_random_use_never_breaks_the_phone(layout: int, steps: list[tuple[str, object]]) -> None:
-    device = SimDevice(state=new_state(layout))
+@given(layout=st.integers(0, len(LAYOUTS) - 1), is_full=st.booleans(), steps=st.lists(STEP, max_size=60))
+def test_random_use_never_breaks_the_phone(
+    layout: int, is_full: bool, steps: list[tuple[str, object]]
+) -> None:
+    device = SimDevice(state=start(layout, is_full))
     for step in steps:
         apply(device, step)
         device.phone.tree()
@@ -59,13 +74,14 @@ def test_random_use_never_breaks_the_phone(layout: int, steps: list[tuple[str, o
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     layout=st.integers(0, len(LAYOUTS) - 1),
+    is_full=st.booleans(),
     before=st.lists(STEP, max_size=20),
     after=st.lists(STEP, max_size=20),
 )
 def test_a_loaded_state_goes_on_like_the_saved_one(
-    layout: int, before: list[tuple[str, object]], after: list[tuple[str, object]]
+    layout: int, is_full: bool, before: list[tuple[str, object]], after: list[tuple[str, object]]
 ) -> None:
-    device = SimDevice(state=new_state(layout))
+    device = SimDevice(state=start(layout, is_full))
     for step in before:
         apply(device, step)
     device.save_state("here")

@@ -34,7 +34,7 @@ def test_every_tile_changes_what_it_says(layout: int) -> None:
         assert tile is not None
         assert tile.checked is not before
         tap(phone, "tile_" + key)
-    tap(phone, "slider_brightness_30")
+    tap(phone, "slider_shade_30")
     assert phone.state["apps"]["settings"]["brightness"] == 30
 
 

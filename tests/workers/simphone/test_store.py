@@ -8,6 +8,7 @@ from phone_user import tap
 from distrl.workers.simphone import fonts, installs, nodes, store_catalog
 from distrl.workers.simphone import state as st
 from distrl.workers.simphone.apps import APPS, BUILT_IN
+from distrl.workers.simphone.apps.extras import EXTRAS
 from distrl.workers.simphone.phone import Phone, new_state
 from distrl.workers.simphone.store_catalog import ENTRIES
 from distrl.workers.simphone.theme import LAYOUTS
@@ -153,6 +154,7 @@ def test_the_catalogue_is_sound() -> None:
     assert {entry.category for entry in ENTRIES.values()} == set(store_catalog.CATEGORIES)
     assert all(ENTRIES[name].name == name for name in ENTRIES)
     assert not set(ENTRIES) & {*BUILT_IN, "store", "launcher"}
+    assert all(APPS[name] in EXTRAS for name in ENTRIES), "another app has the name of one of the store"
 
 
 def test_what_came_with_the_phone_stays() -> None:

@@ -24,7 +24,7 @@ from distrl.workers.simphone import render
 from distrl.workers.simphone.backend import SimBackend
 from distrl.workers.simphone.nodes import Node, walk
 
-TREES = "ba04a0a85d885ee1a8d79e12a3e7d822e86448e465d88f24d1828fc6f930ddac"
+TREES = "9106bf9b24f420f7efabab64778208136f24aad115b7c77113df3f223938cf8d"
 PICTURES = "1805e705f91ed42a1badb680b86001ddaf3a578e5c878d314a8bd78b912ad0af"
 DRAWN_WITH = ("13.0.0", "2.14.3")
 """The versions of Pillow and FreeType that the pictures were drawn with; others may smooth text otherwise."""
@@ -61,16 +61,19 @@ def random_action(rng: random.Random) -> Action:
 
 
 def screens(task: Task) -> Iterator[Node]:
-    """The start, the screens of a random walk, and those of the expert from there."""
+    """The start, the expert's screens, and those of the home screen that a random walk comes to."""
     device = SimDevice()
     env = PhoneEnv(backend=SimBackend(device))
-    rng = random.Random(task.id)
     env.reset(task)
     yield device.phone.tree()
-    for turn in range(10):
-        action = random_action(rng) if turn < 6 else env.expert_action()
-        if not action.is_terminal:
-            env.step(action)
+    while not (action := env.expert_action()).is_terminal:
+        env.step(action)
+        yield device.phone.tree()
+    rng = random.Random(task.id)
+    env.reset(task)
+    for _ in range(8):
+        env.step(random_action(rng))
+        if device.foreground() == "launcher":
             yield device.phone.tree()
 
 

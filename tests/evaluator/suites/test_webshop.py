@@ -96,6 +96,14 @@ def test_the_expert_recovers_from_random_wandering() -> None:
         assert solved(task, phone), task.id
 
 
+@pytest.mark.parametrize("height", [720.0, 900.0])
+def test_the_expert_copes_with_shorter_and_longer_screens(height: float) -> None:
+    for task in TASKS[::11]:
+        phone = Phone(begin(task).state, height)
+        expert(task, phone, 30)
+        assert solved(task, phone), task.id
+
+
 def wander(rng: random.Random, task: Task, phone: Phone) -> Action:
     """Half of the time what the expert does, so that the wandering gets into the shop."""
     roll = rng.random()

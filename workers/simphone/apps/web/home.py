@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from distrl.workers.simphone.apps.web import search
 from distrl.workers.simphone.apps.web.goods import Product
@@ -23,9 +24,9 @@ def home(site: Site, area: Area) -> list[Node]:
         nodes = [_hero(site, y)]
         y += nodes[0].h + 12
         found, y = _categories(site, y)
-        nodes += [*found, site.text(16, y + 6, 300, 32, "Best sellers", 18, bold=True)]
+        nodes += [*found, site.text(16, y + 8, 300, 32, "Best sellers", 18, bold=True)]
         shown = search.assortment(site.shop.key)[:BEST_SELLERS]
-        found, y = products(site, shown, y + 44)
+        found, y = products(site, shown, y + 48)
         return [*nodes, *found, *_footer(site, y)], y + 64
 
     return [viewport(site.ui, "web.home", area[0], area[1], build)]
@@ -73,27 +74,13 @@ def _example(site: Site, category: str) -> Product:
 
 
 def _hero(site: Site, y: float) -> Node:
-    """What the shop praises, in its own way: a coloured field, or a photograph as wide as the page."""
+    """What the shop praises: a field in its colours, or a photograph as wide as the page."""
     shop, colors = site.shop, site.colors
     product = next(found for found in search.assortment(shop.key) if found.kind.noun == shop.hero)
     tap = site.event("category", product.kind.category)
     plural = shop.hero + ("es" if shop.hero.endswith("s") else "s")
-    if shop.header == "minimal":
-        parts = (
-            picture(site, product, 0, y, WIDTH, 250),
-            Node(16, y + 184, 196, 66, fill=colors.bg),
-            site.text(30, y + 188, 180, 32, shop.slogan.upper(), 18, bold=True),
-            site.text(30, y + 216, 180, 26, f"Shop {plural}", 15, colors.muted),
-        )
-        return Node(0, y, WIDTH, 250, "view.ViewGroup", "hero", desc=shop.slogan, tap=tap, children=parts)
-    if shop.header == "tabs":
-        parts = (
-            picture(site, product, 0, y, WIDTH, 190, radius=0),
-            Node(0, y + 136, WIDTH, 54, fill="#000000a8"),
-            site.text(16, y + 138, 328, 28, shop.slogan, 19, "#ffffff", True),
-            site.text(16, y + 162, 328, 24, f"{plural.capitalize()} and more", 14, "#e8e8e8"),
-        )
-        return Node(0, y, WIDTH, 190, "view.ViewGroup", "hero", desc=shop.slogan, tap=tap, children=parts)
+    if shop.header in ("minimal", "tabs"):
+        return replace(_wide(site, y, product, f"{plural.capitalize()} and more"), tap=tap)
     fill = colors.brand if shop.header != "centred" else colors.card
     ink = colors.on_brand if shop.header != "centred" else colors.brand
     parts = (
@@ -103,6 +90,20 @@ def _hero(site: Site, y: float) -> Node:
     )
     box = Node(12, y + 12, WIDTH - 24, 128, "view.ViewGroup", fill=fill, radius=shop.radius, children=parts)
     return Node(0, y, WIDTH, 146, "view.ViewGroup", "hero", desc=shop.slogan, tap=tap, children=(box,))
+
+
+def _wide(site: Site, y: float, product: Product, text: str) -> Node:
+    """A photograph as wide as the page, with what it says below it, in the colours of the header."""
+    shop, colors = site.shop, site.colors
+    slogan = shop.slogan.upper() if shop.header == "minimal" else shop.slogan
+    strip = Node(0, y + 170, WIDTH, 62, fill=colors.head)
+    parts = (
+        picture(site, product, 0, y, WIDTH, 170, radius=0),
+        strip,
+        site.text(20, y + 174, 320, 30, slogan, 19, colors.on_head, True),
+        site.text(20, y + 202, 320, 24, text, 14, colors.on_head),
+    )
+    return Node(0, y, WIDTH, 232, "view.ViewGroup", "hero", desc=shop.slogan, children=parts)
 
 
 def _categories(site: Site, y: float) -> tuple[list[Node], float]:

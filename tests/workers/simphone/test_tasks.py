@@ -41,7 +41,7 @@ def random_action(rng: random.Random) -> Action:
 
 
 @pytest.mark.parametrize("layout", range(len(LAYOUTS)))
-@pytest.mark.parametrize("template", list(tasks.TEMPLATES))
+@pytest.mark.parametrize("template", list(EXAMPLES))
 def test_the_expert_recovers_from_random_wandering(template: str, layout: int) -> None:
     env = PhoneEnv()
     for seed in range(6):

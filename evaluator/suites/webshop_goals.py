@@ -96,8 +96,8 @@ PHRASES: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
     "webshop3_cart": {
-        "train": ("On {host}, {change}", "Go to {host}, open the {cart}, and {change}"),
-        "test": ("In my {cart} on {host}, {change}", "Look at the {cart} on {host} and {change}"),
+        "train": ("In the {cart} on {host}, {change}", "Go to {host}, open the {cart}, and {change}"),
+        "test": ("Look into my {cart} on {host} to {change}", "My {cart} on {host} is not right: {change}"),
     },
     "webshop3_checkout": {
         "train": (
@@ -143,7 +143,7 @@ def goal(template: str, params: dict[str, Any], split: str, rng: random.Random) 
     if "color" in params:
         words["options"] = _options(params)
     if template == "webshop3_cart":
-        words["change"] = _change(params, shop.cart.lower())
+        words["change"] = _change(params)
     if "delivery" in params:
         words["delivery"] = _DELIVERIES[params["delivery"]] if "delivery" in shop.checkout else ""
     return rng.choice(PHRASES[template][split]).format(**words)
@@ -169,7 +169,7 @@ def _options(params: dict[str, Any]) -> str:
     return f"colour {params['color']}{size} and quantity {params['count']}"
 
 
-def _change(params: dict[str, Any], cart: str) -> str:
+def _change(params: dict[str, Any]) -> str:
     if not params["count"]:
-        return f"remove the {params['product']} from the {cart}"
-    return f"change the quantity of the {params['product']} in the {cart} to {params['count']}"
+        return f"remove the {params['product']}"
+    return f"change the quantity of the {params['product']} to {params['count']}"

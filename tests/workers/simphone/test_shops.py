@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import random
 from typing import Any
 
 import pytest
@@ -300,6 +302,28 @@ def test_an_advertised_product_is_marked_and_leads_elsewhere() -> None:
     buyer = Buyer("voltivo", "results", query="laptop", ads=[other.id])
     buyer.tap(f"ad_{other.id}")
     assert buyer.page == ["site", "voltivo", "product", other.id]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_whatever_is_tapped_the_state_stays_plain_and_small(key: str) -> None:
+    rng = random.Random(key)
+    buyer = Buyer(key, "home", layout=KEYS.index(key), cookies=True, letter=True, banner=True, ads=[3])
+    phone, seen = buyer.phone, set()
+    for _ in range(250):
+        targets = [
+            node for node in nodes.walk(phone.tree()) if node.clickable and node.tap[:1] != ("system",)
+        ]
+        node = rng.choice(targets)
+        phone.tap(node.x + node.w / 2, node.y + node.h / 2)
+        if phone.state["focus"]:
+            phone.type_text(rng.choice(["lamp", "bike\n", key + ".com\n", "a.b\n"]))
+        if rng.random() < 0.1:
+            rng.choice([phone.back, lambda: phone.swipe(180, 500, 180, 200)])()
+        phone.open("browser")
+        seen.add(str(buyer.page[2:3]))
+    assert json.loads(phone.dump()) == phone.state
+    assert len(phone.dump()) < 20_000
+    assert len(seen) > 5, seen
 
 
 def test_a_fresh_phone_has_no_shops_and_no_address_to_type() -> None:

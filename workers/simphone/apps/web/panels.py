@@ -83,7 +83,7 @@ def _surface(site: Site, y: float, h: float, rid: str, children: Sequence[Node],
         h,
         "view.ViewGroup",
         rid,
-        fill=site.colors.bg,
+        fill=site.colors.card if site.ui.theme.dark else site.colors.bg,
         radius=radius,
         shadow=4,
         children=tuple(children),
@@ -92,13 +92,15 @@ def _surface(site: Site, y: float, h: float, rid: str, children: Sequence[Node],
 
 def _sheet(site: Site, title: str, name: str, choices: Sequence[Choice]) -> list[Node]:
     """A list to choose from, at the bottom."""
-    room = site.bottom - site.top - 90
-    step = min(ROW_H, room / len(choices))
-    y = site.bottom - 64 - step * len(choices)
+    count = max(1, len(choices))
+    step = min(ROW_H, (site.bottom - site.top - 90) / count)
+    y = site.bottom - 64 - step * count
     close = site.icon(WIDTH - 56, y + 4, "close", "Close", site.event("panel", ""), "sheet_close")
     rows = [site.text(24, y, 240, 56, title, 19, bold=True), close]
     for place, (key, label, tap, on) in enumerate(choices):
         rows.append(_choice(site, y + 56 + step * place, step, f"{name}_{key}", label, tap, on))
+    if not choices:
+        rows.append(site.text(24, y + 56, 300, step, "Nothing to choose from", 15, site.colors.muted))
     sheet = _surface(site, y, site.bottom - y, "sheet", rows)
     return [_scrim(site), sheet]
 
@@ -241,22 +243,22 @@ def _cookies(site: Site) -> list[Node]:
     """The question about cookies, where this shop asks it; its two answers stand apart."""
     where, colors = site.shop.consent, site.colors
     text = f"{site.shop.name} and its partners use cookies to improve your visit."
-    yes, no = site.event("cookies"), site.event("cookies")
+    answer = site.event("cookies")
     if where == "dialog":
         y = site.top + (site.bottom - site.top) / 2 - 130
         parts = [
             site.ui.disc(WIDTH / 2 - 30, y + 24, 60, "cookie", colors.brand, colors.on_brand),
             site.text(52, y + 92, 256, 34, "Your privacy", 20, bold=True, align="c"),
             site.text(52, y + 126, 256, 60, text, 14, colors.muted, align="c", lines=3),
-            site.button(48, y + 198, 126, "Reject all", no, "cookies_reject", "outlined", size=15),
-            site.button(186, y + 198, 126, "Accept all", yes, "cookies_accept", size=15),
+            site.button(48, y + 198, 126, "Reject all", answer, "cookies_reject", "outlined", size=15),
+            site.button(186, y + 198, 126, "Accept all", answer, "cookies_accept", size=15),
         ]
         return [_scrim(site, tap=False), _surface(site, y, 264, "cookies", parts, x=32)]
     y = site.top if where == "top" else site.bottom - 168
     parts = [
         Node(16, y + 14, 32, 32, "widget.ImageView", icon="cookie", icon_size=28, color=colors.brand),
         site.text(60, y + 12, 284, 64, text, 14, lines=3),
-        site.button(16, y + 84, WIDTH - 32, "Accept all", yes, "cookies_accept", h=44),
-        site.button(16, y + 128, WIDTH - 32, "Only necessary ones", no, "cookies_reject", "text", 38, 14),
+        site.button(16, y + 84, WIDTH - 32, "Accept all", answer, "cookies_accept", h=44),
+        site.button(16, y + 128, WIDTH - 32, "Only necessary ones", answer, "cookies_reject", "text", 38, 14),
     ]
     return [_surface(site, y, 168, "cookies", parts)]

@@ -1,13 +1,14 @@
 """The suite of web shops: 500 tasks to train on and 128 to test, in three levels of difficulty.
 
-What `test` holds out of `train`:
+What `test` holds out of `train` and `val`:
 
     products    one brand in six, and one in seven of the others' products
     queries     those with such a brand, and one in five of the others
     categories  in which layout (`webshop1_browse`), as for the shop that is opened (`webshop1_visit`)
-    phrasings   `train` and `test` have their own for every template
+    phrasings   `test` has its own for every template
 
-Every shop, layout, order and price range is in both. What a task's seed decides is in
+`val`, for choosing among checkpoints, holds out of `train` products, queries and layouts of its own, but
+neither brands nor phrasings. Every shop and layout is in all three. What a task's seed decides is in
 `distrl.workers.simphone.templates.webshop`.
 """
 
@@ -29,26 +30,26 @@ from distrl.workers.simphone.apps.web.search import BANDS, SORTS
 from distrl.workers.simphone.apps.web.shops import SHOPS
 
 SUITE = "webshop"
-SPLITS = ("train", "test")
+SPLITS = ("train", "val", "test")
 LAYOUTS = (0, 1, 2, 3)
 MAX_STEPS = 20
 COUNTS: dict[str, dict[str, int]] = {
-    "webshop1_visit": {"train": 15, "test": 5},
-    "webshop1_search": {"train": 95, "test": 24},
-    "webshop1_browse": {"train": 40, "test": 9},
-    "webshop2_select": {"train": 55, "test": 14},
-    "webshop2_sort": {"train": 40, "test": 10},
-    "webshop2_filter": {"train": 45, "test": 11},
-    "webshop2_best": {"train": 35, "test": 10},
-    "webshop3_add": {"train": 75, "test": 19},
-    "webshop3_first": {"train": 30, "test": 8},
-    "webshop3_cart": {"train": 35, "test": 9},
-    "webshop3_checkout": {"train": 20, "test": 5},
-    "webshop3_save": {"train": 15, "test": 4},
+    "webshop1_visit": {"train": 10, "val": 5, "test": 5},
+    "webshop1_search": {"train": 100, "val": 5, "test": 24},
+    "webshop1_browse": {"train": 40, "val": 5, "test": 9},
+    "webshop2_select": {"train": 55, "val": 5, "test": 14},
+    "webshop2_sort": {"train": 40, "val": 5, "test": 10},
+    "webshop2_filter": {"train": 45, "val": 5, "test": 11},
+    "webshop2_best": {"train": 35, "val": 5, "test": 10},
+    "webshop3_add": {"train": 75, "val": 5, "test": 19},
+    "webshop3_first": {"train": 30, "val": 5, "test": 8},
+    "webshop3_cart": {"train": 35, "val": 5, "test": 9},
+    "webshop3_checkout": {"train": 20, "val": 5, "test": 5},
+    "webshop3_save": {"train": 15, "val": 5, "test": 4},
 }
 """Instances by template and split; the digit in a template's name is its level."""
 HELD_OUT_BRANDS = frozenset(brands[-1] for brands in BRANDS.values())
-"""Brands that only `test` has."""
+"""Brands that only `test` asks for."""
 
 Params = dict[str, Any]
 
@@ -64,14 +65,18 @@ def _hash(text: str) -> int:
 
 def side(product: Product) -> str:
     """The split that a product belongs to."""
-    held = product.brand in HELD_OUT_BRANDS or _hash(product.title) % 7 == 0
-    return "test" if held else "train"
+    bucket = _hash(product.title) % 14
+    if product.brand in HELD_OUT_BRANDS or bucket < 2:
+        return "test"
+    return "val" if bucket == 2 else "train"
 
 
 def query_side(query: str) -> str:
     """The split that a query belongs to."""
-    held = {brand.lower() for brand in HELD_OUT_BRANDS}
-    return "test" if held & set(query.split()) or _hash(query) % 5 == 0 else "train"
+    bucket, held = _hash(query) % 10, {brand.lower() for brand in HELD_OUT_BRANDS}
+    if held & set(query.split()) or bucket < 2:
+        return "test"
+    return "val" if bucket == 2 else "train"
 
 
 @lru_cache(maxsize=64)
@@ -103,14 +108,14 @@ def _item(rng: random.Random, product: Product, most: int = 3) -> Params:
     }
 
 
-def _held_layout(text: str) -> int:
-    """The layout on which `test` has what `train` has on the others."""
-    return LAYOUTS[_hash(text) % len(LAYOUTS)]
+def _layout(rng: random.Random, text: str, split: str) -> int:
+    """Where the split has `text`, a shop or category: one layout for test, one for val, two for train."""
+    order = random.Random(_hash(text)).sample(LAYOUTS, len(LAYOUTS))
+    return order[("test", "val").index(split)] if split != "train" else rng.choice(order[2:])
 
 
 def _visit(rng: random.Random, shop: str, split: str) -> Params:
-    held = _held_layout(shop)
-    return {"layout": held if split == "test" else rng.choice([at for at in LAYOUTS if at != held])}
+    return {"layout": _layout(rng, shop, split)}
 
 
 def _search(rng: random.Random, shop: str, split: str) -> Params:
@@ -119,9 +124,7 @@ def _search(rng: random.Random, shop: str, split: str) -> Params:
 
 def _browse(rng: random.Random, shop: str, split: str) -> Params:
     category = rng.choice(SHOPS[shop].categories)
-    held = _held_layout(f"{shop}/{category}")
-    layout = held if split == "test" else rng.choice([at for at in LAYOUTS if at != held])
-    return {"category": category, "layout": layout}
+    return {"category": category, "layout": _layout(rng, f"{shop}/{category}", split)}
 
 
 def _select(rng: random.Random, shop: str, split: str) -> Params:
@@ -207,7 +210,7 @@ def _draws(template: str, split: str) -> Iterator[Params]:
 
 
 def tasks() -> list[Task]:
-    """Every instance of both splits, the same on every machine."""
+    """Every instance of every split, the same on every machine."""
     made: list[Task] = []
     for template, counts in COUNTS.items():
         for split in SPLITS:
@@ -230,7 +233,7 @@ def tasks() -> list[Task]:
 
 
 def vocabulary() -> list[str]:
-    """Every word, number and mark in the goals and in what must be typed, over both splits, sorted."""
+    """Every word, number and mark in the goals and in what must be typed, over all splits, sorted."""
     texts = {shop.host for shop in SHOPS.values()}
     for task in tasks():
         params = task.params

@@ -120,7 +120,7 @@ PHRASES: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
 }
-"""Phrasings by template and split."""
+"""Phrasings by template and split; `val` has those of `train`."""
 _SORTS = {"price_up": "lowest price", "price_down": "highest price", "rating": "best rating"}
 _NTH = ("first", "second", "third")
 _DELIVERIES = {
@@ -146,7 +146,7 @@ def goal(template: str, params: dict[str, Any], split: str, rng: random.Random) 
         words["change"] = _change(params)
     if "delivery" in params:
         words["delivery"] = _DELIVERIES[params["delivery"]] if "delivery" in shop.checkout else ""
-    return rng.choice(PHRASES[template][split]).format(**words)
+    return rng.choice(PHRASES[template]["test" if split == "test" else "train"]).format(**words)
 
 
 def _filters(params: dict[str, Any]) -> str:

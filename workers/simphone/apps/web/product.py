@@ -274,10 +274,9 @@ def _save(site: Site, item: Product, y: float) -> Placed:
 
 
 def _about(site: Site, item: Product, y: float) -> Placed:
-    kind = item.kind
     text = (
-        f"The {item.line} by {item.brand} is a {kind.noun} that lasts. "
-        f"It comes in {' and '.join(item.colors)}, with a warranty of two years and free returns."
+        f"From the {item.line} line by {item.brand}, made to last. "
+        f"Comes in {' and '.join(item.colors)}, with a warranty of two years and free returns."
     )
     return [
         site.text(16, y + 10, 328, 28, "About this product", 16, bold=True),

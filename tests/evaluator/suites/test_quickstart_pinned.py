@@ -1,4 +1,4 @@
-"""The quickstart's screens and expert paths stay as they were, so that learning on it compares over time."""
+"""The quickstart's screens and expert paths stay what they were: learning on it is compared over time."""
 
 from __future__ import annotations
 

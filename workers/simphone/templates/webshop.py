@@ -110,7 +110,7 @@ def _data(state: State, params: Params) -> State:
 def _asked(state: State, params: Params) -> bool:
     """Whether the shop was searched for the task's query."""
     words: list[str] = _data(state, params)["query"].lower().split()
-    return words == params["query"].lower().split()
+    return words == str(params["query"]).lower().split()
 
 
 def _narrowed(state: State, params: Params, **wanted: str) -> bool:
@@ -136,7 +136,7 @@ def _search(state: State, params: Params) -> bool:
 
 def _browse(state: State, params: Params) -> bool:
     data = _data(state, params)
-    shown = (data["query"], data["category"]) == ("", params["category"])
+    shown = [data["query"], data["category"]] == ["", params["category"]]
     return shown and _page(state, params) == ["results"]
 
 

@@ -130,11 +130,11 @@ def _options(site: Site, name: str) -> list[Node]:
     shown = page(site.ui.state, "browser")
     product = PRODUCTS[int(shown[3])]
     item = store.choice(site.data, site.shop.key, product)
-    values: Sequence[str | int] = {
+    offered: dict[str, Sequence[str | int]] = {
         "color": product.colors,
         "size": product.kind.sizes,
-        "count": tuple(range(1, store.MAX_COUNT + 1)),
-    }[name]
+        "count": range(1, store.MAX_COUNT + 1),
+    }
     title = {"color": "Colour", "size": product.kind.ask, "count": "Quantity"}[name]
     choices: list[Choice] = [
         (
@@ -143,7 +143,7 @@ def _options(site: Site, name: str) -> list[Node]:
             site.event(name, product.id, value),
             item[name] == value,
         )
-        for value in values
+        for value in offered[name]
     ]
     return _sheet(site, title, name, choices)
 

@@ -94,11 +94,11 @@ def _price(site: Site, item: Product, y: float) -> Placed:
 def _values(site: Site, item: Product, name: str) -> list[Choice]:
     """Colours, sizes or numbers of pieces to choose from."""
     chosen = _chosen(site, item)[name]
-    values: Sequence[Arg] = {
+    offered: dict[str, Sequence[Arg]] = {
         "color": item.colors,
         "size": item.kind.sizes,
-        "count": tuple(range(1, store.MAX_COUNT + 1)),
-    }[name]
+        "count": range(1, store.MAX_COUNT + 1),
+    }
     return [
         (
             str(value).replace(" ", "_"),
@@ -106,7 +106,7 @@ def _values(site: Site, item: Product, name: str) -> list[Choice]:
             site.event(name, item.id, value),
             chosen == value,
         )
-        for value in values
+        for value in offered[name]
     ]
 
 

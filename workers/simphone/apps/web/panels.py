@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from distrl.workers.simphone.apps.web import store, tools
 from distrl.workers.simphone.apps.web.goods import PRODUCTS
@@ -12,10 +13,11 @@ from distrl.workers.simphone.state import page
 
 ROW_H = 50.0
 BANNER_H = 60.0
+COOKIES_H = 172.0
 
 
 def over(site: Site) -> list[Node]:
-    """Everything that lies over the page now, the topmost last."""
+    """Everything that lies over the page now, but for the question about cookies; the topmost last."""
     if site.ui.state["focus"]:
         return []
     name = site.data["panel"]
@@ -30,7 +32,20 @@ def over(site: Site) -> list[Node]:
         nodes = _options(site, name)
     if _letter_shows(site):
         nodes += _letter(site)
-    return nodes + (_cookies(site) if site.data["cookies"] else [])
+    return nodes
+
+
+def beside_cookies(site: Site) -> Site:
+    """What the question about cookies leaves of the page, where it is a strip at its top or bottom."""
+    if not _asks(site) or site.shop.consent == "dialog":
+        return site
+    if site.shop.consent == "top":
+        return replace(site, top=site.top + COOKIES_H)
+    return replace(site, bottom=site.bottom - COOKIES_H)
+
+
+def _asks(site: Site) -> bool:
+    return bool(site.data["cookies"] and not site.ui.state["focus"])
 
 
 def banner(site: Site) -> list[Node]:
@@ -239,8 +254,10 @@ def _letter(site: Site) -> list[Node]:
     return [_scrim(site, tap=False), _surface(site, y, 304, "letter", parts, x=32)]
 
 
-def _cookies(site: Site) -> list[Node]:
-    """The question about cookies, where this shop asks it; its two answers stand apart."""
+def cookies(site: Site) -> list[Node]:
+    """The question about cookies, where this shop asks it; nothing once it is answered."""
+    if not _asks(site):
+        return []
     where, colors = site.shop.consent, site.colors
     text = f"{site.shop.name} and its partners use cookies to improve your visit."
     answer = site.event("cookies")
@@ -254,11 +271,11 @@ def _cookies(site: Site) -> list[Node]:
             site.button(186, y + 198, 126, "Accept all", answer, "cookies_accept", size=15),
         ]
         return [_scrim(site, tap=False), _surface(site, y, 264, "cookies", parts, x=32)]
-    y = site.top if where == "top" else site.bottom - 168
+    y = site.top if where == "top" else site.bottom - COOKIES_H
     parts = [
         Node(16, y + 14, 32, 32, "widget.ImageView", icon="cookie", icon_size=28, color=colors.brand),
         site.text(60, y + 12, 284, 64, text, 14, lines=3),
         site.button(16, y + 84, WIDTH - 32, "Accept all", answer, "cookies_accept", h=44),
         site.button(16, y + 128, WIDTH - 32, "Only necessary ones", answer, "cookies_reject", "text", 38, 14),
     ]
-    return [_surface(site, y, 168, "cookies", parts)]
+    return [_surface(site, y, COOKIES_H, "cookies", parts)]

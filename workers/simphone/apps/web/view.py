@@ -17,11 +17,12 @@ def view(ui: Ui, page: Page, area: Area) -> list[Node]:
     """The page ["site", shop, name, ...] in `area` (top and bottom in dp)."""
     key = str(page[1])
     whole = Site(ui, SHOPS[key], store.data(ui.state, key), *area)
-    praise = panels.banner(whole)
-    site = replace(whole, top=area[0] + panels.BANNER_H) if praise else whole
+    free = panels.beside_cookies(whole)
+    praise = panels.banner(free)
+    site = replace(free, top=free.top + panels.BANNER_H) if praise else free
     head, inner = header(site)
     ground = Node(0, area[0], WIDTH, area[1] - area[0], "view.View", "web_page", fill=site.colors.bg)
-    return [ground, *_page(site, page, inner), *head, *praise, *panels.over(whole)]
+    return [ground, *_page(site, page, inner), *head, *praise, *panels.over(free), *panels.cookies(whole)]
 
 
 def _page(site: Site, page: Page, area: Area) -> list[Node]:

@@ -16,7 +16,7 @@ from distrl.core.actions import Action, ActionKind
 from distrl.core.types import Task
 from distrl.evaluator.suites import load_suite, webshop
 from distrl.evaluator.suites.webshop_goals import PHRASES
-from distrl.workers.simphone import tasks
+from distrl.workers.simphone import interruptions, tasks
 from distrl.workers.simphone.apps.web.goods import BY_TITLE
 from distrl.workers.simphone.apps.web.shops import SHOPS
 from distrl.workers.simphone.nodes import WIDTH
@@ -46,9 +46,8 @@ def act(phone: Phone, action: Action) -> None:
     elif action.kind is ActionKind.TYPE:
         phone.type_text(action.text)
     else:
-        {ActionKind.BACK: phone.back, ActionKind.HOME: phone.home, ActionKind.ENTER: phone.enter}[
-            action.kind
-        ]()
+        keys = {ActionKind.BACK: phone.back, ActionKind.HOME: phone.home, ActionKind.ENTER: phone.enter}
+        keys.get(action.kind, phone.wait)()
 
 
 def expert(task: Task, phone: Phone, limit: int) -> int:
@@ -97,6 +96,15 @@ def test_the_expert_recovers_from_random_wandering() -> None:
             act(phone, wander(rng, task, phone))
         expert(task, phone, 120)
         assert solved(task, phone), task.id
+
+
+def test_the_expert_clears_interruptions_away() -> None:
+    for task in TASKS[::13]:
+        params = task.params | {"interruptions": list(interruptions.KINDS)}
+        interrupted = task.model_copy(update={"params": params})
+        phone = begin(interrupted)
+        expert(interrupted, phone, 40)
+        assert solved(interrupted, phone), task.id
 
 
 @pytest.mark.parametrize("height", [720.0, 900.0])

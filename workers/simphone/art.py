@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from PIL import Image, ImageDraw
 
-from distrl.workers.simphone import shapes
+from distrl.workers.simphone import outlines, shapes
 from distrl.workers.simphone.nodes import Node
 
 if TYPE_CHECKING:
@@ -88,11 +88,26 @@ def _paint_shoe(painter: Painter, node: Node, box: Clip, clip: Clip) -> None:
         painter.stamp(shapes.polygon(side, side, part), left, top, node.color, clip)
 
 
+def _toned(color: str, tone: int) -> str:
+    """`color` itself (0), a darker (-1) or a lighter one (1)."""
+    mixed = [round(v + (255 - v) * 0.55 if tone > 0 else v * (1 + 0.3 * tone)) for v in _rgb(color)]
+    return "#{:02x}{:02x}{:02x}".format(*mixed)
+
+
+def _paint_outline(painter: Painter, node: Node, box: Clip, clip: Clip) -> None:
+    """`("outline", name)`: the polygons of `distrl.workers.simphone.outlines`, as large as an icon."""
+    side = painter.px(node.icon_size)
+    left, top = (box[0] + box[2] - side) // 2, (box[1] + box[3] - side) // 2
+    for tone, part in outlines.OUTLINES[str(node.art[1])]:
+        painter.stamp(shapes.polygon(side, side, part), left, top, _toned(node.color, tone), clip)
+
+
 _PAINTERS: dict[str, Callable[[Painter, Node, Clip, Clip], None]] = {
     "wallpaper": _paint_wallpaper,
     "hand": _paint_hand,
     "ring": _paint_ring,
     "shoe": _paint_shoe,
+    "outline": _paint_outline,
 }
 
 

@@ -66,8 +66,16 @@ class Hand:
             return BACK
         for node in nodes.walk(tree):
             if node.scroll and node.offset < node.extent:
-                return _SWIPE_UP
+                return self._swipe_up(node)
         return BACK
+
+    def _swipe_up(self, area: Node) -> Action:
+        """A swipe that scrolls `area`: over the middle of the screen if it is there, else inside it."""
+        height = self.phone.height
+        if nodes.hit(self.phone.tree(), WIDTH / 2, 0.7 * height, "scroll") == area:
+            return _SWIPE_UP
+        start, end = (area.y + part * area.h for part in (0.85, 0.15))
+        return Action.swipe((0.5, start / height), (0.5, end / height))
 
     def _takes(self, node: Node, x: float, y: float) -> bool:
         return nodes.hit(self.phone.tree(), x, y) == node

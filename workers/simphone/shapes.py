@@ -81,7 +81,7 @@ def polyline(width: int, height: int, points: tuple[tuple[float, float], ...], s
     return big.resize((width, height), Image.Resampling.BOX)
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=512)
 def polygon(width: int, height: int, points: tuple[tuple[float, float], ...]) -> Image.Image:
     """A filled polygon with `points` as fractions of the box."""
     big = Image.new("L", (width * _AA, height * _AA), 0)

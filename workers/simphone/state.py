@@ -31,7 +31,7 @@ MAX_PAGES = 12
 """Most pages of an app kept open; beyond it the oldest above the root is forgotten."""
 MAX_ITEMS = 40
 """Most entries of any list that a user can add to."""
-SEARCH_FIELDS = ("browser.query", "shop.query", "store.query")
+SEARCH_FIELDS = ("browser.query", "shop.query", "browser.address", "web.query", "store.query")
 """Fields that a new focus empties, as search boxes select their text."""
 
 

@@ -70,7 +70,7 @@ def test_the_expert_of_any_template_clears_interruptions_away(template: str) -> 
 
 
 @pytest.mark.parametrize("layout", range(len(LAYOUTS)))
-@pytest.mark.parametrize("template", list(tasks.TEMPLATES))
+@pytest.mark.parametrize("template", list(EXAMPLES))
 def test_the_expert_recovers_from_random_wandering(template: str, layout: int) -> None:
     env = PhoneEnv()
     for seed in range(6):

@@ -10,11 +10,85 @@ import pytest
 from PIL import Image, ImageChops
 
 from distrl.workers.simphone import hierarchy, nodes, render
+from distrl.workers.simphone import state as st
+from distrl.workers.simphone.apps.web import search, start, store
+from distrl.workers.simphone.apps.web.shops import SHOPS
 from distrl.workers.simphone.nodes import WIDTH, Node, walk
 from distrl.workers.simphone.phone import Phone, new_state
+from distrl.workers.simphone.theme import LAYOUTS
 
 SIZE = (540, 1200)
 SCREEN = (0.0, 0.0, WIDTH, 800.0)
+
+
+def shop_pages(key: str) -> list[tuple[list[str | int], dict[str, object]]]:
+    """Every kind of page of shop `key`, and what its data hold then."""
+    shop, (one, two, three, *_) = SHOPS[key], search.assortment(key)
+    cart = [{**store.default(product), "count": count} for count, product in ((1, one), (5, two), (2, three))]
+    found: dict[str, object] = {"query": one.kind.noun, "ads": [two.id], "sold_out": [one.id]}
+    sheets = {"chips": ("sort", "brand", "band"), "line": ("sort", "brand", "band"), "segments": ("filter",)}
+    panels = sheets.get(shop.tools, ("sort", "filter"))
+    options = ("color", "size", "count") if shop.options == "menu" and three.kind.sizes else ()
+    return [
+        (["home"], {"cookies": True, "banner": True, "cart": cart}),
+        (["home"], {"letter": True}),
+        (["home"], {"panel": "menu"} if shop.header == "centred" else {"banner": True}),
+        *([(["browse"], {}), (["search"], {})] if shop.header == "tabs" else []),
+        (["results"], found),
+        (["results"], {"query": "nothing like it"}),
+        *((["results"], {**found, "panel": panel}) for panel in panels),
+        (["product", one.id], {**found, "letter": True}),
+        (["product", one.id], found),
+        (["product", three.id], {"wish": [three.id]}),
+        *((["product", three.id], {"panel": panel}) for panel in options),
+        (["reviews", two.id], {}),
+        (["cart"], {"cart": cart}),
+        (["cart"], {}),
+        (["wish"], {"wish": [one.id, two.id]}),
+        *(([step], {"cart": cart}) for step in shop.checkout),
+        (["thanks"], {}),
+    ]
+
+
+def shop_phone(layout: int) -> Phone:
+    """A phone whose browser has the whole web."""
+    state = new_state(layout)
+    state["apps"]["browser"]["web"] = store.web()
+    state["front"] = "browser"
+    return Phone(state)
+
+
+@pytest.fixture(scope="session")
+def shop_screens() -> list[Node]:
+    """The shops' pages in all layouts, at their top and scrolled, and the browser's own pages."""
+    found = []
+    for layout in range(len(LAYOUTS)):
+        phone = shop_phone(layout)
+        found.append(phone.tree())
+        for text in ("m", "odavia jacket"):
+            st.focus(phone.state, start.ADDRESS)
+            phone.type_text(text)
+            found.append(phone.tree())
+        phone.enter()
+        found.append(phone.tree())
+        phone.type_text("nowhere.example\n")
+        for key in SHOPS:
+            for place, (page, data) in enumerate(shop_pages(key)):
+                phone = shop_phone(layout)
+                store.data(phone.state, key).update(data)
+                phone.state["stacks"]["browser"].append(["site", key, *page])
+                found.append(phone.tree())
+                if place % 3 == layout % 3:
+                    phone.swipe(180, 500, 180, 180)
+                    found.append(phone.tree())
+    return found
+
+
+@pytest.fixture(params=["screens", "shop_screens"])
+def trees(request: pytest.FixtureRequest) -> list[Node]:
+    """Screens that taps reach on a fresh phone; and those of the web's shops."""
+    found: list[Node] = request.getfixturevalue(request.param)
+    return found
 
 
 def bounds(element: ElementTree.Element) -> tuple[int, int, int, int]:
@@ -24,16 +98,16 @@ def bounds(element: ElementTree.Element) -> tuple[int, int, int, int]:
     return left, top, right, bottom
 
 
-def test_every_screen_has_unique_places_to_touch(screens: list[Node]) -> None:
-    assert len(screens) >= 250
-    for tree in screens:
+def test_every_screen_has_unique_places_to_touch(trees: list[Node]) -> None:
+    assert len(trees) >= 250
+    for tree in trees:
         rids = [node.rid for node in walk(tree) if node.clickable]
         assert all(rids), "a clickable node has no resource id"
         assert len(rids) == len(set(rids)), rids
 
 
-def test_visible_bounds_lie_on_the_screen(screens: list[Node]) -> None:
-    for tree in screens:
+def test_visible_bounds_lie_on_the_screen(trees: list[Node]) -> None:
+    for tree in trees:
         root = ElementTree.fromstring(hierarchy.xml(tree, *SIZE, "app"))
         for element in root.iter("node"):
             left, top, right, bottom = bounds(element)
@@ -41,17 +115,17 @@ def test_visible_bounds_lie_on_the_screen(screens: list[Node]) -> None:
             assert 0 <= top <= bottom <= SIZE[1], element.attrib
 
 
-def test_clickable_siblings_do_not_overlap(screens: list[Node]) -> None:
-    for tree in screens:
+def test_clickable_siblings_do_not_overlap(trees: list[Node]) -> None:
+    for tree in trees:
         for parent in walk(tree):
             for a, b in combinations([child for child in parent.children if child.clickable], 2):
                 left, top, right, bottom = nodes.intersect(a.box, b.box)
                 assert right - left <= 0.01 or bottom - top <= 0.01, (a.rid, b.rid)
 
 
-def test_targets_are_large_enough_for_a_coarse_grid(screens: list[Node]) -> None:
+def test_targets_are_large_enough_for_a_coarse_grid(trees: list[Node]) -> None:
     """Every target but keys and slider steps holds its nearest cell centre on a 24-row, 12-column grid."""
-    for tree in screens:
+    for tree in trees:
         for node, box in nodes.visible(tree, SCREEN):
             small = node.rid.startswith(("key_", "slider_"))
             if not node.clickable or small or box != node.box:
@@ -63,8 +137,8 @@ def test_targets_are_large_enough_for_a_coarse_grid(screens: list[Node]) -> None
             assert centre is None or centre != node or hit == node, node.rid
 
 
-def test_the_hierarchy_lists_what_can_be_touched_and_read(screens: list[Node]) -> None:
-    for tree in screens:
+def test_the_hierarchy_lists_what_can_be_touched_and_read(trees: list[Node]) -> None:
+    for tree in trees:
         root = ElementTree.fromstring(hierarchy.xml(tree, *SIZE, "app"))
         elements = list(root.iter("node"))
         seen = [node for node, _ in nodes.visible(tree, SCREEN)]
@@ -81,10 +155,10 @@ def without(tree: Node, rid: str) -> Node:
     return tree.with_children(*kept)
 
 
-def test_a_node_is_painted_inside_its_bounds(screens: list[Node]) -> None:
+def test_a_node_is_painted_inside_its_bounds(trees: list[Node]) -> None:
     """Taking a node out of the tree changes the picture, and only inside the node (shadows reach further)."""
     tried = 0
-    for tree in screens[::17]:
+    for tree in trees[:: max(17, len(trees) // 20)]:
         whole = render.draw(tree, *SIZE)
         for node, box in nodes.visible(tree, SCREEN):
             if (

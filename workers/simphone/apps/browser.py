@@ -1,4 +1,4 @@
-"""The browser: start page, search engine and the pages that it finds; the shop's pages are in `shop.py`."""
+"""The browser: start page, search engine and the pages it finds; the shops are in `shop.py` and `web`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from distrl.workers.simphone import state as st
 from distrl.workers.simphone import widgets
 from distrl.workers.simphone.apps import catalog, shop
 from distrl.workers.simphone.apps.base import App, Args
-from distrl.workers.simphone.nodes import WIDTH, Event, Node
+from distrl.workers.simphone.apps.web import start, store
+from distrl.workers.simphone.apps.web import view as shops
+from distrl.workers.simphone.apps.web.shops import SHOPS
+from distrl.workers.simphone.nodes import WIDTH, Node
 from distrl.workers.simphone.state import State
 from distrl.workers.simphone.ui import STATUS_H, Ui, viewport
 
@@ -27,7 +30,7 @@ def view(ui: Ui) -> list[Node]:
     if ui.layout.browser_top:
         area = (STATUS_H + BAR_H, ui.bottom)
     else:
-        area = (STATUS_H, ui.bottom - (0 if ui.state["focus"] else BAR_H))
+        area = (STATUS_H, ui.bottom - (BAR_H if _bar_shows(ui) else 0))
     if name.startswith("shop"):
         body, address = shop.view(ui, top, area), "market.example"
     elif name == "results":
@@ -35,21 +38,53 @@ def view(ui: Ui) -> list[Node]:
     elif name == "article":
         article = catalog.ARTICLES[int(top[1])]
         body, address = _article(ui, article, area), article.site
+    elif name == "site":
+        body, address = shops.view(ui, top, area), SHOPS[str(top[1])].host
+    elif name == "unreachable":
+        body, address = start.unreachable(ui, str(top[1]), area), str(top[1])
     else:
         body, address = _start(ui, area), "Start page"
+    if ui.state["focus"] == start.ADDRESS:
+        body += start.suggestions(ui, area, above=not ui.layout.browser_top)
     return [*body, *_address(ui, address)]
 
 
+def _bar_shows(ui: Ui) -> bool:
+    """Whether the address bar shows: at the bottom, the keyboard hides it unless it types there."""
+    return ui.layout.browser_top or ui.state["focus"] in ("", start.ADDRESS)
+
+
 def _address(ui: Ui, address: str) -> list[Node]:
-    """The bar with back, address and start page; the keyboard hides it when it is at the bottom."""
+    """The bar with back, address and start page."""
     top = ui.layout.browser_top
-    if not top and ui.state["focus"]:
+    if not _bar_shows(ui):
         return []
     y = STATUS_H if top else ui.bottom - BAR_H
     theme = ui.theme
+    pill = _typed(ui, y, address) if start.has_web(ui.state) else _shown(ui, y, address)
+    back = ui.icon_button(6, y + 8, "arrow_back", "Back", ("system", "back"), "up")
+    home = ui.icon_button(WIDTH - 56, y + 8, "home", "Start page", ("browser", "start"), "start_page")
+    edge = 0.0 if top else y
+    return [
+        Node(
+            0,
+            edge,
+            WIDTH,
+            y + BAR_H - edge,
+            "view.ViewGroup",
+            "bar",
+            fill=theme.raised,
+            children=(back, pill, home),
+        )
+    ]
+
+
+def _shown(ui: Ui, y: float, address: str) -> Node:
+    """The address, to be read only."""
+    theme = ui.theme
     lock = Node(64 + 10, y + 8, 24, 48, "widget.ImageView", icon="lock", icon_size=18, color=theme.muted)
     label = ui.text(64 + 38, y + 8, 170, 48, address, 16, theme.muted, rid="address")
-    pill = Node(
+    return Node(
         60,
         y + 8,
         236,
@@ -60,31 +95,23 @@ def _address(ui: Ui, address: str) -> list[Node]:
         radius=24,
         children=(lock, label),
     )
-    back = ui.icon_button(6, y + 8, "arrow_back", "Back", ("system", "back"), "up")
-    home = ui.icon_button(WIDTH - 56, y + 8, "home", "Start page", ("browser", "start"), "start_page")
-    start = 0.0 if top else y
-    return [
-        Node(
-            0,
-            start,
-            WIDTH,
-            y + BAR_H - start,
-            "view.ViewGroup",
-            "bar",
-            fill=theme.raised,
-            children=(back, pill, home),
-        )
-    ]
+
+
+def _typed(ui: Ui, y: float, address: str) -> Node:
+    """The address in a field in which another can be typed."""
+    icon = "search" if address == "Start page" else "lock"
+    hint = "Search or address" if address == "Start page" else address
+    if ui.state["focus"] == start.ADDRESS:
+        icon, hint = "search", ""
+    return widgets.field(
+        ui, y + 8, start.ADDRESS, hint, x=60, w=236, h=48, icon=icon, pill=True, rid="address_bar"
+    )
 
 
 def _start(ui: Ui, area: tuple[float, float]) -> list[Node]:
     y, theme = area[0], ui.theme
-    sites: tuple[tuple[str, str, str, Event], ...] = (
-        ("Market", "storefront", "#e8710a", ("browser", "shop")),
-        ("News", "newspaper", "#3949ab", ("browser", "article", 2)),
-        ("Travel", "flight_takeoff", "#0b8f83", ("browser", "article", 1)),
-        ("Recipes", "restaurant", "#7b51d3", ("browser", "article", 6)),
-    )
+    sites = start.tiles(ui.state)
+    rows = -(-len(sites) // 4)
     nodes = [
         ui.text(0, y + 20, WIDTH, 64, "Find", 44, theme.primary, True, "c"),
         widgets.field(
@@ -93,8 +120,8 @@ def _start(ui: Ui, area: tuple[float, float]) -> list[Node]:
     ]
     left = ui.layout.switch_left
     for place, (label, icon, color, event) in enumerate(sites):
-        column = place if not left else 3 - place
-        x, top = 6 + 87 * column, y + 176
+        row, column = divmod(place, 4)
+        x, top = 6 + 87 * (3 - column if left else column), y + 176 + 104 * row
         disc = ui.disc(x + 15, top + 8, 57, icon, color)
         name = ui.text(x, top + 70, 87, 24, label, 14, align="c")
         nodes.append(
@@ -110,6 +137,7 @@ def _start(ui: Ui, area: tuple[float, float]) -> list[Node]:
                 children=(disc, name),
             )
         )
+    y += 104 * (rows - 1)
     nodes.append(ui.text(24, y + 292, 300, 32, "For you", 18, bold=True))
     for place, index in enumerate((3, 4, 8)):
         article = catalog.ARTICLES[index]
@@ -181,6 +209,9 @@ def _results(ui: Ui, query: str, area: tuple[float, float]) -> list[Node]:
                 widgets.row(ui, y, "Market", note, lead=lead, tap=event, rid="shop_offer", fill=ui.theme.card)
             )
             y += 84
+        if start.has_web(ui.state):
+            shown, y = start.offers(ui, query, y)
+            nodes += shown
         for article in found:
             nodes.append(_result(ui, y, article))
             y += 128
@@ -243,25 +274,35 @@ def act(state: State, verb: str, args: Args) -> None:
         st.push(state, "browser", "shop")
     elif verb == "shop_for":
         shop.search(state, str(args[0]))
+    elif verb == "site":
+        store.act(state, str(args[0]), str(args[1]), args[2:])
     else:
         shop.act(state, verb, args)
 
 
 def submit(state: State, key: str) -> None:
-    """Enter in the web search or in the shop's search field."""
+    """Enter in the web search, in the address bar or in a shop's search field."""
     query = " ".join(st.text(state, key).split())
     if not query:
         st.blur(state)
     elif key == "shop.query":
         shop.search(state, query)
+    elif key == store.QUERY:
+        store.show_results(state, str(st.page(state, "browser")[1]), query)
     else:
         st.take(state, key)
-        searches = state["apps"]["browser"]["searches"]
-        searches.append(query)
-        del searches[: -st.MAX_ITEMS]
-        if st.page(state, "browser")[0] == "results":
-            st.pop(state, "browser")
-        st.push(state, "browser", "results", query)
+        if key != start.ADDRESS or not start.go(state, query):
+            _search(state, query)
 
 
-APP = App("browser", "Browser", "public", "#0aa3c2", data, view, act, submit)
+def _search(state: State, query: str) -> None:
+    """Shows what the search engine finds, in place of what it found before."""
+    searches = state["apps"]["browser"]["searches"]
+    searches.append(query)
+    del searches[: -st.MAX_ITEMS]
+    if st.page(state, "browser")[0] == "results":
+        st.pop(state, "browser")
+    st.push(state, "browser", "results", query)
+
+
+APP = App("browser", "Browser", "public", "#0aa3c2", data, view, act, submit, store.close)

@@ -52,4 +52,5 @@ class Hand:
             return HOME
         if self.phone.state["focus"]:
             return BACK
-        return self.tap("app_" + app)
+        on_home = self.phone.state["drawer"] or self.phone.tree_has("app_" + app)
+        return self.tap("app_" + app) if on_home else _SWIPE_UP

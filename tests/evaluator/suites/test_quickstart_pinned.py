@@ -16,9 +16,7 @@ def described(tree: Node) -> str:
     """What a node is besides a node's defaults, for every node of a screen."""
     names = [(field.name, field.default) for field in fields(Node) if field.name != "children"]
     return "\n".join(
-        ",".join(
-            f"{name}={value!r}" for name, default in names if (value := getattr(node, name)) != default
-        )
+        ",".join(f"{name}={value!r}" for name, default in names if (value := getattr(node, name)) != default)
         for node in walk(tree)
     )
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 from distrl.workers.simphone.apps import (
     browser,
     calculator,
+    calendar,
     clock,
     contacts,
+    files,
+    mail,
     messages,
+    music,
     notes,
     settings,
     weather,
@@ -25,6 +29,10 @@ APPS: dict[str, App] = {
         calculator.APP,
         notes.APP,
         weather.APP,
+        calendar.APP,
+        files.APP,
+        mail.APP,
+        music.APP,
     )
 }
 

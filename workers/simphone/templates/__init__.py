@@ -2,8 +2,26 @@
 
 from __future__ import annotations
 
-from distrl.workers.simphone.templates import basics
+from distrl.workers.simphone.templates import (
+    basics,
+    calendar,
+    clock,
+    daily,
+    extra,
+    notes,
+    people,
+    settings,
+)
 from distrl.workers.simphone.templates.base import Template
 
-TEMPLATES: dict[str, Template] = {**basics.TEMPLATES}
+TEMPLATES: dict[str, Template] = {
+    **basics.TEMPLATES,
+    **clock.TEMPLATES,
+    **calendar.TEMPLATES,
+    **settings.TEMPLATES,
+    **people.TEMPLATES,
+    **notes.TEMPLATES,
+    **daily.TEMPLATES,
+    **extra.TEMPLATES,
+}
 """Every template by name."""

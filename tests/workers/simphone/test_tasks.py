@@ -12,6 +12,7 @@ from distrl.core.errors import TaskError
 from distrl.core.types import Task
 from distrl.workers.envs.phone import PhoneEnv
 from distrl.workers.simphone import tasks
+from distrl.workers.simphone.templates import basics
 from distrl.workers.simphone.theme import LAYOUTS
 
 EXAMPLES: dict[str, dict[str, Any]] = {
@@ -41,7 +42,7 @@ def random_action(rng: random.Random) -> Action:
 
 
 @pytest.mark.parametrize("layout", range(len(LAYOUTS)))
-@pytest.mark.parametrize("template", list(tasks.TEMPLATES))
+@pytest.mark.parametrize("template", list(basics.TEMPLATES))
 def test_the_expert_recovers_from_random_wandering(template: str, layout: int) -> None:
     env = PhoneEnv()
     for seed in range(6):
@@ -76,6 +77,8 @@ def test_start_states_depend_on_the_seed_alone() -> None:
         ("alarm", {"layout": 0, "hour": 13, "minute": 0}, "13 is no hour"),
         ("alarm", {"layout": 0, "hour": "7", "minute": 0}, "'7' is no hour"),
         ("toggle", {"layout": 0, "setting": "wifi", "on": 1}, "1 is no on"),
+        ("setting_choice", {"layout": 0, "setting": "font", "option": "English"}, "Options: Default, Small"),
+        ("calculate", {"layout": 0, "expression": "1 + x"}, "'1 \\+ x' is nothing to calculate"),
         ("open_app", {"layout": 9, "app": "notes", "start": "launcher"}, "9 is no layout"),
     ],
 )

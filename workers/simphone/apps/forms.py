@@ -20,8 +20,10 @@ def form(ui: Ui, title: str, nodes: Sequence[Node], save: Event, label: str = "S
 
 
 def clearable(ui: Ui, y: float, app: str, key: str, hint: str, icon: str = "") -> list[Node]:
-    """A text field 60 dp high and, beside it, a button that empties it: ("app", "clear", key)."""
+    """A text field 60 dp high; once it holds text, a button beside it empties it: ("app", "clear", key)."""
     box = widgets.field(ui, y, key, hint, icon=icon, h=60, w=WIDTH - 2 * widgets.MARGIN - 56)
+    if not st.text(ui.state, key):
+        return [box]
     name = "clear_" + key.split(".")[-1]
     return [box, ui.icon_button(WIDTH - 60, y + 6, "close", f"Clear {hint}", (app, "clear", key), name)]
 
@@ -93,7 +95,7 @@ def stepper(ui: Ui, y: float, label: str, value: str, less: Event, more: Event, 
     """A card with a value and, beside it, buttons for the one before and the one after."""
     x = widgets.MARGIN
     parts = (
-        ui.text(x + 68, y + 8, WIDTH - 2 * x - 136, 24, label, 14, ui.theme.muted, align="c"),
+        ui.text(x + 68, y + 8, WIDTH - 2 * x - 136, 24, label.capitalize(), 14, ui.theme.muted, align="c"),
         ui.text(x + 68, y + 32, WIDTH - 2 * x - 136, 34, value, 19, align="c", rid=rid),
         ui.icon_button(x + 12, y + 13, "chevron_left", f"Earlier {label}", less, rid + "_less"),
         ui.icon_button(WIDTH - x - 60, y + 13, "chevron_right", f"Later {label}", more, rid + "_more"),

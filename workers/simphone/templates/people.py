@@ -72,6 +72,13 @@ def _number_way(hand: Hand, params: Params) -> Action:
     return _opened(hand, params) or hand.tap("edit")
 
 
+def _number_start(state: State, params: Params, rng: random.Random) -> None:
+    _known(state, params, rng)
+    entry = _person(state, params)
+    if entry["phone"] == params["phone"]:
+        entry["phone"] = "555 0000"
+
+
 def _call_check(state: State, params: Params) -> bool:
     calls = state["apps"]["contacts"]["calls"]
     return bool(calls and calls[0] == [params["name"], "out"])
@@ -215,7 +222,7 @@ _NAME = {"name": str}
 
 TEMPLATES: dict[str, Template] = {
     "contact_add": everyday("contacts", {**_NAME, "phone": str}, _unknown, _add_check, _add_way),
-    "contact_number": everyday("contacts", {**_NAME, "phone": str}, _known, _add_check, _number_way),
+    "contact_number": everyday("contacts", {**_NAME, "phone": str}, _number_start, _add_check, _number_way),
     "contact_call": everyday("contacts", _NAME, _known, _call_check, _call_way),
     "contact_call_back": everyday("contacts", _NAME, _back_start, _call_check, _back_way),
     "contact_delete": everyday("contacts", _NAME, _known, _delete_check, _delete_way),

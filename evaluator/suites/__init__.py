@@ -23,6 +23,7 @@ SUITES: dict[str, str] = {
     "quickstart": "distrl.evaluator.suites.quickstart:tasks",
     "general": "distrl.evaluator.suites.general:tasks",
     "apps": "distrl.evaluator.suites.apps:tasks",
+    "install": "distrl.evaluator.suites.install:tasks",
     "miniwob": "distrl.evaluator.suites.miniwob:tasks",
 }
 """Names and loaders ("module:function", the function returns the suite's tasks)."""

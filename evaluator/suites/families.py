@@ -11,9 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from distrl.core.types import Task
+from distrl.workers.simphone.interruptions import KINDS
 from distrl.workers.simphone.templates.base import Params
 
 Words = Callable[[Params], Mapping[str, object]]
+INTERRUPTED = 3
+"""One instance in so many is interrupted by something that the system or an app shows."""
 
 
 def _same(params: Params) -> Params:
@@ -85,7 +88,9 @@ def instances(
             count = split.total // len(families) + (at < split.total % len(families))
             for index in range(count):
                 params = pool[index % len(pool)]
-                layout = split.layouts[(index + at) % len(split.layouts)]
+                place: Params = {"layout": split.layouts[(index + at) % len(split.layouts)]}
+                if (index + at) % INTERRUPTED == 0:
+                    place["interruptions"] = [KINDS[(5 * index + at) % len(KINDS)]]
                 wording = wordings[(index + at) % len(wordings)]
                 name = f"{suite}/{family.name}/{split.name}/{index:04d}"
                 yield (
@@ -95,7 +100,7 @@ def instances(
                         template=family.template,
                         split=split.name,
                         goal=wording.format(**family.words(params)),
-                        params={"layout": layout, **params},
+                        params={**place, **params},
                         seed=random.Random(f"1/{name}").getrandbits(31),
                         max_steps=max_steps,
                     ),

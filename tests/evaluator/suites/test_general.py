@@ -12,6 +12,7 @@ from distrl.core.types import Task
 from distrl.evaluator.suites import apps, general, leakage, load_suite
 from distrl.evaluator.suites.families import Family
 from distrl.workers.envs.phone import PhoneEnv
+from distrl.workers.simphone import interruptions
 from distrl.workers.simphone import tasks as simphone
 
 TASKS = [*load_suite("general"), *load_suite("apps")]
@@ -28,11 +29,12 @@ def test_the_expert_solves_every_instance_which_idling_does_not(family: Family) 
     env = PhoneEnv()
     for task in of(family):
         env.reset(task)
-        env.step(WAIT)
         assert env.evaluate() == 0.0, f"{task.id} is solved at its start"
-        for _ in range(task.max_steps - 1):
+        env.step(WAIT)
+        assert env.evaluate() == 0.0, f"{task.id} is solved by doing nothing"
+        for _ in range(task.max_steps):
             action = env.expert_action()
-            if action.kind is ActionKind.COMPLETE:
+            if action.is_terminal:
                 break
             env.step(action)
         assert (action.kind, env.evaluate()) == (ActionKind.COMPLETE, 1.0), task.id
@@ -81,6 +83,13 @@ def test_every_template_is_trained_and_tested_on_with_several_wordings() -> None
 def test_instances_of_a_split_differ() -> None:
     shown = Counter((task.suite, task.split, task.template, str(task.params), task.seed) for task in TASKS)
     assert set(shown.values()) == {1}
+
+
+def test_a_third_of_the_instances_is_interrupted() -> None:
+    for suite in ("general", "apps"):
+        shown = [task.params.get("interruptions", []) for task in TASKS if task.suite == suite]
+        assert 0.3 <= sum(map(bool, shown)) / len(shown) <= 0.37
+        assert {kind for kinds in shown for kind in kinds} == set(interruptions.KINDS)
 
 
 def test_layouts_are_those_of_the_split() -> None:

@@ -8,12 +8,14 @@ from distrl.workers.simphone.apps import (
     calendar,
     clock,
     contacts,
+    extras,
     files,
     mail,
     messages,
     music,
     notes,
     settings,
+    store,
     weather,
 )
 from distrl.workers.simphone.apps.base import App
@@ -33,6 +35,8 @@ APPS: dict[str, App] = {
         files.APP,
         mail.APP,
         music.APP,
+        store.APP,
+        *extras.EXTRAS,
     )
 }
 

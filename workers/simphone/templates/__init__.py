@@ -8,6 +8,7 @@ from distrl.workers.simphone.templates import (
     clock,
     daily,
     extra,
+    install,
     notes,
     people,
     settings,
@@ -23,5 +24,6 @@ TEMPLATES: dict[str, Template] = {
     **notes.TEMPLATES,
     **daily.TEMPLATES,
     **extra.TEMPLATES,
+    **install.TEMPLATES,
 }
 """Every template by name."""

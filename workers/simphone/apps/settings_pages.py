@@ -134,7 +134,7 @@ SECTIONS: dict[str, Section] = {
                 "timeout",
                 "Screen timeout",
                 "timer_off",
-                ("30 seconds", "15 seconds", "1 minute", "2 minutes", "5 minutes", "10 minutes"),
+                ("15 seconds", "30 seconds", "1 minute", "2 minutes", "5 minutes", "10 minutes"),
                 edition=2,
             ),
             Choice("font", "Font size", "format_size", ("Default", "Small", "Large", "Largest"), edition=2),

@@ -28,7 +28,7 @@ Way = Callable[[Hand, Params], Action]
 
 def everyday(
     app: str,
-    needs: dict[str, type],
+    needs: Mapping[str, type],
     start: Callable[[State, Params, random.Random], None],
     check: Check,
     way: Way,
@@ -50,7 +50,7 @@ def everyday(
             return COMPLETE
         return hand.open(app) or way(hand, params)
 
-    return Template(needs, started, check, expert, choices or {}, EVERYDAY)
+    return Template(dict(needs), started, check, expert, choices or {}, EVERYDAY)
 
 
 def lived_in(state: State, rng: random.Random) -> None:

@@ -139,3 +139,27 @@ def test_the_expert_recovers_from_random_wandering(family: Family) -> None:
             env.step(action)
         outcome = (action.kind, env.evaluate())
         assert outcome in [(ActionKind.COMPLETE, 1.0), (ActionKind.IMPOSSIBLE, 0.0)], task.id
+
+
+@pytest.mark.parametrize(
+    ("template", "app", "entries", "key", "value"),
+    [
+        ("alarm_delete", "clock", "alarms", "minutes", 1),
+        ("event_delete", "calendar", "events", "title", "Other"),
+        ("contact_delete", "contacts", "people", "name", "Other"),
+        ("note_delete", "notes", "notes", "title", "Other"),
+        ("file_delete", "files", "files", "name", "other.pdf"),
+    ],
+)
+def test_what_is_only_renamed_is_not_deleted(
+    template: str, app: str, entries: str, key: str, value: object
+) -> None:
+    task = next(task for task in TASKS if task.template == template)
+    state = simphone.start_state(task.template, task.params, task.seed)
+    check = simphone.template(task.template, task.params).check
+    listed = state["apps"][app][entries]
+    meant = next(entry for entry in listed if entry.get("mark"))
+    meant[key] = value
+    assert not check(state, task.params)
+    listed.remove(meant)
+    assert check(state, task.params)

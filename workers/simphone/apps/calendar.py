@@ -329,7 +329,7 @@ def _save(state: State, calendar: State) -> None:
     page, title = st.page(state, "calendar"), st.take(state, "calendar.title")
     entry = {"title": title or "Untitled", **calendar["draft"]}
     if len(page) > 1:
-        calendar["events"][int(page[1])] = entry
+        calendar["events"][int(page[1])].update(entry)
     elif len(calendar["events"]) < st.MAX_ITEMS:
         calendar["events"].append(entry)
     calendar["day"], calendar["month"] = entry["day"], entry["day"][:7]

@@ -10,7 +10,7 @@ from distrl.workers.simphone.apps.calendar import LENGTHS, SLOTS, event, find
 from distrl.workers.simphone.hand import BACK, IMPOSSIBLE, Hand
 from distrl.workers.simphone.state import State
 from distrl.workers.simphone.templates.base import Params, Template, fresh
-from distrl.workers.simphone.templates.moves import everyday, page, search, write
+from distrl.workers.simphone.templates.moves import everyday, is_marked, mark, page, search, write
 
 YEAR = 2025
 
@@ -33,7 +33,9 @@ def _with(state: State, params: Params, rng: random.Random) -> None:
     """The event, on a day and at a time that the seed chooses."""
     _without(state, params, rng)
     day = params["day"] - params["shift"] if "shift" in params else rng.randrange(1, 31)
-    _data(state)["events"].append(event(params["title"], _iso(day), rng.choice(SLOTS)))
+    meant = event(params["title"], _iso(day), rng.choice(SLOTS))
+    mark(meant)
+    _data(state)["events"].append(meant)
 
 
 def _entry(state: State, params: Params) -> State:
@@ -106,7 +108,7 @@ def _show_way(hand: Hand, params: Params) -> Action:
 
 
 def _delete_check(state: State, params: Params) -> bool:
-    return find(state, params["title"]) < 0
+    return not is_marked(_data(state)["events"])
 
 
 def _delete_way(hand: Hand, params: Params) -> Action:

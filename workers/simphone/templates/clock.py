@@ -10,7 +10,7 @@ from distrl.workers.simphone.apps.clock_timers import PRESETS
 from distrl.workers.simphone.hand import BACK, IMPOSSIBLE, Hand
 from distrl.workers.simphone.state import State
 from distrl.workers.simphone.templates.base import Params, Template, fresh
-from distrl.workers.simphone.templates.moves import everyday, page, write
+from distrl.workers.simphone.templates.moves import everyday, is_marked, mark, page, write
 
 DAYS: dict[str, tuple[int, ...]] = {
     "weekdays": (0, 1, 2, 3, 4),
@@ -48,6 +48,7 @@ def _with_alarm(state: State, params: Params, rng: random.Random) -> None:
     clock, minutes = state["apps"]["clock"], minutes_of(params)
     times = {alarm["minutes"]: alarm for alarm in clock["alarms"]}
     times |= {at: {"minutes": at, "on": True} for at in (minutes, (minutes + 720) % 1440)}
+    mark(times[minutes])
     clock["alarms"] = [times[at] for at in sorted(times)]
 
 
@@ -99,7 +100,7 @@ def _off_way(hand: Hand, params: Params) -> Action:
 
 
 def _gone_check(state: State, params: Params) -> bool:
-    return not _alarm(state, minutes_of(params))
+    return not is_marked(state["apps"]["clock"]["alarms"])
 
 
 def _on_page(hand: Hand, minutes: int) -> Action | None:

@@ -11,7 +11,7 @@ from distrl.workers.simphone.hand import BACK, IMPOSSIBLE, Hand
 from distrl.workers.simphone.state import State
 from distrl.workers.simphone.templates import stuff
 from distrl.workers.simphone.templates.base import Params, Template, fresh
-from distrl.workers.simphone.templates.moves import everyday, page, search, write
+from distrl.workers.simphone.templates.moves import everyday, is_marked, mark, page, search, write
 
 TITLES = tuple(title for title, _ in music.SONGS)
 
@@ -94,6 +94,7 @@ def _file_start(state: State, params: Params, rng: random.Random) -> None:
     entries = [files.file(name, rng.choice(files.FOLDERS), rng.randrange(3, 9000), 5) for name in names]
     folder = params.get("folder") or rng.choice(files.FOLDERS)
     meant = files.file(params["file"], folder, rng.randrange(3, 9000), rng.randrange(1, 31))
+    mark(meant)
     entries.insert(rng.randrange(9), meant)
     state["apps"]["files"]["files"] = entries
 
@@ -151,7 +152,7 @@ def _move_way(hand: Hand, params: Params) -> Action:
 
 
 def _gone_check(state: State, params: Params) -> bool:
-    return files.find(state, params["file"]) < 0
+    return not is_marked(state["apps"]["files"]["files"])
 
 
 def _gone_way(hand: Hand, params: Params) -> Action:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
 from distrl.core.actions import Action
@@ -83,6 +83,16 @@ def lived_in(state: State, rng: random.Random) -> None:
         for title in rng.sample(stuff.EVENTS, 4)
     ]
     apps["weather"]["city"] = rng.choice(apps["weather"]["shown"])
+
+
+def mark(entry: State) -> None:
+    """Makes an entry of a list known again, whatever its name and time become."""
+    entry["mark"] = True
+
+
+def is_marked(entries: Iterable[State]) -> bool:
+    """Whether the marked entry is still there."""
+    return any(entry.get("mark", False) for entry in entries)
 
 
 def page(hand: Hand, app: str) -> st.Page:

@@ -11,12 +11,14 @@ from distrl.workers.simphone.hand import BACK, IMPOSSIBLE, Hand
 from distrl.workers.simphone.state import State
 from distrl.workers.simphone.templates import stuff
 from distrl.workers.simphone.templates.base import Params, Template
-from distrl.workers.simphone.templates.moves import add_note, everyday, page, search, write
+from distrl.workers.simphone.templates.moves import add_note, everyday, is_marked, mark, page, search, write
 
 
 def _with(state: State, params: Params, rng: random.Random) -> None:
     title = params["title"]
-    add_note(state, {"title": title, "body": stuff.NOTES.get(title, "Do not forget")}, rng)
+    note: State = {"title": title, "body": stuff.NOTES.get(title, "Do not forget")}
+    mark(note)
+    add_note(state, note, rng)
 
 
 def _without(state: State, params: Params, rng: random.Random) -> None:
@@ -99,7 +101,7 @@ def _pin_way(hand: Hand, params: Params) -> Action:
 
 
 def _delete_check(state: State, params: Params) -> bool:
-    return notes.find(state, params["title"]) < 0
+    return not is_marked(state["apps"]["notes"]["notes"])
 
 
 def _delete_way(hand: Hand, params: Params) -> Action:

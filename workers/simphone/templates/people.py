@@ -11,7 +11,16 @@ from distrl.workers.simphone.hand import BACK, IMPOSSIBLE, Hand
 from distrl.workers.simphone.state import State
 from distrl.workers.simphone.templates import stuff
 from distrl.workers.simphone.templates.base import Params, Template
-from distrl.workers.simphone.templates.moves import add_person, everyday, page, person_at, search, write
+from distrl.workers.simphone.templates.moves import (
+    add_person,
+    everyday,
+    is_marked,
+    mark,
+    page,
+    person_at,
+    search,
+    write,
+)
 
 
 def _known(state: State, params: Params, rng: random.Random) -> None:
@@ -20,6 +29,7 @@ def _known(state: State, params: Params, rng: random.Random) -> None:
     for name in stuff.NAMES:
         if name[:3] == params["name"][:3]:
             add_person(state, name)
+    mark(_person(state, params))
     state["apps"]["contacts"]["calls"] = []
 
 
@@ -106,7 +116,7 @@ def _back_way(hand: Hand, params: Params) -> Action:
 
 
 def _delete_check(state: State, params: Params) -> bool:
-    return person_at(state, params["name"]) < 0
+    return not is_marked(state["apps"]["contacts"]["people"])
 
 
 def _delete_way(hand: Hand, params: Params) -> Action:

@@ -9,16 +9,21 @@ import difflib
 import importlib
 import re
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from distrl.core.errors import TaskError
 from distrl.core.types import Task
 from distrl.evaluator.suites.files import load_file
+from distrl.evaluator.suites.leakage import DEFAULT_RULES, masked
 
 SUITES: dict[str, str] = {
     "quickstart": "distrl.evaluator.suites.quickstart:tasks",
     "webshop": "distrl.evaluator.suites.webshop:tasks",
+    "general": "distrl.evaluator.suites.general:tasks",
+    "apps": "distrl.evaluator.suites.apps:tasks",
     "install": "distrl.evaluator.suites.install:tasks",
     "miniwob": "distrl.evaluator.suites.miniwob:tasks",
     "two_screens": "distrl.evaluator.suites.two_screens:tasks",
@@ -79,6 +84,32 @@ def vocabulary(name_or_path: str) -> list[str]:
     if said is not None:
         return list(said())
     return sorted({word for task in tasks for word in re.findall(r"\w+|[^\w\s]", task.goal)})
+
+
+@dataclass(frozen=True)
+class Promises:
+    """What a suite's module says of how its splits differ from `train`.
+
+    Attributes:
+        rules: Names in `leakage.RULES`: what they do not share with it (the module's `DISJOINT`).
+        phrasing: A task's wording without its parameters (its function `phrasing`).
+    """
+
+    rules: tuple[str, ...] = DEFAULT_RULES
+    phrasing: Callable[[Task], str] = masked
+
+
+def promises(name_or_path: str) -> Promises:
+    """What the suite promises; of a file, that no task and no goal is trained on.
+
+    Raises:
+        TaskError: As `load_suite`.
+    """
+    _load(name_or_path)
+    module_name, colon, _ = SUITES.get(name_or_path, name_or_path).partition(":")
+    module = sys.modules.get(module_name) if colon else None
+    rules = tuple(getattr(module, "DISJOINT", DEFAULT_RULES))
+    return Promises(rules, getattr(module, "phrasing", masked))
 
 
 def _load(name_or_path: str) -> tuple[Task, ...]:

@@ -29,6 +29,8 @@ from distrl.core.types import Task
 
 SUITE = "quickstart"
 SPLITS = ("train", "val", "test", "unseen_layout", "drift", "test_drift")
+DISJOINT = ("tasks",)
+"""What no evaluation split shares with `train`; goals come again on other layouts, by design."""
 LAYOUTS = (0, 1, 2, 3)
 UNSEEN_LAYOUT = 4
 DRIFT_LAYOUT = 5

@@ -122,3 +122,34 @@ def test_lists_of_instructions_become_a_suite(tmp_path: Path) -> None:
     ]
     again = runner.invoke(app, ["tasks", "import", *lists, "-o", str(suite)])
     assert (again.exit_code, "is there already" in again.stderr) == (6, True)
+
+
+def test_check_passes_a_suite_that_keeps_its_promise() -> None:
+    result = runner.invoke(app, ["tasks", "check", "quickstart"])
+    assert result.exit_code == 0, result.output
+    assert "tasks: 0 of 179 share" in result.stdout
+    assert "(allowed)" in result.stdout
+
+
+def test_check_lists_what_is_trained_on_and_fails(tmp_path: Path) -> None:
+    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
+    mine = {"id": "mine/1", "goal": "Open the Notes app", "template": "t", "params": {"a": 1}}
+    one.write_text(json.dumps(mine))
+    two.write_text(json.dumps(mine | {"id": "mine/2", "goal": "open the notes app.", "params": {"a": 2}}))
+    result = runner.invoke(app, ["tasks", "check", str(one), "--against", str(two)])
+    assert result.exit_code == 6
+    assert "goals: 1 of 1 share" in result.stdout
+    assert "  mine/1: Open the Notes app\n    mine/2: open the notes app." in result.stdout
+    assert "shares goals with" in result.stderr
+    allowed = runner.invoke(app, ["tasks", "check", str(one), "--against", str(two), "--require", "params"])
+    assert allowed.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [(["apps"], "Name the other with --against"), (["quickstart", "--require", "x"], "there is no rule 'x'")],
+)
+def test_a_check_that_cannot_be_says_why(arguments: list[str], expected: str) -> None:
+    result = runner.invoke(app, ["tasks", "check", *arguments])
+    assert result.exit_code == 6
+    assert expected in result.stderr

@@ -7,17 +7,25 @@ from collections import deque
 
 import pytest
 
-from distrl.workers.simphone import installs, interruptions, nodes
+from distrl.workers.simphone import installs, interruptions, nodes, tasks
 from distrl.workers.simphone import state as st
 from distrl.workers.simphone.apps import BUILT_IN
 from distrl.workers.simphone.nodes import Node
 from distrl.workers.simphone.phone import Phone, new_state
+from distrl.workers.simphone.templates.moves import EVERYDAY
 from distrl.workers.simphone.theme import LAYOUTS
 
 SCREENS_PER_LAYOUT = 60
-
-
+SCREENS_PER_APP = 9
 STORE_SCREENS = 30
+
+
+def everyday(layout: int, app: str) -> Phone:
+    """A phone in daily use with `app` in front."""
+    params = {"layout": layout, "app": app, "start": "launcher"}
+    phone = Phone(tasks.start_state("launch", params, seed=layout))
+    phone.open(app)
+    return phone
 
 
 def store_phone(layout: int, *extra: str) -> Phone:
@@ -101,4 +109,11 @@ def system_screens() -> list[Node]:
 def screens(system_screens: list[Node]) -> list[Node]:
     """Screens of all layouts."""
     apps = [tree for layout in range(len(LAYOUTS)) for tree in crawl(layout, SCREENS_PER_LAYOUT)]
-    return apps + system_screens
+    used = [
+        tree
+        for layout in range(len(LAYOUTS))
+        for app in EVERYDAY
+        if app != "browser"
+        for tree in crawl(layout, SCREENS_PER_APP, everyday(layout, app))
+    ]
+    return list(dict.fromkeys([*apps, *used, *system_screens]))

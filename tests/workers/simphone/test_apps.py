@@ -223,7 +223,7 @@ def test_notes_are_written_and_deleted(user: User) -> None:
     user.phone.type_text("Call\nthe plumber\n")
     user.tap("save")
     assert user.data("notes")["notes"][0] == {"title": "Call", "body": "the plumber"}
-    user.tap("note_0", "delete")
+    user.tap("note_0", "delete", "confirm")
     assert user.data("notes")["notes"][0]["title"] == "Groceries"
 
 

@@ -105,6 +105,8 @@ def test_start_states_depend_on_the_seed_alone() -> None:
         ("alarm", {"layout": 0, "hour": 13, "minute": 0}, "13 is no hour"),
         ("alarm", {"layout": 0, "hour": "7", "minute": 0}, "'7' is no hour"),
         ("toggle", {"layout": 0, "setting": "wifi", "on": 1}, "1 is no on"),
+        ("setting_choice", {"layout": 0, "setting": "font", "option": "English"}, "Options: Default, Small"),
+        ("calculate", {"layout": 0, "expression": "1 + x"}, "'1 \\+ x' is nothing to calculate"),
         ("alarm", {"layout": 0, "hour": 7, "minute": 0, "interruptions": ["rain"]}, r"popup.*got \['rain'\]"),
         ("alarm", {"layout": 0, "hour": 7, "minute": 0, "interruptions": "ad"}, "different ones of"),
         ("store_install", {"layout": 0, "app": "notes", "others": []}, "'notes' is no app"),

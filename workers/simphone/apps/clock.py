@@ -1,4 +1,4 @@
-"""The clock: alarms, timer and stopwatch."""
+"""The clock: alarms, timer and stopwatch; its second edition also has a world clock and alarms with days."""
 
 from __future__ import annotations
 
@@ -7,44 +7,62 @@ from dataclasses import replace
 
 from distrl.workers.simphone import state as st
 from distrl.workers.simphone import widgets
-from distrl.workers.simphone.apps import picker
+from distrl.workers.simphone.apps import clock_pages, clock_timers, picker
 from distrl.workers.simphone.apps.base import App, Args
 from distrl.workers.simphone.nodes import WIDTH, Node
 from distrl.workers.simphone.state import State
 from distrl.workers.simphone.ui import STATUS_H, Ui, viewport
 
-_TABS = (("alarm", "Alarm"), ("hourglass_bottom", "Timer"), ("timer", "Stopwatch"))
+_TABS = (
+    (0, "alarm", "Alarm", 1),
+    (3, "public", "World", 2),
+    (1, "hourglass_bottom", "Timer", 1),
+    (2, "timer", "Stopwatch", 1),
+)
+"""Number, icon and label of each tab, and the edition that it is new in."""
 _TAB_H = 72.0
 
 
 def data() -> State:
     """No alarms; timer and stopwatch at rest. `draft` is the picker's time in minutes after midnight."""
     return {
+        "edition": 1,
         "tab": 0,
         "alarms": [],
         "draft": 0,
         "phase": "hour",
-        "timer": {"left_s": 300, "started": None},
-        "watch": {"base_s": 0, "started": None},
+        "world": [],
+        **clock_timers.data(),
     }
 
 
 def view(ui: Ui) -> list[Node]:
-    """The picker, or the chosen tab."""
-    if st.page(ui.state, "clock")[0] == "picker":
+    """The picker, another page, or the chosen tab."""
+    top = st.page(ui.state, "clock")
+    if top[0] == "picker":
         return picker.view(ui)
+    if top[0] == "cities":
+        return clock_pages.cities(ui)
+    if top[0] != "root":
+        return (clock_pages.alarm if top[0] == "alarm" else clock_pages.label_form)(ui, int(top[1]))
+    return _tabbed(ui)
+
+
+def _tabbed(ui: Ui) -> list[Node]:
     clock = ui.state["apps"]["clock"]
-    items = [(icon, label, ("clock", "tab", place)) for place, (icon, label) in enumerate(_TABS)]
+    known = [tab for tab in _TABS if tab[3] <= clock["edition"]]
+    items = [(icon, label, ("clock", "tab", number)) for number, icon, label, _ in known]
+    chosen = next(place for place, tab in enumerate(known) if tab[0] == clock["tab"])
     if ui.layout.tabs == "bottom":
         top, bottom = STATUS_H + widgets.BAR_H, ui.bottom - _TAB_H
-        tabs = widgets.tab_bar(ui, bottom, items, clock["tab"], _TAB_H)
-        bar = widgets.app_bar(ui, _TABS[clock["tab"]][1], back=False)
+        tabs = widgets.tab_bar(ui, bottom, items, chosen, _TAB_H)
+        bar = widgets.app_bar(ui, known[chosen][2], back=False)
     else:
         top, bottom = STATUS_H + _TAB_H + 8, ui.bottom
-        tabs = widgets.tab_bar(ui, STATUS_H, items, clock["tab"], _TAB_H)
+        tabs = widgets.tab_bar(ui, STATUS_H, items, chosen, _TAB_H)
         bar = Node(0, 0, WIDTH, STATUS_H, fill=ui.theme.raised)
-    body = (_alarms, _timer, _stopwatch)[clock["tab"]](ui, top, bottom)
-    return [*body, bar, tabs]
+    bodies = (_alarms, clock_timers.timer_view, clock_timers.watch_view, clock_pages.world)
+    return [*bodies[clock["tab"]](ui, top, bottom), bar, tabs]
 
 
 def _alarms(ui: Ui, top: float, bottom: float) -> list[Node]:
@@ -82,66 +100,19 @@ def _alarm(ui: Ui, y: float, alarm: State, place: int) -> Node:
     color = theme.text if on else theme.muted
     parts = [
         ui.text(left, y + 12, 190, 46, time, 36, color, rid=f"alarm_{place}_time"),
-        ui.text(left, y + 60, 190, 24, "Once" if on else "Off", 14, theme.muted),
+        ui.text(left, y + 60, 190, 24, clock_pages.note(alarm), 14, theme.muted),
         toggle,
     ]
-    return replace(widgets.card(ui, y, 96, parts, rid=f"alarm_{place}"), hold=("clock", "delete", place))
-
-
-def _ring(ui: Ui, y: float, text: str, degrees: int) -> list[Node]:
-    x = WIDTH / 2 - 120
-    return [
-        Node(x, y, 240, 240, "view.View", art=("ring", 360), color=ui.theme.raised),
-        Node(x, y, 240, 240, "view.View", art=("ring", degrees), color=ui.theme.primary),
-        ui.text(x, y, 240, 240, text, 50, align="c", rid="time"),
-    ]
-
-
-def timer_left(state: State) -> int:
-    """Seconds left on the timer."""
-    timer = state["apps"]["clock"]["timer"]
-    ran = 0 if timer["started"] is None else state["elapsed_s"] - timer["started"]
-    return max(0, int(timer["left_s"]) - ran)
-
-
-def watch_time(state: State) -> int:
-    """Seconds on the stopwatch."""
-    watch = state["apps"]["clock"]["watch"]
-    ran = 0 if watch["started"] is None else state["elapsed_s"] - watch["started"]
-    return int(watch["base_s"]) + ran
-
-
-def _timer(ui: Ui, top: float, bottom: float) -> list[Node]:
-    timer = ui.state["apps"]["clock"]["timer"]
-    left, running = timer_left(ui.state), timer["started"] is not None
-    nodes = _ring(ui, top + 24, f"{left // 60}:{left % 60:02d}", min(360, round(360 * left / 600)))
-    for place, minutes in enumerate((1, 5, 10, 15)):
-        event = ("clock", "timer_set", minutes)
-        nodes.append(
-            ui.button(
-                12 + 86 * place, top + 300, 78, f"{minutes} min", event, f"timer_{minutes}", "tonal", 52, 15
-            )
-        )
-    return nodes + _controls(ui, top + 380, "timer", running)
-
-
-def _stopwatch(ui: Ui, top: float, bottom: float) -> list[Node]:
-    seconds = watch_time(ui.state)
-    running = ui.state["apps"]["clock"]["watch"]["started"] is not None
-    nodes = _ring(ui, top + 24, f"{seconds // 60:02d}:{seconds % 60:02d}", seconds % 60 * 6)
-    return nodes + _controls(ui, top + 380, "watch", running)
-
-
-def _controls(ui: Ui, y: float, name: str, running: bool) -> list[Node]:
-    start = ui.button(
-        WIDTH / 2 + 8, y, 140, "Pause" if running else "Start", ("clock", name + "_run"), name + "_run"
+    is_page = ui.state["apps"]["clock"]["edition"] > 1
+    return replace(
+        widgets.card(ui, y, 96, parts, rid=f"alarm_{place}"),
+        hold=("clock", "delete", place),
+        tap=("clock", "edit", place) if is_page else (),
     )
-    reset = ui.button(WIDTH / 2 - 148, y, 140, "Reset", ("clock", name + "_reset"), name + "_reset", "tonal")
-    return [reset, start]
 
 
 def act(state: State, verb: str, args: Args) -> None:
-    """Tabs, alarms and the picker here; the timer and the stopwatch in `_run`."""
+    """Tabs, alarms and the picker here; the rest in `clock_pages` and `clock_timers`."""
     clock = state["apps"]["clock"]
     number = int(args[0]) if args and isinstance(args[0], int) else 0
     if verb == "tab":
@@ -150,10 +121,10 @@ def act(state: State, verb: str, args: Args) -> None:
         clock["alarms"][number]["on"] = not clock["alarms"][number]["on"]
     elif verb == "delete":
         del clock["alarms"][number]
+        st.reset(state, "clock")
         state["toast"] = "Alarm deleted"
-    elif verb == "add":
-        clock["draft"], clock["phase"] = st.now(state), "hour"
-        st.push(state, "clock", "picker")
+    elif verb in ("add", "retime"):
+        _pick(state, clock, number if verb == "retime" else -1)
     elif verb == "hour":
         clock["draft"] = clock["draft"] // 720 * 720 + number % 12 * 60 + clock["draft"] % 60
         clock["phase"] = "minute"
@@ -165,32 +136,27 @@ def act(state: State, verb: str, args: Args) -> None:
         clock["phase"] = str(args[0])
     elif verb == "save":
         _save(state, clock)
+    elif verb.startswith(("timer_", "watch_")):
+        clock_timers.act(state, verb, number)
     else:
-        _run(state, clock, verb, number)
+        clock_pages.act(state, verb, number, args[-1] if args else "")
+
+
+def _pick(state: State, clock: State, index: int) -> None:
+    """Opens the picker for alarm `index`, or for a new one when it is negative."""
+    clock["draft"] = clock["alarms"][index]["minutes"] if index >= 0 else st.now(state)
+    clock["phase"] = "hour"
+    st.push(state, "clock", "picker", *([index] if index >= 0 else []))
 
 
 def _save(state: State, clock: State) -> None:
+    page = st.page(state, "clock")
+    changed = clock["alarms"].pop(int(page[1])) if len(page) > 1 else {}
     others = [alarm for alarm in clock["alarms"] if alarm["minutes"] != clock["draft"]]
-    alarms = [*others, {"minutes": clock["draft"], "on": True}]
+    alarms = [*others, {**changed, "minutes": clock["draft"], "on": True}]
     clock["alarms"] = sorted(alarms, key=lambda alarm: int(alarm["minutes"]))
     st.reset(state, "clock")
     state["toast"] = f"Alarm set for {st.clock_text(clock['draft'], period=True)}"
-
-
-def _run(state: State, clock: State, verb: str, minutes: int) -> None:
-    timer, watch = clock["timer"], clock["watch"]
-    if verb == "timer_set":
-        clock["timer"] = {"left_s": 60 * minutes, "started": None}
-    elif verb == "timer_reset":
-        clock["timer"] = {"left_s": 300, "started": None}
-    elif verb == "watch_reset":
-        clock["watch"] = {"base_s": 0, "started": None}
-    elif verb == "timer_run":
-        timer["left_s"] = timer_left(state)
-        timer["started"] = state["elapsed_s"] if timer["started"] is None else None
-    elif verb == "watch_run":
-        watch["base_s"] = watch_time(state)
-        watch["started"] = state["elapsed_s"] if watch["started"] is None else None
 
 
 def back(state: State) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from distrl.workers.simphone import state as st
 from distrl.workers.simphone import widgets
-from distrl.workers.simphone.apps import contacts
+from distrl.workers.simphone.apps import contacts, sheets
 from distrl.workers.simphone.apps.base import App, Args
 from distrl.workers.simphone.fonts import text_width, wrap
 from distrl.workers.simphone.nodes import WIDTH, Node
@@ -39,7 +39,27 @@ def view(ui: Ui) -> list[Node]:
     top = st.page(ui.state, "messages")
     if top[0] == "thread":
         return _conversation(ui, str(top[1]))
+    if top[0] == "menu":
+        return _menu(ui, str(top[1]))
+    if top[0] == "delete":
+        name = str(top[1])
+        said = f"All messages with {name} will be gone for good."
+        event = ("messages", "really_delete", name)
+        return sheets.confirm(ui, _conversation(ui, name), "Delete chat?", said, "Delete", event)
     return _people(ui) if top[0] == "new" else _threads(ui)
+
+
+def _menu(ui: Ui, name: str) -> list[Node]:
+    entry = thread(ui.state, name) or {}
+    items = []
+    for verb, icon, yes, no in (
+        ("pin", "bookmark", "Unpin", "Pin"),
+        ("mute", "volume_off", "Unmute", "Mute"),
+    ):
+        event = ("messages", verb, name)
+        items.append((icon, yes if entry.get(verb) else no, event, "menu_" + verb))
+    items.append(("delete", "Delete chat", ("messages", "delete", name), "menu_delete"))
+    return sheets.menu(ui, _conversation(ui, name), items)
 
 
 def _threads(ui: Ui) -> list[Node]:
@@ -55,7 +75,16 @@ def _threads(ui: Ui) -> list[Node]:
             event = ("messages", "open", name)
             rows.append(
                 widgets.row(
-                    ui, top, name, note, lead=lead, tap=event, rid=f"thread_{place}", fill=ui.theme.card, h=78
+                    ui,
+                    top,
+                    name,
+                    note,
+                    lead=lead,
+                    trail=_mark(ui, top, entry),
+                    tap=event,
+                    rid=f"thread_{place}",
+                    fill=ui.theme.card,
+                    h=78,
                 )
             )
         return rows, y + len(threads) * 84 + 96
@@ -65,6 +94,16 @@ def _threads(ui: Ui) -> list[Node]:
         widgets.app_bar(ui, "Messages", back=False),
         widgets.fab(ui, "chat", "Start chat", ("messages", "new"), "start_chat"),
     ]
+
+
+def _mark(ui: Ui, y: float, entry: State) -> Node | None:
+    """What a thread's row has on its right: unread, pinned or muted."""
+    if entry.get("unread"):
+        return ui.disc(WIDTH - 52, y + 32, 14, "", ui.theme.primary)
+    icon = "bookmark" if entry.get("pin") else "volume_off" if entry.get("mute") else ""
+    if not icon:
+        return None
+    return Node(WIDTH - 60, y, 28, 78, "widget.ImageView", icon=icon, icon_size=22, color=ui.theme.muted)
 
 
 def _people(ui: Ui) -> list[Node]:
@@ -96,7 +135,8 @@ def _conversation(ui: Ui, name: str) -> list[Node]:
             y += nodes[-1].h + 8
         return nodes, y
 
-    face = widgets.avatar(WIDTH - 60, STATUS_H + 10, 44, name, contacts.color(name))
+    face = widgets.avatar(WIDTH - 104, STATUS_H + 10, 44, name, contacts.color(name))
+    more = ui.icon_button(WIDTH - 52, STATUS_H + 8, "more_vert", "More", ("messages", "menu", name), "more")
     send = Node(
         WIDTH - 72,
         bottom + 10,
@@ -115,7 +155,7 @@ def _conversation(ui: Ui, name: str) -> list[Node]:
     bar = Node(0, bottom, WIDTH, 76, "view.ViewGroup", "compose", fill=ui.theme.raised, children=(box, send))
     return [
         viewport(ui, "messages.thread", top, bottom, build, at_end=True),
-        widgets.app_bar(ui, name, [face]),
+        widgets.app_bar(ui, name, [face, more] if thread(ui.state, name) else [face]),
         bar,
     ]
 
@@ -142,17 +182,37 @@ def _bubble(ui: Ui, y: float, mine: bool, said: str) -> Node:
 
 
 def act(state: State, verb: str, args: Args) -> None:
-    """Opens and starts threads, and sends."""
+    """Opens, starts, pins, mutes and deletes threads, and sends."""
     if verb == "new":
         st.push(state, "messages", "new")
         return
     name = str(args[0])
+    entry = thread(state, name) or {}
     if verb == "open":
+        state["fields"].pop(_KEY, None)
+        entry.pop("unread", None)
         st.push(state, "messages", "thread", name)
     elif verb == "start":
+        state["fields"].pop(_KEY, None)
         st.reset(state, "messages", ["thread", name])
     elif verb == "send":
         _send(state, name)
+    elif verb in ("menu", "delete"):
+        st.push(state, "messages", verb, name)
+    elif verb in ("pin", "mute"):
+        entry[verb] = not entry.get(verb, False)
+        st.pop(state, "messages")
+        _order(state)
+    elif verb == "really_delete":
+        threads = state["apps"]["messages"]["threads"]
+        state["apps"]["messages"]["threads"] = [other for other in threads if other["name"] != name]
+        st.reset(state, "messages")
+        state["toast"] = "Chat deleted"
+
+
+def _order(state: State) -> None:
+    """Pinned threads come first."""
+    state["apps"]["messages"]["threads"].sort(key=lambda entry: not entry.get("pin", False))
 
 
 def _send(state: State, name: str) -> None:
@@ -165,6 +225,7 @@ def _send(state: State, name: str) -> None:
     entry["lines"] = [*entry["lines"], ["me", said]][-st.MAX_ITEMS :]
     others = [other for other in threads if other["name"] != name]
     state["apps"]["messages"]["threads"] = [entry, *others][: st.MAX_ITEMS]
+    _order(state)
     state["scrolls"].pop("messages.thread", None)
 
 

@@ -35,9 +35,10 @@ def view(ui: Ui) -> list[Node]:
             nodes.append(ui.text(24, top + 116, 200, 32, phase.capitalize(), 18, ui.theme.muted))
             nodes += _grid(ui, top + 156, 96, phase, numbers, chosen)
     save = widgets.bar_save(ui, ("clock", "save"))
+    title = "New alarm" if len(st.page(ui.state, "clock")) == 1 else "Edit alarm"
     if ui.layout.save == "top":
-        return [*nodes, widgets.app_bar(ui, "New alarm", [save])]
-    return [*nodes, widgets.app_bar(ui, "New alarm"), widgets.form_cancel(ui), save]
+        return [*nodes, widgets.app_bar(ui, title, [save])]
+    return [*nodes, widgets.app_bar(ui, title), widgets.form_cancel(ui), save]
 
 
 def _header(ui: Ui, y: float, draft: int, phase: str) -> list[Node]:

@@ -1,171 +1,49 @@
-"""Settings: a root list with coloured icons, nested pages with switches, sliders and facts."""
+"""Settings: a root list with coloured icons, nested pages with switches, sliders, options and facts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from distrl.workers.simphone import state as st
 from distrl.workers.simphone import widgets
+from distrl.workers.simphone.apps import forms
 from distrl.workers.simphone.apps.base import App, Args
+from distrl.workers.simphone.apps.settings_pages import (
+    CHOICES,
+    SECTIONS,
+    TOGGLES,
+    Choice,
+    Entry,
+    Fact,
+    Link,
+    Section,
+    Slider,
+    Toggle,
+)
 from distrl.workers.simphone.nodes import WIDTH, Node
 from distrl.workers.simphone.state import State
 from distrl.workers.simphone.ui import STATUS_H, Ui, viewport
 
-
-@dataclass(frozen=True)
-class Toggle:
-    """A setting that is on or off."""
-
-    key: str
-    label: str
-    note: str
-    icon: str
-
-
-@dataclass(frozen=True)
-class Slider:
-    """A setting from 0 to 100."""
-
-    key: str
-    label: str
-    icon: str
-
-
-@dataclass(frozen=True)
-class Fact:
-    """Something that is only shown."""
-
-    label: str
-    value: str
-
-
-Entry = Toggle | Slider | Fact
-
-
-@dataclass(frozen=True)
-class Section:
-    """A page of settings, and its row on the root page."""
-
-    title: str
-    note: str
-    icon: str
-    color: str
-    entries: tuple[Entry, ...]
-
-
-SECTIONS: dict[str, Section] = {
-    "network": Section(
-        "Network & internet",
-        "Wi-Fi, mobile, hotspot",
-        "wifi",
-        "#1a73e8",
-        (
-            Toggle("wifi", "Wi-Fi", "Home network", "wifi"),
-            Toggle("airplane", "Airplane mode", "No wireless connections", "airplanemode_active"),
-            Toggle("hotspot", "Hotspot", "Share the connection", "wifi_tethering"),
-            Toggle("data", "Mobile data", "Use data when away from Wi-Fi", "signal_cellular_alt"),
-        ),
-    ),
-    "devices": Section(
-        "Connected devices",
-        "Bluetooth, pairing",
-        "devices",
-        "#12a150",
-        (
-            Toggle("bluetooth", "Bluetooth", "Pair with nearby devices", "bluetooth"),
-            Toggle("nfc", "NFC", "Contactless payments", "nfc"),
-            Toggle("cast", "Cast", "Show the screen on a TV", "cast"),
-        ),
-    ),
-    "apps": Section(
-        "Apps",
-        "Permissions, default apps",
-        "apps",
-        "#7b51d3",
-        (
-            Toggle("unused", "Pause unused apps", "Frees up space", "hourglass_empty"),
-            Fact("Installed apps", "8"),
-            Fact("Default browser", "Browser"),
-        ),
-    ),
-    "battery": Section(
-        "Battery",
-        "76%, about 1 day left",
-        "battery_full",
-        "#0b8f83",
-        (
-            Toggle("saver", "Battery saver", "Extends battery life", "battery_saver"),
-            Fact("Battery level", "76%"),
-            Fact("Screen time", "2 h 14 min"),
-        ),
-    ),
-    "display": Section(
-        "Display",
-        "Dark theme, brightness",
-        "brightness_6",
-        "#f29900",
-        (
-            Slider("brightness", "Brightness", "brightness_6"),
-            Toggle("dark", "Dark theme", "Easier on the eyes", "dark_mode"),
-            Toggle("night_light", "Night light", "Tints the screen amber", "nightlight"),
-            Toggle("rotate", "Auto-rotate", "Turns with the phone", "screen_rotation"),
-        ),
-    ),
-    "sound": Section(
-        "Sound & vibration",
-        "Volume, do not disturb",
-        "volume_up",
-        "#d93879",
-        (
-            Slider("volume", "Media volume", "volume_up"),
-            Toggle("dnd", "Do Not Disturb", "Only important alerts", "do_not_disturb_on"),
-            Toggle("vibrate", "Vibration", "Vibrate for calls", "vibration"),
-        ),
-    ),
-    "security": Section(
-        "Security & location",
-        "Screen lock, location",
-        "security",
-        "#d23f31",
-        (
-            Toggle("location", "Location", "Apps may use the location", "location_on"),
-            Toggle("lock", "Screen lock", "Ask for the PIN", "lock"),
-            Fact("Last update", "May 5"),
-        ),
-    ),
-    "about": Section(
-        "About phone",
-        "Simphone One",
-        "info",
-        "#5f6b7a",
-        (
-            Fact("Device name", "Simphone One"),
-            Fact("Model", "SP-1"),
-            Fact("System version", "1.0"),
-            Fact("Storage", "23 GB of 128 GB used"),
-        ),
-    ),
+_ON = {
+    *("wifi", "data", "nfc", "rotate", "vibrate", "location", "lock"),
+    *("touch_sounds", "find", "camera", "mic"),
 }
-TOGGLES: dict[str, tuple[str, Toggle]] = {
-    entry.key: (name, entry)
-    for name, section in SECTIONS.items()
-    for entry in section.entries
-    if isinstance(entry, Toggle)
-}
-"""Every switch by key: the section it is on, and itself."""
+"""Switches that a new phone has on, besides every app's notifications."""
 
 
 def data() -> State:
     """Values of all settings, as a new phone has them (dark mode is set by the layout)."""
-    on = {"wifi", "data", "nfc", "rotate", "vibrate", "location", "lock"}
-    values: State = {key: key in on for key in TOGGLES}
-    return values | {"brightness": 60, "volume": 40}
+    values: State = {key: key in _ON or key.startswith("notify_") for key in TOGGLES}
+    words = {key: choice.options[0] for key, (_, choice) in CHOICES.items()}
+    levels = {"brightness": 60, "volume": 40, "ring": 70, "alarm_volume": 80}
+    return {"edition": 1} | values | words | levels
 
 
 def view(ui: Ui) -> list[Node]:
-    """The root list or one section."""
+    """The root list, one section, or the options of a choice."""
     top = st.page(ui.state, "settings")
+    if top[0] == "choice":
+        return _options(ui, CHOICES[str(top[1])][1])
     return _section(ui, SECTIONS[str(top[1])]) if top[0] == "section" else _root(ui)
 
 
@@ -201,6 +79,8 @@ def _section(ui: Ui, section: Section) -> list[Node]:
         y += 8
         nodes: list[Node] = []
         for entry in section.entries:
+            if entry.edition > ui.state["apps"]["settings"]["edition"]:
+                continue
             nodes.append(_entry(ui, y, entry, section.color))
             y += nodes[-1].h + 8
         return nodes, y
@@ -222,7 +102,43 @@ def _entry(ui: Ui, y: float, entry: Entry, color: str) -> Node:
         )
     if isinstance(entry, Slider):
         return _slider(ui, y, entry, values[entry.key], color)
-    return widgets.row(ui, y, entry.label, entry.value, fill=ui.theme.card)
+    if isinstance(entry, Fact):
+        told = entry.value.format(installed=len(ui.state["installed"]))
+        return widgets.row(ui, y, entry.label, told, fill=ui.theme.card)
+    if isinstance(entry, Link):
+        below = SECTIONS[entry.section]
+        return _opener(
+            ui,
+            y,
+            below.title,
+            below.note,
+            below.icon,
+            color,
+            ("section", entry.section),
+        )
+    return _opener(ui, y, entry.label, values[entry.key], entry.icon, color, ("choice", entry.key))
+
+
+def _opener(ui: Ui, y: float, title: str, note: str, icon: str, color: str, target: tuple[str, str]) -> Node:
+    """A row that opens a page: `target` is its kind, which is also its event, and its argument."""
+    lead = ui.disc(widgets.MARGIN + 14, y + 20, 44, icon, color)
+    tap, rid = ("settings", *target), "_".join(target)
+    return widgets.row(ui, y, title, note, lead=lead, tap=tap, rid=rid, fill=ui.theme.card, h=84)
+
+
+def _options(ui: Ui, choice: Choice) -> list[Node]:
+    chosen, top = ui.state["apps"]["settings"][choice.key], STATUS_H + widgets.BAR_H
+
+    def build(y: float) -> tuple[Sequence[Node], float]:
+        rows = []
+        for place, option in enumerate(choice.options):
+            tap = ("settings", "choose", choice.key, option)
+            rows.append(
+                forms.radio_row(ui, y + 8 + 70 * place, option, tap, f"option_{place}", option == chosen)
+            )
+        return rows, y + 8 + 70 * len(rows)
+
+    return [viewport(ui, "settings.options", top, ui.bottom, build), widgets.app_bar(ui, choice.label)]
 
 
 def _slider(ui: Ui, y: float, entry: Slider, value: int, color: str) -> Node:
@@ -252,16 +168,16 @@ def _slider(ui: Ui, y: float, entry: Slider, value: int, color: str) -> Node:
 
 
 def act(state: State, verb: str, args: Args) -> None:
-    """Opens a section, flips a switch or moves a slider."""
+    """Opens a page, flips a switch, moves a slider or takes an option."""
     values = state["apps"]["settings"]
     key = str(args[0])
-    if verb == "section":
-        st.push(state, "settings", "section", key)
+    if verb in ("section", "choice"):
+        st.push(state, "settings", verb, key)
     elif verb == "toggle":
         values[key] = not values[key]
         if key == "airplane" and values[key]:
             values["wifi"] = values["bluetooth"] = False
-    elif verb == "slide":
+    elif verb in ("slide", "choose"):
         values[key] = args[1]
 
 

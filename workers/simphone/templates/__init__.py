@@ -2,8 +2,30 @@
 
 from __future__ import annotations
 
-from distrl.workers.simphone.templates import basics, install, webshop
+from distrl.workers.simphone.templates import (
+    basics,
+    calendar,
+    clock,
+    daily,
+    extra,
+    install,
+    notes,
+    people,
+    settings,
+    webshop,
+)
 from distrl.workers.simphone.templates.base import Template
 
-TEMPLATES: dict[str, Template] = {**basics.TEMPLATES, **install.TEMPLATES, **webshop.TEMPLATES}
+TEMPLATES: dict[str, Template] = {
+    **basics.TEMPLATES,
+    **clock.TEMPLATES,
+    **calendar.TEMPLATES,
+    **settings.TEMPLATES,
+    **people.TEMPLATES,
+    **notes.TEMPLATES,
+    **daily.TEMPLATES,
+    **extra.TEMPLATES,
+    **install.TEMPLATES,
+    **webshop.TEMPLATES,
+}
 """Every template by name."""

@@ -7,7 +7,7 @@ import random
 from distrl.core.actions import Action
 from distrl.workers.simphone import state as st
 from distrl.workers.simphone.apps import BUILT_IN, catalog, contacts
-from distrl.workers.simphone.apps.settings import TOGGLES
+from distrl.workers.simphone.apps.settings_pages import TOGGLES
 from distrl.workers.simphone.hand import BACK, COMPLETE, ENTER, IMPOSSIBLE, Hand
 from distrl.workers.simphone.state import State
 from distrl.workers.simphone.templates.base import Params, Template, fresh

@@ -1,0 +1,44 @@
+"""The suite `general`: everyday tasks in nine apps of a phone in daily use.
+
+`test` and `unseen_layout` have other parameter combinations than `train`, and other wordings of the goals;
+`unseen_layout` is on a layout that `train` does not have.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from distrl.core.types import Task
+from distrl.evaluator.suites.families import Split, instances
+from distrl.evaluator.suites.general_apps import FAMILIES as APPS
+from distrl.evaluator.suites.general_people import FAMILIES as PEOPLE
+from distrl.workers.simphone.theme import TRAIN_LAYOUTS, UNSEEN_LAYOUTS
+
+SUITE = "general"
+MAX_STEPS = 15
+FAMILIES = (*APPS, *PEOPLE)
+HELD = 4
+"""Parameter combinations of each family that `train` does not have."""
+SPLITS = (
+    Split("train", 600, held_out=False, layouts=TRAIN_LAYOUTS),
+    Split("test", 128, held_out=True, layouts=TRAIN_LAYOUTS),
+    Split("unseen_layout", len(FAMILIES), held_out=True, layouts=UNSEEN_LAYOUTS),
+)
+DISJOINT = ("tasks", "goals", "params", "phrasings")
+"""What no evaluation split shares with `train`."""
+
+
+@lru_cache(maxsize=1)
+def _made() -> dict[str, tuple[Task, str]]:
+    found = instances(SUITE, FAMILIES, SPLITS, MAX_STEPS, HELD)
+    return {task.id: (task, wording) for task, wording in found}
+
+
+def tasks() -> list[Task]:
+    """Every instance of every split, the same on every machine."""
+    return [task for task, _ in _made().values()]
+
+
+def phrasing(task: Task) -> str:
+    """How the task's goal is worded, without its parameters."""
+    return _made()[task.id][1]

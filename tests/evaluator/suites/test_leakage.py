@@ -1,0 +1,57 @@
+"""What is reported of tasks that are trained on and measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from distrl.core.types import Task
+from distrl.evaluator.suites import leakage, promises
+
+
+def make(goal: str, template: str = "t", **params: Any) -> Task:
+    return Task(id=goal, suite="s", template=template, split="x", goal=goal, params=params)
+
+
+TRAINED = [
+    make("Set an alarm for 7:15", "alarm", layout=0, hour=7),
+    make('Open the note "Rent"', title="Rent"),
+]
+
+
+@pytest.mark.parametrize(
+    ("measured", "broken"),
+    [
+        (make("Wake me at 7", "alarm", layout=0, hour=7), ["tasks", "params"]),
+        (make("Wake me at 7", "alarm", layout=1, hour=7), ["params"]),
+        (make("set an ALARM for 7 15!", "alarm", layout=1, hour=9), ["goals", "phrasings"]),
+        (make("Set an alarm for 9:45", "alarm", layout=0, hour=9), ["phrasings"]),
+        (make('Open the note "Taxes"', title="Taxes"), ["phrasings"]),
+        (make("Read the note on taxes", title="Taxes"), []),
+        (make("Set an alarm for 7:15", ""), ["goals", "phrasings"]),
+    ],
+)
+def test_each_rule_finds_what_it_says(measured: Task, broken: list[str]) -> None:
+    assert leakage.find(TRAINED, [measured]).broken(leakage.RULES) == broken
+
+
+def test_goals_without_parameters_are_not_one_task() -> None:
+    assert leakage.find([make("Buy milk")], [make("Call Eve")]).broken(leakage.RULES) == []
+
+
+def test_near_duplicates_are_reported_most_alike_first() -> None:
+    trained = [make("Search the shop for red shoes"), make("Open the browser")]
+    far, near = make("Play some music now"), make("Search the shop for red shoe")
+    nearest = make("Search the shop for red  shoes now")
+    found = leakage.find(trained, [far, near, nearest], similar=0.8)
+    assert [pair.measured for pair in found.near] == [near, nearest]
+    assert all(pair.trained is trained[0] and 0.8 <= pair.similarity < 1 for pair in found.near)
+    assert leakage.find(trained, [near], similar=1.0).near == []
+    assert found.broken(leakage.RULES) == []
+
+
+def test_suites_say_what_they_promise() -> None:
+    assert promises("quickstart").rules == ("tasks",)
+    assert promises("general").rules == tuple(leakage.RULES)
+    assert promises("apps").rules == leakage.DEFAULT_RULES

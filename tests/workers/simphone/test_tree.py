@@ -163,7 +163,7 @@ def test_a_node_is_painted_inside_its_bounds(trees: list[Node]) -> None:
         for node, box in nodes.visible(tree, SCREEN):
             if (
                 not node.rid
-                or node.shadow
+                or any(part.shadow for part in walk(node))
                 or node is tree
                 or node.rid in ("drawer", "workspace", "background")
             ):

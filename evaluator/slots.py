@@ -170,6 +170,7 @@ class SlotPool:
             worker="evaluate",
             slot=index,
             stop=self._stop,
+            distances=self._config.evaluate.distance,
         )
         episode = runner.run(self._lease(attempt))
         if episode is None:  # abandoned: the evaluation stops

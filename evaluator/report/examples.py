@@ -57,7 +57,7 @@ def choose_failures(
     for choice in chosen:
         seen.update((label, e.mode) for label, e in choice.episodes if e.mode is not None)
     further = []
-    for label in reversed(evaluations):
+    for label in reversed(list(evaluations)):
         for choice in _over_templates(list(choices.values())):
             of_label = dict(choice.episodes).get(label)
             if of_label is None or of_label.mode is None or _instance(of_label) in shown:
@@ -77,7 +77,7 @@ def _instance(episode: EpisodeResult) -> tuple[str, int]:
 def _by_instance(evaluations: Mapping[str, Sequence[EpisodeResult]]) -> dict[tuple[str, int], Choice]:
     """Every instance that was measured without a fault, those of the newest evaluation first."""
     found: dict[tuple[str, int], dict[str, EpisodeResult]] = {}
-    for label in reversed(evaluations):
+    for label in reversed(list(evaluations)):
         for episode in evaluations[label]:
             if episode.fault is Fault.NONE:
                 found.setdefault(_instance(episode), {})[label] = episode

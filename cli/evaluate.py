@@ -169,6 +169,7 @@ def write_report(
 
 def print_numbers(evaluation: Evaluation) -> None:
     """Prints a line per split and template."""
+    from distrl.evaluator.failure_modes import MODE_WORDS
     from distrl.evaluator.report.page import percent
     from distrl.evaluator.statistics import Summary
 
@@ -183,8 +184,15 @@ def print_numbers(evaluation: Evaluation) -> None:
 
     for split, result in evaluation.splits.items():
         typer.echo(line(split, result.overall))
+        if result.repeats is not None and result.repeats.sd is not None:
+            mean, sd = 100 * result.repeats.mean, 100 * result.repeats.sd
+            typer.echo(f"  {'over seeds':<22}  {mean:.1f} ± {sd:.1f}%, n = {len(result.repeats.seeds)}")
         templates: Mapping[str, Summary] = result.templates if len(result.templates) > 1 else {}
         for template, summary in templates.items():
             typer.echo(line(f"  {template}", summary))
+        for mode, count in result.overall.modes.items():
+            typer.echo(f"  {MODE_WORDS[mode].lower()}: {count} ({percent(count / result.overall.episodes)}%)")
+        if result.num_unjudged:
+            typer.echo(f"  {result.num_unjudged} tasks that nobody could judge are not counted")
         if result.faulted:
             typer.echo(f"  {len(result.faulted)} tasks faulted again and again and are not counted")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
-from distrl.core.types import Fault, Number, Record
+from distrl.core.types import Number, Record
 from distrl.evaluator.statistics import Z_95, EpisodeResult, Interval
 
 
@@ -37,7 +37,7 @@ class Paired(Record):
 
 
 def compare_pairs(before: Iterable[EpisodeResult], after: Iterable[EpisodeResult]) -> Paired | None:
-    """The paired comparison over the instances that both measured without a fault.
+    """The paired comparison over the instances that count in both.
 
     An instance is a task with the seed of its repetition. None if they have no instance in common.
     """
@@ -63,7 +63,7 @@ def compare_pairs(before: Iterable[EpisodeResult], after: Iterable[EpisodeResult
 
 
 def _by_instance(episodes: Iterable[EpisodeResult]) -> dict[tuple[str, int], bool]:
-    return {(e.task_id, e.seed): e.success for e in episodes if e.fault is Fault.NONE}
+    return {(e.task_id, e.seed): e.success for e in episodes if e.counts}
 
 
 def mcnemar(gained: int, lost: int) -> float:

@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from distrl.core.errors import RunDirectoryError
 from distrl.core.files import write_atomically
 from distrl.core.store import TrajectoryStore
-from distrl.core.types import Fault, Number, Record, Task, Trajectory
+from distrl.core.types import Fault, Number, Outcome, Record, Task, Trajectory
 from distrl.evaluator.failure_modes import expert_steps, failure_mode
 from distrl.evaluator.judges.base import Verdict
 from distrl.evaluator.statistics import (
@@ -94,6 +94,7 @@ class SplitResult(Record):
         overall, templates: Over all episodes that count, of all repetitions.
         faulted: The last episode of each task that only ever faulted.
         num_retries: Faulted episodes whose task was tried again.
+        num_unjudged: Episodes that nobody could judge; they count nowhere either.
         repeats: The success rate of each repetition, where there are several.
     """
 
@@ -101,6 +102,7 @@ class SplitResult(Record):
     templates: dict[str, Summary]
     faulted: tuple[EpisodeResult, ...] = ()
     num_retries: int = 0
+    num_unjudged: int = 0
     repeats: Repeats | None = None
 
 
@@ -214,7 +216,8 @@ def episode_result(trajectory: Trajectory, verdict: Verdict, attempt: int, seed:
     versions = [
         v for step in trajectory.steps for chat in step.chats for v in chat.completion.weight_versions
     ]
-    is_failure = trajectory.fault is Fault.NONE and not verdict.success
+    is_judged = verdict.success or trajectory.outcome is not Outcome.UNJUDGED
+    is_failure = trajectory.fault is Fault.NONE and is_judged and not verdict.success
     timings = [step.timing for step in trajectory.steps]
     completions = [chat.completion for step in trajectory.steps for chat in step.chats]
     return EpisodeResult(
@@ -260,9 +263,10 @@ def split_result(episodes: Iterable[EpisodeResult]) -> SplitResult:
     """The numbers of one split from all its episodes, retries and repetitions included."""
     tried = list(episodes)
     final = last_per_task(tried)
-    counted = [episode for episode in final if episode.fault is Fault.NONE]
+    counted = [episode for episode in final if episode.counts]
     faulted = tuple(episode for episode in final if episode.fault is not Fault.NONE)
     return SplitResult(
+        num_unjudged=sum(episode.fault is Fault.NONE and not episode.is_judged for episode in final),
         overall=summarise(counted),
         templates=by_template(counted),
         faulted=faulted,

@@ -68,9 +68,19 @@ class EpisodeResult(Record):
     think_s: Number = 0.0
     device_s: Number = 0.0
 
+    @property
+    def is_judged(self) -> bool:
+        """Whether anybody could say if it was a success. An environment without a score leaves it open."""
+        return self.success or self.outcome is not Outcome.UNJUDGED
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is a success or a failure: it did not fault, and it is judged."""
+        return self.fault is Fault.NONE and self.is_judged
+
 
 class Summary(Record):
-    """Numbers over a set of episodes that ended without a fault.
+    """Numbers over a set of episodes that ended without a fault and were judged.
 
     Attributes:
         episodes, successes: Counts n and k.
@@ -237,8 +247,8 @@ def count_repeats(steps: Sequence[TimeStep]) -> int:
 
 
 def summarise(episodes: Iterable[EpisodeResult]) -> Summary:
-    """The numbers over `episodes`; faulted ones count for nothing."""
-    counted = [episode for episode in episodes if episode.fault is Fault.NONE]
+    """The numbers over `episodes`; those that faulted, and those that nobody judged, count for nothing."""
+    counted = [episode for episode in episodes if episode.counts]
     n = len(counted)
     successes = sum(episode.success for episode in counted)
     steps = sum(episode.num_steps for episode in counted)

@@ -107,12 +107,11 @@ class Filters:
 
     def fits(self, episode: EpisodeResult) -> bool:
         """Whether the episode is one of those."""
-        is_judged = episode.fault is Fault.NONE and episode.outcome is not Outcome.UNJUDGED
         return (
             self.template in (None, episode.template)
             and self.outcome in (None, ending(episode))
             and self.mode in (None, episode.mode)
-            and (self.success is None or (is_judged and episode.success is self.success))
+            and (self.success is None or (episode.counts and episode.success is self.success))
             and episode.num_steps >= self.min_steps
         )
 
@@ -159,6 +158,4 @@ def _known(store: TrajectoryStore) -> dict[str, EpisodeResult]:
 
 
 def _result(trajectory: Trajectory) -> EpisodeResult:
-    result = episode_result(trajectory, GroundTruthJudge().judge(trajectory, {}), 0)
-    is_unjudged = trajectory.outcome is Outcome.UNJUDGED
-    return result.model_copy(update={"mode": None}) if is_unjudged else result
+    return episode_result(trajectory, GroundTruthJudge().judge(trajectory, {}), 0)

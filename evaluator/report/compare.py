@@ -26,6 +26,7 @@ class Arm:
     summary: Summary
     repeats: Repeats | None = None
     num_retries: int = 0
+    num_unjudged: int = 0
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,8 @@ def _block(split: str, loaded: Mapping[str, LoadedEvaluation]) -> SplitBlock:
         of_template = {label: [e for e in episodes[label] if e.template == template] for label in episodes}
         rows.append(_row(template, "", arms, of_template))
     overall = [
-        Arm(label, result.overall, result.repeats, result.num_retries) for label, result in results.items()
+        Arm(label, result.overall, result.repeats, result.num_retries, result.num_unjudged)
+        for label, result in results.items()
     ]
     return SplitBlock(_row(split, SPLIT_NOTES.get(split, ""), overall, episodes), tuple(rows))
 

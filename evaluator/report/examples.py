@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from distrl.core.types import Fault
 from distrl.evaluator.failure_modes import FailureMode
 from distrl.evaluator.statistics import EpisodeResult
 
@@ -75,11 +74,11 @@ def _instance(episode: EpisodeResult) -> tuple[str, int]:
 
 
 def _by_instance(evaluations: Mapping[str, Sequence[EpisodeResult]]) -> dict[tuple[str, int], Choice]:
-    """Every instance that was measured without a fault, those of the newest evaluation first."""
+    """Every instance that counts, those of the newest evaluation first."""
     found: dict[tuple[str, int], dict[str, EpisodeResult]] = {}
     for label in reversed(list(evaluations)):
         for episode in evaluations[label]:
-            if episode.fault is Fault.NONE:
+            if episode.counts:
                 found.setdefault(_instance(episode), {})[label] = episode
     choices = {}
     for key, by_label in found.items():

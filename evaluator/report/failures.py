@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from distrl.core.types import Fault
 from distrl.evaluator.failure_modes import MODE_NOTES, MODE_WORDS, FailureMode
 from distrl.evaluator.results import LoadedEvaluation
 from distrl.evaluator.statistics import EpisodeResult
@@ -68,7 +67,7 @@ def failure_tables(loaded: Mapping[str, LoadedEvaluation], anchors: Mapping[str,
     tables = []
     for split in splits:
         counted = {
-            label: [e for e in one.episodes if e.split == split and e.fault is Fault.NONE]
+            label: [e for e in one.episodes if e.split == split and e.counts]
             for label, one in loaded.items()
             if split in one.evaluation.splits
         }

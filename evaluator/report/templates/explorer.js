@@ -25,6 +25,8 @@
   };
   const words = (name, value) => value === null || value === "" ? "–" : name === "mode" ? data.modes[value] : String(value);
 
+  const counts = row => !row[place.ended].endsWith("fault") && row[place.ended] !== "not judged";
+
   const selects = {};
   const filters = make("div", {className: "filters"});
   for (const name of CHOICES.filter(several)) {
@@ -91,7 +93,7 @@
       className: NUMBERS.has(name) ? "n" : name === "task" ? "mono small" : "",
     }));
     const end = cells[shown.indexOf("ended")];
-    const tone = row[place.ended] === "solved" ? "good" : row[place.ended].endsWith("fault") ? "fault" : "bad";
+    const tone = row[place.ended] === "solved" ? "good" : counts(row) ? "bad" : "fault";
     end.replaceChildren(make("span", {className: "chip " + tone, textContent: row[place.ended]}));
     const link = row[ANCHOR]
       ? make("a", {href: "#" + row[ANCHOR], textContent: "▸", title: "Step by step"})
@@ -110,7 +112,7 @@
     const text = search.value.trim().toLowerCase();
     found = data.rows.filter(row => passes(row, text));
     if (sort) found.sort(compare);
-    const counted = found.filter(row => !row[place.ended].endsWith("fault"));
+    const counted = found.filter(counts);
     const solved = counted.filter(row => row[place.ended] === "solved").length;
     const share = counted.length ? `, ${(100 * solved / counted.length).toFixed(1)}% solved` : "";
     count.textContent = `${found.length.toLocaleString("en")} of ${data.rows.length.toLocaleString("en")} episodes${share}`;

@@ -107,7 +107,7 @@ def measure(
         for (seed, place), teller in zip(places.items(), told, strict=True)
     ]
     with acting(config, who, stop, told[0], wait_s) as policy:
-        measured = []
+        measured: list[Evaluation] = []
         for seed, evaluator, teller in zip(places, evaluators, told, strict=True):
             if seeds is not None:
                 teller.say(f"seed {seed} ({len(measured) + 1} of {len(places)})")

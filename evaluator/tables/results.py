@@ -141,10 +141,11 @@ def _success(spec: TableSpec, results: Mapping[Key, CellResult], headings: Mappi
 
 
 def _best(spec: TableSpec, results: Mapping[Key, CellResult], column: Column) -> set[str]:
+    keys: dict[str, Key] = {name: (name, *column) for name in spec.agents}
     means = {
-        name: results[(name, *column)].mean
+        name: results[keys[name]].mean
         for name, agent in spec.agents.items()
-        if not agent.is_reference and (name, *column) in results
+        if not agent.is_reference and keys[name] in results
     }
     top = max(means.values(), default=0.0)
     return {name for name, mean in means.items() if mean == top > 0} if len(means) > 1 else set()

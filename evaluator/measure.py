@@ -14,6 +14,7 @@ from distrl.core.errors import ConfigError, LearnerUnreachable
 from distrl.core.sockets import Wire
 from distrl.evaluator.evaluator import EvaluationStopped, Evaluator
 from distrl.evaluator.progress import EvaluationProgress, make_progress
+from distrl.evaluator.prompted import NAME, as_prompted, prompted_policies
 from distrl.evaluator.repeats import check_repeated_output, check_seeds, pool, seed_directory
 from distrl.evaluator.results import Evaluation, Subject
 from distrl.evaluator.serving import Endpoints, find_checkpoint, make_wire, serve_here, wait_for_policy
@@ -36,7 +37,7 @@ class Who:
         checkpoint: A checkpoint, or a run's directory; an inference server is started for it in this process.
         inference: Inference servers that run already.
         learner: A learner's control address; its inference servers are asked.
-        agent: "expert" or "random", which need no policy.
+        agent: "expert" or "random", which need no policy, or "prompted": `evaluate.prompted`.
     """
 
     checkpoint: Path | None = None
@@ -44,8 +45,11 @@ class Who:
     learner: str | None = None
     agent: str | None = None
 
-    def subject(self) -> Subject:
+    def subject(self, model: str = "") -> Subject:
         """How results name it. A checkpoint is found and checked.
+
+        Args:
+            model: The name of the model that is prompted.
 
         Raises:
             ConfigError: Not exactly one is given, or there is no such agent.
@@ -63,8 +67,12 @@ class Who:
             return Subject(kind="expert")
         if self.agent == "random":
             return Subject(kind="random")
+        if self.agent == NAME:
+            return Subject(kind="prompted", name=model)
         if self.agent:
-            raise ConfigError(f"There is no baseline agent {self.agent!r}.", "Use expert or random.")
+            raise ConfigError(
+                f"There is no baseline agent {self.agent!r}.", "Use expert, random or prompted."
+            )
         return Subject(kind="served", name=self.learner or ", ".join(self.inference))
 
 
@@ -96,7 +104,10 @@ def measure(
         EvaluationStopped: `stop` was set; `resume` goes on from here.
         DistrlError: Anything else that a user can mend.
     """
-    stop, subject = stop or threading.Event(), who.subject()
+    stop = stop or threading.Event()
+    if who.agent == NAME:
+        config = as_prompted(config)
+    subject = who.subject(config.evaluate.prompted.model)
     places = {0: output}
     if seeds is not None:
         places = {seed: seed_directory(output, seed) for seed in check_seeds(seeds)}
@@ -121,7 +132,7 @@ def acting(
 ) -> Iterator[PolicyOfSlot | None]:
     """What makes the policy client of each slot, ready to act; None for agents that need no policy."""
     if who.agent:
-        yield None
+        yield prompted_policies(config, stop) if who.agent == NAME else None
         return
     with _servers(config, who, stop, progress) as (wire, endpoints):
         wait_for_policy(wire, endpoints, wait_s, stop, progress.say)

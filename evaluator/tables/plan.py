@@ -10,6 +10,7 @@ from distrl.configs.schema import Config
 from distrl.configs.table import AgentRow, SuiteColumns, TableSpec, cell_config
 from distrl.core.errors import CheckpointError
 from distrl.evaluator.measure import Who
+from distrl.evaluator.prompted import NAME, as_prompted
 
 
 @dataclass(frozen=True)
@@ -88,4 +89,7 @@ def _cell(
         else:
             whom[seed] = who
     place = directory_of(directory, name, suite, trained_on)
-    return Cell(name, suite, tuple(columns.splits), cell_config(spec, columns, agent), place, whom, missing)
+    config = cell_config(spec, columns, agent)
+    if agent.agent == NAME:
+        config = as_prompted(config)
+    return Cell(name, suite, tuple(columns.splits), config, place, whom, missing)

@@ -22,7 +22,8 @@ def open_seeds(cell: Cell) -> list[int]:
     left = []
     for seed, who in cell.whom.items():
         place = seed_directory(cell.directory, seed)
-        Evaluator(cell.config, place, who.subject(), cell.splits, resume=True, seed=seed)
+        subject = who.subject(cell.config.evaluate.prompted.model)
+        Evaluator(cell.config, place, subject, cell.splits, resume=True, seed=seed)
         if not (place / RESULTS_FILE).is_file():
             left.append(seed)
     return left

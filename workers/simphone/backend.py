@@ -33,6 +33,10 @@ class SimBackend:
         copy.phone.load(self.device.phone.dump())
         return SimBackend(copy)
 
+    def wait(self) -> None:
+        """Lets the phone's time pass, if something on it takes time."""
+        self.device.phone.wait()
+
     def expert(self, task: Task) -> Action:
         """What the scripted expert does now."""
         return tasks.expert(task.template, task.params, self.device.phone)

@@ -38,7 +38,7 @@ from appo_arms import PEERS, PRESETS, Arm, RunFailed, distrl_arm, make_run, peer
 from appo_report import draw, ratios, summarise, table
 from appo_runs import Run, Settings, load_run
 
-from distrl.cli.sweep import seeds_of
+from distrl.cli.options import seeds_of
 from distrl.configs.load import load_config
 from distrl.core.errors import DistrlError, MissingDependency
 from distrl.core.process import install_signals

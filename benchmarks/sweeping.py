@@ -12,7 +12,8 @@ from pathlib import Path
 
 from sweep_results import ResultsFile
 
-from distrl.cli.sweep import SOME_FAILED, check, seeds_of
+from distrl.cli.options import seeds_of
+from distrl.cli.sweep import SOME_FAILED, check
 from distrl.configs.sweep import Sweep, load_sweep
 from distrl.core.errors import ConfigError, MissingDependency
 from distrl.evaluator.statistics import Interval, t_interval

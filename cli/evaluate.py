@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from distrl.cli.options import ConfigArgument, DryRunOption, SetOption, load
+from distrl.cli.options import ConfigArgument, DryRunOption, SetOption, load, seeds_of
 from distrl.core.errors import ConfigError, MissingDependency
 
 if TYPE_CHECKING:
@@ -53,6 +53,12 @@ WaitOption = Annotated[
     float,
     typer.Option("--wait", min=0.0, metavar="SECONDS", help="How long a served policy may lack weights."),
 ]
+SeedsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--seeds", metavar="0,1,2", help="Repeat it with each of these; mean and deviation over them."
+    ),
+]
 ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on with an interrupted evaluation.")]
 
 
@@ -65,6 +71,7 @@ def evaluate(
     split: SplitOption = None,
     output: OutputOption = None,
     baseline: BaselineOption = None,
+    seeds: SeedsOption = None,
     wait: WaitOption = WEIGHTS_S,
     resume: ResumeOption = False,
     overrides: SetOption = None,
@@ -73,8 +80,9 @@ def evaluate(
     """Measure a checkpoint, a served policy or a baseline on held-out tasks.
 
     Each task is tried once, greedily unless evaluate.temperature says otherwise. Faulted episodes are tried
-    again and listed apart. DIR gets results.json, episodes.jsonl, store.sqlite3 and report.html. With appo,
-    the mean return of 100 greedy episodes (or evaluate.episodes) is measured instead.
+    again and listed apart. DIR gets results.json, episodes.jsonl, store.sqlite3 and report.html; with --seeds
+    a directory for each seed, and the results over all of them. With appo, the mean return of 100 greedy
+    episodes (or evaluate.episodes) is measured instead.
     """
     from distrl.core.logs import setup
     from distrl.core.process import install_signals
@@ -85,8 +93,8 @@ def evaluate(
     setup(role="evaluate", level="WARNING")
     who = Who(checkpoint, tuple(inference or ()), learner, agent)
     subject = who.subject(loaded.evaluate.prompted.model)
-    if loaded.is_control and (split or baseline):
-        raise ConfigError("Continuous control has neither splits nor a baseline.", "Leave them out.")
+    if loaded.is_control and (split or baseline or seeds):
+        raise ConfigError("Continuous control has no splits, seeds or baseline.", "Leave them out.")
     if baseline is not None:
         load_evaluation(baseline)  # a wrong directory is told now, not after the measurement
     directory = output or default_output(loaded, label_of(subject.kind, subject.name))
@@ -94,7 +102,7 @@ def evaluate(
     if loaded.is_control:
         evaluate_control(loaded, subject, directory, resume, stop)
         return
-    evaluation = measure(loaded, who, directory, split, resume, stop, wait)
+    evaluation = measure(loaded, who, directory, split, resume, stop, wait, seeds=seeds_of(seeds))
     page = write_report(loaded, directory, evaluation, baseline)
     print_numbers(evaluation)
     typer.echo(f"Results: {directory}")
@@ -162,6 +170,7 @@ def write_report(
 
 def print_numbers(evaluation: Evaluation) -> None:
     """Prints a line per split and template."""
+    from distrl.evaluator.failure_modes import MODE_WORDS
     from distrl.evaluator.report.page import percent
     from distrl.evaluator.statistics import Summary
 
@@ -176,8 +185,15 @@ def print_numbers(evaluation: Evaluation) -> None:
 
     for split, result in evaluation.splits.items():
         typer.echo(line(split, result.overall))
+        if result.repeats is not None and result.repeats.sd is not None:
+            mean, sd = 100 * result.repeats.mean, 100 * result.repeats.sd
+            typer.echo(f"  {'over seeds':<22}  {mean:.1f} ± {sd:.1f}%, n = {len(result.repeats.seeds)}")
         templates: Mapping[str, Summary] = result.templates if len(result.templates) > 1 else {}
         for template, summary in templates.items():
             typer.echo(line(f"  {template}", summary))
+        for mode, count in result.overall.modes.items():
+            typer.echo(f"  {MODE_WORDS[mode].lower()}: {count} ({percent(count / result.overall.episodes)}%)")
+        if result.num_unjudged:
+            typer.echo(f"  {result.num_unjudged} tasks that nobody could judge are not counted")
         if result.faulted:
             typer.echo(f"  {len(result.faulted)} tasks faulted again and again and are not counted")

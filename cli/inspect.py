@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from distrl.core.store import TrajectoryStore
+    from distrl.evaluator.stores import Filters
+
+PAGE = "episodes.html"
 
 
 def inspect(
@@ -19,59 +26,125 @@ def inspect(
         str | None,
         typer.Option("--trajectory", metavar="ID", help="Show this one; a prefix of its id will do."),
     ] = None,
+    html: Annotated[bool, typer.Option("--html", help="Write a page of what is found.")] = False,
     output: Annotated[
         Path | None,
-        typer.Option("--output", metavar="FILE", help="The HTML file. Default: trajectory-ID.html."),
+        typer.Option("--output", metavar="FILE", help=f"The HTML file. Default: trajectory-ID.html, {PAGE}."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the HTML file.")] = False,
     template: Annotated[
-        str | None, typer.Option("--template", metavar="TEMPLATE", help="List only this template.")
+        str | None, typer.Option("--template", metavar="TEMPLATE", help="Only this template.")
     ] = None,
     outcome: Annotated[
         str | None,
-        typer.Option(
-            "--outcome", metavar="WORD", help="List only this ending, e.g. success or device-fault."
-        ),
+        typer.Option("--outcome", metavar="WORD", help="Only this ending, e.g. success or device-fault."),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="List the newest N.")] = 50,
+    mode: Annotated[
+        str | None, typer.Option("--mode", metavar="MODE", help="Only this failure mode, e.g. stuck.")
+    ] = None,
+    success: Annotated[
+        bool | None, typer.Option("--success/--failed", help="Only episodes that were, or were not, solved.")
+    ] = None,
+    min_steps: Annotated[
+        int, typer.Option("--min-steps", min=0, metavar="N", help="Only episodes of so many steps or more.")
+    ] = 0,
+    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="The newest N.")] = 50,
     tasks: Annotated[
         bool, typer.Option("--tasks", help="List the run's training tasks instead: success, steps, faults.")
     ] = False,
 ) -> None:
-    """List stored trajectories or training tasks, or write one trajectory as an HTML file.
+    """List stored episodes or training tasks, or write episodes as an HTML file.
 
-    The file shows every screenshot with the agent's touch marked, the prompt, the tokens with their
-    log-probabilities, the weight versions, the parts of the reward and the verdict. It opens offline.
+    The file shows every screenshot with the agent's touch marked, the tokens with their log-probabilities,
+    the weight versions, the parts of the reward and the verdict; of a single --trajectory also the prompts.
+    It opens offline.
+    """
+    from distrl.evaluator.stores import open_stores
+
+    place = place.expanduser()
+    if tasks:
+        _list_tasks(place, template)
+        return
+    filters = _filters(template, outcome, mode, success, min_steps)
+    stores = open_stores(place)
+    try:
+        if trajectory is not None:
+            typer.echo(_write_page(stores, trajectory, output, force))
+        elif html:
+            typer.echo(_write_listing(place, stores, filters, limit, output, force))
+        else:
+            _list(stores, filters, limit)
+    finally:
+        for store in stores:
+            store.close()
+
+
+def _filters(
+    template: str | None, outcome: str | None, mode: str | None, success: bool | None, min_steps: int
+) -> Filters:
+    """The filters, if they are some.
+
+    Raises:
+        ConfigError: There is no such outcome or mode.
     """
     from distrl.core.errors import ConfigError
-    from distrl.evaluator.stores import ENDINGS, open_store
+    from distrl.evaluator.failure_modes import FailureMode
+    from distrl.evaluator.stores import ENDINGS, Filters
 
-    if tasks:
-        _list_tasks(place.expanduser(), template)
-        return
+    modes = [known.value for known in FailureMode]
     if outcome is not None and outcome not in ENDINGS:
         raise ConfigError(f"--outcome {outcome!r} is unknown.", f"Use one of {', '.join(ENDINGS)}.")
-    store = open_store(place.expanduser())
-    try:
-        if trajectory is None:
-            _list(store, template, outcome, limit)
-        else:
-            typer.echo(_write_page(store, trajectory, output, force))
-    finally:
-        store.close()
+    if mode is not None and mode not in modes:
+        raise ConfigError(f"--mode {mode!r} is unknown.", f"Use one of {', '.join(modes)}.")
+    return Filters(template, outcome, FailureMode(mode) if mode is not None else None, success, min_steps)
 
 
-def _list(store: TrajectoryStore, template: str | None, outcome: str | None, limit: int) -> None:
-    from distrl.evaluator.stores import ending, matching
+def _list(stores: Sequence[TrajectoryStore], filters: Filters, limit: int) -> None:
+    from distrl.evaluator.stores import ending, find_episodes
 
-    typer.echo(f"{'trajectory':<12}  {'ended':<18}  {'steps':>5}  {'reward':>7}  {'for':<5}  task")
-    listed = list(matching(store, template, outcome, limit))
-    for one in listed:
+    typer.echo(
+        f"{'trajectory':<12}  {'ended':<18}  {'failure mode':<19}  {'steps':>5}  {'reward':>7}  "
+        f"{'for':<5}  task"
+    )
+    count = 0
+    for found in find_episodes(stores, filters, limit):
+        one, result = found.trajectory, found.result
+        count += 1
         typer.echo(
-            f"{one.id[:12]:<12}  {ending(one):<18}  {len(one.steps):>5}  {one.total_reward:>7.2f}  "
-            f"{one.purpose.value:<5}  {one.task.id}"
+            f"{one.id[:12]:<12}  {ending(result):<18}  {result.mode.value if result.mode else '-':<19}  "
+            f"{result.num_steps:>5}  {result.reward:>7.2f}  {one.purpose.value:<5}  {one.task.id}"
         )
-    typer.echo(f"{len(listed)} of {store.count()} trajectories, newest first", err=True)
+    total = sum(store.count() for store in stores)
+    typer.echo(f"{count} of {total} trajectories, newest first", err=True)
+
+
+def _write_listing(
+    place: Path,
+    stores: Sequence[TrajectoryStore],
+    filters: Filters,
+    limit: int,
+    output: Path | None,
+    force: bool,
+) -> Path:
+    from distrl.evaluator.report.listing import write_listing
+    from distrl.evaluator.stores import find_episodes
+
+    file = output or Path(PAGE)
+    _check_free(file, force)
+    found = list(find_episodes(stores, filters, limit))
+    named = {
+        "template": filters.template,
+        "ended": filters.outcome,
+        "failure mode": filters.mode.value if filters.mode is not None else None,
+        "solved": None if filters.success is None else "yes" if filters.success else "no",
+        "steps at least": filters.min_steps or None,
+    }
+    words = [f"{name}: {value}" for name, value in named.items() if value is not None]
+    total = sum(store.count() for store in stores)
+    words.append(f"{len(found)} of {total:,} episodes, newest first, {limit} at most")
+    with _writable(file):
+        write_listing(file, place, found, " · ".join(words))
+    return file
 
 
 def _list_tasks(run: Path, template: str | None) -> None:
@@ -97,23 +170,45 @@ def _list_tasks(run: Path, template: str | None) -> None:
     typer.echo(f"{len(listed)} of {len(table)} training tasks that were tried", err=True)
 
 
-def _write_page(store: TrajectoryStore, prefix: str, output: Path | None, force: bool) -> Path:
-    from distrl.core.errors import RunDirectoryError
-    from distrl.evaluator.judges.ground_truth import GroundTruthJudge
+def _write_page(stores: Sequence[TrajectoryStore], prefix: str, output: Path | None, force: bool) -> Path:
     from distrl.evaluator.report import write_trajectory_page
-    from distrl.evaluator.stores import find_trajectory
+    from distrl.evaluator.report.viewer import verdict_of
+    from distrl.evaluator.results import SPEC_FILE, read_spec
+    from distrl.evaluator.stores import find_in, result_of
     from distrl.evaluator.token_names import find_token_names, places_of
 
-    found = find_trajectory(store, prefix)
+    store, found = find_in(stores, prefix)
     file = output or Path(f"trajectory-{found.id[:12]}.html")
-    if file.exists() and not force:
-        raise RunDirectoryError(f"{file} exists already.", "Name another with --output, or add --force.")
+    _check_free(file, force)
     images = store.images(store.known_images(found.image_digests))
     names = find_token_names(places_of(store.path))
+    result, home = result_of(store, found), store.path.parent
+    judge = read_spec(home).judge if (home / SPEC_FILE).is_file() else "ground_truth"
+    with _writable(file):
+        write_trajectory_page(file, found, images, verdict_of(result, found, judge), names, result.mode)
+    return file
+
+
+def _check_free(file: Path, force: bool) -> None:
+    """Makes sure that nothing is overwritten unasked.
+
+    Raises:
+        RunDirectoryError: The file exists.
+    """
+    from distrl.core.errors import RunDirectoryError
+
+    if file.exists() and not force:
+        raise RunDirectoryError(f"{file} exists already.", "Name another with --output, or add --force.")
+
+
+@contextlib.contextmanager
+def _writable(file: Path) -> Iterator[None]:
+    """Tells the user when `file` cannot be written."""
+    from distrl.core.errors import RunDirectoryError
+
     try:
-        write_trajectory_page(file, found, images, GroundTruthJudge().judge(found, images), names)
+        yield
     except OSError as error:
         raise RunDirectoryError(
             f"{file} cannot be written: {error.strerror or error}.", "Name another with --output."
         ) from error
-    return file

@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "serve-inference": ("serve_inference", "serve_inference"),
     "run-worker": ("run_worker", "run_worker"),
     "evaluate": ("evaluate", "evaluate"),
+    "table": ("table", "table"),
     "sweep": ("sweep", "sweep"),
     "collect": ("collect", "collect"),
     "report": ("report", "report"),

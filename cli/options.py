@@ -77,3 +77,20 @@ def check_name(name: str) -> str:
             f"--name {name!r} is no name.", "Use letters, digits, dots, dashes and underscores."
         )
     return name
+
+
+def seeds_of(seeds: str | None) -> list[int] | None:
+    """Seeds as "0,1,2" or "0-4".
+
+    Raises:
+        ConfigError: They are something else.
+    """
+    if seeds is None:
+        return None
+    found: list[int] = []
+    for part in seeds.split(","):
+        low, dash, high = part.strip().partition("-")
+        if not low.isdecimal() or (dash and not high.isdecimal()) or int(high or low) < int(low):
+            raise ConfigError(f"--seeds {seeds!r} are no seeds.", "Write 0,1,2 or 0-4.")
+        found += range(int(low), int(high or low) + 1)
+    return found

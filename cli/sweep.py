@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from distrl.cli.options import seeds_of
 from distrl.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -146,20 +147,3 @@ def difference(one: object, other: object) -> str | None:
         if below is not None:
             return f"{name}.{below}".rstrip(".")
     return None
-
-
-def seeds_of(seeds: str | None) -> list[int] | None:
-    """Seeds as "0,1,2" or "0-4".
-
-    Raises:
-        ConfigError: They are something else.
-    """
-    if seeds is None:
-        return None
-    found: list[int] = []
-    for part in seeds.split(","):
-        low, dash, high = part.strip().partition("-")
-        if not low.isdecimal() or (dash and not high.isdecimal()) or int(high or low) < int(low):
-            raise ConfigError(f"--seeds {seeds!r} are no seeds.", "Write 0,1,2 or 0-4.")
-        found += range(int(low), int(high or low) + 1)
-    return found

@@ -279,7 +279,8 @@ class PromptedConfig(Section):
 class EvaluateConfig(Section):
     """A measurement: greedy unless `temperature` is set; at most `episodes` per split (all when null).
 
-    Actions have at most `learner.max_new_tokens` tokens, as in training.
+    Actions have at most `learner.max_new_tokens` tokens, as in training. `distance` records with each screen
+    how many steps the scripted expert would still take, where the environment can tell without a trace.
     """
 
     episodes: Annotated[int, Field(ge=1)] | None = None
@@ -287,6 +288,7 @@ class EvaluateConfig(Section):
     slots: Count = 8
     examples: Count = 6
     retries: Annotated[int, Field(ge=0)] = 2
+    distance: bool = True
     prompted: PromptedConfig = PromptedConfig()
 
 

@@ -145,12 +145,15 @@ class Observation(Record):
         image: Content address of the encoded screenshot.
         width, height: Its size in pixels.
         app: The app or page in front, when the environment knows it.
+        distance: How many steps a scripted expert would still take before it said that the task is done; None
+            when nobody asked, or it cannot be known. For measurements only: no agent sees it.
     """
 
     image: str
     width: int
     height: int
     app: str = ""
+    distance: int | None = None
 
 
 class RewardParts(Record):

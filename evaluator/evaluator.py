@@ -22,6 +22,7 @@ from distrl.core.types import Fault, Task
 from distrl.evaluator.judges import JUDGES
 from distrl.evaluator.judges.base import Judge, Verdict
 from distrl.evaluator.progress import EvaluationProgress, make_progress
+from distrl.evaluator.repeats import reseed
 from distrl.evaluator.results import (
     Evaluation,
     EvaluationDirectory,
@@ -31,6 +32,7 @@ from distrl.evaluator.results import (
     episode_result,
     last_per_task,
     split_result,
+    version_span,
 )
 from distrl.evaluator.selection import select_tasks
 from distrl.evaluator.slots import Attempt, Finished, HowToAct, SlotPool
@@ -62,6 +64,7 @@ class Evaluator:
         resume: Go on with the evaluation in `output`.
         stop: Ends the evaluation early when set.
         progress: Who is told; by default a bar on a terminal and lines in a log.
+        seed: Of the repetition; see `distrl.evaluator.repeats.reseed`.
 
     Raises:
         TaskError: If there is no such suite or split.
@@ -77,10 +80,11 @@ class Evaluator:
         resume: bool = False,
         stop: threading.Event | None = None,
         progress: EvaluationProgress | None = None,
+        seed: int = 0,
     ) -> None:
         self._config, self._output, self._resume = config, output, resume
         self._splits = tuple(dict.fromkeys(splits or config.tasks.test))
-        self._tasks = [task for split in self._splits for task in _tasks(config, split)]
+        self._tasks = [reseed(task, seed) for split in self._splits for task in _tasks(config, split)]
         self._spec = EvaluationSpec(
             suite=config.tasks.suite,
             splits=self._splits,
@@ -88,6 +92,7 @@ class Evaluator:
             temperature=config.evaluate.temperature,
             max_new_tokens=config.learner.max_new_tokens,
             episodes=config.evaluate.episodes,
+            seed=seed,
         )
         self._judge: Judge = choose(JUDGES, self._spec.judge)()
         self._stop = stop or threading.Event()
@@ -164,7 +169,7 @@ class Evaluator:
             verdict = Verdict(success=False, score=0.0, reason="Faulted.")
         else:
             verdict = self._judge.judge(trajectory, finished.images)
-        result = episode_result(trajectory, verdict, attempt.number)
+        result = episode_result(trajectory, verdict, attempt.number, self._spec.seed)
         directory.add(result, trajectory, finished.images)
         is_final = not is_faulted or attempt.number >= self._config.evaluate.retries
         self._progress.add(result, is_final)
@@ -179,7 +184,7 @@ class Evaluator:
         return Evaluation(
             spec=self._spec,
             splits={name: split_result(e for e in episodes if e.split == name) for name in self._splits},
-            weight_versions=_versions(last_per_task(episodes)),
+            weight_versions=version_span(last_per_task(episodes)),
             started_at=started_at,
             duration_s=duration_s,
         )
@@ -190,11 +195,3 @@ def _tasks(config: Config, split: str) -> list[Task]:
     if not tasks:
         raise TaskError(f"The split {split!r} of {config.tasks.suite} has no tasks.", "Name another split.")
     return tasks
-
-
-def _versions(episodes: Sequence[EpisodeResult]) -> tuple[int, int]:
-    acted = [episode for episode in episodes if episode.newest_version >= 0]
-    return (
-        min((episode.oldest_version for episode in acted), default=-1),
-        max((episode.newest_version for episode in acted), default=-1),
-    )

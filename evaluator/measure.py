@@ -15,6 +15,7 @@ from distrl.core.sockets import Wire
 from distrl.evaluator.evaluator import EvaluationStopped, Evaluator
 from distrl.evaluator.progress import EvaluationProgress, make_progress
 from distrl.evaluator.prompted import NAME, as_prompted, prompted_policies
+from distrl.evaluator.repeats import check_repeated_output, check_seeds, pool, seed_directory
 from distrl.evaluator.results import Evaluation, Subject
 from distrl.evaluator.serving import Endpoints, find_checkpoint, make_wire, serve_here, wait_for_policy
 from distrl.workers.act_client import ActClient
@@ -84,6 +85,7 @@ def measure(
     stop: threading.Event | None = None,
     wait_s: float = WEIGHTS_S,
     progress: EvaluationProgress | None = None,
+    seeds: Sequence[int] | None = None,
 ) -> Evaluation:
     """Measures `who` on `splits` and writes the results to `output`.
 
@@ -96,18 +98,32 @@ def measure(
         stop: Ends it early when set.
         wait_s: How long a served policy may be without weights.
         progress: Who is told; by default a bar on a terminal and lines in a log.
+        seeds: Repeat it with each of these, into output/seed-S; a policy is started once. None: measure once.
 
     Raises:
         EvaluationStopped: `stop` was set; `resume` goes on from here.
         DistrlError: Anything else that a user can mend.
     """
-    stop, progress = stop or threading.Event(), progress or make_progress()
+    stop = stop or threading.Event()
     if who.agent == NAME:
         config = as_prompted(config)
     subject = who.subject(config.evaluate.prompted.model)
-    evaluator = Evaluator(config, output, subject, splits, resume, stop, progress)
-    with acting(config, who, stop, progress, wait_s) as policy:
-        return evaluator.run(policy)
+    places = {0: output}
+    if seeds is not None:
+        places = {seed: seed_directory(output, seed) for seed in check_seeds(seeds)}
+        check_repeated_output(output, resume)
+    told = [progress or make_progress() for _ in places]
+    evaluators = [
+        Evaluator(config, place, subject, splits, resume, stop, teller, seed)
+        for (seed, place), teller in zip(places.items(), told, strict=True)
+    ]
+    with acting(config, who, stop, told[0], wait_s) as policy:
+        measured: list[Evaluation] = []
+        for seed, evaluator, teller in zip(places, evaluators, told, strict=True):
+            if seeds is not None:
+                teller.say(f"seed {seed} ({len(measured) + 1} of {len(places)})")
+            measured.append(evaluator.run(policy))
+    return measured[0] if seeds is None else pool(output, seeds)
 
 
 @contextlib.contextmanager

@@ -44,7 +44,7 @@ class _Counts:
     def add(self, result: EpisodeResult, is_final: bool) -> None:
         self.done += is_final
         self.faults += result.fault is not Fault.NONE
-        if result.fault is Fault.NONE:
+        if result.counts:
             self.counted += 1
             self.solved += result.success
 

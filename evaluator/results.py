@@ -4,12 +4,17 @@ DIR/evaluation.json   what is measured (written first; a resumed evaluation must
 DIR/episodes.jsonl    one EpisodeResult per line, appended after its trajectory is in the store
 DIR/store.sqlite3     the trajectories with their screenshots
 DIR/results.json      the numbers, written last by rename: its presence says that the evaluation is complete
+
+An evaluation that is repeated with several seeds has results.json over all of them, and such a directory for
+each: DIR/seed-0, DIR/seed-1, …
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -18,15 +23,18 @@ from pydantic import ValidationError
 from distrl.core.errors import RunDirectoryError
 from distrl.core.files import write_atomically
 from distrl.core.store import TrajectoryStore
-from distrl.core.types import Fault, Number, Record, Task, Trajectory
+from distrl.core.types import Fault, Number, Outcome, Record, Task, Trajectory
+from distrl.evaluator.failure_modes import expert_steps, failure_mode
 from distrl.evaluator.judges.base import Verdict
 from distrl.evaluator.statistics import (
     EpisodeResult,
+    Interval,
     Summary,
     by_template,
     count_invalid,
     count_repeats,
     summarise,
+    t_interval,
 )
 
 SPEC_FILE = "evaluation.json"
@@ -49,7 +57,12 @@ class Subject(Record):
 
 
 class EvaluationSpec(Record):
-    """What is measured, on what, and how. `episodes` is the limit per split (None: all tasks)."""
+    """What is measured, on what, and how.
+
+    Attributes:
+        episodes: The limit per split (None: all tasks).
+        seed: Of the repetition; see `distrl.evaluator.repeats.reseed`.
+    """
 
     suite: str
     splits: tuple[str, ...]
@@ -58,14 +71,39 @@ class EvaluationSpec(Record):
     temperature: Number = 0.0
     max_new_tokens: int = 32
     episodes: int | None = None
+    seed: int = 0
+
+
+class Repeats(Record):
+    """A success rate over repetitions: one for each seed, their mean, and their sample standard deviation.
+
+    `interval` is the 95% t-interval of the mean; it and `sd` are unknown for a single repetition.
+    """
+
+    seeds: tuple[int, ...]
+    rates: tuple[Number, ...]
+    mean: Number
+    sd: Number | None
+    interval: Interval | None
 
 
 class SplitResult(Record):
-    """The numbers of one split. Tasks that only ever faulted are listed apart and counted nowhere."""
+    """The numbers of one split. Tasks that only ever faulted are listed apart and counted nowhere.
+
+    Attributes:
+        overall, templates: Over all episodes that count, of all repetitions.
+        faulted: The last episode of each task that only ever faulted.
+        num_retries: Faulted episodes whose task was tried again.
+        num_unjudged: Episodes that nobody could judge; they count nowhere either.
+        repeats: The success rate of each repetition, where there are several.
+    """
 
     overall: Summary
     templates: dict[str, Summary]
     faulted: tuple[EpisodeResult, ...] = ()
+    num_retries: int = 0
+    num_unjudged: int = 0
+    repeats: Repeats | None = None
 
 
 class Evaluation(Record):
@@ -76,6 +114,7 @@ class Evaluation(Record):
         splits: The numbers of each split, in the order asked for.
         weight_versions: The oldest and the newest weight version that acted; (-1, -1) without a policy.
         started_at, duration_s: Unix time and seconds of the last session (a resumed evaluation has several).
+        seeds: Of its repetitions, if it has any.
     """
 
     spec: EvaluationSpec
@@ -83,19 +122,28 @@ class Evaluation(Record):
     weight_versions: tuple[int, int] = (-1, -1)
     started_at: Number = 0.0
     duration_s: Number = 0.0
+    seeds: tuple[int, ...] = ()
 
 
 class LoadedEvaluation:
-    """A complete evaluation read back from its directory."""
+    """A complete evaluation read back from its directory.
+
+    Attributes:
+        episodes: One per task and repetition.
+    """
 
     def __init__(self, directory: Path, evaluation: Evaluation, episodes: list[EpisodeResult]) -> None:
         self.directory = directory
         self.evaluation = evaluation
         self.episodes = episodes
 
-    def open_store(self) -> TrajectoryStore:
-        """The trajectories. The caller closes it."""
-        return TrajectoryStore(self.directory / STORE_FILE)
+    def directory_of(self, seed: int) -> Path:
+        """Where the repetition with this seed is; the evaluation's own directory where it has none."""
+        return self.directory / f"seed-{seed}" if self.evaluation.seeds else self.directory
+
+    def open_store(self, seed: int = 0) -> TrajectoryStore:
+        """The trajectories of a repetition. The caller closes it."""
+        return TrajectoryStore(self.directory_of(seed) / STORE_FILE)
 
 
 def check_output(path: Path, spec: EvaluationSpec, resume: bool) -> None:
@@ -163,11 +211,15 @@ class EvaluationDirectory:
         self.store.close()
 
 
-def episode_result(trajectory: Trajectory, verdict: Verdict, attempt: int) -> EpisodeResult:
+def episode_result(trajectory: Trajectory, verdict: Verdict, attempt: int, seed: int = 0) -> EpisodeResult:
     """The line of `episodes.jsonl` for a judged trajectory."""
     versions = [
         v for step in trajectory.steps for chat in step.chats for v in chat.completion.weight_versions
     ]
+    is_judged = verdict.success or trajectory.outcome is not Outcome.UNJUDGED
+    is_failure = trajectory.fault is Fault.NONE and is_judged and not verdict.success
+    timings = [step.timing for step in trajectory.steps]
+    completions = [chat.completion for step in trajectory.steps for chat in step.chats]
     return EpisodeResult(
         task_id=trajectory.task.id,
         template=trajectory.task.template,
@@ -186,25 +238,65 @@ def episode_result(trajectory: Trajectory, verdict: Verdict, attempt: int) -> Ep
         duration_s=trajectory.duration_s,
         oldest_version=min(versions, default=-1),
         newest_version=max(versions, default=-1),
+        seed=seed,
+        mode=failure_mode(trajectory) if is_failure else None,
+        expert_steps=expert_steps(trajectory),
+        tokens_in=sum(len(completion.prompt_token_ids) for completion in completions),
+        tokens_out=sum(len(completion.token_ids) for completion in completions),
+        think_s=math.fsum(timing.think_s for timing in timings),
+        device_s=math.fsum(timing.observe_s + timing.act_s + timing.settle_s for timing in timings),
     )
 
 
 def last_per_task(episodes: Iterable[EpisodeResult]) -> list[EpisodeResult]:
-    """One episode per task: the last that counts, else the last fault."""
-    best: dict[str, EpisodeResult] = {}
+    """One episode per task and repetition: the last that counts, else the last fault."""
+    best: dict[tuple[str, int], EpisodeResult] = {}
     for episode in episodes:
-        known = best.get(episode.task_id)
+        key = episode.task_id, episode.seed
+        known = best.get(key)
         if known is None or known.fault is not Fault.NONE or episode.fault is Fault.NONE:
-            best[episode.task_id] = episode
+            best[key] = episode
     return list(best.values())
 
 
 def split_result(episodes: Iterable[EpisodeResult]) -> SplitResult:
-    """The numbers of one split from all its episodes, retries included."""
-    final = last_per_task(episodes)
-    counted = [episode for episode in final if episode.fault is Fault.NONE]
+    """The numbers of one split from all its episodes, retries and repetitions included."""
+    tried = list(episodes)
+    final = last_per_task(tried)
+    counted = [episode for episode in final if episode.counts]
     faulted = tuple(episode for episode in final if episode.fault is not Fault.NONE)
-    return SplitResult(overall=summarise(counted), templates=by_template(counted), faulted=faulted)
+    return SplitResult(
+        num_unjudged=sum(episode.fault is Fault.NONE and not episode.is_judged for episode in final),
+        overall=summarise(counted),
+        templates=by_template(counted),
+        faulted=faulted,
+        num_retries=sum(episode.fault is not Fault.NONE for episode in tried) - len(faulted),
+        repeats=over_repeats(counted),
+    )
+
+
+def over_repeats(counted: Sequence[EpisodeResult]) -> Repeats | None:
+    """The success rates of repetitions; None where there is only one."""
+    seeds = sorted({episode.seed for episode in counted})
+    if len(seeds) < 2:
+        return None
+    rates = [summarise(e for e in counted if e.seed == seed).success_rate for seed in seeds]
+    return Repeats(
+        seeds=tuple(seeds),
+        rates=tuple(rates),
+        mean=statistics.fmean(rates),
+        sd=statistics.stdev(rates),
+        interval=t_interval(rates),
+    )
+
+
+def version_span(episodes: Iterable[EpisodeResult]) -> tuple[int, int]:
+    """The oldest and the newest weight version that acted; (-1, -1) without a policy."""
+    acted = [episode for episode in episodes if episode.newest_version >= 0]
+    return (
+        min((episode.oldest_version for episode in acted), default=-1),
+        max((episode.newest_version for episode in acted), default=-1),
+    )
 
 
 def load_evaluation(directory: Path) -> LoadedEvaluation:
@@ -219,7 +311,9 @@ def load_evaluation(directory: Path) -> LoadedEvaluation:
             "Name a directory that `distrl evaluate` wrote.",
         )
     evaluation = _read_model(directory / RESULTS_FILE, Evaluation)
-    return LoadedEvaluation(directory, evaluation, last_per_task(read_episodes(directory / EPISODES_FILE)))
+    places = [directory / f"seed-{seed}" for seed in evaluation.seeds] or [directory]
+    episodes = [episode for place in places for episode in read_episodes(place / EPISODES_FILE)]
+    return LoadedEvaluation(directory, evaluation, last_per_task(episodes))
 
 
 def read_spec(directory: Path) -> EvaluationSpec:

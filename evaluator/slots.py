@@ -182,6 +182,7 @@ class SlotPool:
             worker=self._act.worker,
             slot=index,
             stop=self._stop,
+            distances=self._config.evaluate.distance,
         )
         episode = runner.run(self._lease(attempt))
         if episode is None:  # abandoned: the evaluation stops

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from distrl.core.actions import Action, ActionKind
 from distrl.core.types import Fault, Number, Outcome, Record, TimeStep
+from distrl.evaluator.failure_modes import FailureMode
 from distrl.workers import rewards
 
 Z_95 = 1.959963984540054
@@ -35,6 +36,11 @@ class EpisodeResult(Record):
         reward: The undiscounted sum of step rewards.
         duration_s: Seconds.
         oldest_version, newest_version: Weight versions that sampled a token; -1 when no policy acted.
+        seed: Of the repetition that it belongs to; see `distrl.evaluator.repeats`.
+        mode: Why it failed; None if it did not, or if an older version wrote the line.
+        expert_steps: Steps that the scripted expert takes; None if unknown.
+        tokens_in, tokens_out: Prompt tokens that the policy read, and tokens that it sampled.
+        think_s, device_s: Seconds that the agent took to decide, and the device to act and to be looked at.
     """
 
     task_id: str
@@ -54,15 +60,33 @@ class EpisodeResult(Record):
     duration_s: Number
     oldest_version: int = -1
     newest_version: int = -1
+    seed: int = 0
+    mode: FailureMode | None = None
+    expert_steps: int | None = None
+    tokens_in: int = 0
+    tokens_out: int = 0
+    think_s: Number = 0.0
+    device_s: Number = 0.0
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether anybody could say if it was a success. An environment without a score leaves it open."""
+        return self.success or self.outcome is not Outcome.UNJUDGED
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is a success or a failure: it did not fault, and it is judged."""
+        return self.fault is Fault.NONE and self.is_judged
 
 
 class Summary(Record):
-    """Numbers over a set of episodes that ended without a fault.
+    """Numbers over a set of episodes that ended without a fault and were judged.
 
     Attributes:
         episodes, successes: Counts n and k.
         success_rate: k / n; 0 when n = 0.
-        interval: Wilson's 95% interval of the success rate.
+        interval: Wilson's 95% interval of the success rate. Over several repetitions each task weighs as one
+            trial, however often it was repeated: a repetition tells less than a new task.
         mean_score: Mean of the judge's scores (differs from the rate where a judge gives partial credit).
         mean_steps: Steps per episode.
         invalid_rate: Invalid actions / all actions.
@@ -70,6 +94,11 @@ class Summary(Record):
         mean_reward: Mean undiscounted return.
         mean_duration_s: Seconds per episode.
         outcomes: How many episodes ended in which way.
+        modes: How many failures there are of each mode.
+        step_ratio: Steps of the agent / steps of the expert, over solved tasks where both are known; None if
+            there are none. 1 is as short as the expert's way.
+        mean_tokens_in, mean_tokens_out: Prompt tokens and sampled tokens of an episode.
+        mean_think_s, mean_device_s: Seconds of an episode that went into deciding, and into the device.
     """
 
     episodes: int
@@ -83,9 +112,15 @@ class Summary(Record):
     mean_reward: Number
     mean_duration_s: Number
     outcomes: dict[str, int]
+    modes: dict[FailureMode, int] = {}
+    step_ratio: Number | None = None
+    mean_tokens_in: Number = 0.0
+    mean_tokens_out: Number = 0.0
+    mean_think_s: Number = 0.0
+    mean_device_s: Number = 0.0
 
 
-def wilson(successes: int, trials: int, z: float = Z_95) -> Interval:
+def wilson(successes: float, trials: float, z: float = Z_95) -> Interval:
     """Wilson's score interval of a proportion.
 
     With p = k / n:
@@ -212,16 +247,18 @@ def count_repeats(steps: Sequence[TimeStep]) -> int:
 
 
 def summarise(episodes: Iterable[EpisodeResult]) -> Summary:
-    """The numbers over `episodes`; faulted ones count for nothing."""
-    counted = [episode for episode in episodes if episode.fault is Fault.NONE]
+    """The numbers over `episodes`; those that faulted, and those that nobody judged, count for nothing."""
+    counted = [episode for episode in episodes if episode.counts]
     n = len(counted)
     successes = sum(episode.success for episode in counted)
     steps = sum(episode.num_steps for episode in counted)
+    is_repeated = len({episode.seed for episode in counted}) > 1
+    trials = len({episode.task_id for episode in counted}) if is_repeated else n
     return Summary(
         episodes=n,
         successes=successes,
         success_rate=_ratio(successes, n),
-        interval=wilson(successes, n),
+        interval=wilson(trials if successes == n else successes * _ratio(trials, n), trials),
         mean_score=_ratio(math.fsum(episode.score for episode in counted), n),
         mean_steps=_ratio(steps, n),
         invalid_rate=_ratio(sum(episode.num_invalid for episode in counted), steps),
@@ -229,7 +266,18 @@ def summarise(episodes: Iterable[EpisodeResult]) -> Summary:
         mean_reward=_ratio(math.fsum(episode.reward for episode in counted), n),
         mean_duration_s=_ratio(math.fsum(episode.duration_s for episode in counted), n),
         outcomes=dict(sorted(Counter(episode.outcome.value for episode in counted).items())),
+        modes=dict(sorted(Counter(episode.mode for episode in counted if episode.mode is not None).items())),
+        step_ratio=_step_ratio(counted),
+        mean_tokens_in=_ratio(sum(episode.tokens_in for episode in counted), n),
+        mean_tokens_out=_ratio(sum(episode.tokens_out for episode in counted), n),
+        mean_think_s=_ratio(math.fsum(episode.think_s for episode in counted), n),
+        mean_device_s=_ratio(math.fsum(episode.device_s for episode in counted), n),
     )
+
+
+def _step_ratio(episodes: Sequence[EpisodeResult]) -> float | None:
+    pairs = [(e.num_steps, e.expert_steps) for e in episodes if e.success and e.expert_steps]
+    return sum(taken for taken, _ in pairs) / sum(needed for _, needed in pairs) if pairs else None
 
 
 def by_template(episodes: Iterable[EpisodeResult]) -> dict[str, Summary]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from distrl.core.errors import StoreError
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Outcome, Trajectory
-from distrl.evaluator.results import STORE_FILE
+from distrl.evaluator.failure_modes import FailureMode
+from distrl.evaluator.judges.ground_truth import GroundTruthJudge
+from distrl.evaluator.results import EPISODES_FILE, STORE_FILE, episode_result, read_episodes
+from distrl.evaluator.statistics import EpisodeResult
 
 
 def open_store(place: Path) -> TrajectoryStore:
@@ -23,6 +27,34 @@ def open_store(place: Path) -> TrajectoryStore:
             f"There is no trajectory store {file}.", "Name a run, an evaluation or a store.sqlite3."
         )
     return TrajectoryStore(file)
+
+
+def open_stores(place: Path) -> list[TrajectoryStore]:
+    """The store at `place`, or those of an evaluation's repetitions.
+
+    Raises:
+        StoreError: If there is none.
+    """
+    if place.is_dir() and not (place / STORE_FILE).exists():
+        parts = sorted(place.glob(f"seed-*/{STORE_FILE}"), key=lambda file: int(file.parent.name[5:]))
+        if parts:
+            return [TrajectoryStore(part) for part in parts]
+    return [open_store(place)]
+
+
+def find_in(stores: Sequence[TrajectoryStore], trajectory_id: str) -> tuple[TrajectoryStore, Trajectory]:
+    """The trajectory whose id is, or begins with, `trajectory_id`, and the store that has it.
+
+    Raises:
+        StoreError: If there is none, or several.
+    """
+    having = [
+        store for store in stores if trajectory_id and any(i.startswith(trajectory_id) for i in store.ids())
+    ]
+    if len(having) > 1:
+        raise StoreError(f"Several trajectories begin with {trajectory_id!r}.", "Give more of the id.")
+    store = having[0] if having else stores[0]
+    return store, find_trajectory(store, trajectory_id)
 
 
 def find_trajectory(store: TrajectoryStore, trajectory_id: str) -> Trajectory:
@@ -41,11 +73,11 @@ def find_trajectory(store: TrajectoryStore, trajectory_id: str) -> Trajectory:
     raise StoreError(f"{len(matches)} trajectories begin with {trajectory_id!r}.", "Give more of the id.")
 
 
-def ending(trajectory: Trajectory) -> str:
+def ending(episode: Trajectory | EpisodeResult) -> str:
     """How it ended, in one word: its outcome, or whose fault it was, e.g. "success" or "device-fault"."""
-    if trajectory.fault is not Fault.NONE:
-        return f"{trajectory.fault.value}-fault"
-    return trajectory.outcome.value
+    if episode.fault is not Fault.NONE:
+        return f"{episode.fault.value}-fault"
+    return episode.outcome.value
 
 
 ENDINGS = (
@@ -55,18 +87,75 @@ ENDINGS = (
 """All words that `ending` gives."""
 
 
-def matching(
-    store: TrajectoryStore, template: str | None = None, outcome: str | None = None, limit: int | None = None
-) -> Iterator[Trajectory]:
-    """The newest trajectories first, those that fit the filters, at most `limit`."""
-    count = 0
-    for trajectory_id in reversed(store.ids()):
-        if limit is not None and count >= limit:
-            return
-        trajectory = store.get(trajectory_id)
-        if template is not None and trajectory.task.template != template:
-            continue
-        if outcome is not None and ending(trajectory) != outcome:
-            continue
-        count += 1
-        yield trajectory
+@dataclass(frozen=True)
+class Filters:
+    """Which episodes are looked for; None, or 0, leaves all through.
+
+    Attributes:
+        template: Of the task.
+        outcome: A word of `ENDINGS`.
+        mode: Why they failed.
+        success: Whether they were solved. Faulted ones are neither.
+        min_steps: The fewest steps.
+    """
+
+    template: str | None = None
+    outcome: str | None = None
+    mode: FailureMode | None = None
+    success: bool | None = None
+    min_steps: int = 0
+
+    def fits(self, episode: EpisodeResult) -> bool:
+        """Whether the episode is one of those."""
+        return (
+            self.template in (None, episode.template)
+            and self.outcome in (None, ending(episode))
+            and self.mode in (None, episode.mode)
+            and (self.success is None or (episode.counts and episode.success is self.success))
+            and episode.num_steps >= self.min_steps
+        )
+
+
+@dataclass(frozen=True)
+class Found:
+    """An episode that was looked for: its record, its numbers, and the store that has its screenshots."""
+
+    trajectory: Trajectory
+    result: EpisodeResult
+    store: TrajectoryStore
+
+
+def find_episodes(
+    stores: Sequence[TrajectoryStore], filters: Filters | None = None, limit: int | None = None
+) -> Iterator[Found]:
+    """The newest episodes first, those that fit the filters, at most `limit`.
+
+    What an evaluation wrote of an episode counts; of others the numbers are made now, by their own score.
+    """
+    filters, count = filters or Filters(), 0
+    for store in reversed(stores):
+        known = _known(store)
+        for trajectory_id in reversed(store.ids()):
+            if limit is not None and count >= limit:
+                return
+            if trajectory_id in known and not filters.fits(known[trajectory_id]):
+                continue
+            trajectory = store.get(trajectory_id)
+            result = known.get(trajectory_id) or _result(trajectory)
+            if filters.fits(result):
+                count += 1
+                yield Found(trajectory, result, store)
+
+
+def result_of(store: TrajectoryStore, trajectory: Trajectory) -> EpisodeResult:
+    """The numbers of a trajectory of this store."""
+    return _known(store).get(trajectory.id) or _result(trajectory)
+
+
+def _known(store: TrajectoryStore) -> dict[str, EpisodeResult]:
+    """What an evaluation wrote of the episodes in its store, by trajectory."""
+    return {episode.trajectory_id: episode for episode in read_episodes(store.path.parent / EPISODES_FILE)}
+
+
+def _result(trajectory: Trajectory) -> EpisodeResult:
+    return episode_result(trajectory, GroundTruthJudge().judge(trajectory, {}), 0)

@@ -32,7 +32,7 @@ from distrl.core.types import (
 from distrl.workers.agents.base import Agent
 from distrl.workers.conversation import Conversation, PolicyClient
 from distrl.workers.demonstrator import Demonstrator
-from distrl.workers.envs.base import Env, Frame, MayLackTruth, WordsGoals
+from distrl.workers.envs.base import Env, Frame, KnowsDistance, MayLackTruth, WordsGoals
 from distrl.workers.rewards import Verdict, judge, needs_evaluation, step_penalties
 from distrl.workers.screenshots import observe
 
@@ -53,6 +53,8 @@ class EpisodeRunner:
         config: Rewards and screenshot encoding.
         worker, slot: Who collects; recorded in the trajectory.
         stop: When set, the episode is abandoned before its next step.
+        distances: Whether each observation tells how far the expert would be from the goal, where the
+            environment knows it.
 
     Attributes:
         error: What the environment raised in the last episode, if that ended it.
@@ -67,6 +69,7 @@ class EpisodeRunner:
         worker: str = "",
         slot: int = 0,
         stop: threading.Event | None = None,
+        distances: bool = False,
     ) -> None:
         self._env = env
         self._agent = agent
@@ -75,6 +78,7 @@ class EpisodeRunner:
         self._worker = worker
         self._slot = slot
         self._stop = stop or threading.Event()
+        self._ruler = env if distances and isinstance(env, KnowsDistance) else None
         self.error: EnvError | None = None
 
     def run(self, lease: Lease) -> Episode | None:
@@ -161,7 +165,10 @@ class EpisodeRunner:
         clock = time.perf_counter()
         observation, data = observe(frame, self._config)
         draft.images[observation.image] = data
-        return observation, time.perf_counter() - clock
+        observe_s = time.perf_counter() - clock
+        if self._ruler is not None:
+            observation = observation.model_copy(update={"distance": self._ruler.distance()})
+        return observation, observe_s
 
     def _decide(
         self, goal: str, screen: Observation, steps: Sequence[TimeStep], who: Conversation | Demonstrator

@@ -35,7 +35,7 @@ def print_summary(console: Console, results: Mapping[str, Path], elapsed: str, r
         elapsed: How long the run took.
         report: The report, if one was written.
     """
-    blocks = compare({label: load_evaluation(path).evaluation for label, path in results.items()})
+    blocks = compare({label: load_evaluation(path) for label, path in results.items()})
     table = Table("split", *results, "gain", title="Success rate (95% interval)", title_justify="left")
     for block in blocks:
         arms = {arm.label: arm for arm in block.overall.arms}

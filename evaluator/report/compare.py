@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from distrl.evaluator.results import Evaluation
-from distrl.evaluator.statistics import Interval, Summary, newcombe
+from distrl.evaluator.paired import Paired, compare_pairs
+from distrl.evaluator.results import LoadedEvaluation, Repeats
+from distrl.evaluator.statistics import EpisodeResult, Interval, Summary, newcombe
 
 SPLIT_NOTES = {
     "train": "Tasks that training used.",
@@ -19,21 +20,28 @@ SPLIT_NOTES = {
 
 @dataclass(frozen=True)
 class Arm:
-    """One evaluation's summary in a row; `label` such as "before"."""
+    """One evaluation's summary in a row; `label` such as "before". `repeats` where it was repeated."""
 
     label: str
     summary: Summary
+    repeats: Repeats | None = None
+    num_retries: int = 0
+    num_unjudged: int = 0
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a comparison. `gain` is the last arm minus the first, None with fewer than two arms."""
+    """A line of a comparison. `gain` is the last arm minus the first, None with fewer than two arms.
+
+    `paired` is set if both measured the very same instances: then the interval of the gain is its.
+    """
 
     name: str
     note: str
     arms: tuple[Arm, ...]
     gain: float | None = None
     gain_interval: Interval | None = None
+    paired: Paired | None = None
 
     @property
     def last(self) -> Summary:
@@ -49,39 +57,48 @@ class SplitBlock:
     templates: tuple[Row, ...]
 
 
-def compare(evaluations: Mapping[str, Evaluation]) -> list[SplitBlock]:
+def compare(loaded: Mapping[str, LoadedEvaluation]) -> list[SplitBlock]:
     """The splits in the order of the newest evaluation, each with its templates.
 
     Args:
-        evaluations: By label, oldest first.
+        loaded: Evaluations by label, oldest first.
     """
-    names = [name for evaluation in evaluations.values() for name in evaluation.splits]
-    newest = list(list(evaluations.values())[-1].splits) if evaluations else []
+    names = [name for one in loaded.values() for name in one.evaluation.splits]
+    newest = list(list(loaded.values())[-1].evaluation.splits) if loaded else []
     ordered = [*newest, *(name for name in dict.fromkeys(names) if name not in newest)]
-    return [_block(name, evaluations) for name in ordered]
+    return [_block(name, loaded) for name in ordered]
 
 
-def _block(split: str, evaluations: Mapping[str, Evaluation]) -> SplitBlock:
-    found = {label: e.splits[split] for label, e in evaluations.items() if split in e.splits}
-    templates = sorted({template for result in found.values() for template in result.templates})
+def _block(split: str, loaded: Mapping[str, LoadedEvaluation]) -> SplitBlock:
+    found = {label: one for label, one in loaded.items() if split in one.evaluation.splits}
+    results = {label: one.evaluation.splits[split] for label, one in found.items()}
+    episodes = {label: [e for e in one.episodes if e.split == split] for label, one in found.items()}
     rows = []
-    for template in templates:
+    for template in sorted({template for result in results.values() for template in result.templates}):
         arms = [
             Arm(label, result.templates[template])
-            for label, result in found.items()
+            for label, result in results.items()
             if template in result.templates
         ]
-        rows.append(_row(template, "", arms))
-    overall = [Arm(label, result.overall) for label, result in found.items()]
-    return SplitBlock(_row(split, SPLIT_NOTES.get(split, ""), overall), tuple(rows))
+        of_template = {label: [e for e in episodes[label] if e.template == template] for label in episodes}
+        rows.append(_row(template, "", arms, of_template))
+    overall = [
+        Arm(label, result.overall, result.repeats, result.num_retries, result.num_unjudged)
+        for label, result in results.items()
+    ]
+    return SplitBlock(_row(split, SPLIT_NOTES.get(split, ""), overall, episodes), tuple(rows))
 
 
-def _row(name: str, note: str, arms: Sequence[Arm]) -> Row:
+def _row(name: str, note: str, arms: Sequence[Arm], episodes: Mapping[str, Sequence[EpisodeResult]]) -> Row:
     counted = [arm for arm in arms if arm.summary.episodes]
     if len(counted) < 2:
         return Row(name, note, tuple(arms))
-    first, last = counted[0].summary, counted[-1].summary
-    return Row(name, note, tuple(arms), last.success_rate - first.success_rate, newcombe(first, last))
+    first, last = counted[0], counted[-1]
+    paired = compare_pairs(episodes[first.label], episodes[last.label])
+    if paired is not None and not paired.unpaired:
+        return Row(name, note, tuple(arms), paired.gain, paired.interval, paired)
+    gain = last.summary.success_rate - first.summary.success_rate
+    return Row(name, note, tuple(arms), gain, newcombe(first.summary, last.summary))
 
 
 def headline(blocks: Sequence[SplitBlock]) -> SplitBlock | None:

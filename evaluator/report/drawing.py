@@ -1,17 +1,27 @@
-"""report.png: the learning curve and the success rates as one picture, by matplotlib."""
+"""report.png: the learning curve, the success rates and the failure modes as one picture, by matplotlib."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distrl.evaluator.failure_modes import MODE_WORDS, FailureMode
 from distrl.evaluator.figures import LINE, finish, new_figure
 from distrl.evaluator.report import curve
 from distrl.evaluator.report.metrics import EPISODES, RunMetrics
 
 if TYPE_CHECKING:
+    from distrl.evaluator.report.failures import ModeTable
     from distrl.evaluator.report.run import Report
 
+MODE_COLOURS = {
+    FailureMode.MISTAKE: "#c8553d",
+    FailureMode.STUCK: "#e0a030",
+    FailureMode.WRONG_GOAL: "#7a5bb5",
+    FailureMode.PREMATURE: "#3f8fb0",
+    FailureMode.STEP_LIMIT: "#8d959e",
+}
+"""As on the page; see templates/style.css."""
 BEFORE, AFTER, TRAIN = "#878e96", "#2f57d9", "#93a7e8"
 
 
@@ -21,12 +31,15 @@ def draw(file: Path, report: Report, metrics: RunMetrics) -> None:
     Raises:
         MissingDependency: If matplotlib is not installed.
     """
-    has_curve = bool(report.curves)
-    figure = new_figure(11 if has_curve else 6, 4.2)
-    axes = figure.subplots(1, 2 if has_curve else 1, squeeze=False)[0]
+    has_curve, table = bool(report.curves), next(iter(report.failures), None)
+    panels = 1 + has_curve + (table is not None)
+    figure = new_figure(1 + 5 * panels, 4.2)
+    axes = list(figure.subplots(1, panels, squeeze=False)[0])
     if has_curve:
-        _draw_curve(axes[0], metrics, report)
-    _draw_splits(axes[-1], report)
+        _draw_curve(axes.pop(0), metrics, report)
+    _draw_splits(axes.pop(0), report)
+    if table is not None:
+        _draw_failures(axes.pop(0), table)
     finish(figure, file, report.name)
 
 
@@ -61,3 +74,18 @@ def _draw_splits(axis: Any, report: Report) -> None:
     axis.grid(axis="x", color=LINE, lw=0.8)
     if len(report.tones) > 1:
         axis.legend(frameon=False, fontsize=9, loc="best")
+
+
+def _draw_failures(axis: Any, table: ModeTable) -> None:
+    """The failures of one split: a bar for each evaluation, in pieces for the modes."""
+    for place, bar in enumerate(table.bars):
+        left = 0.0
+        for cell in bar.cells:
+            label = MODE_WORDS[cell.mode] if place == 0 else None
+            axis.barh(place, cell.share, 0.5, left, color=MODE_COLOURS[cell.mode], label=label)
+            left += cell.share
+    axis.set(xlim=(0, 1.0), xlabel=f"failures by mode, {table.split}", ylim=(len(table.bars) - 0.3, -0.7))
+    axis.set_yticks(range(len(table.bars)), [bar.label for bar in table.bars])
+    axis.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f}%")
+    axis.grid(axis="x", color=LINE, lw=0.8)
+    axis.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=2)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from distrl.core.types import Chat, Fault, Outcome, TextPart, TimeStep, Trajectory
+from distrl.evaluator.failure_modes import MODE_WORDS, FailureMode
 from distrl.evaluator.judges.base import Verdict
 from distrl.evaluator.report.screenshots import Mark, Picture, describe, mark, picture
 from distrl.workers.rewards import same_action
@@ -68,7 +69,11 @@ class StepView:
 
 @dataclass(frozen=True)
 class EpisodeView:
-    """One episode. `verdict` is a word such as "solved"; `tone` is "good", "bad" or "fault"."""
+    """One episode.
+
+    `verdict` is a word such as "solved"; `tone` is "good", "bad" or "fault"; `judged` is what else the judge
+    left: its model, its answers, what it cost; `mode` says why the episode failed, if it did.
+    """
 
     trajectory_id: str
     task_id: str
@@ -86,6 +91,19 @@ class EpisodeView:
     versions: str
     duration_s: float
     meta: tuple[tuple[str, str], ...]
+    judged: tuple[tuple[str, str], ...] = ()
+    mode: str = ""
+
+    @property
+    def anchor(self) -> str:
+        """Its id on a page."""
+        return f"e-{self.trajectory_id[:16]}"
+
+    @property
+    def size_bytes(self) -> int:
+        """Of its embedded screenshots."""
+        shots = [step.shot for step in self.steps] + ([self.final] if self.final is not None else [])
+        return sum(len(shot.uri) for shot in shots)
 
 
 def episode_view(
@@ -96,6 +114,7 @@ def episode_view(
     fold: bool = True,
     token_names: TokenNames | None = None,
     weights: str | None = None,
+    mode: FailureMode | None = None,
 ) -> EpisodeView:
     """The view of an episode.
 
@@ -107,6 +126,7 @@ def episode_view(
         fold: Whether equal steps on an unchanged screen become one card.
         token_names: From token id to text; ids are shown without it.
         weights: What to call the weights that acted, e.g. a checkpoint's name; None: their versions.
+        mode: Why it failed, if it did.
     """
     groups = _fold(trajectory.steps) if fold else [[step] for step in trajectory.steps]
     steps, number = [], 1
@@ -131,6 +151,8 @@ def episode_view(
         versions=_weights(trajectory.steps, weights),
         duration_s=trajectory.duration_s,
         meta=_meta(trajectory),
+        judged=_judged(verdict),
+        mode=MODE_WORDS[mode] if mode is not None else "",
     )
 
 
@@ -251,6 +273,19 @@ def _reason(trajectory: Trajectory, verdict: Verdict) -> str:
     if trajectory.fault is not Fault.NONE:
         return trajectory.fault_detail or "The episode counts for nothing."
     return verdict.reason
+
+
+def _judged(verdict: Verdict) -> tuple[tuple[str, str], ...]:
+    """All that a verdict holds besides its word, its score and its reason, as far as it is there."""
+    shown = {"success", "score", "reason"}
+    found = {name: value for name, value in verdict if name not in shown and value}
+    if not found:
+        return ()
+    lines = [("score", f"{verdict.score:.2f}")]
+    for name, value in found.items():
+        texts = value if isinstance(value, tuple) else (value,)
+        lines += [(name.replace("_", " "), str(text)) for text in texts]
+    return tuple(lines)
 
 
 def _tone(trajectory: Trajectory, verdict: Verdict) -> str:

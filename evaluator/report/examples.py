@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from distrl.core.types import Fault
+from distrl.evaluator.failure_modes import FailureMode
 from distrl.evaluator.statistics import EpisodeResult
 
 KINDS = ("learned", "still failing", "lost", "solved all along", "solved", "failed")
@@ -30,14 +31,60 @@ def choose_examples(evaluations: Mapping[str, Sequence[EpisodeResult]], limit: i
     if not evaluations:
         return []
     labels = list(evaluations)
-    by_task = {label: {e.task_id: e for e in evaluations[label] if e.fault is Fault.NONE} for label in labels}
+    choices = _by_instance(evaluations)
     pools: dict[str, list[Choice]] = {kind: [] for kind in KINDS}
-    for task_id in by_task[labels[-1]]:
-        episodes = tuple((label, by_task[label][task_id]) for label in labels if task_id in by_task[label])
-        kind = _kind([episode for _, episode in episodes])
-        pools[kind].append(Choice(kind, episodes))
+    for choice in choices.values():
+        if choice.episodes[-1][0] == labels[-1]:
+            pools[choice.kind].append(choice)
     ordered = [_over_templates(pools[kind]) for kind in KINDS if pools[kind]]
     return _share(ordered, limit)
+
+
+def choose_failures(
+    evaluations: Mapping[str, Sequence[EpisodeResult]], chosen: Sequence[Choice], per_mode: int
+) -> list[Choice]:
+    """Further tasks, so that `per_mode` episodes of each failure mode of each evaluation are shown.
+
+    Args:
+        evaluations: Episodes by label, oldest evaluation first.
+        chosen: Tasks that are shown anyway.
+        per_mode: How many.
+    """
+    choices = _by_instance(evaluations)
+    shown = {_instance(choice.episodes[-1][1]) for choice in chosen}
+    seen: Counter[tuple[str, FailureMode]] = Counter()
+    for choice in chosen:
+        seen.update((label, e.mode) for label, e in choice.episodes if e.mode is not None)
+    further = []
+    for label in reversed(list(evaluations)):
+        for choice in _over_templates(list(choices.values())):
+            of_label = dict(choice.episodes).get(label)
+            if of_label is None or of_label.mode is None or _instance(of_label) in shown:
+                continue
+            if seen[label, of_label.mode] < per_mode:
+                further.append(choice)
+                shown.add(_instance(of_label))
+                seen.update((one, e.mode) for one, e in choice.episodes if e.mode is not None)
+    return further
+
+
+def _instance(episode: EpisodeResult) -> tuple[str, int]:
+    """A task, and the seed of the repetition."""
+    return episode.task_id, episode.seed
+
+
+def _by_instance(evaluations: Mapping[str, Sequence[EpisodeResult]]) -> dict[tuple[str, int], Choice]:
+    """Every instance that counts, those of the newest evaluation first."""
+    found: dict[tuple[str, int], dict[str, EpisodeResult]] = {}
+    for label in reversed(list(evaluations)):
+        for episode in evaluations[label]:
+            if episode.counts:
+                found.setdefault(_instance(episode), {})[label] = episode
+    choices = {}
+    for key, by_label in found.items():
+        episodes = tuple((label, by_label[label]) for label in evaluations if label in by_label)
+        choices[key] = Choice(_kind([episode for _, episode in episodes]), episodes)
+    return choices
 
 
 def _kind(episodes: Sequence[EpisodeResult]) -> str:

@@ -2,43 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from distrl.configs.schema import Config
-from distrl.core.importing import choose
-from distrl.core.store import TrajectoryStore
-from distrl.evaluator.judges import JUDGES
 from distrl.evaluator.report import curve
-from distrl.evaluator.report.compare import SplitBlock, compare, headline
-from distrl.evaluator.report.episodes import EpisodeView, episode_view
-from distrl.evaluator.report.examples import Choice, choose_examples
+from distrl.evaluator.report.compare import Arm, Row, SplitBlock, compare, headline
+from distrl.evaluator.report.examples import choose_examples, choose_failures
+from distrl.evaluator.report.explorer import Explorer, explore
 from distrl.evaluator.report.facts import Fact, methods, run_facts
+from distrl.evaluator.report.failures import PER_MODE, ModeTable, failure_data, failure_tables
 from distrl.evaluator.report.freshness import Freshness, freshness, freshness_data
 from distrl.evaluator.report.metrics import ELAPSED, EPISODES, RunMetrics
 from distrl.evaluator.report.mismatch import Mismatch, mismatch, mismatch_data
 from distrl.evaluator.report.page import write_files
 from distrl.evaluator.report.rewards import reward_data, reward_signals
+from distrl.evaluator.report.viewer import Viewer, build_viewer
 from distrl.evaluator.results import LoadedEvaluation, load_evaluation
 from distrl.evaluator.statistics import EpisodeResult
-
-SHOT_WIDTH = 276
-"""Pixels of an embedded screenshot: twice its width on the page."""
-
-
-@dataclass(frozen=True)
-class Example:
-    """A task with its episode in each evaluation."""
-
-    goal: str
-    split: str
-    template: str
-    kind: str
-    tone: str
-    arms: tuple[tuple[str, EpisodeView], ...]
 
 
 @dataclass(frozen=True)
@@ -58,10 +41,23 @@ class Report:
     mismatch: Mismatch | None
     rewards: list[curve.Signal]
     signals: list[curve.Signal]
-    examples: list[Example]
+    viewer: Viewer
+    failures: list[ModeTable]
+    explorer: Explorer
     faulted: list[tuple[str, EpisodeResult]]
     methods: list[tuple[str, str]]
     config: str
+
+    @property
+    def paired(self) -> list[Row]:
+        """The splits that were measured twice on the same instances."""
+        return [block.overall for block in self.blocks if block.overall.paired is not None]
+
+    @property
+    def repeated(self) -> list[tuple[str, Arm]]:
+        """What was measured with several seeds, by split."""
+        rows = [block.overall for block in self.blocks]
+        return [(row.name, arm) for row in rows for arm in row.arms if arm.repeats is not None]
 
 
 def write_report(
@@ -110,7 +106,11 @@ def build_report(
     num_examples: int,
 ) -> Report:
     """Everything the page shows, in memory."""
-    blocks = compare({label: one.evaluation for label, one in loaded.items()})
+    blocks = compare(loaded)
+    episodes = {label: one.episodes for label, one in loaded.items()}
+    choices = choose_examples(episodes, num_examples)
+    choices += choose_failures(episodes, choices, PER_MODE if num_examples else 0)
+    viewer = build_viewer(loaded, choices)
     top = headline(blocks)
     labels = list(loaded)
     baseline = None
@@ -130,7 +130,9 @@ def build_report(
         mismatch=mismatch(metrics),
         rewards=reward_signals(metrics),
         signals=curve.signal_charts(metrics),
-        examples=_examples(loaded, num_examples),
+        viewer=viewer,
+        failures=failure_tables(loaded, viewer.anchors),
+        explorer=explore(loaded, viewer.anchors),
         faulted=[
             (label, episode)
             for label, one in loaded.items()
@@ -148,18 +150,20 @@ def report_data(
     """The numbers of a report as plain data: `report.json`."""
     curves = {column: asdict(curve.learning_curve(metrics, column)) for column in (EPISODES, ELAPSED)}
     gains = {
-        block.overall.name: {
-            "gain": block.overall.gain,
-            "low": block.overall.gain_interval.low,
-            "high": block.overall.gain_interval.high,
+        row.name: {
+            "gain": row.gain,
+            "low": row.gain_interval.low,
+            "high": row.gain_interval.high,
+            "paired": row.paired.model_dump(mode="json") if row.paired is not None else None,
         }
-        for block in report.blocks
-        if block.overall.gain_interval is not None
+        for row in (block.overall for block in report.blocks)
+        if row.gain_interval is not None
     }
     return {
         "name": report.name,
         "evaluations": {label: one.evaluation.model_dump(mode="json") for label, one in loaded.items()},
         "gains": gains,
+        "failure_modes": failure_data(report.failures),
         "facts": {fact.key: fact.number for fact in report.facts},
         "learning_curve": curves,
         "staleness": freshness_data(metrics),
@@ -185,36 +189,3 @@ def _config_text(config: Config | None) -> str:
     from distrl.configs.load import dump_config
 
     return dump_config(config)
-
-
-def _examples(loaded: Mapping[str, LoadedEvaluation], limit: int) -> list[Example]:
-    choices = choose_examples({label: one.episodes for label, one in loaded.items()}, limit)
-    with contextlib.ExitStack() as stack:
-        stores = {}
-        for label, one in loaded.items():
-            stores[label] = one.open_store()
-            stack.callback(stores[label].close)
-        return [_example(choice, loaded, stores) for choice in choices]
-
-
-def _example(
-    choice: Choice, loaded: Mapping[str, LoadedEvaluation], stores: Mapping[str, TrajectoryStore]
-) -> Example:
-    arms = []
-    for label, episode in choice.episodes:
-        trajectory = stores[label].get(episode.trajectory_id)
-        images = stores[label].images(trajectory.image_digests)
-        spec = loaded[label].evaluation.spec
-        verdict = choose(JUDGES, spec.judge)().judge(trajectory, images)
-        # A checkpoint is served under a version of its own, which says nothing about the run's versions.
-        weights = Path(spec.subject.name).name if spec.subject.kind == "checkpoint" else None
-        arms.append((label, episode_view(trajectory, images, verdict, SHOT_WIDTH, weights=weights)))
-    first = arms[-1][1]
-    return Example(
-        goal=first.goal,
-        split=first.split,
-        template=first.template,
-        kind=choice.kind,
-        tone="good" if choice.episodes[-1][1].success else "bad",
-        arms=tuple(arms),
-    )

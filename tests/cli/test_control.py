@@ -36,7 +36,7 @@ def write(folder: Path) -> str:
         ("serve-inference", [], "has no inference servers"),
         ("evaluate", ["--learner", "tcp://127.0.0.1:9"], "it is not served"),
         ("evaluate", ["--agent", "expert"], "cannot be measured as 'expert'"),
-        ("evaluate", ["--agent", "random", "--split", "test"], "neither splits nor a baseline"),
+        ("evaluate", ["--agent", "random", "--split", "test"], "no splits, seeds or baseline"),
         ("train", ["--set", "env.options={id: NoSuch-v0}"], "'NoSuch-v0' cannot be made"),
         ("run-learner", ["--set", "env.options={id: NoSuch-v0}"], "'NoSuch-v0' cannot be made"),
     ],

@@ -52,6 +52,23 @@ def test_the_list_is_filtered_and_newest_first(run_dir: Path) -> None:
     assert listed() == ["00000002ffff", "00000001ffff", "00000000ffff"]
     assert listed("--template", "alarm", "--limit", "1") == ["00000001ffff"]
     assert listed("--outcome", "success") == ["00000002ffff", "00000000ffff"]
+    assert listed("--failed") == listed("--mode", "premature-stop") == ["00000001ffff"]
+    assert listed("--mode", "stuck") == listed("--min-steps", "2") == []
+    assert listed("--success", "--template", "toggle") == ["00000002ffff"]
+
+
+@pytest.mark.needs("jinja2")
+def test_what_is_found_becomes_a_page(run_dir: Path, tmp_path: Path) -> None:
+    page = tmp_path / "found.html"
+    command = ["inspect", str(run_dir), "--template", "alarm", "--html", "--output", str(page)]
+    result = runner.invoke(app, command)
+    assert result.exit_code == 0, result.stderr
+    html = page.read_text()
+    assert "template: alarm" in html
+    assert html.count('class="card example"') == 2
+    assert "s/alarm/1" in html
+    assert "s/toggle/2" not in html
+    assert runner.invoke(app, command).exit_code == 3
 
 
 def test_training_tasks_are_listed_with_what_became_of_them(run_dir: Path) -> None:
@@ -95,6 +112,7 @@ def test_one_trajectory_becomes_a_page_that_is_not_overwritten(run_dir: Path, tm
         (["--trajectory", "nope"], 10, "has no trajectory 'nope'"),
         (["--trajectory", "0000"], 10, "3 trajectories begin with"),
         (["--outcome", "won"], 2, "Use one of success"),
+        (["--mode", "tired"], 2, "Use one of unrecovered-mistake"),
         (["--tasks"], 10, "A learner writes it with each checkpoint"),
     ],
 )

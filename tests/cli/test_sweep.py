@@ -11,7 +11,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from distrl.cli.main import app
-from distrl.cli.sweep import seeds_of
+from distrl.cli.options import seeds_of
 from distrl.cli.sweeps import execute
 from distrl.cli.sweeps.execute import Execution, log_of, tail
 from distrl.configs.load import dump_config

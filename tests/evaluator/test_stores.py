@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from episode_factory import make_episode, make_task
@@ -11,7 +12,17 @@ from episode_factory import make_episode, make_task
 from distrl.core.errors import StoreError
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault
-from distrl.evaluator.stores import ENDINGS, ending, find_trajectory, matching, open_store
+from distrl.evaluator.failure_modes import FailureMode
+from distrl.evaluator.stores import (
+    ENDINGS,
+    Filters,
+    ending,
+    find_episodes,
+    find_in,
+    find_trajectory,
+    open_store,
+    open_stores,
+)
 from distrl.evaluator.token_names import find_token_names
 
 
@@ -36,12 +47,48 @@ def test_a_store_is_opened_by_file_or_directory(store: TrajectoryStore, tmp_path
     assert not (tmp_path / "elsewhere").exists()
 
 
+def found(store: TrajectoryStore, limit: int | None = None, **filters: Any) -> list[str]:
+    return [one.trajectory.id for one in find_episodes([store], Filters(**filters), limit)]
+
+
 def test_filters_and_limit_give_the_newest_first(store: TrajectoryStore) -> None:
-    assert [t.id for t in matching(store, limit=2)] == ["5abc", "4abc"]
-    assert [t.id for t in matching(store, template="a")] == ["4abc", "2abc", "0abc"]
-    assert [t.id for t in matching(store, outcome="device-fault")] == ["5abc"]
-    assert [t.id for t in matching(store, template="b", outcome="success")] == ["1abc"]
-    assert all(ending(t) in ENDINGS for t in matching(store))
+    assert found(store, 2) == ["5abc", "4abc"]
+    assert found(store, template="a") == ["4abc", "2abc", "0abc"]
+    assert found(store, outcome="device-fault") == ["5abc"]
+    assert found(store, template="b", outcome="success") == ["1abc"]
+    assert found(store, success=True) == ["2abc", "1abc", "0abc"]
+    assert found(store, success=False) == ["4abc", "3abc"]  # 5abc is neither
+    assert found(store, min_steps=4) == []
+    assert found(store, mode=FailureMode.STEP_LIMIT) == ["4abc", "3abc"]
+    assert found(store, mode=FailureMode.WRONG_GOAL) == []
+    assert all(ending(one.trajectory) in ENDINGS for one in find_episodes([store]))
+
+
+def test_what_an_evaluation_wrote_of_an_episode_counts(store: TrajectoryStore, tmp_path: Path) -> None:
+    line = next(find_episodes([store], Filters(success=True))).result
+    said = line.model_copy(update={"success": False, "mode": FailureMode.STUCK})
+    (tmp_path / "episodes.jsonl").write_text(said.model_dump_json() + "\n")
+    assert found(store, mode=FailureMode.STUCK) == [said.trajectory_id]
+    assert said.trajectory_id not in found(store, success=True)
+
+
+def test_the_stores_of_repetitions_are_one(tmp_path: Path) -> None:
+    ids = {}
+    for seed in (0, 2, 10):
+        (tmp_path / f"seed-{seed}").mkdir()
+        made = TrajectoryStore(tmp_path / f"seed-{seed}" / "store.sqlite3")
+        trajectory, images = make_episode()
+        made.add(trajectory, images)
+        made.close()
+        ids[seed] = trajectory.id
+    stores = open_stores(tmp_path)
+    assert [one.trajectory.id for one in find_episodes(stores)] == [ids[10], ids[2], ids[0]]
+    store, trajectory = find_in(stores, ids[2][:12])
+    assert (store, trajectory.id) == (stores[1], ids[2])
+    with pytest.raises(StoreError, match="has no trajectory"):
+        find_in(stores, "nowhere")
+    for one in stores:
+        one.close()
 
 
 def test_a_prefix_finds_one_trajectory(store: TrajectoryStore) -> None:

@@ -94,6 +94,15 @@ class MayLackTruth(Protocol):
 
 
 @runtime_checkable
+class KnowsDistance(Protocol):
+    """An environment that can try out, without a trace, what its scripted expert would do from here."""
+
+    def distance(self) -> int | None:
+        """How many steps the expert would still take before it ends the episode; None if it is not known."""
+        ...
+
+
+@runtime_checkable
 class WordsGoals(Protocol):
     """An environment that itself words the instruction of the task that it was reset to."""
 

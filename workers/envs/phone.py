@@ -26,6 +26,8 @@ from distrl.workers.envs.phone_faults import Faults, black
 
 Section = TypeVar("Section", bound=BaseModel)
 _log = logging.getLogger(__name__)
+MAX_DISTANCE = 60
+"""The expert rehearses at most so many steps."""
 _KEYS = {ActionKind.BACK: Key.BACK, ActionKind.HOME: Key.HOME, ActionKind.ENTER: Key.ENTER}
 
 
@@ -244,6 +246,24 @@ class PhoneEnv:
         if self._task is None:
             raise EnvError("expert_action() came before reset().", "Reset the environment to a task first.")
         return self._backend.expert(self._task)
+
+    def distance(self) -> int | None:
+        """How many steps the expert would still take before it ends the episode.
+
+        Returns:
+            None if the backend cannot rehearse, or the expert needs more than `MAX_DISTANCE` steps.
+        """
+        rehearse = getattr(self._backend, "rehearse", None)
+        if rehearse is None or self._task is None:
+            return None
+        rehearsal = PhoneEnv(backend=rehearse())
+        rehearsal._task = self._task
+        for taken in range(MAX_DISTANCE + 1):
+            action = rehearsal.expert_action()
+            if action.is_terminal:
+                return taken
+            rehearsal.step(action)
+        return None
 
     def close(self) -> None:
         """Releases the device."""

@@ -27,6 +27,12 @@ class SimBackend:
         found = tasks.template(task.template, task.params)
         return float(found.check(self.device.phone.state, task.params))
 
+    def rehearse(self) -> SimBackend:
+        """The same phone a second time: what is done on it leaves this one alone."""
+        copy = SimDevice(*self.device.size)
+        copy.phone.load(self.device.phone.dump())
+        return SimBackend(copy)
+
     def wait(self) -> None:
         """Lets the phone's time pass, if something on it takes time."""
         self.device.phone.wait()

@@ -1,0 +1,205 @@
+"""A table's numbers, read from the evaluations of its cells; and the table as Markdown and as plain data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distrl.configs.table import SuiteColumns, TableSpec
+from distrl.core.errors import ConfigError
+from distrl.core.files import write_atomically
+from distrl.evaluator.failure_modes import MODE_WORDS, FailureMode
+from distrl.evaluator.repeats import pooled, seed_directory
+from distrl.evaluator.results import SplitResult, load_evaluation
+from distrl.evaluator.tables.plan import Cell, columns_of
+from distrl.evaluator.tables.run import measured_seeds
+
+NOTHING = "–"
+Key = tuple[str, str, str, str]
+"""Agent, suite, the suite that it was trained for, split."""
+Column = tuple[str, str, str]
+"""The same without the agent."""
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """A split of a cell: its numbers over the seeds that are measured."""
+
+    seeds: tuple[int, ...]
+    rates: tuple[float, ...]
+    mean: float
+    sd: float | None
+    result: SplitResult
+
+    @property
+    def text(self) -> str:
+        """Mean and standard deviation in percent; the mean alone of a single seed."""
+        return f"{100 * self.mean:.1f}" + ("" if self.sd is None else f" ± {100 * self.sd:.1f}")
+
+    def data(self) -> dict[str, Any]:
+        """As plain data."""
+        overall = self.result.overall
+        return {
+            "seeds": self.seeds,
+            "rates": self.rates,
+            "mean": self.mean,
+            "sd": self.sd,
+            "interval": overall.interval.model_dump(),
+            "episodes": overall.episodes,
+            "faulted": len(self.result.faulted),
+            "step_ratio": overall.step_ratio,
+            "failure_modes": {mode.value: count for mode, count in overall.modes.items()},
+        }
+
+
+def read_cells(spec: TableSpec, cells: Sequence[Cell]) -> dict[Key, CellResult]:
+    """What is measured so far."""
+    trained = [trained_on for _, _, trained_on in columns_of(spec)] * len(spec.agents)
+    found = {}
+    for cell, trained_on in zip(cells, trained, strict=True):
+        seeds = measured_seeds(cell)
+        if not seeds:
+            continue
+        parts = [load_evaluation(seed_directory(cell.directory, seed)) for seed in seeds]
+        evaluation = pooled(parts, seeds)
+        for split in cell.splits:
+            result = evaluation.splits[split]
+            rates = tuple(part.evaluation.splits[split].overall.success_rate for part in parts)
+            sd = None if result.repeats is None else result.repeats.sd
+            if result.overall.episodes:
+                key = cell.agent, cell.suite, trained_on, split
+                found[key] = CellResult(tuple(seeds), rates, sum(rates) / len(rates), sd, result)
+    return found
+
+
+def table_data(
+    spec: TableSpec, results: Mapping[Key, CellResult], missing: Sequence[str], command: str
+) -> dict[str, Any]:
+    """All of it as plain data."""
+    cells = [
+        {"agent": agent, "suite": suite, "trained_on": trained_on, "split": split, **result.data()}
+        for (agent, suite, trained_on, split), result in results.items()
+    ]
+    return {
+        "name": spec.name,
+        "command": command,
+        "seeds": spec.seeds,
+        "episodes": spec.episodes,
+        "cells": cells,
+        "not_measured": list(missing),
+    }
+
+
+def markdown(spec: TableSpec, results: Mapping[Key, CellResult], missing: Sequence[str], command: str) -> str:
+    """The tables as Markdown, with the command that makes them."""
+    count = "all" if spec.episodes is None else f"at most {spec.episodes}"
+    seeds = ", ".join(map(str, spec.seeds))
+    parts = [
+        f"## {spec.title or spec.name}",
+        f"```\n{command}\n```",
+        f"Success in percent, mean ± standard deviation over the seeds {seeds}; {count} tasks of each split. "
+        "The best of each column is bold.",
+        _success(spec, results, _headings(spec.suites)),
+    ]
+    if spec.generalisation is not None:
+        trained_on = spec.generalisation.trained_on
+        headings = _headings(spec.generalisation.suites, trained_on)
+        parts += [f"### Generalisation: trained on {trained_on}", _success(spec, results, headings)]
+    parts += list(_failures(spec, results))
+    faulted = sum(len(result.result.faulted) for result in results.values())
+    if faulted:
+        parts.append(f"{faulted} episodes faulted again and again; they count neither way.")
+    if missing:
+        parts.append("Not measured:\n\n" + "\n".join(f"- {line}" for line in missing))
+    return "\n\n".join(parts) + "\n"
+
+
+def _success(spec: TableSpec, results: Mapping[Key, CellResult], headings: Mapping[Column, str]) -> str:
+    best = {column: _best(spec, results, column) for column in headings}
+    has_kinds = any(agent.kind for agent in spec.agents.values())
+    header = (["Type"] if has_kinds else []) + ["Agent", *headings.values()]
+    rows = [header, ["---"] * (1 + has_kinds) + ["---:"] * len(headings)]
+    kind = None
+    for name, agent in spec.agents.items():
+        cells = []
+        for suite, trained_on, split in headings:
+            found = results.get((name, suite, trained_on, split))
+            text = NOTHING if found is None else found.text
+            if found is not None and len(found.seeds) < len(spec.seeds):
+                text += f" ({len(found.seeds)} of {len(spec.seeds)} seeds)"
+            is_best = found is not None and name in best[suite, trained_on, split]
+            cells.append(f"**{text}**" if is_best else text)
+        first = ([agent.kind if agent.kind != kind else ""] if has_kinds else []) + [
+            f"*{name}*" if agent.is_reference else name
+        ]
+        kind = agent.kind
+        rows.append(first + cells)
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _best(spec: TableSpec, results: Mapping[Key, CellResult], column: Column) -> set[str]:
+    keys: dict[str, Key] = {name: (name, *column) for name in spec.agents}
+    means = {
+        name: results[keys[name]].mean
+        for name, agent in spec.agents.items()
+        if not agent.is_reference and keys[name] in results
+    }
+    top = max(means.values(), default=0.0)
+    return {name for name, mean in means.items() if mean == top > 0} if len(means) > 1 else set()
+
+
+def _heading(suite: str, columns: SuiteColumns, split: str) -> str:
+    """Of a column. A title of its own suffices where there is only one split."""
+    is_alone = bool(columns.title) and len(columns.splits) == 1
+    return columns.title if is_alone else f"{columns.title or suite} {split}"
+
+
+def _headings(suites: Mapping[str, SuiteColumns], trained_on: str = "") -> dict[Column, str]:
+    """The headings of columns, in order; `trained_on` is by default each suite itself."""
+    return {
+        (suite, trained_on or suite, split): _heading(suite, columns, split)
+        for suite, columns in suites.items()
+        for split in columns.splits
+    }
+
+
+def _failures(spec: TableSpec, results: Mapping[Key, CellResult]) -> Iterator[str]:
+    """A table of failure modes for each suite, on its last split; agents that failed nowhere are left out."""
+    for suite, columns in spec.suites.items():
+        split, rows = columns.splits[-1], []
+        for name in spec.agents:
+            found = results.get((name, suite, suite, split))
+            if found is None or not found.result.overall.modes:
+                continue
+            overall = found.result.overall
+            shares = [overall.modes.get(mode, 0) / overall.episodes for mode in FailureMode]
+            rows.append(f"| {name} | {' | '.join(f'{100 * share:.1f}' for share in shares)} |")
+        if rows:
+            titles = " | ".join(MODE_WORDS[mode] for mode in FailureMode)
+            rule = "|---|" + "---:|" * len(FailureMode)
+            yield f"### Failure modes on {_heading(suite, columns, split)}"
+            yield "Percent of all episodes."
+            yield "\n".join([f"| Agent | {titles} |", rule, *rows])
+
+
+def write_section(file: Path, name: str, text: str) -> None:
+    """Writes `text` into a Markdown file between marks with the table's name; what else it holds stays.
+
+    Raises:
+        ConfigError: The file has the first mark without the second.
+    """
+    begin, end = f"<!-- distrl table {name} -->", f"<!-- end of table {name} -->"
+    section = f"{begin}\n{text}{end}\n"
+    old = file.read_text(encoding="utf-8") if file.exists() else ""
+    if begin in old and end not in old:
+        raise ConfigError(f"{file} lacks the line {end!r}.", "Restore it, or delete the table's section.")
+    pattern = re.compile(re.escape(begin) + r".*?" + re.escape(end) + r"\n?", re.DOTALL)
+    if pattern.search(old):
+        new = pattern.sub(lambda _: section, old, count=1)
+    else:
+        new = (old.rstrip() + "\n\n" if old.strip() else "") + section
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(file, new)

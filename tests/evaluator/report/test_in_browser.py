@@ -1,0 +1,146 @@
+"""Report pages in headless Chromium: offline, without errors, and the table of all episodes does its work."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from many_episodes import write_evaluation
+
+from distrl.evaluator.report import write_report
+from distrl.evaluator.results import load_evaluation
+from distrl.workers.envs.chromedriver import BROWSER_NAMES, DRIVER_NAMES
+from distrl.workers.envs.chromium import Chromium
+
+COUNT = 230
+HAVE_BROWSER = any(map(shutil.which, BROWSER_NAMES)) and any(map(shutil.which, DRIVER_NAMES))
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.needs("jinja2"),
+    pytest.mark.skipif(not HAVE_BROWSER, reason="needs Chromium and chromedriver"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chromium]:
+    made = Chromium((1280, 900))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("many")
+    return {
+        "before": write_evaluation(folder / "before", COUNT, 0.3),
+        "after": write_evaluation(folder / "after", COUNT, 0.7, seed=1),
+    }
+
+
+@pytest.fixture(scope="module")
+def page(browser: Chromium, results: dict[str, Path]) -> Chromium:
+    """The report, opened as a file."""
+    file = write_report(results["after"], "many <b>", results)
+    log(browser)
+    browser.open(file.as_uri())
+    return browser
+
+
+def log(browser: Chromium) -> list[str]:
+    """What the console has said since it was last asked, errors and warnings."""
+    entries: list[dict[str, Any]] = browser.driver.command("se/log", {"type": "browser"})
+    return [entry["message"] for entry in entries]
+
+
+def count(page: Chromium) -> str:
+    text: str = page.run("return document.querySelector('.pager .count').textContent")
+    return text
+
+
+def choose(page: Chromium, label: str, value: str) -> None:
+    script = """
+        const labels = [...document.querySelectorAll('.filters label')];
+        const field = labels.find(l => l.textContent.startsWith(arguments[0])).querySelector('select, input');
+        field.value = arguments[1];
+        field.dispatchEvent(new Event(field.tagName === 'SELECT' ? 'change' : 'input'));
+    """
+    page.run(script, label, value)
+
+
+def rows(page: Chromium) -> list[list[str]]:
+    found: list[list[str]] = page.run("""
+        const rows = [...document.querySelectorAll('#explorer tbody tr')];
+        return rows.map(row => [...row.cells].map(cell => cell.textContent));
+    """)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def no_filters(page: Chromium) -> None:
+    for label in ("Evaluation", "Template", "Ended", "Why it failed"):
+        choose(page, label, "*")
+    choose(page, "Search", "")
+
+
+def test_nothing_is_loaded_and_nothing_is_wrong(page: Chromium) -> None:
+    loaded = page.run("return performance.getEntriesByType('resource').map(entry => entry.name)")
+    assert [name for name in loaded if not name.startswith("data:")] == []
+    assert log(page) == []
+    assert page.run("return document.querySelector('h1').textContent") == "many <b>"
+
+
+def test_a_script_from_elsewhere_would_not_run(page: Chromium) -> None:
+    """The page's own policy stops it, so that an instruction or an answer of a model never can be one."""
+    page.run(
+        "const s = document.createElement('script'); s.text = 'window.harm = 1'; document.body.append(s)"
+    )
+    assert page.run("return window.harm") is None
+    assert "Content Security Policy" in " ".join(log(page))
+
+
+def test_episodes_are_paged(page: Chromium) -> None:
+    assert count(page).startswith(f"{2 * COUNT} of {2 * COUNT} episodes")
+    assert len(rows(page)) == 50
+    first = rows(page)
+    page.run("document.querySelectorAll('.pager button')[1].click()")
+    assert len(rows(page)) == 50
+    assert rows(page) != first
+
+
+def test_filters_find_what_there_is(page: Chromium, results: dict[str, Path]) -> None:
+    episodes = load_evaluation(results["after"]).episodes
+    choose(page, "Evaluation", "after")
+    counted = episodes[:-1]
+    solved = sum(episode.success for episode in counted)
+    assert count(page) == f"{COUNT} of {2 * COUNT} episodes, {100 * solved / len(counted):.1f}% solved"
+    choose(page, "Why it failed", "stuck")
+    stuck = [episode for episode in episodes if episode.mode == "stuck"]
+    assert count(page) == f"{len(stuck)} of {2 * COUNT} episodes, 0.0% solved"
+    choose(page, "Template", "alarm")
+    wanted = [episode.task_id for episode in stuck if episode.template == "alarm"]
+    assert sorted(row[2] for row in rows(page)) == sorted(wanted)
+    assert {row[4] for row in rows(page)} == {"Gets stuck midway"}
+    choose(page, "Why it failed", "*")
+    choose(page, "Search", episodes[1].trajectory_id[:10])
+    assert [row[2] for row in rows(page)] == [episodes[1].task_id]
+
+
+def test_a_number_of_a_failure_mode_filters_the_table(page: Chromium) -> None:
+    number = page.run("const a = document.querySelector('a.pick'); a.click(); return a.textContent")
+    assert count(page).startswith(f"{number} of ")
+
+
+def test_examples_are_reached_from_the_modes_and_the_table(page: Chromium) -> None:
+    anchors = page.run("return [...document.querySelectorAll('.modes a[href^=\"#e-\"]')].map(a => a.hash)")
+    assert len(anchors) >= 5
+    missing = "return arguments[0].filter(a => !document.querySelector(a + ' .strip img'))"
+    assert page.run(missing, anchors) == []
+    page.run("[...document.querySelectorAll('#explorer th')].find(h => h.textContent === 'Steps').click()")
+    choose(page, "Search", "toggle")
+    page.run("document.querySelector('#explorer .open').click()")
+    command = page.run("return document.querySelector('#explorer .command').textContent")
+    assert command.startswith("distrl inspect ")
+    assert "--trajectory" in command

@@ -1,0 +1,150 @@
+"""Tables: agents by suites over seeds, measured once, and what is written of them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+import yaml
+from counting_phone import CountingEnv, write_suite
+
+from distrl.configs.table import cell_config, load_table, table_presets
+from distrl.core.errors import ConfigError, RunDirectoryError
+from distrl.evaluator.tables.plan import Cell, columns_of, plan_cells
+from distrl.evaluator.tables.results import markdown, read_cells, table_data, write_section
+from distrl.evaluator.tables.run import measure_cell, open_seeds
+
+
+@pytest.fixture(autouse=True)
+def no_resets() -> None:
+    CountingEnv.resets.clear()
+
+
+def suite(folder: Path, name: str, taps: list[int]) -> str:
+    """A suite whose train split has the same tasks as its test split."""
+    (folder / name).mkdir()
+    tasks = [{"taps": count, "split": split} for split in ("train", "test") for count in taps]
+    return str(write_suite(folder / name, tasks))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A table of two suites: the expert solves all tasks of the one, and half of the other's."""
+    easy, hard = suite(tmp_path, "easy", [1, 2]), suite(tmp_path, "hard", [1, 99])
+    base = {"env": {"import_path": "counting_phone:CountingEnv"}, "evaluate": {"slots": 2}}
+    (tmp_path / "base.yaml").write_text(yaml.safe_dump(base))
+    content = {
+        "base": "base.yaml",
+        "suites": {"easy": {"set": {"tasks.suite": easy}}, "hard": {"set": {"tasks.suite": hard}}},
+        "generalisation": {
+            "trained_on": "easy",
+            "suites": {"hard": {"set": {"tasks.suite": hard}, "splits": ["test"], "title": "Elsewhere"}},
+        },
+        "agents": {
+            "expert": {"agent": "expert"},
+            "random": {"agent": "random"},
+            "trained": {"checkpoint": {"easy": str(tmp_path / "run-{seed}")}},
+        },
+        "seeds": [0, 3],
+    }
+    table = tmp_path / "mine.yaml"
+    table.write_text(yaml.safe_dump(content))
+    return table
+
+
+def measure_all(cells: list[Cell]) -> list[str]:
+    said: list[str] = []
+    for cell in cells:
+        measure_cell(cell, threading.Event(), said.append)
+    return said
+
+
+def test_a_table_is_measured_once_and_written(file: Path, tmp_path: Path) -> None:
+    spec = load_table(file)
+    cells = plan_cells(spec, tmp_path / "out")
+    assert len(measure_all(cells)) == 6  # two agents on easy, hard, and easy-to-hard
+    assert measure_all(cells) == []
+    results = read_cells(spec, cells)
+    text = markdown(spec, results, [], "distrl table mine.yaml")
+    assert "distrl table mine.yaml" in text
+    assert "| Agent | easy train | easy test | hard train | hard test |" in text
+    best = "**100.0 ± 0.0** | **100.0 ± 0.0** | **50.0 ± 0.0** | **50.0 ± 0.0**"
+    assert f"| expert | {best} |" in text
+    assert "| trained | – | – | – | – |" in text
+    assert "### Generalisation: trained on easy\n\n| Agent | Elsewhere |" in text
+    assert "### Failure modes on hard test" in text
+    data = table_data(spec, results, ["trained: gone"], "command")
+    found = {(c["agent"], c["suite"], c["trained_on"], c["split"]): c for c in data["cells"]}
+    hard = found["expert", "hard", "hard", "test"]
+    assert (hard["mean"], hard["sd"], hard["rates"], hard["episodes"]) == (0.5, 0.0, (0.5, 0.5), 4)
+    assert ("expert", "hard", "easy", "test") in found
+    json.dumps(data)
+
+
+def test_the_same_cells_are_gone_on_with_and_others_are_refused(file: Path, tmp_path: Path) -> None:
+    cells = plan_cells(load_table(file, seeds=[0]), tmp_path / "out")
+    measure_all(cells)
+    more = plan_cells(load_table(file), tmp_path / "out")
+    assert open_seeds(more[0]) == [3]
+    fewer = plan_cells(load_table(file, episodes=1), tmp_path / "out")
+    with pytest.raises(RunDirectoryError, match="episodes is 128, not 1"):
+        open_seeds(fewer[0])
+
+
+def test_checkpoints_are_those_of_the_family_and_the_seed(file: Path, tmp_path: Path) -> None:
+    cells = {(cell.suite, cell.directory.name): cell for cell in plan_cells(load_table(file), tmp_path)}
+    missing = cells["easy", "easy"].missing
+    assert f"{tmp_path / 'run-3'}" in missing[3]
+    assert "no checkpoint is named for hard" in cells["hard", "hard"].missing[0]
+    assert f"{tmp_path / 'run-0'}" in cells["hard", "easy-to-hard"].missing[0]
+
+
+def test_a_section_of_a_file_is_replaced_and_the_rest_stays(tmp_path: Path) -> None:
+    file = tmp_path / "docs" / "results.md"
+    write_section(file, "a", "one\n")
+    file.write_text("# Results\n\n" + file.read_text() + "\nThe end.\n")
+    write_section(file, "a", "two \\1\n")
+    write_section(file, "b", "three\n")
+    text = file.read_text()
+    assert text.startswith("# Results\n")
+    assert "one" not in text
+    assert text.index("two \\1") < text.index("The end.") < text.index("three")
+    file.write_text(text.replace("<!-- end of table a -->", ""))
+    with pytest.raises(ConfigError, match="lacks the line"):
+        write_section(file, "a", "four\n")
+
+
+@pytest.mark.parametrize("name", table_presets())
+def test_shipped_tables_are_sound(name: str, tmp_path: Path) -> None:
+    spec = load_table(name)
+    cells = plan_cells(spec, tmp_path)
+    assert len(cells) == len(spec.agents) * len(list(columns_of(spec)))
+    assert {cell.config.evaluate.episodes for cell in cells} == {128}
+    for agent in spec.agents.values():
+        for columns in spec.suites.values():
+            assert cell_config(spec, columns, agent).tasks.suite
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"agents": {"x": {}}}, "exactly one of agent, checkpoint and inference"),
+        ({"agents": {"a/b": {"agent": "expert"}}}, "is no name"),
+        ({"seeds": [1, 1]}, "a seed appears twice"),
+        ({"generalisation": {"trained_on": "moon", "suites": {"hard": {}}}}, "'moon' is no suite"),
+        ({"rows": 3}, "rows"),
+        ({"base": "nowhere"}, "nowhere"),
+    ],
+)
+def test_mistakes_are_named(file: Path, change: dict[str, object], expected: str) -> None:
+    content = yaml.safe_load(file.read_text()) | change
+    file.write_text(yaml.safe_dump(content))
+    with pytest.raises(ConfigError, match=expected):
+        load_table(file)
+
+
+def test_an_unknown_agent_is_named(file: Path) -> None:
+    with pytest.raises(ConfigError, match="no agent 'you'"):
+        load_table(file, ["expert", "you"])

@@ -1,0 +1,208 @@
+"""One mode for each failed episode: on constructed paths, and for what agents do wrong on a phone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from episode_factory import make_task
+
+from distrl.configs.schema import WorkerConfig
+from distrl.core.actions import Action, ActionKind
+from distrl.core.messages import Lease
+from distrl.core.types import (
+    NO_PREFIX,
+    ActionRecord,
+    ChatMessage,
+    Completion,
+    Observation,
+    Outcome,
+    Prefix,
+    Sampling,
+    Task,
+    TimeStep,
+    Trajectory,
+)
+from distrl.evaluator.failure_modes import MODE_NOTES, MODE_WORDS, FailureMode, expert_steps, failure_mode
+from distrl.evaluator.suites import load_suite
+from distrl.workers.agents.autoui import AutoUIAgent
+from distrl.workers.envs.phone import PhoneEnv
+from distrl.workers.slot import EpisodeRunner
+
+MISTAKE, STUCK, WRONG, PREMATURE, LIMIT = FailureMode
+
+
+def episode(
+    screens: str, last: str = "tap", distances: Sequence[int | None] = (), actions: Sequence[str] = ()
+) -> Trajectory:
+    """An episode over `screens`, one letter each, the last one final; actions are taps if not given."""
+    measured = list(distances) or [None] * len(screens)
+    path = [
+        Observation(image=letter, width=9, height=20, distance=distance)
+        for letter, distance in zip(screens, measured, strict=True)
+    ]
+    kinds = list(actions) or ["tap"] * (len(screens) - 2) + [last]
+    steps = tuple(
+        TimeStep(observation=screen, chats=(), action=ActionRecord(kind=kind), done=place == len(kinds) - 1)
+        for place, (screen, kind) in enumerate(zip(path, kinds, strict=False))
+    )
+    truncated = kinds[-1] not in ("complete", "impossible", "submit")
+    return Trajectory(
+        id="0" * 32,
+        task=make_task(),
+        steps=steps,
+        final=path[-1],
+        outcome=Outcome.STEP_LIMIT if truncated else Outcome.FAILURE,
+        truncated=truncated,
+    )
+
+
+@pytest.mark.parametrize(
+    ("distances", "screens", "last", "mode"),
+    [
+        ([3, 2, 2], "abb", "complete", PREMATURE),  # said done on the way
+        ([3, 3], "aa", "complete", PREMATURE),  # at once
+        ([3, 2, 1, 1], "abbb", "impossible", PREMATURE),
+        ([3, 4, 5, 5], "abcc", "impossible", PREMATURE),  # gave up, wherever
+        ([3, 2, 1, 1, 1], "abcdd", "complete", WRONG),  # went on beside the goal
+        ([3, 2, 3, 3], "abcc", "complete", WRONG),
+        ([3, 4, 4], "abb", "complete", WRONG),
+        ([3, 2, 1, 2, 3, 3, 3], "abcdefg", "tap", MISTAKE),
+        ([3, 4, 5, 4, 5], "abcde", "tap", MISTAKE),  # astray from the start
+        ([3, 2, 1, 1, 1, 1], "abcccc", "tap", STUCK),
+        ([3, 2, 3, 2, 3, 2, 3], "abababa", "tap", STUCK),  # to and fro
+        ([4, 4, 4, 4], "aaaa", "tap", STUCK),  # at the start
+        ([5, 4, 3, 2], "abcd", "tap", LIMIT),
+        ([5, 4, 5, 4, 3, 4], "abcdef", "tap", LIMIT),  # the last step was wrong: no time to mend it
+        ([2, 1, 0, 0, 0, 0], "abcccc", "tap", LIMIT),  # solved, and never said so
+        ([2, 1, 0, 3, 3, 3], "abcdef", "tap", MISTAKE),  # solved, and undone
+        ([2, 1, None, None, None], "abcde", "tap", MISTAKE),  # where the expert knows no way
+    ],
+)
+def test_by_distance(distances: Sequence[int | None], screens: str, last: str, mode: FailureMode) -> None:
+    assert failure_mode(episode(screens, last, distances)) is mode
+
+
+@pytest.mark.parametrize(
+    ("screens", "actions", "mode"),
+    [
+        ("aaa", ["tap", "complete"], PREMATURE),  # said done without having done a thing
+        ("abb", ["tap", "complete"], WRONG),
+        ("abb", ["tap", "impossible"], PREMATURE),
+        ("abc", ["tap", "submit"], WRONG),  # the environment ended it
+        ("abccccc", ["tap"] * 6, STUCK),
+        ("abababa", ["tap"] * 6, STUCK),
+        ("aaa", ["tap"] * 2, LIMIT),  # too short to call it stuck
+        ("abacdef", ["tap"] * 6, MISTAKE),  # came back to a, then elsewhere
+        ("abcdefg", ["tap", "tap", "back", "tap", "tap", "tap"], MISTAKE),
+        ("abcdefg", ["tap"] * 6, LIMIT),
+    ],
+)
+def test_by_screens_where_no_distance_is_known(
+    screens: str, actions: Sequence[str], mode: FailureMode
+) -> None:
+    assert failure_mode(episode(screens, actions=actions)) is mode
+
+
+def test_an_episode_without_steps_has_no_mode() -> None:
+    assert failure_mode(Trajectory(id="0" * 32, task=make_task())) is None
+
+
+def test_every_mode_has_words() -> None:
+    assert set(MODE_WORDS) == set(MODE_NOTES) == set(FailureMode)
+
+
+class Scripted:
+    """A policy that does what `decide` says: given the number of the step, and what the expert would do."""
+
+    def __init__(self, env: PhoneEnv, decide: Callable[[int, Action], Action]) -> None:
+        self._env, self._decide, self._step = env, decide, 0
+
+    def act(
+        self,
+        messages: Sequence[ChatMessage],
+        images: object,
+        sampling: Sampling,
+        prefix: Prefix = NO_PREFIX,
+    ) -> Completion:
+        action = self._decide(self._step, self._env.expert_action())
+        self._step += 1
+        return Completion(text=AutoUIAgent().format(action), token_ids=(1,), logprobs=(0.0,))
+
+
+def quickstart(template: str, **wanted: object) -> Task:
+    """The first test task of a template with these parameters."""
+    return next(
+        task
+        for task in load_suite("quickstart", "test")
+        if task.template == template and all(task.params[key] == value for key, value in wanted.items())
+    )
+
+
+def play(
+    task: Task, decide: Callable[[int, Action], Action], distances: bool = True, goal: Task | None = None
+) -> Trajectory:
+    """Plays `task`; the expert who is asked has `goal` in mind, by default the task's."""
+    env = PhoneEnv(width=180, height=400)
+    advisor = env
+    if goal is not None:
+
+        class OfAnotherMind(PhoneEnv):
+            def expert_action(self) -> Action:
+                return env._backend.expert(goal)
+
+        advisor = OfAnotherMind(backend=env._backend)
+    runner = EpisodeRunner(env, AutoUIAgent(), Scripted(advisor, decide), WorkerConfig(), distances=distances)
+    played = runner.run(Lease(id="x", task=task))
+    assert played is not None
+    return played[0]
+
+
+COMPLETE, HOME = Action(kind=ActionKind.COMPLETE), Action(kind=ActionKind.HOME)
+DEAD = Action.tap(0.5, 0.001)
+"""A tap on the status bar, which does nothing."""
+
+
+@pytest.mark.parametrize("distances", [True, False])
+def test_an_agent_that_does_another_tasks_goal_arrives_at_a_wrong_goal(distances: bool) -> None:
+    task, other = quickstart("shop_search"), quickstart("alarm")
+    trajectory = play(task, lambda _, expert: expert, distances, goal=other)
+    assert trajectory.success == 0.0
+    assert len(trajectory.steps) == 6
+    assert trajectory.steps[-1].action.kind == "complete"
+    assert failure_mode(trajectory) is WRONG
+
+
+def test_an_expert_that_stops_early_stopped_too_early() -> None:
+    trajectory = play(quickstart("alarm"), lambda step, expert: COMPLETE if step == 2 else expert)
+    assert failure_mode(trajectory) is PREMATURE
+    assert expert_steps(trajectory) == 6
+
+
+@pytest.mark.parametrize("distances", [True, False])
+def test_dead_taps_halfway_are_stuck(distances: bool) -> None:
+    trajectory = play(quickstart("alarm"), lambda step, expert: DEAD if step >= 2 else expert, distances)
+    assert failure_mode(trajectory) is STUCK
+
+
+def test_an_app_that_was_left_for_good_is_an_unrecovered_mistake() -> None:
+    trajectory = play(quickstart("alarm"), lambda step, expert: expert if step < 2 else HOME)
+    assert failure_mode(trajectory) is MISTAKE
+
+
+def test_an_expert_with_too_few_steps_runs_out_of_them() -> None:
+    task = quickstart("alarm").model_copy(update={"max_steps": 4})
+    assert failure_mode(play(task, lambda _, expert: expert)) is LIMIT
+    assert failure_mode(play(task, lambda _, expert: expert, distances=False)) is LIMIT
+
+
+def test_distances_fall_by_one_with_each_step_of_the_expert_and_leave_the_phone_alone() -> None:
+    task = quickstart("shop_search")
+    measured, plain = (play(task, lambda _, expert: expert, distances) for distances in (True, False))
+    path = [step.observation.distance for step in measured.steps]
+    assert path == list(range(len(path) - 1, -1, -1))
+    assert [step.observation.image for step in measured.steps] == [
+        step.observation.image for step in plain.steps
+    ]
+    assert {step.observation.distance for step in plain.steps} == {None}
+    assert measured.success == 1.0

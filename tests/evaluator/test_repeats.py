@@ -1,0 +1,92 @@
+"""Repetitions: other starts of the same tasks, one directory, mean and deviation, and going on with them."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+import pytest
+from counting_phone import CountingEnv, counting_config, write_suite
+from test_evaluator import Quiet
+
+from distrl.configs.schema import Config
+from distrl.core.errors import ConfigError, RunDirectoryError
+from distrl.evaluator.measure import Who, measure
+from distrl.evaluator.repeats import reseed
+from distrl.evaluator.results import load_evaluation
+from distrl.evaluator.statistics import wilson
+from distrl.evaluator.suites import load_suite
+
+EXPERT = Who(agent="expert")
+
+
+@pytest.fixture(autouse=True)
+def no_resets() -> None:
+    CountingEnv.resets.clear()
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    """Four tasks, one of which takes more steps than it may."""
+    return counting_config(write_suite(tmp_path, [{"taps": 2}, {"taps": 1}, {"taps": 2}, {"taps": 9}]))
+
+
+def test_seed_0_is_the_suites_own_and_others_differ_from_it_and_each_other() -> None:
+    task = load_suite("quickstart", "test")[0]
+    assert reseed(task, 0) is task
+    drawn = [reseed(task, seed) for seed in (1, 2)]
+    assert reseed(task, 1) == drawn[0]
+    assert len({task.seed, *(other.seed for other in drawn)}) == 3
+    assert {other.id for other in drawn} == {task.id}
+    assert {other.goal for other in drawn} == {task.goal}
+
+
+def test_the_numbers_are_a_mean_over_seeds_and_each_task_weighs_once(config: Config, tmp_path: Path) -> None:
+    evaluation = measure(config, EXPERT, tmp_path / "out", progress=Quiet(), seeds=[0, 1, 4])
+    result = evaluation.splits["test"]
+    assert result.repeats is not None
+    assert result.repeats.seeds == evaluation.seeds == (0, 1, 4)
+    assert result.repeats.rates == (0.75, 0.75, 0.75)
+    assert (result.repeats.mean, result.repeats.sd) == (0.75, 0.0)
+    assert (result.overall.successes, result.overall.episodes) == (9, 12)
+    assert result.overall.interval == wilson(3, 4)
+    for seed in (0, 1, 4):
+        assert load_evaluation(tmp_path / "out" / f"seed-{seed}").evaluation.spec.seed == seed
+    loaded = load_evaluation(tmp_path / "out")
+    assert loaded.evaluation == evaluation
+    assert sorted({episode.seed for episode in loaded.episodes}) == [0, 1, 4]
+    for episode in loaded.episodes:
+        store = loaded.open_store(episode.seed)
+        assert store.get(episode.trajectory_id).task.id == episode.task_id
+        store.close()
+
+
+def test_deviation_is_the_samples(config: Config, tmp_path: Path) -> None:
+    evaluation = measure(config, EXPERT, tmp_path / "out", progress=Quiet(), seeds=[0, 1])
+    repeats = evaluation.splits["test"].repeats
+    assert repeats is not None
+    assert repeats.sd == statistics.stdev(repeats.rates)
+    assert repeats.interval is not None
+
+
+def test_more_seeds_can_be_added_and_none_is_measured_twice(config: Config, tmp_path: Path) -> None:
+    measure(config, EXPERT, tmp_path / "out", progress=Quiet(), seeds=[0])
+    with pytest.raises(RunDirectoryError, match="exists already"):
+        measure(config, EXPERT, tmp_path / "out", progress=Quiet(), seeds=[0, 1])
+    again = Quiet()
+    evaluation = measure(config, EXPERT, tmp_path / "out", resume=True, progress=again, seeds=[0, 1])
+    assert len(again.results) == 4
+    assert evaluation.seeds == (0, 1)
+
+
+def test_a_single_evaluation_is_not_made_into_a_repeated_one(config: Config, tmp_path: Path) -> None:
+    measure(config, EXPERT, tmp_path / "out", progress=Quiet())
+    with pytest.raises(RunDirectoryError, match="without repetitions"):
+        measure(config, EXPERT, tmp_path / "out", resume=True, progress=Quiet(), seeds=[0, 1])
+
+
+@pytest.mark.parametrize("seeds", [[], [1, 1], [-1]])
+def test_seeds_must_be_seeds(config: Config, tmp_path: Path, seeds: list[int]) -> None:
+    with pytest.raises(ConfigError, match="are no seeds"):
+        measure(config, EXPERT, tmp_path / "out", progress=Quiet(), seeds=seeds)
+    assert not (tmp_path / "out").exists()

@@ -259,6 +259,23 @@ class StoreConfig(Section):
     max_bytes: Count = 4 * 2**30
 
 
+class PromptedConfig(Section):
+    """The baseline `evaluate --agent prompted`: an OpenAI-compatible endpoint, and the agent that asks it.
+
+    The key is in the environment variable `key_env`. A failed try is made again after `backoff_s`, the next
+    one after twice as long.
+    """
+
+    url: str = "https://api.openai.com/v1"
+    model: str = ""
+    key_env: str = "OPENAI_API_KEY"
+    timeout_s: Positive = 120.0
+    attempts: Count = 5
+    backoff_s: Positive = 2.0
+    max_new_tokens: Count = 512
+    agent: AgentConfig = AgentConfig(kind="androidworld")
+
+
 class EvaluateConfig(Section):
     """A measurement: greedy unless `temperature` is set; at most `episodes` per split (all when null).
 
@@ -270,6 +287,7 @@ class EvaluateConfig(Section):
     slots: Count = 8
     examples: Count = 6
     retries: Annotated[int, Field(ge=0)] = 2
+    prompted: PromptedConfig = PromptedConfig()
 
 
 class LocalConfig(Section):

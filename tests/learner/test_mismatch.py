@@ -14,11 +14,14 @@ import torch
 from learning_world import build
 
 from distrl.configs.mismatch import MismatchConfig
+from distrl.configs.schema import LearnerConfig
 from distrl.core import checkpoints
 from distrl.core.errors import MismatchError
 from distrl.core.metrics import read_metrics
 from distrl.core.policies import weights_io
+from distrl.learner.algorithms import ALGORITHMS
 from distrl.learner.batching import Batcher, ImageCache
+from distrl.learner.engine import Engine
 from distrl.learner.episodes import compile_episode
 from distrl.learner.mismatch import LONG_WITHOUT, Mismatch, choose
 from distrl.learner.mismatch_alarm import NUM_USUAL, Alarm, Usual
@@ -245,11 +248,7 @@ def test_an_alarm_can_end_the_run_which_goes_on_when_resumed(toy, tmp_path) -> N
     assert again.progress.updates == 40
 
 
-def test_the_policy_has_its_own_weights_back_also_after_an_error(toy, load_images) -> None:
-    from distrl.configs.schema import LearnerConfig
-    from distrl.learner.algorithms import ALGORITHMS
-    from distrl.learner.engine import Engine
-
+def test_the_policy_has_its_own_weights_back_also_after_an_error(toy, load_images, monkeypatch) -> None:
     policy, config = toy.policy(), LearnerConfig(micro_batch_tokens=4)
     engine = Engine(policy, toy.critic(), ALGORITHMS["aride"](config), config)
     batcher = Batcher(policy, ImageCache(policy.image, load_images))
@@ -259,12 +258,16 @@ def test_the_policy_has_its_own_weights_back_also_after_an_error(toy, load_image
     mine, lent = engine.logprobs(batch), engine.logprobs(batch, others)
     assert not torch.allclose(mine, lent)
     assert all(torch.equal(tensor, own[name]) for name, tensor in policy.published_state().items())
-    batch.completions[:] = 10**6
-    with pytest.raises(Exception):  # noqa: B017, PT011 - whatever the policy says of such a token
-        engine.logprobs(batch, others)
+
+    def fail(*arguments):
+        raise RuntimeError("out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(policy, "score", fail)
+        with pytest.raises(RuntimeError, match="out of memory"):
+            engine.logprobs(batch, others)
     assert all(torch.equal(tensor, own[name]) for name, tensor in policy.published_state().items())
     policy.load_published(weights_io.from_bytes(weights_io.to_bytes(others)))
-    batch.completions[:] = 2
     torch.testing.assert_close(engine.logprobs(batch), lent)
 
 

@@ -48,13 +48,14 @@ class Split:
 
     Attributes:
         total: Instances, spread evenly over the families.
-        held_out: Whether its combinations and wordings are those that `train` does not have.
+        pool: Where its combinations come from: "train", "val", "test", which share none, or "all". All but
+            "train" have the wordings that are held out.
         layouts: The UI versions that its instances take turns in.
     """
 
     name: str
     total: int
-    held_out: bool
+    pool: str
     layouts: tuple[int, ...]
 
 
@@ -71,20 +72,27 @@ def zipped(**values: Sequence[object]) -> tuple[Params, ...]:
     )
 
 
-def instances(
-    suite: str, families: Sequence[Family], splits: Sequence[Split], max_steps: int, held: int
-) -> Iterator[tuple[Task, str]]:
-    """The tasks of a suite, each with its wording.
+def _pools(combos: list[Params]) -> dict[str, list[Params]]:
+    """Two to four combinations for "test", a fourth of them at most where they are few; one for "val"."""
+    test = max(2, min(4, len(combos) // 4))
+    return {
+        "test": combos[:test],
+        "val": combos[test : test + 1],
+        "train": combos[test + 1 :],
+        "all": combos,
+    }
 
-    Args:
-        held: How many combinations of each family are held out of `train`.
-    """
+
+def instances(
+    suite: str, families: Sequence[Family], splits: Sequence[Split], max_steps: int
+) -> Iterator[tuple[Task, str]]:
+    """The tasks of a suite, each with its wording."""
     for at, family in enumerate(families):
         combos = list(family.combos)
         random.Random(f"{suite}/1/{family.name}").shuffle(combos)
         for split in splits:
-            pool = combos[:held] if split.held_out else combos[held:]
-            wordings = family.test if split.held_out else family.train
+            pool = _pools(combos)[split.pool]
+            wordings = family.train if split.pool == "train" else family.test
             count = split.total // len(families) + (at < split.total % len(families))
             for index in range(count):
                 params = pool[index % len(pool)]

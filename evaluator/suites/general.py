@@ -1,7 +1,7 @@
 """The suite `general`: everyday tasks in nine apps of a phone in daily use.
 
-`test` and `unseen_layout` have other parameter combinations than `train`, and other wordings of the goals;
-`unseen_layout` is on a layout that `train` does not have.
+`val`, `test` and `unseen_layout` have other parameter combinations than `train`, and other wordings of the
+goals; `val` shares no combination with the others; `unseen_layout` is on a layout that `train` does not have.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from distrl.workers.simphone.theme import TRAIN_LAYOUTS, UNSEEN_LAYOUTS
 SUITE = "general"
 MAX_STEPS = 15
 FAMILIES = (*APPS, *PEOPLE)
-HELD = 4
-"""Parameter combinations of each family that `train` does not have."""
 SPLITS = (
-    Split("train", 600, held_out=False, layouts=TRAIN_LAYOUTS),
-    Split("test", 128, held_out=True, layouts=TRAIN_LAYOUTS),
-    Split("unseen_layout", len(FAMILIES), held_out=True, layouts=UNSEEN_LAYOUTS),
+    Split("train", 600, pool="train", layouts=TRAIN_LAYOUTS),
+    Split("val", len(FAMILIES), pool="val", layouts=TRAIN_LAYOUTS),
+    Split("test", 128, pool="test", layouts=TRAIN_LAYOUTS),
+    Split("unseen_layout", len(FAMILIES), pool="test", layouts=UNSEEN_LAYOUTS),
 )
 DISJOINT = ("tasks", "goals", "params", "phrasings")
 """What no evaluation split shares with `train`."""
@@ -30,7 +29,7 @@ DISJOINT = ("tasks", "goals", "params", "phrasings")
 
 @lru_cache(maxsize=1)
 def _made() -> dict[str, tuple[Task, str]]:
-    found = instances(SUITE, FAMILIES, SPLITS, MAX_STEPS, HELD)
+    found = instances(SUITE, FAMILIES, SPLITS, MAX_STEPS)
     return {task.id: (task, wording) for task, wording in found}
 
 

@@ -152,16 +152,16 @@ FAMILIES = (
     Family(
         "timer",
         "timer",
-        product(minutes=(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19)),
+        product(minutes=(2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19)),
         ("Start a timer for {minutes} minutes", "Set a {minutes} minute timer and start it"),
         ("Count down {minutes} minutes with the timer", "Run a timer of {minutes} minutes"),
     ),
     Family(
         "laps",
         "laps",
-        product(laps=tuple(range(1, 9))),
+        product(laps=tuple(range(2, 9))),
         ("Start the stopwatch and record {laps} laps", "Run the stopwatch, laps: {laps}"),
-        ("Take {laps} laps with the running stopwatch", "Let the stopwatch run and note {laps} laps"),
+        ("Take {laps} laps with the stopwatch and let it run", "Let the stopwatch run and note {laps} laps"),
     ),
     Family(
         "world_add",

@@ -43,6 +43,7 @@ def test_the_expert_solves_every_instance_which_idling_does_not(family: Family) 
 def test_the_suites_have_their_sizes_and_stable_tasks() -> None:
     splits = Counter((task.suite, task.split) for task in TASKS)
     assert splits["general", "train"] == 600
+    assert splits["general", "val"] == splits["general", "unseen_layout"] == len(general.FAMILIES)
     assert splits["general", "test"] == splits["apps", "test"] == 128
     assert len({task.id for task in TASKS}) == len(TASKS)
     assert {task.max_steps for task in TASKS} == {15}
@@ -67,6 +68,8 @@ def test_evaluation_shares_neither_parameters_nor_wordings_with_training() -> No
     measured = [task for task in TASKS if task.split != "train" and task.suite == "general"]
     found = leakage.find(trained, measured, phrasing=general.phrasing)
     assert found.broken(leakage.RULES) == []
+    val, test = ([task for task in measured if task.split == split] for split in ("val", "test"))
+    assert leakage.find(val, test).broken(["params"]) == []
     unseen = leakage.find(trained, load_suite("apps"))
     assert unseen.broken(leakage.RULES) == []
     assert {task.template for task in trained}.isdisjoint(task.template for task in load_suite("apps"))

@@ -50,6 +50,31 @@ def test_keys_become_vllm_s(model: Path) -> None:
     assert arguments(staleness)["max_loras"] == staleness.learner.max_staleness + 2
 
 
+def changed(config: Config, **sections: dict[str, object]) -> Config:
+    """`config` with other values in some sections."""
+    data = config.model_dump(mode="json")
+    for section, values in sections.items():
+        data[section] |= values
+    return Config.model_validate(data)
+
+
+def test_where_an_episode_is_one_sequence_that_is_what_there_is_room_for(model: Path) -> None:
+    config = make_config(model, LORA, images_per_prompt=None)
+    steps = arguments(config)
+    assert (steps["max_model_len"], steps["limit_mm_per_prompt"]) == (240, {"image": 1, "video": 0})
+    assert arguments(changed(config, policy={"max_context_tokens": 230}))["max_model_len"] == 230
+    incremental = {"kind": "mobile-use", "options": {"mode": "incremental"}}
+    whole = changed(config, agent=incremental, policy={"max_context_tokens": 300})
+    assert arguments(whole)["max_model_len"] == 300
+    assert arguments(whole)["limit_mm_per_prompt"] == {"image": 32, "video": 0}
+    most = changed(config, agent=incremental, policy={"max_context_tokens": 16_384})
+    assert arguments(most)["max_model_len"] == 512, "the model has no more positions"
+    vllm = {**most.inference.vllm.model_dump(), "max_model_len": 100, "images_per_prompt": 2}
+    said = changed(most, inference={"vllm": vllm})
+    assert arguments(said)["max_model_len"] == 100
+    assert arguments(said)["limit_mm_per_prompt"] == {"image": 2, "video": 0}
+
+
 def test_only_what_the_policy_samples_is_allowed(model: Path) -> None:
     config = make_config(model, None)
     allowed = arguments(config)["additional_config"][ALLOWED_TOKENS]  # type: ignore[index]

@@ -46,6 +46,7 @@ from distrl.workers.inference.vllm_options import (
     max_adapters,
     max_images,
     max_model_len,
+    sockets_in,
 )
 
 START_S = 1800.0  # large models are read from disk and compiled
@@ -111,7 +112,8 @@ class VLLMEngine(PolicyEngine):
         self._adapters = self._make_slots(config)
         self._loop = LoopThread("vllm-loop")
         try:
-            self._llm: Any = self._loop.run(_start(arguments), START_S)
+            with sockets_in(self._scratch.path):
+                self._llm: Any = self._loop.run(_start(arguments), START_S)
         except Exception as error:
             self._loop.close()
             self._scratch.remove()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +18,9 @@ from distrl.core.policies.hub import HubPolicy
 ALLOWED_TOKENS = "distrl_allowed_tokens"
 """Where in `additional_config` the tokens stand that may be sampled."""
 LOGITS_PROCESSOR = "distrl.workers.inference.engine_vllm:AllowedTokens"
+SOCKETS = "VLLM_RPC_BASE_PATH"
+"""The variable that tells vLLM where its sockets shall be; else they are among the temporary files."""
+MAX_SOCKET_PATH = 107  # bytes, on Linux
 IMAGES_OF_AN_EPISODE = 32
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM has room for
 
@@ -66,6 +73,23 @@ def max_images(config: Config) -> int:
 def _goes_on(config: Config) -> bool:
     """Whether an episode is one token sequence, with a picture a step."""
     return config.agent.options.get("mode") == "incremental"
+
+
+@contextlib.contextmanager
+def sockets_in(directory: Path) -> Iterator[None]:
+    """Has vLLM make its sockets' files in `directory`, where it leaves them.
+
+    Not where the user has set another place, or the path would be too long for the operating system.
+    """
+    longest = len(os.fsencode(directory)) + len(f"/{uuid.uuid4()}")
+    if SOCKETS in os.environ or longest > MAX_SOCKET_PATH:
+        yield
+        return
+    os.environ[SOCKETS] = str(directory)
+    try:
+        yield
+    finally:
+        del os.environ[SOCKETS]
 
 
 def engine_arguments(config: Config, policy: HubPolicy, seed: int) -> dict[str, Any]:

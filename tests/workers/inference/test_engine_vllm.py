@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -231,6 +232,20 @@ def test_a_sequence_that_vllm_has_no_room_for_is_full(adapted: Pair) -> None:
         after(free)
     with pytest.raises(ContextFull, match="images_per_prompt is 3"):
         show(engine, [0, 1, 2, 3], "red")
+
+
+def test_its_sockets_are_in_a_folder_that_goes_with_it(save: Callable[[str], Path]) -> None:
+    def sockets(folder: Path) -> set[Path]:
+        return {path for path in folder.iterdir() if path.is_socket()}
+
+    shared = Path(tempfile.gettempdir())
+    before = sockets(shared)
+    engine = start_vllm(make_config(save("qwen2.5-vl"), LORA), "a")
+    own = Path(engine._scratch.path)
+    assert sockets(own)
+    assert sockets(shared) <= before
+    engine.close()
+    assert not own.exists()
 
 
 @pytest.mark.parametrize("adapted", ["qwen2.5-vl"], indirect=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, MissingDependency, PolicyError
 from distrl.core.policies.hub import HubPolicy
 from distrl.workers.inference.serve import start_engine
-from distrl.workers.inference.vllm_options import ALLOWED_TOKENS, engine_arguments
+from distrl.workers.inference.vllm_options import ALLOWED_TOKENS, SOCKETS, engine_arguments, sockets_in
 
 Arguments = Callable[..., dict[str, object]]
 
@@ -73,6 +74,21 @@ def test_where_an_episode_is_one_sequence_that_is_what_there_is_room_for(model: 
     said = changed(most, inference={"vllm": vllm})
     assert arguments(said)["max_model_len"] == 100
     assert arguments(said)["limit_mm_per_prompt"] == {"image": 2, "video": 0}
+
+
+def test_sockets_have_a_folder_of_their_own_unless_the_user_says_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(SOCKETS, raising=False)
+    with sockets_in(tmp_path):
+        assert os.environ[SOCKETS] == str(tmp_path)
+    assert SOCKETS not in os.environ
+    with sockets_in(tmp_path / ("x" * 100)):
+        assert SOCKETS not in os.environ, "no socket could be made there"
+    monkeypatch.setenv(SOCKETS, "/elsewhere")
+    with sockets_in(tmp_path):
+        assert os.environ[SOCKETS] == "/elsewhere"
+    assert os.environ[SOCKETS] == "/elsewhere"
 
 
 def test_only_what_the_policy_samples_is_allowed(model: Path) -> None:

@@ -37,9 +37,11 @@ _OWN = frozenset(
 class VLLMConfig(Section):
     """vLLM, with `inference.engine: vllm` (see docs/serving.md).
 
-    At most `inference.max_batch` requests run at a time. A prompt and its completion have at most
-    `max_model_len` tokens; null is policy.max_prompt_tokens + learner.max_new_tokens. A prompt shows at most
-    `images_per_prompt` pictures.
+    At most `inference.max_batch` requests run at a time. A sequence has at most `max_model_len` tokens with
+    its answer and shows at most `images_per_prompt` pictures; an episode whose sequence is full ends as at
+    its step limit. Null is, where an episode is one sequence (agents in mode incremental),
+    policy.max_context_tokens and 32 pictures; elsewhere policy.max_prompt_tokens + learner.max_new_tokens, if
+    that is less, and 1. It is never more tokens than the model has positions for.
 
     On GPUs it takes the share `gpu_memory_utilization` of each one's memory, less if `kv_cache_gb` bounds
     the cache of keys and values; on CPUs the cache has `kv_cache_gb` GiB, 1 when null. `enforce_eager` runs
@@ -51,7 +53,7 @@ class VLLMConfig(Section):
     """
 
     max_model_len: Count | None = None
-    images_per_prompt: Count = 1
+    images_per_prompt: Count | None = None
     gpu_memory_utilization: Annotated[float, Field(gt=0.0, le=1.0)] = 0.85
     kv_cache_gb: Positive | None = None
     enforce_eager: bool | None = None

@@ -94,6 +94,12 @@ class HubPolicy(Policy):
         return self.config.max_context_tokens
 
     @property
+    def longest_sequence(self) -> int | None:
+        """How many tokens the model has positions for, None if it does not say."""
+        found: int | None = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        return found
+
+    @property
     def end_ids(self) -> list[int]:
         """Tokens that end a completion."""
         return self._loaded.end_ids

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import string
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,46 +48,83 @@ def save_qwen25_vl(directory: Path) -> None:
     _save(Qwen2_5_VLForConditionalGeneration, config, directory, 14)
 
 
-def save_qwen3_vl(directory: Path) -> None:
-    """Qwen3-VL: a token stands for 32x32 pixels."""
+def save_qwen3_vl(
+    directory: Path,
+    words: Sequence[str] = (),
+    text: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    sharpness: float = 1.0,
+) -> None:
+    """Qwen3-VL: a token stands for 32x32 pixels.
+
+    Args:
+        directory: Where to.
+        words: Texts of one token each, beside the single characters.
+        text: Sizes of the language model that differ from `TEXT`.
+        seed: Of the weights.
+        sharpness: Factor of the output layer. An adapter does not reach that layer, and with small weights
+            there no token could ever become certain.
+    """
     from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
+    sizes = {**TEXT, "head_dim": 32, **(text or {})}
+    sizes["vocab_size"] = max(sizes["vocab_size"], len(_vocabulary(words)))
     rope = {"rope_type": "default", "mrope_section": [6, 5, 5], "mrope_interleaved": True}
-    vision = {**VISION, "patch_size": 16, "num_position_embeddings": 64, "deepstack_visual_indexes": [0]}
-    text = {**TEXT, "head_dim": 32, "rope_parameters": {**rope, "rope_theta": 10_000.0}}
-    config = Qwen3VLConfig(text_config=text, vision_config=vision, **IDS)
-    _save(Qwen3VLForConditionalGeneration, config, directory, 16)
+    vision = {
+        **VISION,
+        "patch_size": 16,
+        "num_position_embeddings": 64,
+        "deepstack_visual_indexes": [0],
+        "out_hidden_size": sizes["hidden_size"],
+    }
+    sizes["rope_parameters"] = {**rope, "rope_theta": 10_000.0}
+    config = Qwen3VLConfig(text_config=sizes, vision_config=vision, **IDS)
+    _save(Qwen3VLForConditionalGeneration, config, directory, 16, words, seed, sharpness)
 
 
 FAMILIES = {"qwen2.5-vl": save_qwen25_vl, "qwen3-vl": save_qwen3_vl}
 
 
-def _save(model: Any, config: Any, directory: Path, patch: int) -> None:
+def _save(
+    model: Any,
+    config: Any,
+    directory: Path,
+    patch: int,
+    words: Sequence[str] = (),
+    seed: int = 0,
+    sharpness: float = 1.0,
+) -> None:
     import torch
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+        torch.manual_seed(seed)
         made = model(config)
         with torch.no_grad():
             for parameter in made.parameters():  # the usual small start makes all tokens alike
                 if parameter.dim() > 1:
                     parameter.mul_(4.0)
+            made.get_output_embeddings().weight.mul_(sharpness)
         made.save_pretrained(str(directory))
     side = 2 * patch
     size = {"shortest_edge": side * side, "longest_edge": 6 * side * side}
     Qwen2VLImageProcessorPil(size=size, patch_size=patch).save_pretrained(str(directory))
-    _save_tokenizer(directory)
+    _save_tokenizer(directory, words)
 
 
-def _save_tokenizer(directory: Path) -> None:
-    """Single characters and the special tokens."""
+def _vocabulary(words: Sequence[str]) -> dict[str, int]:
+    return {token: index for index, token in enumerate([*SPECIAL, *string.printable, *words])}
+
+
+def _save_tokenizer(directory: Path, words: Sequence[str]) -> None:
+    """Words, where one stands, else single characters; and the special tokens."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    vocabulary = {token: index for index, token in enumerate([*SPECIAL, *string.printable])}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="?"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    tokenizer = Tokenizer(models.WordLevel(_vocabulary(words), unk_token="?"))
+    longest_first = sorted(words, key=len, reverse=True)
+    pattern = "|".join([*map(re.escape, longest_first), r"[\s\S]"])
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), "isolated")
     tokenizer.decoder = decoders.Fuse()
     PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,

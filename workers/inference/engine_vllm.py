@@ -14,7 +14,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,21 +29,24 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.sample.logits_processor import LogitsProcessor
 
 from distrl.configs.schema import Config
-from distrl.core.errors import DistrlError, PolicyError
+from distrl.core.errors import ContextFull, DistrlError, PolicyError
 from distrl.core.policies import weights_io
 from distrl.core.policies.adapter_directory import CONFIG_KEY
 from distrl.core.policies.hub import HubPolicy
 from distrl.core.scratch import Scratch
-from distrl.core.types import Sampling
+from distrl.core.types import NO_PREFIX, ChatMessage, Prefix, Sampling
 from distrl.workers.inference.adapter_slots import Adapter, AdapterSlots
 from distrl.workers.inference.engine import OnDone, Result
 from distrl.workers.inference.engine_hf import PolicyEngine, Prepared
 from distrl.workers.inference.loop_thread import LoopThread
+from distrl.workers.inference.prompts import within
 from distrl.workers.inference.vllm_options import (
     ALLOWED_TOKENS,
     engine_arguments,
     max_adapters,
+    max_images,
     max_model_len,
+    sockets_in,
 )
 
 START_S = 1800.0  # large models are read from disk and compiled
@@ -97,8 +101,8 @@ class VLLMEngine(PolicyEngine):
 
     def __init__(self, policy: HubPolicy, config: Config, seed: int) -> None:
         super().__init__(policy)
-        self._max_model_len = max_model_len(config)
-        self._max_images = config.inference.vllm.images_per_prompt
+        self._max_model_len = max_model_len(config, policy.longest_sequence)
+        self._max_images = max_images(config)
         self._numbers = itertools.count()
         self._running: set[asyncio.Task[None]] = set()  # belongs to the loop's thread
         self._num_cached_tokens = 0
@@ -108,7 +112,8 @@ class VLLMEngine(PolicyEngine):
         self._adapters = self._make_slots(config)
         self._loop = LoopThread("vllm-loop")
         try:
-            self._llm: Any = self._loop.run(_start(arguments), START_S)
+            with sockets_in(self._scratch.path):
+                self._llm: Any = self._loop.run(_start(arguments), START_S)
         except Exception as error:
             self._loop.close()
             self._scratch.remove()
@@ -124,6 +129,32 @@ class VLLMEngine(PolicyEngine):
         if config_json is None:
             return None
         return AdapterSlots(self._scratch.path, config_json, max_adapters(config))
+
+    # ---- any thread ----
+
+    def prepare(
+        self,
+        messages: Sequence[ChatMessage],
+        images: Mapping[str, bytes | memoryview],
+        sampling: Sampling,
+        prefix: Prefix = NO_PREFIX,
+    ) -> Prepared:
+        """As in `PolicyEngine`, within what vLLM was started for.
+
+        Raises:
+            ContextFull: The sequence has too many tokens or pictures for vLLM.
+            PolicyError: As in `PolicyEngine`.
+        """
+        prepared = super().prepare(messages, images, sampling, prefix)
+        length, shown = len(prepared.prompt_ids), len(prepared.images)
+        if shown > self._max_images:
+            raise ContextFull(
+                f"The sequence shows {shown} pictures, and inference.vllm.images_per_prompt is "
+                f"{self._max_images}.",
+                "Raise it.",
+            )
+        room = within(self._max_model_len, "inference.vllm.max_model_len", length, prepared.sampling)
+        return replace(prepared, sampling=room)
 
     # ---- engine thread ----
 
@@ -238,23 +269,7 @@ class VLLMEngine(PolicyEngine):
         return self.completion(request, list(answer.token_ids), logprobs, version)
 
     def _prompt(self, request: Prepared) -> dict[str, Any]:
-        """vLLM wants one placeholder per picture, and puts in as many as it takes itself.
-
-        Raises:
-            PolicyError: The prompt is too long, or has too many pictures.
-        """
-        if len(request.prompt_ids) >= self._max_model_len:
-            raise PolicyError(
-                f"The prompt has {len(request.prompt_ids)} tokens, and inference.vllm.max_model_len "
-                f"{self._max_model_len} leaves none for the answer.",
-                "Raise it or shorten prompts.",
-            )
-        if len(request.images) > self._max_images:
-            raise PolicyError(
-                f"The prompt shows {len(request.images)} pictures, and inference.vllm.images_per_prompt is "
-                f"{self._max_images}.",
-                "Raise it.",
-            )
+        """vLLM wants one placeholder per picture, and puts in as many as it takes itself."""
         ids = single_placeholders(request.prompt_ids, self.policy.placeholder_ids)
         prompt: dict[str, Any] = {"prompt_token_ids": ids}
         if request.images:

@@ -62,11 +62,18 @@ def tokenise(
 
 def _within_context(policy: Policy, length: int, sampling: Sampling) -> Sampling:
     limit = policy.max_context_tokens
-    if limit is None:
-        return sampling
+    return sampling if limit is None else within(limit, "policy.max_context_tokens", length, sampling)
+
+
+def within(limit: int, key: str, length: int, sampling: Sampling) -> Sampling:
+    """`sampling` with no more new tokens than a sequence of `length` tokens leaves of `limit`.
+
+    Raises:
+        ContextFull: It leaves none; names `key`, where the limit is from.
+    """
     if length >= limit:
         raise ContextFull(
-            f"The sequence has {length} tokens, and policy.max_context_tokens {limit} leaves no answer room.",
+            f"The sequence has {length} tokens, and {key} {limit} leaves no answer room.",
             "Raise it, lower policy.max_pixels, or set agent.options.mode to history.",
         )
     return sampling.model_copy(update={"max_new_tokens": min(sampling.max_new_tokens, limit - length)})

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +18,10 @@ from distrl.core.policies.hub import HubPolicy
 ALLOWED_TOKENS = "distrl_allowed_tokens"
 """Where in `additional_config` the tokens stand that may be sampled."""
 LOGITS_PROCESSOR = "distrl.workers.inference.engine_vllm:AllowedTokens"
+SOCKETS = "VLLM_RPC_BASE_PATH"
+"""The variable that tells vLLM where its sockets shall be; else they are among the temporary files."""
+MAX_SOCKET_PATH = 107  # bytes, on Linux
+IMAGES_OF_AN_EPISODE = 32
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM has room for
 
 
@@ -40,11 +48,48 @@ def max_adapters(config: Config) -> int:
     return config.inference.vllm.max_adapters or config.learner.max_staleness + 2
 
 
-def max_model_len(config: Config) -> int:
-    """The longest prompt with its completion, in tokens."""
-    return (
-        config.inference.vllm.max_model_len or config.policy.max_prompt_tokens + config.learner.max_new_tokens
-    )
+def max_model_len(config: Config, longest: int | None = None) -> int:
+    """The longest sequence with its answer, in tokens.
+
+    Args:
+        config: Where an episode is one sequence this is `policy.max_context_tokens`; elsewhere a prompt and
+            an answer, if they are less.
+        longest: The longest that the model takes, where it has a limit.
+    """
+    if config.inference.vllm.max_model_len is not None:
+        return config.inference.vllm.max_model_len
+    needed = config.policy.max_context_tokens
+    if not _goes_on(config):
+        needed = min(needed, config.policy.max_prompt_tokens + config.learner.max_new_tokens)
+    return needed if longest is None else min(needed, longest)
+
+
+def max_images(config: Config) -> int:
+    """How many pictures a sequence may show."""
+    default = IMAGES_OF_AN_EPISODE if _goes_on(config) else 1
+    return config.inference.vllm.images_per_prompt or default
+
+
+def _goes_on(config: Config) -> bool:
+    """Whether an episode is one token sequence, with a picture a step."""
+    return config.agent.options.get("mode") == "incremental"
+
+
+@contextlib.contextmanager
+def sockets_in(directory: Path) -> Iterator[None]:
+    """Has vLLM make its sockets' files in `directory`, where it leaves them.
+
+    Not where the user has set another place, or the path would be too long for the operating system.
+    """
+    longest = len(os.fsencode(directory)) + len(f"/{uuid.uuid4()}")
+    if SOCKETS in os.environ or longest > MAX_SOCKET_PATH:
+        yield
+        return
+    os.environ[SOCKETS] = str(directory)
+    try:
+        yield
+    finally:
+        del os.environ[SOCKETS]
 
 
 def engine_arguments(config: Config, policy: HubPolicy, seed: int) -> dict[str, Any]:
@@ -60,12 +105,12 @@ def engine_arguments(config: Config, policy: HubPolicy, seed: int) -> dict[str, 
         "model": config.policy.model,
         "dtype": ("bfloat16" if on_gpu else "float32") if vllm.dtype == "auto" else vllm.dtype,
         "seed": seed % 2**31,
-        "max_model_len": max_model_len(config),
+        "max_model_len": max_model_len(config, policy.longest_sequence),
         "max_num_seqs": inference.max_batch,
         "gpu_memory_utilization": vllm.gpu_memory_utilization,
         "enforce_eager": (not on_gpu) if vllm.enforce_eager is None else vllm.enforce_eager,
         "tensor_parallel_size": vllm.tensor_parallel_size,
-        "limit_mm_per_prompt": {"image": vllm.images_per_prompt, "video": 0},
+        "limit_mm_per_prompt": {"image": max_images(config), "video": 0},
         "enable_prefix_caching": vllm.prefix_caching,
         "logprobs_mode": "processed_logprobs",  # as sampled: at the temperature, truncated and masked
         "logits_processors": [LOGITS_PROCESSOR],

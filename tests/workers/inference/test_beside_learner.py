@@ -168,4 +168,5 @@ def test_servers_that_pass_weights_on_are_named_as_holders(
             said = named.get(timeout=WAIT_S)
             endpoints = said.endpoints if said.digest == weights.digest else ()
         assert all(endpoint.startswith("tcp://localhost:") for endpoint in endpoints)
-        assert running.peer_metrics()["weights/sent_bytes"] == 2 * weights.size_bytes
+        sent = running.peer_metrics()["weights/sent_bytes"] / weights.size_bytes
+        assert sent in (1, 2), "the third had it from another, and a late second one too"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, MissingDependency, PolicyError
 from distrl.core.policies.hub import HubPolicy
 from distrl.workers.inference.serve import start_engine
-from distrl.workers.inference.vllm_options import ALLOWED_TOKENS, engine_arguments
+from distrl.workers.inference.vllm_options import ALLOWED_TOKENS, SOCKETS, engine_arguments, sockets_in
 
 Arguments = Callable[..., dict[str, object]]
 
@@ -48,6 +49,46 @@ def test_keys_become_vllm_s(model: Path) -> None:
     assert "enable_lora" not in arguments(make_config(model, None))
     staleness = make_config(model, LORA, max_adapters=None)
     assert arguments(staleness)["max_loras"] == staleness.learner.max_staleness + 2
+
+
+def changed(config: Config, **sections: dict[str, object]) -> Config:
+    """`config` with other values in some sections."""
+    data = config.model_dump(mode="json")
+    for section, values in sections.items():
+        data[section] |= values
+    return Config.model_validate(data)
+
+
+def test_where_an_episode_is_one_sequence_that_is_what_there_is_room_for(model: Path) -> None:
+    config = make_config(model, LORA, images_per_prompt=None)
+    steps = arguments(config)
+    assert (steps["max_model_len"], steps["limit_mm_per_prompt"]) == (240, {"image": 1, "video": 0})
+    assert arguments(changed(config, policy={"max_context_tokens": 230}))["max_model_len"] == 230
+    incremental = {"kind": "mobile-use", "options": {"mode": "incremental"}}
+    whole = changed(config, agent=incremental, policy={"max_context_tokens": 300})
+    assert arguments(whole)["max_model_len"] == 300
+    assert arguments(whole)["limit_mm_per_prompt"] == {"image": 32, "video": 0}
+    most = changed(config, agent=incremental, policy={"max_context_tokens": 16_384})
+    assert arguments(most)["max_model_len"] == 512, "the model has no more positions"
+    vllm = {**most.inference.vllm.model_dump(), "max_model_len": 100, "images_per_prompt": 2}
+    said = changed(most, inference={"vllm": vllm})
+    assert arguments(said)["max_model_len"] == 100
+    assert arguments(said)["limit_mm_per_prompt"] == {"image": 2, "video": 0}
+
+
+def test_sockets_have_a_folder_of_their_own_unless_the_user_says_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(SOCKETS, raising=False)
+    with sockets_in(tmp_path):
+        assert os.environ[SOCKETS] == str(tmp_path)
+    assert SOCKETS not in os.environ
+    with sockets_in(tmp_path / ("x" * 100)):
+        assert SOCKETS not in os.environ, "no socket could be made there"
+    monkeypatch.setenv(SOCKETS, "/elsewhere")
+    with sockets_in(tmp_path):
+        assert os.environ[SOCKETS] == "/elsewhere"
+    assert os.environ[SOCKETS] == "/elsewhere"
 
 
 def test_only_what_the_policy_samples_is_allowed(model: Path) -> None:

@@ -1,0 +1,131 @@
+"""benchmarks/toy_vlm.py: its model learns to press what it sees, here by cloning alone."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("peft")
+
+import torch
+import toy_vlm
+
+from distrl.configs.load import load_config
+from distrl.configs.schema import Config
+from distrl.core.messages import Lease
+from distrl.core.policies import build_critic, build_policy
+from distrl.core.policies.base import Policy
+from distrl.core.types import NO_PREFIX, ChatMessage, Completion, Prefix, Purpose, Sampling, Task
+from distrl.evaluator.suites import load_suite
+from distrl.learner.algorithms import ALGORITHMS
+from distrl.learner.batching import Batcher, ImageCache
+from distrl.learner.engine import Engine
+from distrl.learner.episodes import StepData, compile_episode
+from distrl.workers.agents import build_agent
+from distrl.workers.envs import build_env
+from distrl.workers.inference.engine_hf import HFEngine
+from distrl.workers.slot import EpisodeRunner
+
+GREEDY = Sampling(temperature=0.0, max_new_tokens=12)
+
+
+class InProcess:
+    """A policy client that asks an engine of its own process."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.engine = HFEngine(policy, seed=0)
+
+    def act(
+        self,
+        messages: Sequence[ChatMessage],
+        images: Mapping[str, bytes],
+        sampling: Sampling,
+        prefix: Prefix = NO_PREFIX,
+    ) -> Completion:
+        return self.engine.act([self.engine.prepare(messages, images, sampling, prefix)])[0]
+
+
+class World:
+    """The benchmark's model of a seed, and its tasks, in this process."""
+
+    def __init__(self, directory: Path) -> None:
+        toy_vlm.save_model(directory / "model", 0)
+        own = {"policy.model": directory / "model"}
+        self.config: Config = load_config(toy_vlm.PRESET, toy_vlm.assignments(toy_vlm.SETTINGS | own))
+        self.policy = build_policy(self.config.policy, [], 0)
+        env, agent = build_env(self.config.env), build_agent(self.config.agent)
+        self.runner = EpisodeRunner(env, agent, InProcess(self.policy), self.config.worker)
+        self.images: dict[str, bytes] = {}
+
+    def tasks(self, split: str, count: int) -> list[Task]:
+        """Those of the template `press`."""
+        found = load_suite(self.config.tasks.suite, split)
+        return [task for task in found if task.template == "press"][:count]
+
+    def demonstrations(self, count: int) -> list[StepData]:
+        """The expert's steps, some of them after noise."""
+        steps: list[StepData] = []
+        for number, task in enumerate(self.tasks("train", count)):
+            lease = Lease(id=f"demo-{number}", task=task, purpose=Purpose.DEMO, noise=0.2)
+            episode = self.runner.run(lease)
+            assert episode is not None
+            self.images |= episode[1]
+            compiled = compile_episode(episode[0], self.policy, self.decoded)
+            assert compiled is not None
+            steps += compiled.steps
+        return steps
+
+    def decoded(self, digests: Sequence[str]) -> dict[str, torch.Tensor]:
+        """Pictures as the policy reads them."""
+        return {digest: self.policy.image(self.images[digest]) for digest in digests}
+
+    def clone(self, steps: Sequence[StepData], updates: int) -> None:
+        """As the warm start does."""
+        config = self.config.learner
+        images = ImageCache(self.policy.image, lambda digests: {one: self.images[one] for one in digests})
+        critic = build_critic(self.policy, 0, kind=self.config.policy.critic)
+        engine = Engine(self.policy, critic, ALGORITHMS[config.algorithm](config), config)
+        batcher, rng = Batcher(self.policy, images), random.Random(0)
+        for _ in range(updates):
+            engine.clone(batcher.steps(rng.choices(steps, k=24)))
+
+    def successes(self, count: int) -> list[float]:
+        """Of held-out tasks, greedily."""
+        self.policy.eval()
+        tasks = self.tasks("test", count)
+        episodes = [self.runner.run(Lease(id="e", task=task, sampling=GREEDY)) for task in tasks]
+        return [episode[0].success for episode in episodes if episode is not None]
+
+
+@pytest.mark.timeout(600)
+def test_a_tiny_random_model_learns_to_press_what_it_sees(tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+    world = World(tmp_path)
+    assert sum(world.successes(4)) == 0, "what it writes is no action yet"
+    world.clone(world.demonstrations(96), updates=110)
+    assert sum(world.successes(16)) >= 9, "whoever does not look solves one"
+
+
+def test_an_answer_takes_eight_tokens_and_the_instructions_one(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    (step, *_) = world.demonstrations(1)
+    assert len(step.tokens) == 8
+    (span,) = step.spans
+    assert span.start < 70
+
+
+def test_a_run_that_fails_says_so(tmp_path: Path) -> None:
+    command = [sys.executable, toy_vlm.__file__, "--seeds", "0", "--runs-dir", str(tmp_path)]
+    done = subprocess.run(
+        [*command, "--set", "learner.episodes=0"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "learner.episodes" in done.stderr
+    assert "The run of seed 0 failed" in done.stderr

@@ -36,7 +36,12 @@ LearnerOption = Annotated[
     ),
 ]
 AgentOption = Annotated[
-    str | None, typer.Option("--agent", metavar="expert|random", help="A baseline that needs no policy.")
+    str | None,
+    typer.Option(
+        "--agent",
+        metavar="expert|random|model",
+        help="A baseline: the scripted expert, random actions, or policy.model before any training.",
+    ),
 ]
 SplitOption = Annotated[
     list[str] | None, typer.Option("--split", metavar="SPLIT", help="Default: tasks.test. Repeatable.")

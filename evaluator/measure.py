@@ -35,7 +35,8 @@ class Who:
         checkpoint: A checkpoint, or a run's directory; an inference server is started for it in this process.
         inference: Inference servers that run already.
         learner: A learner's control address; its inference servers are asked.
-        agent: "expert" or "random", which need no policy.
+        agent: "expert" or "random", which need no policy, or "model": the policy of the configuration as it
+            is before any training, of `policy.model` that is.
     """
 
     checkpoint: Path | None = None
@@ -43,8 +44,11 @@ class Who:
     learner: str | None = None
     agent: str | None = None
 
-    def subject(self) -> Subject:
+    def subject(self, model: str = "") -> Subject:
         """How results name it. A checkpoint is found and checked.
+
+        Args:
+            model: What the configuration calls its policy, for the agent "model".
 
         Raises:
             ConfigError: Not exactly one is given, or there is no such agent.
@@ -62,8 +66,10 @@ class Who:
             return Subject(kind="expert")
         if self.agent == "random":
             return Subject(kind="random")
+        if self.agent == "model":
+            return Subject(kind="model", name=model)
         if self.agent:
-            raise ConfigError(f"There is no baseline agent {self.agent!r}.", "Use expert or random.")
+            raise ConfigError(f"There is no baseline agent {self.agent!r}.", "Use expert, random or model.")
         return Subject(kind="served", name=self.learner or ", ".join(self.inference))
 
 
@@ -94,7 +100,8 @@ def measure(
         DistrlError: Anything else that a user can mend.
     """
     stop, progress = stop or threading.Event(), progress or make_progress()
-    evaluator = Evaluator(config, output, who.subject(), splits, resume, stop, progress)
+    subject = who.subject(config.policy.model or config.policy.kind)
+    evaluator = Evaluator(config, output, subject, splits, resume, stop, progress)
     with acting(config, who, stop, progress, wait_s) as policy:
         return evaluator.run(policy)
 
@@ -104,7 +111,7 @@ def acting(
     config: Config, who: Who, stop: threading.Event, progress: EvaluationProgress, wait_s: float
 ) -> Iterator[PolicyOfSlot | None]:
     """What makes the policy client of each slot, ready to act; None for agents that need no policy."""
-    if who.agent:
+    if who.agent and who.agent != "model":
         yield None
         return
     with _servers(config, who, stop, progress) as (wire, endpoints):
@@ -122,8 +129,9 @@ def _servers(
     config: Config, who: Who, stop: threading.Event, progress: EvaluationProgress
 ) -> Iterator[tuple[Wire, Endpoints]]:
     """Sockets, and where the policy answers."""
-    if who.checkpoint is not None:
-        with serve_here(config, find_checkpoint(who.checkpoint)) as (wire, endpoint):
+    if who.checkpoint is not None or who.agent == "model":
+        checkpoint = None if who.checkpoint is None else find_checkpoint(who.checkpoint)
+        with serve_here(config, checkpoint) as (wire, endpoint):
             yield wire, lambda: (endpoint,)
         return
     network = config.network

@@ -40,11 +40,12 @@ class Subject(Record):
     """Who is measured.
 
     Attributes:
-        kind: "checkpoint", "served" (inference servers that run already), "expert" or "random".
-        name: The checkpoint directory, or the endpoints.
+        kind: "checkpoint", "served" (inference servers that run already), "expert", "random", or "model" (the
+            policy before any training).
+        name: The checkpoint directory, the endpoints, or the model.
     """
 
-    kind: Literal["checkpoint", "served", "expert", "random"]
+    kind: Literal["checkpoint", "served", "expert", "random", "model"]
     name: str = ""
 
 

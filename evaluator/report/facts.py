@@ -139,5 +139,10 @@ def _objective(learner: LearnerConfig) -> str:
 
 def _subject(one: LoadedEvaluation) -> str:
     subject = one.evaluation.spec.subject
-    words = {"served": "a served policy", "expert": "the scripted expert", "random": "random actions"}
+    words = {
+        "served": "a served policy",
+        "expert": "the scripted expert",
+        "random": "random actions",
+        "model": f"{subject.name}, untrained",
+    }
     return words.get(subject.kind, f"checkpoint {subject.name}")

@@ -65,7 +65,8 @@ class FusedT5(nn.Module):
         text = self.t5.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
         seen, _ = self.mha_layer(text, images, images, need_weights=False)
         gate = torch.sigmoid(self.gate_dense(torch.cat([text, seen], dim=-1)))
-        return (1 - gate) * text + gate * seen
+        fused: Tensor = (1 - gate) * text + gate * seen
+        return fused
 
     def decode(
         self, previous: Tensor, states: Tensor, mask: Tensor, cache: Any = None, is_cached: bool = False

@@ -86,6 +86,7 @@ def save_autoui(directory: Path, **changes: Tensor | None) -> dict[str, Tensor]:
         "gate_dense.weight": torch.randn(D, 2 * D),
         "gate_dense.bias": torch.randn(D),
     }
+    fusion = {name: 0.2 * tensor for name, tensor in fusion.items()}
     state = torch.load(directory / "pytorch_model.bin", weights_only=True) | fusion
     for name, tensor in changes.items():
         state[name.replace("__", ".")] = tensor

@@ -304,7 +304,8 @@ class TaskScheduler:
         retry = self._table.take_retry(Purpose.DEMO, worker, self._clock())
         if retry is not None:
             return self._lease(retry.lease.task, Purpose.DEMO, worker, retry.attempt + 1)
-        if not self._is_wanted(Purpose.DEMO, self.config.demonstrations.episodes):
+        demonstrations = self.config.demonstrations
+        if demonstrations.dataset is not None or not self._is_wanted(Purpose.DEMO, demonstrations.episodes):
             return None
         return self._lease(self._demonstrated.draw(), Purpose.DEMO, worker, 1)
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from distrl.workers.simphone import keyboard, nodes, system
 from distrl.workers.simphone import state as st
-from distrl.workers.simphone.apps import APPS, launcher
+from distrl.workers.simphone.apps import APPS, BUILT_IN, launcher
 from distrl.workers.simphone.nodes import WIDTH, Event, Node
 from distrl.workers.simphone.state import State
 from distrl.workers.simphone.theme import layout
-from distrl.workers.simphone.ui import context
+from distrl.workers.simphone.ui import Ui, context
 
 _SWIPE_MIN = 24.0
 """Shortest movement in dp that is a swipe and not a tap."""
@@ -19,15 +20,16 @@ _EDGE = 20.0
 """Width in dp of the edges from which a swipe means back or home."""
 
 
-def new_state(layout_index: int = 0, time: int = 581) -> State:
+def new_state(layout_index: int = 0, time: int = 581, installed: Sequence[str] = BUILT_IN) -> State:
     """A phone fresh from the box, on its home page.
 
     Args:
         layout_index: The UI version, see `distrl.workers.simphone.theme.LAYOUTS`.
         time: Minutes after midnight.
+        installed: The apps that are on it; those of `BUILT_IN` at least.
     """
     version = layout(layout_index)
-    apps = {name: app.data() for name, app in APPS.items()}
+    apps = {name: APPS[name].data() for name in installed}
     apps["settings"]["dark"] = version.dark
     return {
         "layout": layout_index,
@@ -35,7 +37,8 @@ def new_state(layout_index: int = 0, time: int = 581) -> State:
         "elapsed_s": 0,
         "front": "launcher",
         "drawer": False,
-        "stacks": {name: [["root"]] for name in APPS},
+        "installed": list(installed),
+        "stacks": {name: [["root"]] for name in installed},
         "scrolls": {},
         "fields": {},
         "focus": "",
@@ -80,9 +83,16 @@ class Phone:
         if self._tree is None:
             ui = context(self.state, self.height, keyboard.KEYBOARD_H)
             home = self.front == "launcher"
-            content = launcher.view(ui, tuple(APPS.values())) if home else APPS[self.front].view(ui)
+            content = (
+                launcher.view(ui, [APPS[name] for name in self.state["installed"]])
+                if home
+                else APPS[self.front].view(ui)
+            )
             self._tree = system.screen(ui, content, home and not self.state["drawer"], self.front)
         return self._tree
+
+    def _home(self, ui: Ui) -> list[Node]:
+        return launcher.view(ui, [APPS[name] for name in self.state["installed"]])
 
     def tree_has(self, rid: str) -> bool:
         """Whether the present screen has an element with this resource id."""

@@ -1,6 +1,7 @@
 """The phone's state: plain JSON-able data, and the few operations that every app needs on it.
 
 layout, time (minutes after midnight), elapsed_s     the UI version and the clock
+installed                                             names of the apps on the phone
 front, stacks                                         the app in front; each app's open pages, last on top
 fields, focus, shift, symbols                         text in fields by key, the focused key, keyboard modes
 scrolls                                               scroll offsets in dp by key

@@ -1,4 +1,4 @@
-"""The phone's apps; a new one is one module and one line in `APPS`."""
+"""The phone's apps; a new one is one module and one line in `APPS`. Which are installed, the state says."""
 
 from __future__ import annotations
 
@@ -27,3 +27,7 @@ APPS: dict[str, App] = {
         weather.APP,
     )
 }
+
+"""Every app that there is, by name."""
+BUILT_IN = ("settings", "clock", "contacts", "messages", "browser", "calculator", "notes", "weather")
+"""The apps of a phone fresh from the box: on its home page, in every layout."""

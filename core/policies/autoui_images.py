@@ -76,7 +76,8 @@ class FrozenEyes:
 
     def __init__(self, model: str, device: str, max_cached_bytes: int = MAX_CACHED_BYTES) -> None:
         self._reader, self._tower = _load_tower(model)
-        self._tower.requires_grad_(False).eval().to(device)
+        self._tower.requires_grad_(False).eval()
+        self._device = device
         self.num_features = int(self._tower.config.hidden_size)
         self._max_bytes = max_cached_bytes
         self._cache: OrderedDict[bytes, Tensor] = OrderedDict()
@@ -108,9 +109,10 @@ class FrozenEyes:
     @torch.no_grad()
     def _computed(self, pictures: Sequence[Tensor]) -> list[Tensor]:
         rows: list[Tensor] = []
+        self._tower.to(self._device)  # not before: ranks that are sent batches never look at a picture
         for start in range(0, len(pictures), BATCH):
             inputs = self._reader.inputs(pictures[start : start + BATCH])["pixel_values"]
-            pooled = self._tower(pixel_values=inputs.to(self._tower.device)).pooler_output
+            pooled = self._tower(pixel_values=inputs.to(self._device)).pooler_output
             rows += [row.clone() for row in pooled.float().cpu()]
         return rows
 

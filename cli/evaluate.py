@@ -39,8 +39,8 @@ AgentOption = Annotated[
     str | None,
     typer.Option(
         "--agent",
-        metavar="expert|random|model",
-        help="A baseline: the scripted expert, random actions, or policy.model before any training.",
+        metavar="expert|random|model|prompted",
+        help="A baseline that was not trained; model: policy.model as it is.",
     ),
 ]
 SplitOption = Annotated[
@@ -82,13 +82,13 @@ def evaluate(
     """
     from distrl.core.logs import setup
     from distrl.core.process import install_signals
-    from distrl.evaluator.measure import Who, measure
+    from distrl.evaluator.measure import Who, measure, model_of
     from distrl.evaluator.results import load_evaluation
 
     loaded = load(config, overrides, dry_run)
     setup(role="evaluate", level="WARNING")
     who = Who(checkpoint, tuple(inference or ()), learner, agent)
-    subject = who.subject()
+    subject = who.subject(model_of(loaded, who))
     if loaded.is_control and (split or baseline):
         raise ConfigError("Continuous control has neither splits nor a baseline.", "Leave them out.")
     if baseline is not None:

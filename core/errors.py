@@ -122,6 +122,12 @@ class RankError(DistrlError):
     exit_code = 13
 
 
+class MismatchError(DistrlError):
+    """What inference servers sampled is not what the weights that they name would have sampled."""
+
+    exit_code = 14
+
+
 class NothingCameIn(DistrlError):
     """The run's time is over before the episodes it needs have come; why, only workers' logs may tell."""
 

@@ -14,6 +14,7 @@ from distrl.core.errors import ConfigError, LearnerUnreachable
 from distrl.core.sockets import Wire
 from distrl.evaluator.evaluator import EvaluationStopped, Evaluator
 from distrl.evaluator.progress import EvaluationProgress, make_progress
+from distrl.evaluator.prompted import NAME, as_prompted, prompted_policies
 from distrl.evaluator.results import Evaluation, Subject
 from distrl.evaluator.serving import Endpoints, find_checkpoint, make_wire, serve_here, wait_for_policy
 from distrl.workers.act_client import ActClient
@@ -23,6 +24,9 @@ from distrl.workers.worker import SlotPolicy
 
 WEIGHTS_S = 600.0
 """How long a served policy may be without weights."""
+
+MODEL = "model"
+"""The agent that is the policy of the configuration before any training."""
 
 PolicyOfSlot = Callable[[int], SlotPolicy]
 
@@ -35,8 +39,8 @@ class Who:
         checkpoint: A checkpoint, or a run's directory; an inference server is started for it in this process.
         inference: Inference servers that run already.
         learner: A learner's control address; its inference servers are asked.
-        agent: "expert" or "random", which need no policy, or "model": the policy of the configuration as it
-            is before any training, of `policy.model` that is.
+        agent: "expert" or "random", which need no policy, "model": the policy of the configuration as it is
+            before any training, of `policy.model` that is, or "prompted": `evaluate.prompted`.
     """
 
     checkpoint: Path | None = None
@@ -48,7 +52,7 @@ class Who:
         """How results name it. A checkpoint is found and checked.
 
         Args:
-            model: What the configuration calls its policy, for the agent "model".
+            model: The name of the model that is measured untrained or prompted, see `model_of`.
 
         Raises:
             ConfigError: Not exactly one is given, or there is no such agent.
@@ -66,11 +70,18 @@ class Who:
             return Subject(kind="expert")
         if self.agent == "random":
             return Subject(kind="random")
-        if self.agent == "model":
-            return Subject(kind="model", name=model)
+        if self.agent in (MODEL, NAME):
+            return Subject(kind="model" if self.agent == MODEL else "prompted", name=model)
         if self.agent:
-            raise ConfigError(f"There is no baseline agent {self.agent!r}.", "Use expert, random or model.")
+            raise ConfigError(
+                f"There is no baseline agent {self.agent!r}.", "Use expert, random, model or prompted."
+            )
         return Subject(kind="served", name=self.learner or ", ".join(self.inference))
+
+
+def model_of(config: Config, who: Who) -> str:
+    """What results call the model that an agent is, for agents that are one."""
+    return config.evaluate.prompted.model if who.agent == NAME else config.policy.model or config.policy.kind
 
 
 def measure(
@@ -100,7 +111,9 @@ def measure(
         DistrlError: Anything else that a user can mend.
     """
     stop, progress = stop or threading.Event(), progress or make_progress()
-    subject = who.subject(config.policy.model or config.policy.kind)
+    if who.agent == NAME:
+        config = as_prompted(config)
+    subject = who.subject(model_of(config, who))
     evaluator = Evaluator(config, output, subject, splits, resume, stop, progress)
     with acting(config, who, stop, progress, wait_s) as policy:
         return evaluator.run(policy)
@@ -111,8 +124,8 @@ def acting(
     config: Config, who: Who, stop: threading.Event, progress: EvaluationProgress, wait_s: float
 ) -> Iterator[PolicyOfSlot | None]:
     """What makes the policy client of each slot, ready to act; None for agents that need no policy."""
-    if who.agent and who.agent != "model":
-        yield None
+    if who.agent and who.agent != MODEL:
+        yield prompted_policies(config, stop) if who.agent == NAME else None
         return
     with _servers(config, who, stop, progress) as (wire, endpoints):
         wait_for_policy(wire, endpoints, wait_s, stop, progress.say)
@@ -129,7 +142,7 @@ def _servers(
     config: Config, who: Who, stop: threading.Event, progress: EvaluationProgress
 ) -> Iterator[tuple[Wire, Endpoints]]:
     """Sockets, and where the policy answers."""
-    if who.checkpoint is not None or who.agent == "model":
+    if who.checkpoint is not None or who.agent == MODEL:
         checkpoint = None if who.checkpoint is None else find_checkpoint(who.checkpoint)
         with serve_here(config, checkpoint) as (wire, endpoint):
             yield wire, lambda: (endpoint,)

@@ -40,12 +40,12 @@ class Subject(Record):
     """Who is measured.
 
     Attributes:
-        kind: "checkpoint", "served" (inference servers that run already), "expert", "random", or "model" (the
-            policy before any training).
-        name: The checkpoint directory, the endpoints, or the model.
+        kind: "checkpoint", "served" (inference servers that run already), "model" (the policy before any
+            training), "prompted", "expert" or "random".
+        name: The checkpoint directory, the endpoints, or the model that is untrained or prompted.
     """
 
-    kind: Literal["checkpoint", "served", "expert", "random", "model"]
+    kind: Literal["checkpoint", "served", "model", "prompted", "expert", "random"]
     name: str = ""
 
 

@@ -139,10 +139,9 @@ def _objective(learner: LearnerConfig) -> str:
 
 def _subject(one: LoadedEvaluation) -> str:
     subject = one.evaluation.spec.subject
-    words = {
-        "served": "a served policy",
-        "expert": "the scripted expert",
-        "random": "random actions",
-        "model": f"{subject.name}, untrained",
-    }
+    words = {"served": "a served policy", "expert": "the scripted expert", "random": "random actions"}
+    if subject.kind == "prompted":
+        return f"the prompted model {subject.name}"
+    if subject.kind == "model":
+        return f"{subject.name}, untrained"
     return words.get(subject.kind, f"checkpoint {subject.name}")

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from typing import Any
 
 from distrl.core.actions import Action
 from distrl.core.errors import TaskError
+from distrl.workers.simphone import interruptions
+from distrl.workers.simphone import state as st
 from distrl.workers.simphone.hand import Hand
 from distrl.workers.simphone.phone import Phone, new_state
 from distrl.workers.simphone.state import State
@@ -15,6 +19,10 @@ from distrl.workers.simphone.theme import LAYOUTS
 
 TIMES = (581, 496, 867)
 """The phone's time at the start, minutes after midnight; no multiple of five, as alarms of tasks are."""
+
+
+INTERRUPTIONS = "interruptions"
+"""The parameter that any template takes: a list of kinds of `interruptions`, each at most once."""
 
 
 def template(name: str, params: Params) -> Template:
@@ -28,7 +36,9 @@ def template(name: str, params: Params) -> Template:
     found = TEMPLATES[name]
     needs = {"layout": int, **found.needs}
     choices = {"layout": range(len(LAYOUTS)), **found.choices}
-    if set(params) != set(needs):
+    if INTERRUPTIONS in params:
+        _check_interruptions(params[INTERRUPTIONS])
+    if set(params) - {INTERRUPTIONS} != set(needs):
         given = ", ".join(sorted(params)) or "none"
         raise TaskError(
             f"template {name!r} takes the params {', '.join(needs)}; got {given}.", "Correct them."
@@ -40,15 +50,40 @@ def template(name: str, params: Params) -> Template:
     return found
 
 
+def _check_interruptions(kinds: Any) -> None:
+    known = interruptions.KINDS
+    if not isinstance(kinds, list) or len(set(kinds)) != len(kinds) or not set(kinds) <= set(known):
+        raise TaskError(
+            f"interruptions must be a list of different ones of {', '.join(known)}; got {kinds!r}.",
+            "Correct the task's params.",
+        )
+
+
 def start_state(name: str, params: Params, seed: int) -> State:
     """The state that a task starts from: a function of its arguments alone."""
     found = template(name, params)
     rng = random.Random(seed)
     state = new_state(params["layout"], rng.choice(TIMES), found.apps)
+    state["shade"] = False if found.shade else None
+    for app, title, text in interruptions.NOTICES:
+        st.notify(state, app, title, text)
     found.start(state, params, rng)
+    _interrupt(state, params.get(INTERRUPTIONS, ()), seed)
     return state
 
 
+def _interrupt(state: State, kinds: Sequence[str], seed: int) -> None:
+    """Plans interruptions of `kinds`, and shows the one that is there from the start."""
+    state["pending"] = interruptions.plan(kinds, random.Random(f"interruptions/{seed}"))
+    interruptions.advance(state)
+
+
 def expert(name: str, params: Params, phone: Phone) -> Action:
-    """What the scripted expert of template `name` does on `phone` now."""
-    return template(name, params).expert(Hand(phone), params)
+    """What the scripted expert of template `name` does on `phone` now: first it clears interruptions away.
+
+    Once the task is fulfilled it does not care about them.
+    """
+    found, hand = template(name, params), Hand(phone)
+    is_done = found.check(phone.state, params)
+    way = None if is_done else hand.clear(params.get(found.removes, ""))
+    return found.expert(hand, params) if way is None else way

@@ -7,9 +7,11 @@ from distrl.workers.simphone.apps import (
     calculator,
     clock,
     contacts,
+    extras,
     messages,
     notes,
     settings,
+    store,
     weather,
 )
 from distrl.workers.simphone.apps.base import App
@@ -25,6 +27,8 @@ APPS: dict[str, App] = {
         calculator.APP,
         notes.APP,
         weather.APP,
+        store.APP,
+        *extras.EXTRAS,
     )
 }
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from distrl.workers.simphone.templates import basics
+from distrl.workers.simphone.templates import basics, install
 from distrl.workers.simphone.templates.base import Template
 
-TEMPLATES: dict[str, Template] = {**basics.TEMPLATES}
+TEMPLATES: dict[str, Template] = {**basics.TEMPLATES, **install.TEMPLATES}
 """Every template by name."""

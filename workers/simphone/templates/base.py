@@ -1,8 +1,8 @@
 """What a task template is: start state, check on the state, and scripted expert.
 
 What a template needs is in a task's `params`, plain data; instances are made in `distrl.evaluator.suites`.
-Every template takes `layout`. The expert has no memory: it looks at the state and does what is right now,
-so it recovers from any wrong turn.
+Every template takes `layout`, and may be given `interruptions`, of which it need not know. The expert has
+no memory: it looks at the state and does what is right now, so it recovers from any wrong turn.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ class Template:
         expert: What to do now.
         choices: The values that a parameter may have; any of its type where it is not named.
         apps: The apps on the phone at the start, by name.
+        removes: The parameter that names an app to be uninstalled, "" for none.
+        shade: Whether the phone has a notification shade; the quickstart's templates do without.
     """
 
     needs: dict[str, type]
@@ -39,6 +41,8 @@ class Template:
     expert: Callable[[Hand, Params], Action]
     choices: Mapping[str, Container[Any]] = field(default_factory=dict)
     apps: tuple[str, ...] = BUILT_IN
+    removes: str = ""
+    shade: bool = True
 
 
 def fresh(state: State, params: Params, rng: random.Random) -> None:

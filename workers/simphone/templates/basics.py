@@ -145,6 +145,7 @@ TEMPLATES: dict[str, Template] = {
         _open_app_check,
         _open_app_expert,
         choices={"app": BUILT_IN, "start": ("launcher", *BUILT_IN)},
+        shade=False,
     ),
     "toggle": Template(
         {"setting": str, "on": bool},
@@ -152,6 +153,7 @@ TEMPLATES: dict[str, Template] = {
         _toggle_check,
         _toggle_expert,
         choices={"setting": TOGGLES},
+        shade=False,
     ),
     "alarm": Template(
         {"hour": int, "minute": int},
@@ -159,8 +161,11 @@ TEMPLATES: dict[str, Template] = {
         _alarm_check,
         _alarm_expert,
         choices={"hour": range(1, 13), "minute": range(0, 60, 5)},
+        shade=False,
     ),
-    "contact": Template({"name": str, "book": list}, _contact_start, _contact_check, _contact_expert),
-    "star": Template({"name": str, "book": list}, _contact_start, _star_check, _star_expert),
-    "shop_search": Template({"query": str}, fresh, _shop_check, _shop_expert),
+    "contact": Template(
+        {"name": str, "book": list}, _contact_start, _contact_check, _contact_expert, shade=False
+    ),
+    "star": Template({"name": str, "book": list}, _contact_start, _star_check, _star_expert, shade=False),
+    "shop_search": Template({"query": str}, fresh, _shop_check, _shop_expert, shade=False),
 }

@@ -37,7 +37,11 @@ LearnerOption = Annotated[
 ]
 AgentOption = Annotated[
     str | None,
-    typer.Option("--agent", metavar="expert|random|prompted", help="A baseline that was not trained."),
+    typer.Option(
+        "--agent",
+        metavar="expert|random|model|prompted",
+        help="A baseline that was not trained; model: policy.model as it is.",
+    ),
 ]
 SplitOption = Annotated[
     list[str] | None, typer.Option("--split", metavar="SPLIT", help="Default: tasks.test. Repeatable.")
@@ -86,13 +90,13 @@ def evaluate(
     """
     from distrl.core.logs import setup
     from distrl.core.process import install_signals
-    from distrl.evaluator.measure import Who, measure
+    from distrl.evaluator.measure import Who, measure, model_of
     from distrl.evaluator.results import load_evaluation
 
     loaded = load(config, overrides, dry_run)
     setup(role="evaluate", level="WARNING")
     who = Who(checkpoint, tuple(inference or ()), learner, agent)
-    subject = who.subject(loaded.evaluate.prompted.model)
+    subject = who.subject(model_of(loaded, who))
     if loaded.is_control and (split or baseline or seeds):
         raise ConfigError("Continuous control has no splits, seeds or baseline.", "Leave them out.")
     if baseline is not None:

@@ -17,13 +17,22 @@ def check_agent(config: Config) -> None:
         ValueError: Names the key, its value and what to set.
     """
     agent, policy = config.agent, config.policy
-    if agent.import_path is not None or agent.kind not in CHAT_AGENTS:
+    if agent.import_path is not None:
         return
-    is_tiny = policy.import_path is None and policy.kind == "tiny"
-    if is_tiny and agent.options.get("mode") == "incremental":
+    kind = policy.kind if policy.import_path is None else None
+    if agent.kind == "autoui" and kind == "tiny":
+        for name, only in (("notation", "compact"), ("images", 1)):
+            if agent.options.get(name, only) != only:
+                raise ValueError(
+                    f"policy.kind=tiny reads agent.options.{name}={only} only, not "
+                    f"{agent.options[name]}; leave it out, or set policy.kind to autoui"
+                )
+    if agent.kind not in CHAT_AGENTS:
+        return
+    if kind in ("tiny", "autoui") and agent.options.get("mode") == "incremental":
         raise ValueError(
-            "agent.options.mode=incremental goes on with one token sequence, and policy.kind=tiny reads one "
-            "prompt at a time; set agent.options.mode to history, or policy.kind to hub"
+            f"agent.options.mode=incremental goes on with one token sequence, and policy.kind={kind} reads "
+            "one prompt at a time; set agent.options.mode to history, or policy.kind to hub"
         )
     resize = agent.options.get("resize") or {}
     if agent.options.get("coordinates") != "absolute" or not isinstance(resize, dict):

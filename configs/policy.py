@@ -39,8 +39,13 @@ class PolicyConfig(Section):
     """The policy.
 
     `kind: tiny` is the embedded vision-language model, trained from scratch; `kind: hub` loads `model` (a hub
-    id or a local directory) with transformers; `kind: gaussian` is for continuous control (see
-    docs/control.md) and has all its keys in the section `gaussian`.
+    id or a local directory) with transformers; `kind: autoui` loads it as a T5 with AutoUI's fusion of image
+    features; `kind: gaussian` is for continuous control (see docs/control.md) and has all its keys in the
+    section `gaussian`.
+
+    AutoUI's policy reads screenshots by the frozen vision tower of the BLIP-2 that `image_features` names;
+    without, by a small encoder that is trained with it and reads pictures of `image_size`. Its attention goes
+    to the newest `attended_images` of those that a prompt shows.
 
     The embedded policy reads pictures of `image_size`, (width, height). A hub model reads them as its own
     processor gives them; where that keeps their shape (Qwen-VL), `min_pixels` and `max_pixels` bound width
@@ -68,6 +73,8 @@ class PolicyConfig(Section):
     kind: str = "tiny"
     import_path: str | None = None
     model: str | None = None
+    image_features: str | None = None
+    attended_images: Annotated[int, Field(ge=1, le=16)] = 1
     image_size: tuple[Count, Count] = (72, 160)
     min_pixels: Count | None = None
     max_pixels: Count | None = None
@@ -93,8 +100,32 @@ class PolicyConfig(Section):
 
     @model_validator(mode="after")
     def _hub_needs_a_model(self) -> PolicyConfig:
-        if self.kind == "hub" and not self.model:
-            raise ValueError("kind 'hub' needs `model`, a hub id or a local directory")
+        if self.kind in ("hub", "autoui") and not self.model:
+            raise ValueError(f"kind {self.kind!r} needs `model`, a hub id or a local directory")
+        return self
+
+    @model_validator(mode="after")
+    def _autoui_has_eyes_of_its_own(self) -> PolicyConfig:
+        if self.import_path is not None:
+            return self
+        if self.kind != "autoui":
+            for name in ("image_features", "attended_images"):
+                if getattr(self, name) != type(self).model_fields[name].default:
+                    raise ValueError(f"{name} is for kind 'autoui'; leave it out with kind {self.kind!r}")
+            return self
+        if self.image_features and self.image_size != type(self).model_fields["image_size"].default:
+            raise ValueError("image_size is for the small encoder; image_features reads by its own processor")
+        refused = {
+            "min_pixels": "autoui's pictures have one fixed size",
+            "max_pixels": "autoui's pictures have one fixed size",
+            "train_vision": "BLIP-2 stays as it is, and the small encoder is always trained",
+            "slim_vocabulary": "autoui writes with T5's whole vocabulary",
+        }
+        for name, why in refused.items():
+            if getattr(self, name):
+                raise ValueError(f"{name} is for hub models: {why}; leave it out")
+        if self.lora is not None and self.lora.vision:
+            raise ValueError("lora.vision is for hub models: BLIP-2 stays as it is; leave it out")
         return self
 
     def check_engine(self, engine: str) -> None:

@@ -115,7 +115,7 @@ def read_model(model: str) -> ModelShape:
         PolicyError: Its files are not here, or its family is not known and its weights are not here.
     """
     directory = find_model(model)
-    config = _read_json(directory / "config.json")
+    config = read_json(directory / "config.json")
     text = _text_shape(config.get("text_config", config), model)
     shapes = shapes_in(directory) or shapes_from_config(config)
     if shapes is None:
@@ -126,8 +126,8 @@ def read_model(model: str) -> ModelShape:
     return ModelShape(shapes, text, _image_shape(config, directory))
 
 
-def find_model(model: str) -> Path:
-    """Where the files of `model` are.
+def find_model(model: str, key: str = "policy.model") -> Path:
+    """Where the files of `model` are, which the configuration's `key` names.
 
     Raises:
         PolicyError: Not on this machine.
@@ -139,7 +139,7 @@ def find_model(model: str) -> Path:
     found = [path.parent for path in cache.glob("snapshots/*/config.json")]
     if not found:
         raise PolicyError(
-            f"policy.model {model!r} is neither a directory nor in the hub's cache {cache.parent}.",
+            f"{key} {model!r} is neither a directory nor in the hub's cache {cache.parent}.",
             "Download its config.json and preprocessor_config.json there first; weights are not needed.",
         )
     return max(found, key=lambda path: path.stat().st_mtime)
@@ -149,7 +149,7 @@ def shapes_in(directory: Path) -> dict[str, tuple[int, ...]] | None:
     """The tensors of the safetensors files in `directory`; None if there are none, or not all."""
     files = sorted(directory.glob("*.safetensors"))
     index = directory / "model.safetensors.index.json"
-    if index.is_file() and set(_read_json(index)["weight_map"].values()) - {file.name for file in files}:
+    if index.is_file() and set(read_json(index)["weight_map"].values()) - {file.name for file in files}:
         return None
     shapes: dict[str, tuple[int, ...]] = {}
     for file in files:
@@ -300,7 +300,7 @@ def _text_shape(text: Mapping[str, Any], model: str) -> TextShape:
 def _image_shape(config: Mapping[str, Any], directory: Path) -> ImageShape:
     vision = config.get("vision_config", {})
     file = directory / "preprocessor_config.json"
-    processor = _read_json(file) if file.is_file() else {}
+    processor = read_json(file) if file.is_file() else {}
     patch = int(processor.get("patch_size") or vision.get("patch_size") or 14)
     merge = processor.get("merge_size") or vision.get("spatial_merge_size")
     if merge is None:
@@ -311,7 +311,12 @@ def _image_shape(config: Mapping[str, Any], directory: Path) -> ImageShape:
     return ImageShape(patch, int(merge), int(bound), is_fixed=False)
 
 
-def _read_json(file: Path) -> dict[str, Any]:
+def read_json(file: Path) -> dict[str, Any]:
+    """The map in a JSON file.
+
+    Raises:
+        PolicyError: It cannot be read, or is no map.
+    """
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -26,6 +26,9 @@ from distrl.workers.worker import SlotPolicy
 WEIGHTS_S = 600.0
 """How long a served policy may be without weights."""
 
+MODEL = "model"
+"""The agent that is the policy of the configuration before any training."""
+
 PolicyOfSlot = Callable[[int], SlotPolicy]
 
 
@@ -37,7 +40,8 @@ class Who:
         checkpoint: A checkpoint, or a run's directory; an inference server is started for it in this process.
         inference: Inference servers that run already.
         learner: A learner's control address; its inference servers are asked.
-        agent: "expert" or "random", which need no policy, or "prompted": `evaluate.prompted`.
+        agent: "expert" or "random", which need no policy, "model": the policy of the configuration as it is
+            before any training, of `policy.model` that is, or "prompted": `evaluate.prompted`.
     """
 
     checkpoint: Path | None = None
@@ -49,7 +53,7 @@ class Who:
         """How results name it. A checkpoint is found and checked.
 
         Args:
-            model: The name of the model that is prompted.
+            model: The name of the model that is measured untrained or prompted, see `model_of`.
 
         Raises:
             ConfigError: Not exactly one is given, or there is no such agent.
@@ -67,13 +71,18 @@ class Who:
             return Subject(kind="expert")
         if self.agent == "random":
             return Subject(kind="random")
-        if self.agent == NAME:
-            return Subject(kind="prompted", name=model)
+        if self.agent in (MODEL, NAME):
+            return Subject(kind="model" if self.agent == MODEL else "prompted", name=model)
         if self.agent:
             raise ConfigError(
-                f"There is no baseline agent {self.agent!r}.", "Use expert, random or prompted."
+                f"There is no baseline agent {self.agent!r}.", "Use expert, random, model or prompted."
             )
         return Subject(kind="served", name=self.learner or ", ".join(self.inference))
+
+
+def model_of(config: Config, who: Who) -> str:
+    """What results call the model that an agent is, for agents that are one."""
+    return config.evaluate.prompted.model if who.agent == NAME else config.policy.model or config.policy.kind
 
 
 def measure(
@@ -107,7 +116,7 @@ def measure(
     stop = stop or threading.Event()
     if who.agent == NAME:
         config = as_prompted(config)
-    subject = who.subject(config.evaluate.prompted.model)
+    subject = who.subject(model_of(config, who))
     places = {0: output}
     if seeds is not None:
         places = {seed: seed_directory(output, seed) for seed in check_seeds(seeds)}
@@ -131,7 +140,7 @@ def acting(
     config: Config, who: Who, stop: threading.Event, progress: EvaluationProgress, wait_s: float
 ) -> Iterator[PolicyOfSlot | None]:
     """What makes the policy client of each slot, ready to act; None for agents that need no policy."""
-    if who.agent:
+    if who.agent and who.agent != MODEL:
         yield prompted_policies(config, stop) if who.agent == NAME else None
         return
     with _servers(config, who, stop, progress) as (wire, endpoints):
@@ -149,8 +158,9 @@ def _servers(
     config: Config, who: Who, stop: threading.Event, progress: EvaluationProgress
 ) -> Iterator[tuple[Wire, Endpoints]]:
     """Sockets, and where the policy answers."""
-    if who.checkpoint is not None:
-        with serve_here(config, find_checkpoint(who.checkpoint)) as (wire, endpoint):
+    if who.checkpoint is not None or who.agent == MODEL:
+        checkpoint = None if who.checkpoint is None else find_checkpoint(who.checkpoint)
+        with serve_here(config, checkpoint) as (wire, endpoint):
             yield wire, lambda: (endpoint,)
         return
     network = config.network

@@ -48,11 +48,12 @@ class Subject(Record):
     """Who is measured.
 
     Attributes:
-        kind: "checkpoint", "served" (inference servers that run already), "prompted", "expert" or "random".
-        name: The checkpoint directory, the endpoints, or the model that is prompted.
+        kind: "checkpoint", "served" (inference servers that run already), "model" (the policy before any
+            training), "prompted", "expert" or "random".
+        name: The checkpoint directory, the endpoints, or the model that is untrained or prompted.
     """
 
-    kind: Literal["checkpoint", "served", "prompted", "expert", "random"]
+    kind: Literal["checkpoint", "served", "model", "prompted", "expert", "random"]
     name: str = ""
 
 

@@ -117,8 +117,11 @@ def ask_info(wire: Wire, endpoint: str, timeout_s: float) -> Info | None:
 
 
 @contextlib.contextmanager
-def serve_here(config: Config, checkpoint: Path) -> Iterator[tuple[Wire, str]]:
-    """An inference server for `checkpoint` in this process, on the loopback interface.
+def serve_here(config: Config, checkpoint: Path | None) -> Iterator[tuple[Wire, str]]:
+    """An inference server in this process, on the loopback interface.
+
+    Args:
+        checkpoint: What it serves; None: the policy of the configuration as it begins.
 
     Returns:
         Sockets that reach it, and its endpoint.
@@ -131,9 +134,10 @@ def serve_here(config: Config, checkpoint: Path) -> Iterator[tuple[Wire, str]]:
         from distrl.workers.inference.serve import serve_checkpoint
     except ModuleNotFoundError as error:
         raise MissingDependency(
-            f"Checkpoints need the package {error.name}.", "Install the extra: pip install 'distrl[train]'."
+            f"Policies need the package {error.name}.", "Install the extra: pip install 'distrl[train]'."
         ) from error
     words = vocabulary(config.tasks.suite)
-    with Wire() as wire, serve_checkpoint(config, words, checkpoint / "policy", wire) as server:
+    saved = None if checkpoint is None else checkpoint / "policy"
+    with Wire() as wire, serve_checkpoint(config, words, saved, wire) as server:
         yield wire, server.endpoint
         server.check()

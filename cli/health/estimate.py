@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from distrl.core.model_shapes import ImageShape, ModelShape, TextShape, read_model
+from distrl.core.autoui_shapes import TRAINED_WHOLE, read_autoui
+from distrl.core.model_shapes import ImageShape, ModelShape, TextShape, count, read_model
 
 if TYPE_CHECKING:
     from distrl.configs.schema import Config
@@ -117,17 +118,21 @@ def subject(config: Config, is_gpu: bool) -> Subject:
         PolicyError: Its model's files are not on this machine.
     """
     policy = config.policy
-    is_hub = policy.kind == "hub" and policy.import_path is None
-    if is_hub:
-        assert policy.model is not None
+    kind = policy.kind if policy.import_path is None else None
+    if kind == "hub" and policy.model is not None:
         shape = read_model(policy.model)
+    elif kind == "autoui" and policy.model is not None:
+        shape = read_autoui(policy.model, policy.image_features, policy.image_size)
     else:
         shape = _built(config)
+    is_small = kind not in ("hub", "autoui")
     lora = policy.lora
-    size = {"float32": 4, "bfloat16": 2}.get(policy.dtype, 2 if is_gpu and is_hub else 4)
-    trains_vision = not is_hub or (policy.train_vision if lora is None else lora.vision)
+    size = {"float32": 4, "bfloat16": 2}.get(policy.dtype, 2 if is_gpu and not is_small else 4)
+    trains_vision = is_small or (policy.train_vision if lora is None else lora.vision)
     if lora is not None:
         trained = shape.num_lora(lora.rank, lora.targets, trains_vision)
+        if kind == "autoui":
+            trained += count({n: x for n, x in shape.shapes.items() if n.startswith(TRAINED_WHOLE)})
     else:
         trained = shape.num_parameters - (0 if trains_vision else shape.num_vision)
     # In one growing sequence the longest prompt is all of the episode but its last answer.
@@ -135,7 +140,7 @@ def subject(config: Config, is_gpu: bool) -> Subject:
     prompt = (
         policy.max_context_tokens - config.learner.max_new_tokens if goes_on else policy.max_prompt_tokens
     )
-    if not is_hub:  # whose pictures are not in its prompts
+    if is_small:  # whose pictures are not in its prompts
         prompt += shape.image.num_tokens()
     return Subject(
         shape=shape,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from distrl.core.policies.options import PolicyOptions
 
 POLICIES = {
+    "autoui": "distrl.core.policies.autoui:AutoUIPolicy",
     "tiny": "distrl.core.policies.tiny:TinyPolicy",
     "hub": "distrl.core.policies.hub:HubPolicy",
 }

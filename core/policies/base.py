@@ -23,7 +23,8 @@ class Pictures:
     """Pictures of B prompts, any number and any sizes.
 
     Attributes:
-        rows: Each prompt's pictures in order of appearance, [3, H, W] uint8 each.
+        rows: Each prompt's pictures in order of appearance: [3, H, W] uint8 each, or what the policy that
+            made the batch keeps of them.
     """
 
     rows: list[list[Tensor]]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from distrl.core.policies.base import Generated
 from distrl.core.types import Sampling
 
 # Finite, so that a masked token has probability 0 and p·log p = 0 without NaN.
@@ -118,3 +119,33 @@ def choose(
         drawn = torch.multinomial(final.exp(), 1, generator=generator).squeeze(1)
         tokens = torch.where(greedy, tokens, drawn)
     return tokens, final.gather(1, tokens[:, None]).squeeze(1)
+
+
+def decode(
+    next_log_probs: Callable[[Tensor], Tensor],
+    first: Tensor,
+    ends: Collection[int],
+    sampling: Sequence[Sampling],
+    generator: torch.Generator | None,
+) -> list[Generated]:
+    """Samples token by token until every row has ended or has its `max_new_tokens`.
+
+    Args:
+        next_log_probs: From the last token of each row, [B], to the log-probabilities of the next, [B, V]; it
+            is asked once for each position, in order, and keeps its caches itself.
+        first: [B] int64, what stands before the completions.
+        ends: Tokens that end a completion.
+        sampling: One per row.
+        generator: Where randomness comes from.
+    """
+    results = [Generated([], []) for _ in sampling]
+    running, last = list(range(len(sampling))), first
+    while running:
+        last, chosen = choose(next_log_probs(last), sampling, generator)
+        for row, token, log_prob in zip(range(len(sampling)), last.tolist(), chosen.tolist(), strict=True):
+            if row in running:
+                results[row].token_ids.append(token)
+                results[row].logprobs.append(log_prob)
+                if token in ends or len(results[row].token_ids) >= sampling[row].max_new_tokens:
+                    running.remove(row)
+    return results

@@ -21,7 +21,7 @@ from distrl.core.policies.adapters import AdapterHandle, attach_adapter
 from distrl.core.policies.base import Generated, Place, Policy, PromptBatch, States, TokenScores
 from distrl.core.policies.images import decode_image
 from distrl.core.policies.options import PolicyOptions
-from distrl.core.policies.sampling import choose, sampling_temperature, token_log_probs
+from distrl.core.policies.sampling import decode, sampling_temperature, token_log_probs
 from distrl.core.policies.tokenizer import ActionTokenizer
 from distrl.core.policies.vision import ConvStem
 from distrl.core.policies.vocabulary import build_vocabulary
@@ -154,11 +154,10 @@ class TinyPolicy(Policy):
         """Samples with a key-value cache until every row has ended or has its `max_new_tokens`."""
         states, mask = self._encode(batch)
         temperature = sampling_temperature(sampling, self.device)
-        results = [Generated([], []) for _ in sampling]
-        running = list(range(len(sampling)))
-        last = torch.zeros(len(sampling), dtype=torch.int64, device=self.device)
         cache = None
-        while running:
+
+        def next_log_probs(last: Tensor) -> Tensor:
+            nonlocal cache
             out = self.t5.decoder(
                 input_ids=last[:, None],
                 encoder_hidden_states=states,
@@ -168,18 +167,10 @@ class TinyPolicy(Policy):
             )
             cache = out.past_key_values
             logits = self._logits(out.last_hidden_state, states, batch)[:, -1]
-            log_probs = token_log_probs(logits, self._allowed_after(last), temperature)
-            last, chosen = choose(log_probs, sampling, generator)
-            for row, token, log_prob in zip(
-                range(len(sampling)), last.tolist(), chosen.tolist(), strict=True
-            ):
-                if row in running:
-                    results[row].token_ids.append(token)
-                    results[row].logprobs.append(log_prob)
-                    done = token in self.tokenizer.terminals
-                    if done or len(results[row].token_ids) >= sampling[row].max_new_tokens:
-                        running.remove(row)
-        return results
+            return token_log_probs(logits, self._allowed_after(last), temperature)
+
+        first = torch.zeros(len(sampling), dtype=torch.int64, device=self.device)
+        return decode(next_log_probs, first, self.tokenizer.terminals, sampling, generator)
 
     def _logits(self, states: Tensor, encoded: Tensor, batch: PromptBatch) -> Tensor:
         """[B, L, V] from decoder states [B, L, d] and encoder states [B, I + P, d].

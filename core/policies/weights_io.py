@@ -201,10 +201,10 @@ def copy_into(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
             tensor.copy_(state[name])
 
 
-def write(path: Path, state: Mapping[str, Tensor]) -> None:
-    """Writes `state` to `path` and flushes it to disk."""
+def write(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
+    """Writes `state` to `path`, as `to_bytes` does, and flushes it to disk."""
     with path.open("wb") as file:
-        file.write(to_bytes(state))
+        file.write(to_bytes(state, metadata))
         file.flush()
         os.fsync(file.fileno())
 

@@ -142,4 +142,6 @@ def _subject(one: LoadedEvaluation) -> str:
     words = {"served": "a served policy", "expert": "the scripted expert", "random": "random actions"}
     if subject.kind == "prompted":
         return f"the prompted model {subject.name}"
+    if subject.kind == "model":
+        return f"{subject.name}, untrained"
     return words.get(subject.kind, f"checkpoint {subject.name}")

@@ -11,6 +11,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 import torch
+from autoui_models import save_autoui, save_blip2
 from hub_models import save_qwen
 from typer.testing import CliRunner
 
@@ -21,6 +22,11 @@ from distrl.core.policies import build_policy
 from distrl.evaluator.suites import vocabulary
 
 CPU = hardware(None, 2)
+FUSION = [
+    *("image_dense__weight", "image_dense__bias", "gate_dense__weight", "gate_dense__bias"),
+    *("mha_layer__in_proj_weight", "mha_layer__in_proj_bias"),
+    *("mha_layer__out_proj__weight", "mha_layer__out_proj__bias"),
+]
 runner = CliRunner()
 
 
@@ -62,6 +68,26 @@ def test_the_embedded_policy_is_counted(lora: object) -> None:
     assert found["policy", "trained parameters"] == sum(
         p.numel() for p in policy.parameters() if p.requires_grad
     )
+    assert found["network", "a version"] == sum(one.nbytes for one in policy.published_state().values())
+
+
+@pytest.mark.parametrize("lora", [None, {"rank": 2}])
+@pytest.mark.parametrize("has_blip2", [True, False])
+def test_autoui_is_counted_from_its_config_json(tmp_path: Path, lora: object, has_blip2: bool) -> None:
+    save_autoui(tmp_path / "autoui", **({} if has_blip2 else dict.fromkeys(FUSION)))
+    save_blip2(tmp_path / "blip2")
+    eyes = {"image_features": str(tmp_path / "blip2")} if has_blip2 else {"image_size": [40, 56]}
+    options = {"kind": "autoui", "model": str(tmp_path / "autoui"), "lora": lora, **eyes}
+    policy = build_policy(Config.model_validate({"policy": {**options, "device": "cpu"}}).policy, [], 0)
+    (tmp_path / "autoui" / "pytorch_model.bin").unlink()
+    found = values(options)
+    trained = sum(p.numel() for p in policy.parameters() if p.requires_grad)
+    tower = sum(p.numel() for p in policy.eyes._tower.parameters()) if has_blip2 else 0  # type: ignore[union-attr]
+    whole = sum(p.numel() for p in policy.parameters()) + tower
+    if lora is None:
+        assert found["policy", "parameters"] == whole
+    assert found["policy", "of these for pictures"] == tower
+    assert found["policy", "trained parameters"] == trained
     assert found["network", "a version"] == sum(one.nbytes for one in policy.published_state().values())
 
 

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from distrl.configs.schema import Config
 
 HUB = {"kind": "hub", "model": "m"}
+AUTOUI = {"kind": "autoui", "model": "m"}
 ABSOLUTE = {"coordinates": "absolute"}
 
 
@@ -25,6 +26,8 @@ def test_the_embedded_policy_reads_one_prompt_at_a_time(kind: str) -> None:
     read({"kind": kind, "options": options}, HUB)
     read({"kind": kind, "options": {"mode": "history"}}, {})
     read({"import_path": "somebody:Else", "options": options}, {})
+    with pytest.raises(ValidationError, match=r"policy\.kind=autoui reads one prompt at a time"):
+        read({"kind": kind, "options": options}, AUTOUI)
 
 
 @pytest.mark.parametrize("resize", [None, {"max_pixels": 1000}, {"min_pixels": 900}])
@@ -39,3 +42,31 @@ def test_the_same_size_on_both_sides_is_fine() -> None:
     read({"kind": "mobile-use", "options": options}, {**HUB, "max_pixels": 900})
     read({"kind": "mobile-use", "options": ABSOLUTE}, HUB)
     read({"kind": "mobile-use", "options": {"coordinates": "relative"}}, {**HUB, "max_pixels": 900})
+
+
+@pytest.mark.parametrize("options", [{"notation": "autoui"}, {"images": 2}])
+def test_the_embedded_policy_reads_one_screen_and_its_own_notation(options: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=r"policy\.kind=tiny reads agent\.options\..* only"):
+        read({"kind": "autoui", "options": options}, {})
+    read({"kind": "autoui", "options": options}, AUTOUI)
+    read({"kind": "autoui", "options": {"notation": "compact", "images": 1}}, {})
+
+
+@pytest.mark.parametrize(
+    ("policy", "problem"),
+    [
+        ({"kind": "autoui"}, "kind 'autoui' needs `model`"),
+        ({**HUB, "image_features": "b"}, "image_features is for kind 'autoui'"),
+        ({"attended_images": 2}, "attended_images is for kind 'autoui'"),
+        ({**AUTOUI, "image_features": "b", "image_size": [10, 20]}, "image_size is for the small encoder"),
+        ({**AUTOUI, "max_pixels": 9}, "max_pixels is for hub models"),
+        ({**AUTOUI, "train_vision": True}, "train_vision is for hub models"),
+        ({**AUTOUI, "slim_vocabulary": ["x"]}, "slim_vocabulary is for hub models"),
+        ({**AUTOUI, "lora": {"vision": True}}, r"lora\.vision is for hub models"),
+    ],
+)
+def test_keys_of_other_policies_are_refused(policy: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        read({}, policy)
+    read({}, {**AUTOUI, "image_features": "b", "attended_images": 3})
+    read({}, {**AUTOUI, "image_size": [10, 20]})

@@ -144,7 +144,7 @@ class _Nowhere:
 
 
 @pytest.mark.needs("torch")
-def test_a_checkpoint_is_served_and_measured(tmp_path: Path) -> None:
+def test_a_checkpoint_is_served_and_measured_and_so_is_what_has_none(tmp_path: Path) -> None:
     from distrl.core.policies import build_policy
 
     config = counting_config(write_suite(tmp_path, [{"taps": 1}, {"taps": 2}]))
@@ -155,3 +155,6 @@ def test_a_checkpoint_is_served_and_measured(tmp_path: Path) -> None:
     assert evaluation.splits["test"].overall.episodes == 2
     assert evaluation.spec.subject.name == str(step)
     assert evaluation.weight_versions == (0, 0)
+    fresh = measure(config, Who(agent="model"), tmp_path / "fresh", progress=Said())
+    assert fresh.splits["test"].overall.episodes == 2
+    assert (fresh.spec.subject.kind, fresh.spec.subject.name) == ("model", "tiny")

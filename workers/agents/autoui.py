@@ -8,6 +8,17 @@ an action has none:
 A DUAL_POINT is a tap when touch and lift are less than `TAP_DISTANCE` apart, else a swipe. The other types
 are TYPE, PRESS_BACK, PRESS_HOME, PRESS_ENTER, STATUS_TASK_COMPLETE, STATUS_TASK_IMPOSSIBLE and, beyond
 AutoUI, LONG_PRESS (at the touch point) and WAIT. Typed text is escaped as in JSON.
+
+Prompts and answers are written in one of three notations, and answers are read in all of them:
+
+    compact   step 1 last ACTION Goal: turn on wi-fi                        ACTION, points with two decimals
+    autoui    Previous Actions: ACTION ACTION Goal: Turn on Wi-Fi           Action Plan: [TYPE] ; Action
+                                                                            Decision: ACTION, four decimals
+    digirl    the same with zeros up to four decimals, </s> at the end      the same
+
+The last two are what the checkpoints of Auto-UI and of DigiRL were trained on (`load_data` of cooelf/Auto-UI,
+`autoui_prepare_prompt` of DigiRL-agent/digirl). Their typed text has neither quotes nor backslashes. The plan
+of a demonstration is its one action: what comes after it is not known when it is written.
 """
 
 from __future__ import annotations
@@ -37,6 +48,11 @@ REMEMBERED_CHARS = 24
 
 NO_ACTION = "none"
 
+NOTATIONS = ("compact", "autoui", "digirl")
+
+_UNTYPED = str.maketrans("", "", "\\\"'")
+"""What AutoUI's data leaves out of typed text."""
+
 _KINDS = {
     "PRESS_BACK": ActionKind.BACK,
     "PRESS_HOME": ActionKind.HOME,
@@ -62,37 +78,57 @@ _POINT = re.compile(r"\s*\[\s*([^,\s]+)\s*,\s*([^,\s]+)\s*\]\s*")
 class AutoUIAgent:
     """Stateless agent in AutoUI's notation.
 
-    The prompt is kept short for small policies: the number of the step, the last few actions in full (oldest
-    first; AutoUI's "Previous Actions") and the goal in lower case, as in
-    `step 1 last "action_type": "DUAL_POINT", "touch_point": "[0.31, 0.52]", … Goal: turn on wi-fi`.
+    The compact prompt is short for small policies: the number of the step, the last few actions in full
+    (oldest first; AutoUI's "Previous Actions") and the goal in lower case.
 
     Args:
         history: How many previous actions the prompt names; 0 leaves them out.
+        notation: How prompts and answers are written, see above.
+        images: How many screenshots the prompt shows at most: the present one, last, and those before it.
     """
 
-    def __init__(self, history: int = 1) -> None:
+    def __init__(self, history: int = 1, notation: str = "compact", images: int = 1) -> None:
         if history < 0:
             raise ValueError(f"history must be 0 or more, not {history}")
-        self.history = history
+        if notation not in NOTATIONS:
+            raise ValueError(f"notation must be one of {', '.join(NOTATIONS)}, not {notation!r}")
+        if images < 1:
+            raise ValueError(f"images must be 1 or more, not {images}")
+        self.history, self.notation, self.images = history, notation, images
 
     def prompt(
         self, goal: str, screen: Observation, history: Sequence[TimeStep], said: Sequence[Chat] = ()
     ) -> Prompt:
-        """One user message: the screenshot, then the step, the previous actions and the goal."""
-        words = ["step", str(min(len(history), LAST_STEP_WORD))]
-        if self.history:
-            texts = [self._remember(step) for step in history[-self.history :]]
-            words += ["last", *(texts or [NO_ACTION])]
-        text = f"{' '.join(words)} Goal: {goal.lower()}"
-        parts = (ImagePart(digest=screen.image), TextPart(text=text))
+        """One user message: the screenshots, then the previous actions and the goal."""
+        earlier = history[len(history) - min(len(history), self.images - 1) :]
+        shown = [*(step.observation.image for step in earlier), screen.image]
+        told = [self._remember(step) for step in history[-self.history :]] if self.history else []
+        text = (
+            self._compact(goal, len(history), told) if self.notation == "compact" else self._asked(goal, told)
+        )
+        parts = (*(ImagePart(digest=digest) for digest in shown), TextPart(text=text))
         return Prompt((ChatMessage(role="user", parts=parts),))
 
+    def _compact(self, goal: str, step: int, told: Sequence[str]) -> str:
+        words = ["step", str(min(step, LAST_STEP_WORD))]
+        if self.history:
+            words += ["last", *(told or [NO_ACTION])]
+        return f"{' '.join(words)} Goal: {goal.lower()}"
+
+    def _asked(self, goal: str, told: Sequence[str]) -> str:
+        """AutoUI's prompt; it has no line breaks, and words are one space apart."""
+        previous = ["Previous Actions:", *told] if self.history else []
+        end = "</s>" if self.notation == "digirl" else ""
+        return " ".join(" ".join([*previous, "Goal:", goal]).split()) + end
+
     def _remember(self, step: TimeStep) -> str:
-        """What the prompt says of an earlier action: of an invalid one that, of a text its start."""
+        """What the prompt says of an earlier action: of an invalid one that; compact, of a text its start."""
         action = Action(**step.action.model_dump())
         if action.kind is ActionKind.INVALID:
             return ActionKind.INVALID.value
-        return self.format(action.model_copy(update={"text": action.text[:REMEMBERED_CHARS]}))
+        if self.notation == "compact":
+            action = action.model_copy(update={"text": action.text[:REMEMBERED_CHARS]})
+        return self._fields(action)
 
     def parse(self, text: str, screen: Observation | None = None) -> Action:
         """The action that `text` means; INVALID, with the reason, for everything that is no action.
@@ -106,7 +142,7 @@ class AutoUIAgent:
             return Action.invalid(encodable(text[:200]), encodable(str(problem)))
 
     def format(self, action: Action, screen: Observation | None = None) -> str:
-        """The canonical text of `action`, points with two decimals.
+        """The canonical text of `action`.
 
         A swipe shorter than `TAP_DISTANCE` cannot be told from a tap in this notation. An INVALID action has
         no text of its own: the model's text is given back.
@@ -120,18 +156,33 @@ class AutoUIAgent:
             raise ConfigError(
                 f"AutoUI's notation has no action {action.kind.value!r}.", "Choose another agent, agent.kind."
             )
+        if self.notation == "compact":
+            return self._fields(action)
+        return f"Action Plan: [{_TYPE_NAMES[action.kind]}] ; Action Decision: {self._fields(action)}"
+
+    def _fields(self, action: Action) -> str:
         touch = lift = (-1.0, -1.0)
         if action.point is not None:
             touch, lift = action.point, action.to or action.point
+        typed = action.text if action.kind is ActionKind.TYPE else ""
         fields = {
             "action_type": _TYPE_NAMES[action.kind],
-            "touch_point": _point_text(touch),
-            "lift_point": _point_text(lift),
-            "typed_text": action.text if action.kind is ActionKind.TYPE else "",
+            "touch_point": self._point_text(touch),
+            "lift_point": self._point_text(lift),
+            "typed_text": typed if self.notation == "compact" else typed.translate(_UNTYPED),
         }
         return ", ".join(
             f'"{name}": {json.dumps(value, ensure_ascii=False)}' for name, value in fields.items()
         )
+
+    def _point_text(self, point: tuple[float, float]) -> str:
+        if point == (-1.0, -1.0):
+            return "[-1.0, -1.0]"
+        x, y = point
+        if self.notation == "autoui":
+            return f"[{round(y, 4)}, {round(x, 4)}]"
+        places = 2 if self.notation == "compact" else 4
+        return f"[{y:.{places}f}, {x:.{places}f}]"
 
 
 def vocabulary() -> list[str]:
@@ -194,9 +245,3 @@ def _point(fields: dict[str, str], name: str) -> tuple[float, float]:
     if not (0.0 <= y <= 1.0 and 0.0 <= x <= 1.0):
         raise NoAction(f"{name} {raw[:40]!r} is not on the screen")
     return x, y
-
-
-def _point_text(point: tuple[float, float]) -> str:
-    if point == (-1.0, -1.0):
-        return "[-1.0, -1.0]"
-    return f"[{point[1]:.2f}, {point[0]:.2f}]"

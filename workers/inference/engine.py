@@ -37,6 +37,8 @@ class Engine(Protocol[P]):
         is_continuous: Whether it takes requests while others run; else a whole batch runs inside `submit`.
     """
 
+    version: int
+
     @property
     def name(self) -> str:
         """See above."""
@@ -44,11 +46,6 @@ class Engine(Protocol[P]):
 
     @property
     def published_kind(self) -> str:
-        """See above."""
-        ...
-
-    @property
-    def version(self) -> int:
         """See above."""
         ...
 

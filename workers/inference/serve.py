@@ -114,17 +114,25 @@ def _make_server(
 
 @contextlib.contextmanager
 def serve_checkpoint(
-    config: Config, words: Sequence[str], checkpoint: Path, wire: Wire, endpoint: str = "tcp://127.0.0.1:*"
+    config: Config,
+    words: Sequence[str],
+    checkpoint: Path | None,
+    wire: Wire,
+    endpoint: str = "tcp://127.0.0.1:*",
 ) -> Iterator[InferenceServer]:
     """A server for a saved policy, in this process, without a learner; it stops at the end of the block.
+
+    Args:
+        checkpoint: A directory that `Policy.save` wrote; None: the policy as it begins, e.g. as
+            `policy.model` is. Both are version 0.
 
     Raises:
         CheckpointError: The checkpoint is damaged or of another policy.
         NetworkError: The endpoint is in use.
     """
-    server = _make_server(
-        wire, endpoint, config, start_engine(config, words, "checkpoint", checkpoint), "checkpoint"
-    )
+    engine = start_engine(config, words, "checkpoint", checkpoint)
+    engine.version = 0
+    server = _make_server(wire, endpoint, config, engine, "checkpoint")
     server.start()
     try:
         yield server

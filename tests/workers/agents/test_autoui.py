@@ -193,3 +193,98 @@ def test_the_vocabulary_covers_every_prompt_around_its_actions() -> None:
 def test_an_action_that_the_notation_lacks_is_refused() -> None:
     with pytest.raises(ConfigError, match="answer"):
         AutoUIAgent().format(Action(kind=ActionKind.ANSWER, text="7"))
+
+
+AUTOUI, DIGIRL = AutoUIAgent(8, "autoui"), AutoUIAgent(1, "digirl")
+NOWHERE = '"touch_point": "[-1.0, -1.0]", "lift_point": "[-1.0, -1.0]"'
+
+
+def asked(agent: AutoUIAgent, goal: str, taken: list[Action]) -> str:
+    (message,) = agent.prompt(goal, SCREEN, [step(action) for action in taken]).messages
+    text = message.parts[-1]
+    assert isinstance(text, TextPart)
+    return text.text
+
+
+def test_prompts_as_the_data_of_autoui_has_them() -> None:
+    taken = [
+        Action.swipe((0.5, 0.8), (0.5, 0.2)),
+        Action.type_text('a "red"\\  shoe\'s'),
+        Action.tap(0.70894, 0.77611),
+    ]
+    swipe = (
+        '"action_type": "DUAL_POINT", "touch_point": "[0.8, 0.5]", '
+        '"lift_point": "[0.2, 0.5]", "typed_text": ""'
+    )
+    typed = f'"action_type": "TYPE", {NOWHERE}, "typed_text": "a red shoes"'
+    tap = (
+        '"action_type": "DUAL_POINT", "touch_point": "[0.7761, 0.7089]", '
+        '"lift_point": "[0.7761, 0.7089]", "typed_text": ""'
+    )
+    assert asked(AUTOUI, "Open\n the  Settings", taken) == (
+        f"Previous Actions: {swipe} {typed} {tap} Goal: Open the Settings"
+    )
+    assert asked(AUTOUI, "Go", []) == "Previous Actions: Goal: Go"
+    assert asked(AutoUIAgent(0, "autoui"), "Go", taken) == "Goal: Go"
+
+
+def test_prompts_as_digirl_writes_them() -> None:
+    point = "[0.5000, 0.1000]"
+    assert asked(DIGIRL, "Go", [Action(kind=ActionKind.HOME), Action.tap(0.1, 0.5)]) == (
+        f'Previous Actions: "action_type": "DUAL_POINT", "touch_point": "{point}", "lift_point": "{point}", '
+        '"typed_text": "" Goal: Go</s>'
+    )
+
+
+@pytest.mark.parametrize("agent", [AUTOUI, DIGIRL])
+@given(action=actions)
+def test_answers_have_a_plan_and_are_read_again(agent: AutoUIAgent, action: Action) -> None:
+    text = agent.format(action)
+    assert text.startswith("Action Plan: [")
+    assert "] ; Action Decision: " in text
+    read = agent.parse(text)
+    if action.kind is ActionKind.TYPE:
+        bare = action.text.translate(str.maketrans("", "", "\\\"'"))
+        assert read.text == (bare or text[:200])
+        assert (read.kind is ActionKind.TYPE) == bool(bare)
+        return
+    assert read.kind is action.kind
+    if action.point is not None:
+        assert read.point is not None
+        assert math.dist(read.point, action.point) < 1e-4
+
+
+def test_an_answer_of_autoui_is_an_action() -> None:
+    text = (
+        'Action Plan: [DUAL_POINT,TYPE,PRESS_ENTER,STATUS_TASK_COMPLETE] ; Action Decision: "action_type": '
+        '"DUAL_POINT", "touch_point": "[0.7761, 0.7089]", "lift_point": "[0.7761, 0.7089]", "typed_text": ""'
+    )
+    assert AUTOUI.parse(text) == Action.tap(0.7089, 0.7761)
+    cut = AUTOUI.parse(text[:-40])
+    assert (cut.kind, cut.reason, cut.text) == (ActionKind.INVALID, "no lift_point", text[:-40])
+
+
+def test_earlier_screens_are_shown_before_the_present_one() -> None:
+    def seen(image: str) -> TimeStep:
+        return step(Action.tap(0.1, 0.1)).model_copy(
+            update={"observation": Observation(image=image, width=1, height=1)}
+        )
+
+    agent = AutoUIAgent(images=3)
+    for before in (["a", "b", "c"], ["a"], []):
+        (message,) = agent.prompt("go", SCREEN, [seen(image) for image in before]).messages
+        shown = [part.digest for part in message.parts if isinstance(part, ImagePart)]
+        assert shown == [*before[-2:], "f00d"]
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"history": -1}, "history must"),
+        ({"notation": "json"}, "compact, autoui, digirl"),
+        ({"images": 0}, "images must"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, object], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        AutoUIAgent(**options)  # type: ignore[arg-type]

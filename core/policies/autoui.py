@@ -1,0 +1,334 @@
+"""AutoUI's policy: a T5 that reads the goal, the actions so far and the features of screenshots.
+
+The architecture of Auto-UI (Zhan & Zhang 2023), which DigiRL and DistRL train: `autoui_model` has the network
+and how published checkpoints are loaded, `autoui_images` what looks at screenshots. The prompt's tokens are
+text only; its pictures, oldest first and the present screen last, are beside it. Attention reads the newest
+`policy.attended_images` of them, a missing one as features of 0, as in Auto-UI; the critic reads all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from distrl.core.errors import CheckpointError, ContextFull, PolicyError
+from distrl.core.policies import resolve_device, weights_io
+from distrl.core.policies.adapter_directory import ADAPTER_FILE, CONFIG_KEY
+from distrl.core.policies.adapters import AdapterHandle, attach_adapter
+from distrl.core.policies.autoui_images import Eyes, FrozenEyes, LearningEyes
+from distrl.core.policies.autoui_model import load_model, write_model
+from distrl.core.policies.base import (
+    Generated,
+    Pictures,
+    Place,
+    Policy,
+    PromptBatch,
+    States,
+    TokenScores,
+)
+from distrl.core.policies.hub_loading import number_format
+from distrl.core.policies.hub_memory import checkpointed_layers, recomputed
+from distrl.core.policies.options import PolicyOptions
+from distrl.core.policies.sampling import decode, sampling_temperature, token_log_probs, token_statistics
+from distrl.core.types import ChatMessage, ImagePart, Sampling, TextPart
+
+WEIGHTS_FILE = "weights.safetensors"
+ADDED_FILE = "fusion.safetensors"
+"""What is trained beside an adapter."""
+
+
+class AutoUIPolicy(Policy):
+    """T5 with AutoUI's fusion of image features, fully trained or by LoRA.
+
+    With LoRA the T5 gets adapters, and the fusion is trained as it is: it is small, and new to a plain T5.
+
+    Args:
+        config: The T5, the image features, prompt length, adapters.
+        words: Not used; T5 has its own tokenizer.
+        seed: Seed of what is not loaded: adapters, a new fusion, the small encoder of pictures.
+    """
+
+    name = "autoui"
+
+    def __init__(self, config: PolicyOptions, words: Sequence[str], seed: int) -> None:
+        super().__init__()
+        assert config.model is not None
+        self.config = config
+        self.tokenizer: Any = _load_tokenizer(config.model)
+        self.eyes = _build_eyes(config, seed)
+        dtype = number_format(config.dtype, config.device)
+        self.model = load_model(config.model, self.eyes.num_features, dtype, seed)
+        self._adapter: AdapterHandle | None = None
+        if config.lora is not None:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                self._adapter = attach_adapter(self.model.t5, config.lora)
+        self._checkpointed = _checkpointed_blocks(self.model.t5) if config.gradient_checkpointing else []
+        self._start_id = int(self.model.t5.config.decoder_start_token_id or 0)
+        self._end_id = int(self.tokenizer.eos_token_id)
+        self.register_buffer("_allowed", self._writable(), persistent=False)
+
+    def _writable(self) -> Tensor:
+        """[V] bool: all of the tokenizer's tokens but special ones that end nothing."""
+        allowed = torch.zeros(self.num_tokens, dtype=torch.bool)
+        allowed[: min(self.num_tokens, len(self.tokenizer))] = True
+        allowed[[token for token in self.tokenizer.all_special_ids if token < self.num_tokens]] = False
+        allowed[self._end_id] = True
+        return allowed
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return self.model.gate_dense.weight.device
+
+    @property
+    def num_tokens(self) -> int:
+        """Size of the vocabulary, T5's spare rows included."""
+        return int(self.model.t5.config.vocab_size)
+
+    def prompt_ids(self, messages: Sequence[ChatMessage], images: Sequence[Tensor] = ()) -> list[int]:
+        """Tokens of all text parts in order, then the end token; pictures are not among them.
+
+        Raises:
+            PolicyError: The chat shows no picture.
+            ContextFull: It has more than `max_prompt_tokens` tokens.
+        """
+        parts = [part for message in messages for part in message.parts]
+        if not any(isinstance(part, ImagePart) for part in parts):
+            raise PolicyError("The chat shows no picture.", "Use an agent that shows the screen.")
+        text = "\n".join(part.text for part in parts if isinstance(part, TextPart))
+        ids: list[int] = self.tokenizer(text)["input_ids"]
+        if len(ids) > self.config.max_prompt_tokens:
+            raise ContextFull(
+                f"The prompt has {len(ids)} tokens, more than policy.max_prompt_tokens "
+                f"{self.config.max_prompt_tokens}.",
+                "Raise the limit, or let the agent tell fewer actions (agent.options.history).",
+            )
+        return ids
+
+    def completion_ids(self, text: str) -> list[int]:
+        """Tokens of the text and the end token.
+
+        Raises:
+            PolicyError: T5's vocabulary lacks a character of it.
+        """
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        if not bool(self._allowed[ids].all()):  # type: ignore[index]
+            raise PolicyError(
+                f"{text!r:.200} cannot be written with the tokens of policy.model.",
+                "Let the agent write it without characters that T5 lacks (agent.options.notation: autoui).",
+            )
+        return [*ids, self._end_id]
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        """The decoded text without special tokens."""
+        decoded: str = self.tokenizer.decode(
+            list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return decoded
+
+    def image(self, data: bytes) -> Tensor:
+        """[3, H, W] uint8, at the size of BLIP-2 or of the small encoder."""
+        return self.eyes.read(data)
+
+    def verify(self, ids: Sequence[int], images: Sequence[Tensor]) -> None:
+        """As in `Policy`; a prompt has a picture at least."""
+        super().verify(ids, images)
+        _require_pictures(images)
+
+    def collate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        images: Sequence[Sequence[Tensor]],
+        places: Sequence[Sequence[Place]] | None = None,
+    ) -> PromptBatch:
+        """Pads prompts on the right and looks at the pictures; no sequences.
+
+        Raises:
+            PolicyError: A prompt has no picture.
+        """
+        assert places is None, "AutoUI reads one prompt at a time"
+        rows = [torch.tensor(list(ids), dtype=torch.int64) for ids in prompts]
+        input_ids = pad_sequence(rows, batch_first=True, padding_value=self.tokenizer.pad_token_id)
+        lengths = torch.tensor([len(row) for row in rows])
+        mask = (torch.arange(input_ids.shape[1]) < lengths[:, None]).to(torch.int64)
+        for pictures in images:
+            _require_pictures(pictures)
+        seen = iter(self.eyes.look([picture for pictures in images for picture in pictures]))
+        beside = Pictures([[next(seen) for _ in pictures] for pictures in images])
+        return PromptBatch(input_ids, mask, beside).to(self.device)
+
+    def _encode(self, batch: PromptBatch) -> tuple[Tensor, States]:
+        """What the decoder reads, [N, P, d], and what the critic reads: the pictures' cells before it."""
+        assert isinstance(batch.images, Pictures)
+        features = self.eyes.features(batch.images.flat).to(self.model.gate_dense.weight.dtype)
+        num_cells, counts = features.shape[1], [len(row) for row in batch.images.rows]
+        width = max(self.config.attended_images, *counts)
+        cells = features.new_zeros(len(counts), width, *features.shape[1:])
+        real = torch.zeros(len(counts), width, dtype=torch.int64)
+        for row, count in enumerate(counts):
+            real[row, width - count :] = 1
+        rows, columns = real.nonzero(as_tuple=True)
+        cells[rows.to(self.device), columns.to(self.device)] = features
+        images = self.model.image_dense(cells.flatten(1, 2))
+        with recomputed(self._checkpointed):
+            text = self.model.encode(
+                batch.input_ids,
+                batch.attention_mask,
+                images[:, -self.config.attended_images * num_cells :],
+            )
+        shown = real.repeat_interleave(num_cells, dim=1).to(self.device)
+        states = torch.cat([images, text], dim=1).detach()
+        return text, States(states, torch.cat([shown, batch.attention_mask], dim=1))
+
+    @torch.no_grad()
+    def generate(
+        self, batch: PromptBatch, sampling: Sequence[Sampling], generator: torch.Generator | None = None
+    ) -> list[Generated]:
+        """Samples with a key-value cache until every row has ended or has its `max_new_tokens`."""
+        states, _ = self._encode(batch)
+        temperature = sampling_temperature(sampling, self.device)
+        cache: Any = None
+
+        def next_log_probs(last: Tensor) -> Tensor:
+            nonlocal cache
+            out = self.model.decode(last[:, None], states, batch.attention_mask, cache, is_cached=True)
+            cache = out.past_key_values
+            logits = self.model.logits(out.last_hidden_state[:, -1])
+            return token_log_probs(logits, self._allowed, temperature)  # type: ignore[arg-type]
+
+        first = torch.full((len(sampling),), self._start_id, dtype=torch.int64, device=self.device)
+        return decode(next_log_probs, first, {self._end_id}, sampling, generator)
+
+    def score(
+        self, batch: PromptBatch, completions: Tensor, mask: Tensor, temperature: Tensor
+    ) -> TokenScores:
+        """One pass of encoder and decoder; logits are computed at real tokens only."""
+        states, seen = self._encode(batch)
+        start = torch.full_like(completions[:, :1], self._start_id)
+        with recomputed(self._checkpointed):
+            out = self.model.decode(
+                torch.cat([start, completions[:, :-1]], dim=1), states, batch.attention_mask
+            )
+        steps, places = mask.nonzero(as_tuple=True)
+        chosen, entropy = token_statistics(
+            self.model.logits,
+            out.last_hidden_state[steps, places],
+            completions[steps, places],
+            self._allowed,  # type: ignore[arg-type]
+            torch.where(temperature > 0, temperature, torch.ones_like(temperature))[steps],
+        )
+        zero = chosen.new_zeros(mask.shape)
+        return TokenScores(
+            zero.index_put((steps, places), chosen), zero.index_put((steps, places), entropy), seen
+        )
+
+    @property
+    def state_size(self) -> int:
+        """Width of the T5."""
+        return self.model.width
+
+    @torch.no_grad()
+    def states(self, batch: PromptBatch) -> States:
+        """The pictures' projected features, then the encoder's states as the decoder reads them."""
+        return self._encode(batch)[1]
+
+    def published_kind(self) -> str:
+        """ "adapter" with LoRA, else "full"."""
+        return "full" if self._adapter is None else "adapter"
+
+    def published_state(self) -> dict[str, Tensor]:
+        """All weights that are trained: T5's or its adapter's, the fusion's, the small encoder's."""
+        if self._adapter is None:
+            return weights_io.trained_state(self)
+        return {**self._adapter.state(), **self._added_state()}
+
+    def _added_state(self) -> dict[str, Tensor]:
+        """What is trained beside an adapter."""
+        trained = weights_io.trained_state(self)
+        return {name: tensor for name, tensor in trained.items() if not name.startswith("model.t5.")}
+
+    def published_metadata(self) -> dict[str, str]:
+        """The adapter's configuration, if there is one."""
+        return {} if self._adapter is None else {CONFIG_KEY: self._adapter.config_json()}
+
+    def load_published(self, state: dict[str, Tensor]) -> None:
+        """Copies tensors in place; nothing changes unless all of them fit."""
+        weights_io.copy_into(self.published_state(), state)
+
+    def save(self, directory: Path) -> None:
+        """All that is trained: in one file, or a PEFT adapter directory with the rest in a file beside it."""
+        directory.mkdir(parents=True, exist_ok=True)
+        self.tokenizer.save_pretrained(str(directory))
+        if self._adapter is None:
+            weights_io.write(directory / WEIGHTS_FILE, self.published_state())
+        else:
+            self._adapter.save(directory)
+            weights_io.write(directory / ADDED_FILE, self._added_state())
+
+    def load(self, directory: Path) -> None:
+        """Reads what `save` wrote."""
+        if self._adapter is None:
+            weights_io.load_into(self.published_state(), directory / WEIGHTS_FILE)
+            return
+        state = {**weights_io.read(directory / ADAPTER_FILE), **weights_io.read(directory / ADDED_FILE)}
+        try:
+            self.load_published(state)
+        except PolicyError as error:
+            raise CheckpointError(f"Weights in {directory} cannot be loaded: {error}", "") from error
+
+    def export(self, directory: Path) -> None:
+        """A directory in AutoUI's layout, for `policy.model` and for AutoUI's and DigiRL's own code.
+
+        Raises:
+            PolicyError: Its features are of the small encoder, which is no part of that layout.
+        """
+        if isinstance(self.eyes, LearningEyes):
+            raise PolicyError(
+                "A policy with the small encoder of pictures is no AutoUI model.",
+                "Use its checkpoint as it is, or train with policy.image_features.",
+            )
+        t5 = self.model.t5 if self._adapter is None else self._adapter.merge()
+        write_model(self.model, t5, directory)
+        self.tokenizer.save_pretrained(str(directory))
+
+
+def _checkpointed_blocks(t5: Any) -> list[nn.Module]:
+    """T5's blocks. Its attentions too ask whether they train, and would compute something else again."""
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    return [layer for layer in checkpointed_layers(t5) if isinstance(layer, GradientCheckpointingLayer)]
+
+
+def _require_pictures(images: Sequence[Tensor]) -> None:
+    if not images:
+        raise PolicyError("The prompt shows no picture.", "Use an agent that shows the screen.")
+
+
+def _build_eyes(config: PolicyOptions, seed: int) -> Eyes:
+    if config.image_features is None:
+        return LearningEyes(config.image_size, seed)
+    return FrozenEyes(config.image_features, resolve_device(config.device))
+
+
+def _load_tokenizer(model: str) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model)
+    except (OSError, ValueError, ImportError, KeyError) as error:
+        raise PolicyError(
+            f"policy.model {model!r} has no tokenizer: {str(error).strip().splitlines()[0]}",
+            "Name a T5 or an AutoUI checkpoint with its tokenizer's files.",
+        ) from error
+    if tokenizer.eos_token_id is None or tokenizer.pad_token_id is None:
+        raise PolicyError(
+            f"The tokenizer of policy.model {model!r} has no end or no padding token.",
+            "Take T5's.",
+        )
+    return tokenizer

@@ -1,0 +1,218 @@
+"""AutoUI's network: a T5 whose encoder states take in the features of screenshots (Zhan & Zhang 2023, §3.2).
+
+    V  = W_v f + b_v                                   features f of the screenshots      image_dense
+    A  = W_o softmax((W_q H)(W_k V)ᵀ / √d) (W_u V)     one head, H the encoder's states   mha_layer
+    λ  = σ(W_g [H; A])                                                                    gate_dense
+    H' = (1 − λ) H + λ A                               what the decoder reads
+
+Names of tensors are those of the published checkpoints: transformers' names of T5's, and the three above.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from distrl.core.errors import PolicyError
+from distrl.core.policies import weights_io
+from distrl.core.policies.autoui_checkpoint import read_tensors, require_same, unwrapped
+
+KEY = "policy.model"
+SHARED = "shared.weight"
+HEAD = "lm_head.weight"
+COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
+"""Second names of `SHARED`."""
+UNUSED = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+"""In old T5 checkpoints; no T5 reads it."""
+FUSION = ("image_dense", "mha_layer", "gate_dense")
+
+
+class FusedT5(nn.Module):
+    """A T5 with AutoUI's fusion.
+
+    Args:
+        t5: `T5ForConditionalGeneration`.
+        num_features: Size F of a screenshot's features.
+    """
+
+    def __init__(self, t5: Any, num_features: int) -> None:
+        super().__init__()
+        d = t5.config.d_model
+        self.t5 = t5
+        self.image_dense = nn.Linear(num_features, d)
+        self.mha_layer = nn.MultiheadAttention(d, num_heads=1, batch_first=True)
+        self.gate_dense = nn.Linear(2 * d, d)
+        # T5's checkpoints say by tied embeddings whether logits are scaled, tied or not.
+        self._scale = d**-0.5 if t5.config.scale_decoder_outputs else 1.0
+
+    @property
+    def width(self) -> int:
+        """d, the size of states."""
+        return int(self.t5.config.d_model)
+
+    def encode(self, input_ids: Tensor, attention_mask: Tensor, images: Tensor) -> Tensor:
+        """[N, P, d], what the decoder reads.
+
+        Args:
+            input_ids, attention_mask: [N, P].
+            images: [N, K, d], what `image_dense` makes of the features.
+        """
+        text = self.t5.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+        seen, _ = self.mha_layer(text, images, images, need_weights=False)
+        gate = torch.sigmoid(self.gate_dense(torch.cat([text, seen], dim=-1)))
+        fused: Tensor = (1 - gate) * text + gate * seen
+        return fused
+
+    def decode(
+        self, previous: Tensor, states: Tensor, mask: Tensor, cache: Any = None, is_cached: bool = False
+    ) -> Any:
+        """The decoder's output after the tokens `previous`, [N, L], for states [N, P, d].
+
+        Args:
+            cache: `past_key_values` of the output for the tokens before them, if that was cached.
+            is_cached: Whether this output is to have some.
+        """
+        return self.t5.decoder(
+            input_ids=previous,
+            encoder_hidden_states=states,
+            encoder_attention_mask=mask,
+            past_key_values=cache,
+            use_cache=is_cached,
+        )
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[..., V] of the decoder's states [..., d]."""
+        found: Tensor = self.t5.lm_head(hidden * self._scale)
+        return found
+
+
+def load_model(model: str, num_features: int, dtype: torch.dtype, seed: int) -> FusedT5:
+    """AutoUI's weights, or those of a plain T5 with a fusion that begins anew.
+
+    Args:
+        model: A directory or hub id with config.json and weights.
+        num_features: Size of a screenshot's features.
+        dtype: Of all weights.
+        seed: Seed of a fusion that begins anew.
+
+    Raises:
+        PolicyError: It is no T5, has not exactly the tensors of one, or was trained on other features.
+    """
+    network = FusedT5(_empty_t5(model), num_features)
+    tensors = _named(model, unwrapped(read_tensors(KEY, model)), network)
+    if any(name.partition(".")[0] in FUSION for name in tensors):
+        _require_features(model, tensors, num_features)
+    else:
+        tensors |= _new_fusion(network.width, num_features, seed)
+    is_tied = HEAD not in tensors or (
+        bool(network.t5.config.scale_decoder_outputs) and torch.equal(tensors[HEAD], tensors[SHARED])
+    )
+    tensors.setdefault(HEAD, tensors[SHARED])
+    tensors |= dict.fromkeys(COPIES, tensors[SHARED])
+    require_same(
+        KEY,
+        model,
+        named_tensors(network),
+        tensors,
+        "Name a T5, or a checkpoint of AutoUI or DigiRL, with the config.json that it was trained with.",
+    )
+    prefixed = {
+        name if name.partition(".")[0] in FUSION else f"t5.{name}": tensor.to(dtype)
+        for name, tensor in tensors.items()
+    }
+    network.load_state_dict(prefixed, assign=True)
+    t5 = network.t5
+    t5.encoder.set_input_embeddings(t5.shared)
+    t5.decoder.set_input_embeddings(t5.shared)
+    if is_tied:
+        t5.lm_head.weight = t5.shared.weight
+    return network
+
+
+def _empty_t5(model: str) -> Any:
+    """A T5 of the sizes in the model's config.json, without weights."""
+    from transformers import AutoConfig, T5ForConditionalGeneration
+
+    try:
+        config = AutoConfig.from_pretrained(model)
+    except (OSError, ValueError, KeyError) as error:
+        raise PolicyError(
+            f"{KEY} {model!r} cannot be loaded: {str(error).strip().splitlines()[0]}",
+            "Name a T5 or an AutoUI checkpoint: a hub id that this machine can reach, or a directory.",
+        ) from error
+    if config.model_type != "t5":
+        raise PolicyError(
+            f"{KEY} {model!r} is a {config.model_type}, and policy.kind autoui takes a T5.",
+            "Set policy.kind to hub for models that chat, or name a T5.",
+        )
+    with torch.device("meta"):
+        return T5ForConditionalGeneration(config)
+
+
+def _named(model: str, tensors: dict[str, Tensor], network: FusedT5) -> dict[str, Tensor]:
+    """`tensors` with one name for the embedding and without what no T5 reads."""
+    tensors.pop(UNUSED, None)
+    copies = [tensors.pop(name) for name in COPIES if name in tensors]
+    if SHARED not in tensors and copies:
+        tensors[SHARED] = copies[0]
+    if SHARED not in tensors:
+        raise PolicyError(f"{KEY} {model!r} has no tensor {SHARED}.", "Name a T5 or an AutoUI checkpoint.")
+    if not all(torch.equal(copy, tensors[SHARED]) for copy in copies):
+        raise PolicyError(
+            f"{KEY} {model!r} embeds tokens differently in encoder and decoder, which no T5 does.",
+            "Name a T5 or an AutoUI checkpoint.",
+        )
+    return tensors
+
+
+def _require_features(model: str, tensors: Mapping[str, Tensor], num_features: int) -> None:
+    weight = tensors.get("image_dense.weight")
+    if weight is None or weight.dim() != 2 or weight.shape[1] == num_features:
+        return  # what is missing is told with everything else
+    raise PolicyError(
+        f"{KEY} {model!r} reads {weight.shape[1]} features of a screenshot, and policy.image_features gives "
+        f"{num_features}.",
+        "Set policy.image_features to the model that it was trained with: Salesforce/blip2-opt-2.7b gives "
+        "the 1408 of AutoUI.",
+    )
+
+
+def _new_fusion(width: int, num_features: int, seed: int) -> dict[str, Tensor]:
+    """Weights of the fusion as torch draws them."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        parts = {
+            "image_dense": nn.Linear(num_features, width),
+            "mha_layer": nn.MultiheadAttention(width, num_heads=1),
+            "gate_dense": nn.Linear(2 * width, width),
+        }
+    return {f"{part}.{name}": t for part, net in parts.items() for name, t in net.state_dict().items()}
+
+
+def named_tensors(network: FusedT5) -> dict[str, Tensor]:
+    """The tensors of `network` by the names of AutoUI's checkpoints."""
+    return {name.removeprefix("t5."): tensor for name, tensor in network.state_dict().items()}
+
+
+def write_model(network: FusedT5, t5: Any, directory: Path) -> None:
+    """Writes config.json and model.safetensors, as `load_model`, AutoUI's and DigiRL's code read them.
+
+    Args:
+        network: Whose fusion is written.
+        t5: Its T5, with adapters merged.
+        directory: Made if it is not there.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    config = t5.config.to_dict()
+    config["architectures"] = ["T5ForMultimodalGeneration"]
+    # By this transformers knew, before its version 5, whether logits are scaled.
+    config["tie_word_embeddings"] = bool(t5.config.scale_decoder_outputs)
+    (directory / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
+    fusion = {n: x for n, x in network.state_dict().items() if n.partition(".")[0] in FUSION}
+    tensors = {name: x for name, x in t5.state_dict().items() if name not in COPIES}
+    weights_io.write(directory / "model.safetensors", {**tensors, **fusion}, {"format": "pt"})

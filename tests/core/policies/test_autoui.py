@@ -1,0 +1,334 @@
+"""AutoUI's policy: the fusion by another formula, sampling and scoring, what is trained, saved and sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("peft")
+
+import numpy as np
+import torch
+from autoui_models import FEATURES, SPECIAL, save_autoui, save_blip2, save_t5
+from policy_fakes import chat, padded, png
+from torch import Tensor
+
+from distrl.configs.schema import PolicyConfig
+from distrl.core.errors import CheckpointError, ContextFull, PolicyError
+from distrl.core.policies import build_critic, build_policy, checkpoint_words, weights_io
+from distrl.core.policies.autoui import AutoUIPolicy
+from distrl.core.policies.autoui_images import FrozenEyes
+from distrl.core.policies.base import PromptBatch
+from distrl.core.types import Sampling
+
+GOALS = ["Goal: open settings", "Previous Actions: Goal: red", "Goal: turn on the alarm at 7:20"]
+TEMPERATURES = [1.0, 0.0, 0.6]
+LORA = {"rank": 2}
+Make = Callable[..., AutoUIPolicy]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of AutoUI's, two plain T5s, and a BLIP-2."""
+    directory: Path = tmp_path_factory.mktemp("models")
+    save_autoui(directory / "autoui")
+    save_t5(directory / "flan")
+    save_t5(directory / "tied", is_tied=True)
+    save_blip2(directory / "blip2")
+    return directory
+
+
+@pytest.fixture
+def make(models: Path) -> Make:
+    def make_policy(
+        model: str = "autoui", eyes: bool = True, seed: int = 0, **options: object
+    ) -> AutoUIPolicy:
+        given = {"kind": "autoui", "model": str(models / model), "device": "cpu"}
+        look = {"image_features": str(models / "blip2")} if eyes else {"image_size": (40, 56)}
+        config = PolicyConfig.model_validate({**given, **look, **options})
+        policy = build_policy(config, [], seed)
+        assert isinstance(policy, AutoUIPolicy)
+        return policy
+
+    return make_policy
+
+
+def batch_of(policy: AutoUIPolicy, shown: Sequence[int] = (1, 2, 1)) -> PromptBatch:
+    """Prompts that show so many pictures each, all pictures different."""
+    numbers = iter(range(100))
+    images = [[policy.image(png(next(numbers))) for _ in range(count)] for count in shown]
+    return policy.collate([policy.prompt_ids(chat(goal)) for goal in GOALS[: len(shown)]], images)
+
+
+def completions(policy: AutoUIPolicy, count: int = 3) -> tuple[Tensor, Tensor]:
+    tokens = torch.tensor([policy.completion_ids("tap here")] * count)
+    mask = torch.ones_like(tokens, dtype=torch.bool)
+    mask[0, 3:] = False
+    return tokens, mask
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    e = np.exp(x - x.max())
+    return e / e.sum()
+
+
+def slow_fusion(policy: AutoUIPolicy, text: np.ndarray, features: np.ndarray) -> np.ndarray:
+    """AutoUI's equations for one prompt, state by state: text [P, d], features [K, F]."""
+    state = {name: x.double().numpy() for name, x in policy.model.state_dict().items() if "t5" not in name}
+    d = text.shape[1]
+    weight, bias = state["mha_layer.in_proj_weight"], state["mha_layer.in_proj_bias"]
+    (wq, wk, wv), (bq, bk, bv) = np.split(weight, 3), np.split(bias, 3)
+    images = features @ state["image_dense.weight"].T + state["image_dense.bias"]
+    fused = np.zeros_like(text)
+    for place, h in enumerate(text):
+        scores = np.array([(wq @ h + bq) @ (wk @ v + bk) / np.sqrt(d) for v in images])
+        mixed = sum(a * (wv @ v + bv) for a, v in zip(softmax(scores), images, strict=True))
+        seen = state["mha_layer.out_proj.weight"] @ mixed + state["mha_layer.out_proj.bias"]
+        gate = state["gate_dense.weight"] @ np.concatenate([h, seen]) + state["gate_dense.bias"]
+        gate = 1 / (1 + np.exp(-gate))
+        fused[place] = (1 - gate) * h + gate * seen
+    return fused
+
+
+def slow_features(models: Path, data: bytes) -> np.ndarray:
+    """What AutoUI's code asks BLIP-2 for: the pooled state of the vision tower, by the whole model."""
+    import io
+
+    from PIL import Image
+    from transformers import AutoImageProcessor, Blip2Model
+
+    model = Blip2Model.from_pretrained(models / "blip2").eval()
+    processor = AutoImageProcessor.from_pretrained(models / "blip2", backend="pil")
+    with torch.no_grad():
+        inputs = processor(images=Image.open(io.BytesIO(data)), return_tensors="pt")
+        pooled = model.get_image_features(**inputs).pooler_output[0]
+    found: np.ndarray = pooled.double().numpy()
+    return found
+
+
+@pytest.mark.parametrize("attended", [1, 2, 3])
+def test_the_decoder_reads_what_autoui_s_equations_say(make: Make, models: Path, attended: int) -> None:
+    policy = make(attended_images=attended)
+    batch = batch_of(policy)
+    features = {n: slow_features(models, png(n)) for n in range(4)}
+    shown = [[0], [1, 2], [3]]
+    encoder = policy.model.t5.encoder
+    with torch.no_grad():
+        states, _ = policy._encode(batch)
+        text = encoder(input_ids=batch.input_ids, attention_mask=batch.attention_mask).last_hidden_state
+    for row, numbers in enumerate(shown):
+        before = [np.zeros(FEATURES)] * attended + [features[n] for n in numbers]
+        length = int(batch.attention_mask[row].sum())
+        expected = slow_fusion(policy, text[row, :length].double().numpy(), np.stack(before[-attended:]))
+        np.testing.assert_allclose(states[row, :length].numpy(), expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("model", ["flan", "tied"])
+def test_without_a_fusion_the_network_is_transformers_t5(make: Make, models: Path, model: str) -> None:
+    from transformers import T5ForConditionalGeneration
+
+    policy = make(model)
+    with torch.no_grad():
+        policy.model.gate_dense.weight.zero_()
+        policy.model.gate_dense.bias.fill_(-100.0)  # nothing of the pictures comes through
+    batch, (tokens, mask) = batch_of(policy), completions(policy)
+    t5 = T5ForConditionalGeneration.from_pretrained(models / model).eval()
+    with torch.no_grad():
+        found = policy.score(batch, tokens, mask, torch.ones(3)).logprobs
+        logits = t5(batch.input_ids, attention_mask=batch.attention_mask, labels=tokens).logits
+    allowed = [n for n in range(len(policy.tokenizer)) if n == 1 or n >= len(SPECIAL)]
+    log_probs = torch.full_like(logits, -torch.inf)
+    log_probs[..., allowed] = logits[..., allowed].log_softmax(-1)
+    expected = log_probs.gather(2, tokens[..., None]).squeeze(2)
+    torch.testing.assert_close(found[mask], expected[mask], atol=1e-4, rtol=1e-4)
+
+
+def check_agreement(policy: AutoUIPolicy, tolerance: float = 1e-4) -> None:
+    batch = batch_of(policy)
+    sampling = [
+        Sampling(temperature=t, max_new_tokens=n) for t, n in zip(TEMPERATURES, (12, 12, 4), strict=True)
+    ]
+    generated = policy.generate(batch, sampling, torch.Generator().manual_seed(0))
+    assert 0 < len(generated[2].token_ids) <= 4
+    tokens, mask, logprobs = padded(generated)
+    with torch.no_grad():
+        scores = policy.score(batch, tokens, mask, torch.tensor(TEMPERATURES))
+    torch.testing.assert_close(scores.logprobs, logprobs, atol=tolerance, rtol=0)
+    written = {token for one in generated for token in one.token_ids}
+    assert not written & {0, 2, 3}, "special tokens are never written"
+    assert max(written) < len(policy.tokenizer)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"eyes": False, "model": "flan"}, {"lora": LORA, "attended_images": 2}]
+)
+def test_sampled_and_scored_log_probabilities_agree_also_after_a_swap(make: Make, options: dict) -> None:  # type: ignore[type-arg]
+    policy = make(**options)
+    check_agreement(policy)
+    state = {n: x + 0.02 * torch.randn_like(x) for n, x in policy.published_state().items()}
+    policy.load_published(weights_io.from_bytes(weights_io.to_bytes(state, policy.published_metadata())))
+    check_agreement(policy)
+
+
+def test_it_computes_in_bfloat16(make: Make) -> None:
+    policy = make(dtype="bfloat16")
+    assert policy.model.gate_dense.weight.dtype == policy.model.t5.shared.weight.dtype == torch.bfloat16
+    check_agreement(policy, tolerance=0.2)
+
+
+def test_states_are_those_of_scoring_and_the_critic_sees_every_picture(make: Make) -> None:
+    policy = make()
+    batch, (tokens, mask) = batch_of(policy), completions(policy)
+    scores, states = policy.score(batch, tokens, mask, torch.ones(3)), policy.states(batch)
+    torch.testing.assert_close(states.hidden, scores.states.hidden)
+    assert not scores.states.hidden.requires_grad
+    assert states.mask[:, :2].tolist() == [[0, 1], [1, 1], [0, 1]]
+    assert torch.equal(states.mask[:, 2:], batch.attention_mask)
+    other = policy.collate(
+        [policy.prompt_ids(chat(GOALS[1]))], [[policy.image(png(77)), policy.image(png(2))]]
+    )
+    same = batch[torch.tensor([1])]
+    with torch.no_grad():
+        one = policy.score(other, tokens[1:2], mask[1:2], torch.ones(1))
+        two = policy.score(same, tokens[1:2], mask[1:2], torch.ones(1))
+    torch.testing.assert_close(one.logprobs, two.logprobs, msg="the policy reads the present screen only")
+    assert not torch.allclose(one.states.hidden[:, 0], two.states.hidden[:, 0])
+    for kind in ("attention", "head"):
+        critic = build_critic(policy, 0, has_action_values=True, kind=kind)
+        assert critic.values(states, torch.zeros(3, dtype=torch.int64)).shape == (3,)
+        assert critic.action_values(states, torch.zeros(3, dtype=torch.int64), tokens, mask).shape == (3,)
+
+
+def test_a_picture_goes_through_blip2_once_and_memory_is_bounded(make: Make, models: Path) -> None:
+    policy = make()
+    eyes = policy.eyes
+    assert isinstance(eyes, FrozenEyes)
+    looked: list[int] = []
+    eyes._tower.register_forward_hook(lambda module, args, out: looked.append(len(out.pooler_output)))
+    first = batch_of(policy)
+    assert looked == [4], "one pass for the pictures of a batch"
+    again = batch_of(policy)
+    assert looked == [4]
+    assert all(torch.equal(a, b) for a, b in zip(first.images.flat, again.images.flat, strict=True))  # type: ignore[union-attr]
+    size = 4 * FEATURES
+    small = FrozenEyes(str(models / "blip2"), "cpu", max_cached_bytes=3 * size)
+    pictures = [small.read(png(number)) for number in range(5)]
+    kept = small.look([pictures[0], pictures[0]])
+    assert torch.equal(kept[0], kept[1])
+    assert small.cached_bytes == size
+    small.look(pictures)
+    assert small.cached_bytes == 3 * size
+
+
+def gradients(policy: AutoUIPolicy) -> set[str]:
+    batch, (tokens, mask) = batch_of(policy), completions(policy)
+    policy.score(batch, tokens, mask, torch.ones(3)).logprobs.sum().backward()
+    return {
+        name.partition(".")[0] if name.startswith("eyes") else name.split(".")[1]
+        for name, p in policy.named_parameters()
+        if p.grad is not None and bool(p.grad.abs().sum() > 0)
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, {"t5", "image_dense", "mha_layer", "gate_dense"}),
+        ({"eyes": False, "model": "flan"}, {"t5", "image_dense", "mha_layer", "gate_dense", "eyes"}),
+        ({"lora": LORA}, {"t5", "image_dense", "mha_layer", "gate_dense"}),
+        ({"gradient_checkpointing": True}, {"t5", "image_dense", "mha_layer", "gate_dense"}),
+    ],
+)
+def test_what_is_trained_is_what_is_published(make: Make, options: dict, expected: set[str]) -> None:  # type: ignore[type-arg]
+    policy = make(**options)
+    assert gradients(policy) == expected
+    is_lora = "lora" in options
+    assert policy.published_kind() == ("adapter" if is_lora else "full")
+    trained = {name for name, p in policy.named_parameters() if p.requires_grad}
+    assert all("lora_" in name for name in trained if ".t5." in name) == is_lora
+    state = policy.published_state()
+    assert sum(x.numel() for x in state.values()) == sum(
+        p.numel() for p in policy.parameters() if p.requires_grad
+    )
+    assert not any("tower" in name or "vision" in name for name in [*state, *policy.state_dict()])
+
+
+def test_gradients_are_the_same_with_layers_computed_again(make: Make) -> None:
+    plain, saving = make(), make(gradient_checkpointing=True)
+    for policy in (plain, saving):
+        gradients(policy)
+    for a, b in zip(plain.parameters(), saving.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad)
+
+
+@pytest.mark.parametrize("options", [{}, {"lora": LORA}, {"eyes": False, "model": "flan", "lora": LORA}])
+def test_checkpoints_are_saved_and_loaded(make: Make, tmp_path: Path, options: dict) -> None:  # type: ignore[type-arg]
+    policy, other = make(**options), make(seed=1, **options)
+    with torch.no_grad():
+        for tensor in policy.published_state().values():
+            tensor.add_(0.05 * torch.randn_like(tensor))
+    policy.save(tmp_path)
+    assert checkpoint_words(tmp_path) is None
+    other.load(tmp_path)
+    batch, (tokens, mask) = batch_of(policy), completions(policy)
+    with torch.no_grad():
+        expected = policy.score(batch, tokens, mask, torch.ones(3)).logprobs
+        found = other.score(batch, tokens, mask, torch.ones(3)).logprobs
+    torch.testing.assert_close(found, expected)
+    file = sorted(tmp_path.glob("*.safetensors"))[0]
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(CheckpointError, match="cannot be loaded"):
+        other.load(tmp_path)
+
+
+@pytest.mark.parametrize("options", [{}, {"lora": LORA}, {"model": "tied"}])
+def test_an_exported_policy_is_a_model_again(make: Make, tmp_path: Path, options: dict) -> None:  # type: ignore[type-arg]
+    policy = make(**options)
+    with torch.no_grad():
+        for tensor in policy.published_state().values():
+            tensor.add_(0.05 * torch.randn_like(tensor))
+    batch, (tokens, mask) = batch_of(policy), completions(policy)
+    with torch.no_grad():
+        expected = policy.score(batch, tokens, mask, torch.ones(3)).logprobs
+    policy.export(tmp_path / "out")
+    again = make(model=str(tmp_path / "out"))
+    with torch.no_grad():
+        found = again.score(batch, tokens, mask, torch.ones(3)).logprobs
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_the_small_encoder_is_no_part_of_autoui_s_layout(make: Make, tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match="no AutoUI model"):
+        make("flan", eyes=False).export(tmp_path)
+
+
+def test_texts_and_prompts(make: Make) -> None:
+    policy = make(max_prompt_tokens=24)
+    ids = policy.completion_ids('"action_type": "PRESS_BACK"')
+    assert ids[-1] == 1
+    assert policy.text(ids) == '"action_type": "PRESS_BACK"'
+    prompt = policy.prompt_ids(chat("Goal: open settings"))
+    assert prompt[-1] == 1
+    policy.verify([*prompt, *ids], [policy.image(png(0))])
+    with pytest.raises(ContextFull, match=r"policy\.max_prompt_tokens 24"):
+        policy.prompt_ids(chat("Goal: open the settings of the phone"))
+    with pytest.raises(PolicyError, match="cannot be written"):
+        policy.completion_ids("a\\b")
+    with pytest.raises(PolicyError, match="shows no picture"):
+        policy.verify(prompt, [])
+    with pytest.raises(PolicyError, match="is none of the policy's"):
+        policy.verify([policy.num_tokens], [policy.image(png(0))])
+    with pytest.raises(PolicyError, match="shows no picture"):
+        policy.collate([prompt], [[]])
+    with pytest.raises(PolicyError, match="no readable image"):
+        policy.image(b"nothing")
+
+
+def test_equal_arguments_give_equal_policies(make: Make) -> None:
+    one, two = make("flan", eyes=False), make("flan", eyes=False)
+    for name, tensor in one.published_state().items():
+        assert torch.equal(tensor, two.published_state()[name]), name

@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run-worker": ("run_worker", "run_worker"),
     "evaluate": ("evaluate", "evaluate"),
     "sweep": ("sweep", "sweep"),
+    "train-judge": ("train_judge", "train_judge"),
     "report": ("report", "report"),
     "inspect": ("inspect", "inspect"),
     "export": ("export", "export"),

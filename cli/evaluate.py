@@ -36,7 +36,8 @@ LearnerOption = Annotated[
     ),
 ]
 AgentOption = Annotated[
-    str | None, typer.Option("--agent", metavar="expert|random", help="A baseline that needs no policy.")
+    str | None,
+    typer.Option("--agent", metavar="expert|random|prompted", help="A baseline that was not trained."),
 ]
 SplitOption = Annotated[
     list[str] | None, typer.Option("--split", metavar="SPLIT", help="Default: tasks.test. Repeatable.")
@@ -108,7 +109,7 @@ def evaluate(
     if judge is not None:
         raise ConfigError("--judge judges stored episodes.", "Name them with --rejudge.")
     who = Who(checkpoint, tuple(inference or ()), learner, agent)
-    subject = who.subject()
+    subject = who.subject(loaded.evaluate.prompted.model)
     if loaded.is_control and (split or baseline):
         raise ConfigError("Continuous control has neither splits nor a baseline.", "Leave them out.")
     if baseline is not None:

@@ -1,4 +1,4 @@
-"""`distrl export`: what a run has learnt, as directories that other tools load."""
+"""`distrl export`: what a run has learnt, or its episodes, as directories that other tools load."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from distrl.core.errors import CheckpointError, ConfigError, RunDirectoryError
 
 def export(
     place: Annotated[
-        Path, typer.Argument(metavar="RUN|CHECKPOINT", help="A run (its final or newest checkpoint), or one.")
+        Path,
+        typer.Argument(
+            metavar="RUN|CHECKPOINT|STORE",
+            help="A run (its final or newest checkpoint), or a checkpoint; for --dataset also an evaluation, "
+            "a collection or a store.sqlite3.",
+        ),
     ],
     adapter: Annotated[
         Path | None,
@@ -27,24 +32,47 @@ def export(
             help="Write the whole model, as transformers' from_pretrained loads it.",
         ),
     ] = None,
+    dataset: Annotated[
+        Path | None,
+        typer.Option(
+            "--dataset", metavar="DIR", help="Write the episodes as a Hugging Face dataset with images."
+        ),
+    ] = None,
+    purpose: Annotated[
+        str | None,
+        typer.Option("--purpose", metavar="train|eval|demo", help="Only such episodes, for --dataset."),
+    ] = None,
+    outcome: Annotated[
+        str | None,
+        typer.Option("--outcome", metavar="WORD", help="Only those that ended so, for --dataset."),
+    ] = None,
     config: Annotated[
         str | None,
         typer.Option("--config", metavar="CONFIG", help="Default: the config.yaml of the checkpoint's run."),
     ] = None,
 ) -> None:
-    """Write a checkpoint's policy as a directory for other tools.
+    """Write a checkpoint's policy, or stored episodes, as a directory for other tools.
 
-    --adapter needs no base model and no torch; --merged loads the base model of policy.model and adds the
-    adapter to its weights. DIR must be empty or not be there.
+    --dataset writes Parquet files with a row for each step and for each episode, which
+    datasets.load_dataset reads; faulted episodes are left out. --adapter needs no base model and no torch;
+    --merged loads the base model of policy.model and adds the adapter to its weights. DIR must be empty or
+    not be there.
     """
-    from distrl.evaluator.serving import find_checkpoint
-
-    if adapter is None and merged is None:
-        raise ConfigError("What to export is not clear.", "Give --adapter DIR, --merged DIR, or both.")
-    checkpoint = find_checkpoint(place.expanduser())
-    for directory in (adapter, merged):
+    if adapter is None and merged is None and dataset is None:
+        raise ConfigError("What to export is not clear.", "Give --adapter, --merged or --dataset with a DIR.")
+    for directory in (adapter, merged, dataset):
         if directory is not None:
             _require_empty(directory.expanduser())
+    if dataset is not None:
+        typer.echo(_write_dataset(place.expanduser(), dataset.expanduser(), purpose, outcome))
+    if adapter is not None or merged is not None:
+        _write_policy(place.expanduser(), adapter, merged, config)
+
+
+def _write_policy(place: Path, adapter: Path | None, merged: Path | None, config: str | None) -> None:
+    from distrl.evaluator.serving import find_checkpoint
+
+    checkpoint = find_checkpoint(place)
     if adapter is not None:
         typer.echo(_write_adapter(checkpoint / "policy", adapter.expanduser()))
     if merged is not None:
@@ -89,3 +117,29 @@ def _write_merged(policy_dir: Path, config: str, directory: Path) -> Path:
     policy.load(policy_dir)
     policy.export(directory)
     return directory
+
+
+def _write_dataset(place: Path, directory: Path, purpose: str | None, outcome: str | None) -> str:
+    """Writes the episodes of the store at `place`. Returns what was written, for people."""
+    from distrl.core.types import Purpose
+    from distrl.evaluator.datasets import write_dataset
+    from distrl.evaluator.stores import ENDINGS, ending, open_store
+
+    purposes = [one.value for one in Purpose]
+    for option, value, known in (("--purpose", purpose, purposes), ("--outcome", outcome, ENDINGS)):
+        if value is not None and value not in known:
+            raise ConfigError(f"{option} {value!r} is unknown.", f"Use one of {', '.join(known)}.")
+    store = open_store(place)
+    try:
+        ids = [
+            one.id
+            for one in store.iterate(Purpose(purpose) if purpose else None)
+            if (ending(one) == outcome if outcome else not ending(one).endswith("-fault")) and one.steps
+        ]
+        if not ids:
+            raise ConfigError(f"{place} holds no such episode.", "See them with `distrl inspect`.")
+        counts = write_dataset(store, ids, directory, place.resolve().name)
+    finally:
+        store.close()
+    parts = ", ".join(f"{count} {split}" for split, count in counts.items())
+    return f"{directory}: {len(ids)} episodes: {parts}"

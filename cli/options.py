@@ -49,12 +49,17 @@ NameOption = Annotated[
 def load(config: str, overrides: list[str] | None = None, dry_run: bool = False) -> Config:
     """The checked configuration; with `dry_run` it is printed and the command ends.
 
+    Keys that do nothing are told on standard error.
+
     Raises:
         ConfigError: As `distrl.configs.load.load_config`.
     """
+    from distrl.configs.idle import idle_keys
     from distrl.configs.load import dump_config, load_config
 
     loaded = load_config(config, overrides or [])
+    for idle in idle_keys(loaded):
+        typer.echo(f"warning: {idle}", err=True)
     if dry_run:
         typer.echo(dump_config(loaded), nl=False)
         raise typer.Exit

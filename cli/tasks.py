@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from distrl.core.types import Task
 
 app = typer.Typer(no_args_is_help=True, help="List tasks, show one, or import others.")
@@ -65,8 +67,19 @@ def import_tasks(
         str, typer.Option("-o", "--output", metavar="FILE", help="A new .jsonl or .yaml file.")
     ],
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Task names; all when none is given.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[SPLIT=FILE|NAME]...",
+            help="Lists of instructions; with --androidworld task names, all when none is given.",
+        ),
     ] = None,
+    suite: Annotated[
+        str | None,
+        typer.Option("--suite", metavar="NAME", help="Of lists: the tasks' suite. Default: FILE's name."),
+    ] = None,
+    max_steps: Annotated[
+        int, typer.Option("--max-steps", min=1, metavar="N", help="Of lists: the step limit.")
+    ] = 15,
     androidworld: Annotated[
         bool, typer.Option("--androidworld", help="Tasks of the installed package android_world.")
     ] = False,
@@ -80,19 +93,51 @@ def import_tasks(
         str, typer.Option("--eval-seeds", metavar="C:D", help="Seeds of the split `eval`, without D.")
     ] = "30:31",
 ) -> None:
-    """Write a task file: each task at each seed. The two splits share no seed."""
+    """Write a task file of instruction lists, or of AndroidWorld's tasks.
+
+    Lists, e.g. train=general_train.txt test=general_test.txt: an instruction a line, or CSV, TSV, JSON or
+    JSON lines. Instructions are normalised; repeated ones are left out, and so are those that a later list
+    has too, which are told. AndroidWorld: each task at each seed; the two splits share no seed.
+    """
     from pathlib import Path
 
     from distrl.core.errors import ConfigError
-    from distrl.evaluator.suites import androidworld as suite
+    from distrl.evaluator.suites.files import check_file
 
-    if not androidworld:
-        raise ConfigError("nothing says what to import.", "Add --androidworld.")
-    train, evaluation = suite.parse_seeds(train_seeds), suite.parse_seeds(eval_seeds)
     path = Path(output)
-    suite.check_file(path)
-    tasks = suite.import_tasks(names or [], train, evaluation, family)
-    suite.write_file(tasks, path)
+    if not androidworld and not names:
+        raise ConfigError("nothing says what to import.", "Name lists as SPLIT=FILE, or add --androidworld.")
+    check_file(path)
+    if androidworld:
+        _import_androidworld(path, names or [], train_seeds, eval_seeds, family)
+    else:
+        _import_lists(path, names or [], suite or path.stem, max_steps)
+
+
+def _import_lists(path: Path, lists: Sequence[str], suite: str, max_steps: int) -> None:
+    from distrl.evaluator.suites.files import write_file
+    from distrl.evaluator.suites.instructions import import_lists
+
+    imported = import_lists(lists, suite, max_steps)
+    write_file(imported.tasks, path)
+    typer.echo(f"{path}: {_counts(imported.tasks)}", err=True)
+    if imported.repeated:
+        typer.echo(f"{imported.repeated} instructions were there twice", err=True)
+    for split, goals in imported.leaked.items():
+        typer.echo(f"{len(goals)} instructions left {split}, as a later list has them:", err=True)
+        for goal in goals:
+            typer.echo(f"  {goal}", err=True)
+
+
+def _import_androidworld(
+    path: Path, names: Sequence[str], train_seeds: str, eval_seeds: str, family: str
+) -> None:
+    from distrl.evaluator.suites import androidworld as suite
+    from distrl.evaluator.suites.files import write_file
+
+    train, evaluation = suite.parse_seeds(train_seeds), suite.parse_seeds(eval_seeds)
+    tasks = suite.import_tasks(names, train, evaluation, family)
+    write_file(tasks, path)
     typer.echo(f"{path}: {_counts(tasks)}", err=True)
     known = suite.known_goals(tasks)
     if known:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -13,7 +14,6 @@ from distrl.core.errors import DistrlError, MissingDependency
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from rich.console import Console
 
@@ -83,13 +83,15 @@ def report(run: RunDir, results: dict[str, Path], local: LocalRun, console: Cons
 
 
 def check_tasks(config: Config) -> None:
-    """Makes sure that the suite and its splits are there, and that simulated phones know their tasks.
+    """Makes sure that the suite and its splits are there, that simulated phones know their tasks, and that
+    demonstrations that were collected before fit.
 
     With continuous control, which has no tasks, that the environment can be made.
 
     Raises:
         TaskError: One is not, or they do not.
-        ConfigError: There is no such environment.
+        RunDirectoryError: There are no such demonstrations.
+        ConfigError: They do not fit, or there is no such environment.
         MissingDependency: It needs a package.
     """
     if config.is_control:
@@ -104,6 +106,12 @@ def check_tasks(config: Config) -> None:
     drift = [tasks.drift.split] if tasks.drift else []
     for split in (tasks.train, tasks.validation, *tasks.test, *drift):
         check_playable(config, load_suite(tasks.suite, split))
+    demonstrations = config.learner.demonstrations
+    if demonstrations.dataset is not None:
+        from distrl.core.demonstrations import check_dataset
+
+        path = Path(demonstrations.dataset).expanduser()
+        check_dataset(path, config.agent.model_dump(mode="json"), demonstrations.episodes)
 
 
 def check_packages(needed: Mapping[str, str] = NEEDED) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -26,13 +25,6 @@ class ObjectiveConfig(Section):
     ratio_level: Literal["action", "token"] = "action"
     log_ratio_clamp: Positive = 20.0
     rho_max: Positive = 5.0
-
-    def _refuse_idle(self, names: Iterable[str], reason: str) -> None:
-        """Refuses keys that do nothing here, unless they are as ever: a saved configuration has them all."""
-        for name in names:
-            value = getattr(self, name)
-            if value != type(self).model_fields[name].default:
-                raise ValueError(f"{name}={value} would do nothing: {reason}; leave {name} out")
 
 
 class ActorCriticConfig(ObjectiveConfig):
@@ -89,7 +81,7 @@ class ArideConfig(ActorCriticConfig):
     @model_validator(mode="after")
     def _state_values_need_no_draws(self) -> ArideConfig:
         if self.critic == "v":
-            self._refuse_idle(("q_samples", "q_next"), "they belong to critic 'q', and critic is 'v'")
+            self.refuse_idle(("q_samples", "q_next"), "they belong to critic 'q', and critic is 'v'")
         return self
 
 
@@ -108,9 +100,9 @@ class DigirlConfig(ActorCriticConfig):
 
     @model_validator(mode="after")
     def _imitation_weighs_nothing(self) -> DigirlConfig:
-        self._refuse_idle(("ratio_level",), "digirl imitates, and weighs nothing by ratios")
+        self.refuse_idle(("ratio_level",), "digirl imitates, and weighs nothing by ratios")
         names = ("advantage_centre", "advantage_std_floor", "negative_weight")
-        self._refuse_idle(names, "digirl only asks whether an advantage exceeds step_threshold")
+        self.refuse_idle(names, "digirl only asks whether an advantage exceeds step_threshold")
         return self
 
 
@@ -184,5 +176,5 @@ class BcConfig(ObjectiveConfig):
 
     @model_validator(mode="after")
     def _imitation_weighs_nothing(self) -> BcConfig:
-        self._refuse_idle(("ratio_level",), "cloning weighs nothing by ratios")
+        self.refuse_idle(("ratio_level",), "cloning weighs nothing by ratios")
         return self

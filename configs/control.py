@@ -27,7 +27,7 @@ _LEARNER = (
     "task_sampling_floor", "group_size", "group_wait_s", "episodes", "batch_trajectories",
     "updates_per_episode", "min_replay", "updates_enabled", "publish_every", "policy_lag", "max_staleness",
     "stale", "value_recompute", "eval_every", "device", "max_episode_minutes",
-    "aride", "digirl", "ppo", "gipo", "grpo", "vtrace", "bc",
+    "mismatch", "aride", "digirl", "ppo", "gipo", "grpo", "vtrace", "bc",
 )  # fmt: skip
 _EVALUATE, _LOCAL = ("temperature", "examples", "retries"), ("inference_servers",)
 _WORKER = ("rewards", "screenshot_format", "screenshot_quality", "act_timeout_s", "max_unacked", "barrier")

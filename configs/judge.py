@@ -1,4 +1,4 @@
-"""The section `judge`: who says whether an episode has done its task, and how it is asked."""
+"""What a step earns, who says whether an episode has done its task, and how a judge is asked."""
 
 from __future__ import annotations
 
@@ -10,6 +10,17 @@ from distrl.configs.section import Count, NonNegative, Positive, Section
 
 if TYPE_CHECKING:
     from distrl.configs.schema import Config
+
+
+class RewardConfig(Section):
+    """Parts of the reward besides the outcome. `repetition` is κ: −κ, −2κ, … while an action repeats on an
+    unchanged screen. `require_complete`: success counts only if the agent said that it is done. `source`: who
+    says whether it is a success, the environment's own check or the section `judge`."""
+
+    source: Literal["environment", "judge"] = "environment"
+    repetition: NonNegative = 0.05
+    invalid: NonNegative = 0.1
+    require_complete: bool = True
 
 
 class VlmConfig(Section):

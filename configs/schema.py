@@ -23,7 +23,8 @@ from distrl.configs.algorithms import (
 from distrl.configs.control import CONTROL, AppoConfig, check_control
 from distrl.configs.devices import DevicesConfig
 from distrl.configs.engines import VLLMConfig
-from distrl.configs.judge import JudgeConfig, check_judge
+from distrl.configs.judge import JudgeConfig, RewardConfig, check_judge
+from distrl.configs.mismatch import MismatchConfig, check_bound
 from distrl.configs.policy import PolicyConfig
 from distrl.configs.ranks import RanksConfig
 from distrl.configs.section import Count, NonNegative, Positive, Section
@@ -84,17 +85,6 @@ class NetworkConfig(Section):
     def keys_path(self) -> Path | None:
         """Where the keys are, if there are any."""
         return Path(self.keys_dir).expanduser() if self.keys_dir else None
-
-
-class RewardConfig(Section):
-    """Parts of the reward besides the outcome. `repetition` is κ: −κ, −2κ, … while an action repeats on an
-    unchanged screen. `require_complete`: success counts only if the agent said that it is done. `source`: who
-    says whether it is a success, the environment's own check or the section `judge`."""
-
-    source: Literal["environment", "judge"] = "environment"
-    repetition: NonNegative = 0.05
-    invalid: NonNegative = 0.1
-    require_complete: bool = True
 
 
 class WorkerConfig(Section):
@@ -175,6 +165,7 @@ class LearnerConfig(RanksConfig):
     optim: OptimConfig = OptimConfig()
     demonstrations: DemonstrationConfig = DemonstrationConfig()
     replay: ReplayConfig = ReplayConfig()
+    mismatch: MismatchConfig = MismatchConfig()
     temperature: Positive = 1.0
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     top_k: Annotated[int, Field(ge=0)] = 0
@@ -211,6 +202,11 @@ class LearnerConfig(RanksConfig):
                 "grpo compares the episodes of a group, and group_size=1 makes groups of one; "
                 "set learner.group_size to 2 or more"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _ratios_are_bounded_once(self) -> LearnerConfig:
+        check_bound(self)
         return self
 
     @model_validator(mode="after")
@@ -257,6 +253,23 @@ class StoreConfig(Section):
     max_bytes: Count = 4 * 2**30
 
 
+class PromptedConfig(Section):
+    """The baseline `evaluate --agent prompted`: an OpenAI-compatible endpoint, and the agent that asks it.
+
+    The key is in the environment variable `key_env`. A failed try is made again after `backoff_s`, the next
+    one after twice as long.
+    """
+
+    url: str = "https://api.openai.com/v1"
+    model: str = ""
+    key_env: str = "OPENAI_API_KEY"
+    timeout_s: Positive = 120.0
+    attempts: Count = 5
+    backoff_s: Positive = 2.0
+    max_new_tokens: Count = 512
+    agent: AgentConfig = AgentConfig(kind="androidworld")
+
+
 class EvaluateConfig(Section):
     """A measurement: greedy unless `temperature` is set; at most `episodes` per split (all when null).
 
@@ -268,6 +281,7 @@ class EvaluateConfig(Section):
     slots: Count = 8
     examples: Count = 6
     retries: Annotated[int, Field(ge=0)] = 2
+    prompted: PromptedConfig = PromptedConfig()
 
 
 class LocalConfig(Section):

@@ -12,11 +12,13 @@ from distrl.configs.section import Count, Fraction, NonNegative, Positive, Secti
 class DemonstrationConfig(Section):
     """The warm start: expert episodes, a share `noise` of actions random, cloned for `updates` updates.
 
+    With `dataset`, a directory that `distrl collect` wrote, they come from there and no worker acts them.
     `weights` by task template, 1 for those not named: how often its tasks are demonstrated. With
     `until_loss`, cloning ends earlier, when the mean loss of the last 20 updates is there.
     """
 
     episodes: Annotated[int, Field(ge=0)] = 200
+    dataset: str | None = None
     noise: Fraction = 0.1
     weights: dict[str, NonNegative] = {}
     updates: Annotated[int, Field(ge=0)] = 300

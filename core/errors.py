@@ -122,10 +122,16 @@ class RankError(DistrlError):
     exit_code = 13
 
 
+class MismatchError(DistrlError):
+    """What inference servers sampled is not what the weights that they name would have sampled."""
+
+    exit_code = 14
+
+
 class JudgeError(DistrlError):
     """A judge cannot be made, or cannot be asked: its endpoint refuses, or its files are damaged."""
 
-    exit_code = 14
+    exit_code = 15
 
 
 class JudgeUnavailable(JudgeError):

@@ -16,7 +16,7 @@ from distrl.core.process import Child, stop_all
 
 # Exit codes of errors that a restart cannot mend: configuration, run directory, checkpoint, tasks, missing
 # packages, policy, a run in which nothing came in (see distrl.core.errors).
-HOPELESS = frozenset({2, 3, 4, 6, 7, 9, 12})
+HOPELESS = frozenset({2, 3, 4, 6, 7, 9, 12, 14})
 # Of errors that their one line tells all about: these but the last, and an address in use or nobody there.
 EXPLAINED = (HOPELESS - {12}) | {5}
 MAX_QUICK_DEATHS = 5

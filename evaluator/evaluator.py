@@ -170,7 +170,7 @@ class Evaluator:
         self._progress.add(result, is_final)
         if not is_final:
             self._progress.say(f"{attempt.task.id} faulted ({trajectory.fault_detail}); trying again")
-            pool.submit(Attempt(attempt.task, attempt.number + 1))
+            pool.submit(attempt.again())
         return is_final
 
     def _numbers(self, kept: Sequence[EpisodeResult], started_at: float, duration_s: float) -> Evaluation:

@@ -14,6 +14,7 @@ from distrl.core.errors import ConfigError, LearnerUnreachable
 from distrl.core.sockets import Wire
 from distrl.evaluator.evaluator import EvaluationStopped, Evaluator
 from distrl.evaluator.progress import EvaluationProgress, make_progress
+from distrl.evaluator.prompted import NAME, as_prompted, prompted_policies
 from distrl.evaluator.results import Evaluation, Subject
 from distrl.evaluator.serving import Endpoints, find_checkpoint, make_wire, serve_here, wait_for_policy
 from distrl.workers.act_client import ActClient
@@ -35,7 +36,7 @@ class Who:
         checkpoint: A checkpoint, or a run's directory; an inference server is started for it in this process.
         inference: Inference servers that run already.
         learner: A learner's control address; its inference servers are asked.
-        agent: "expert" or "random", which need no policy.
+        agent: "expert" or "random", which need no policy, or "prompted": `evaluate.prompted`.
     """
 
     checkpoint: Path | None = None
@@ -43,8 +44,11 @@ class Who:
     learner: str | None = None
     agent: str | None = None
 
-    def subject(self) -> Subject:
+    def subject(self, model: str = "") -> Subject:
         """How results name it. A checkpoint is found and checked.
+
+        Args:
+            model: The name of the model that is prompted.
 
         Raises:
             ConfigError: Not exactly one is given, or there is no such agent.
@@ -62,8 +66,12 @@ class Who:
             return Subject(kind="expert")
         if self.agent == "random":
             return Subject(kind="random")
+        if self.agent == NAME:
+            return Subject(kind="prompted", name=model)
         if self.agent:
-            raise ConfigError(f"There is no baseline agent {self.agent!r}.", "Use expert or random.")
+            raise ConfigError(
+                f"There is no baseline agent {self.agent!r}.", "Use expert, random or prompted."
+            )
         return Subject(kind="served", name=self.learner or ", ".join(self.inference))
 
 
@@ -94,7 +102,10 @@ def measure(
         DistrlError: Anything else that a user can mend.
     """
     stop, progress = stop or threading.Event(), progress or make_progress()
-    evaluator = Evaluator(config, output, who.subject(), splits, resume, stop, progress)
+    if who.agent == NAME:
+        config = as_prompted(config)
+    subject = who.subject(config.evaluate.prompted.model)
+    evaluator = Evaluator(config, output, subject, splits, resume, stop, progress)
     with acting(config, who, stop, progress, wait_s) as policy:
         return evaluator.run(policy)
 
@@ -105,7 +116,7 @@ def acting(
 ) -> Iterator[PolicyOfSlot | None]:
     """What makes the policy client of each slot, ready to act; None for agents that need no policy."""
     if who.agent:
-        yield None
+        yield prompted_policies(config, stop) if who.agent == NAME else None
         return
     with _servers(config, who, stop, progress) as (wire, endpoints):
         wait_for_policy(wire, endpoints, wait_s, stop, progress.say)

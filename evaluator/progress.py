@@ -57,11 +57,11 @@ class _Counts:
 class BarProgress:
     """A bar that is redrawn in place."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, doing: str = "evaluating") -> None:
         self._counts = _Counts()
         self._console = console
         self._bar = Progress(
-            TextColumn("evaluating"),
+            TextColumn(doing),
             BarColumn(bar_width=None),
             MofNCompleteColumn(),
             TextColumn("{task.description}"),
@@ -93,14 +93,15 @@ class BarProgress:
 class LineProgress:
     """A line every few seconds, and one at the end."""
 
-    def __init__(self, out: TextIO) -> None:
+    def __init__(self, out: TextIO, doing: str = "evaluating", what: str = "tasks") -> None:
         self._counts, self._out = _Counts(), out
+        self._doing, self._what = doing, what
         self._next_line = 0.0
 
     def start(self, total: int, done: int) -> None:
         """See `EvaluationProgress`."""
         self._counts.total, self._counts.done = total, done
-        self.say(f"evaluating {total} tasks" + (f", {done} of them measured already" if done else ""))
+        self.say(f"{self._doing} {total} {self._what}" + (f", {done} of them done already" if done else ""))
         self._next_line = time.monotonic() + LINE_EVERY_S
 
     def add(self, result: EpisodeResult, is_final: bool) -> None:
@@ -108,7 +109,7 @@ class LineProgress:
         self._counts.add(result, is_final)
         if time.monotonic() >= self._next_line or self._counts.done == self._counts.total:
             self._next_line = time.monotonic() + LINE_EVERY_S
-            self.say(f"{self._counts.done} of {self._counts.total} tasks, {self._counts.line()}")
+            self.say(f"{self._counts.done} of {self._counts.total} {self._what}, {self._counts.line()}")
 
     def say(self, message: str) -> None:
         """See `EvaluationProgress`."""
@@ -118,8 +119,10 @@ class LineProgress:
         """See `EvaluationProgress`."""
 
 
-def make_progress(out: TextIO | None = None) -> EvaluationProgress:
-    """A bar if `out` (standard error by default) is a terminal, else lines."""
+def make_progress(
+    out: TextIO | None = None, doing: str = "evaluating", what: str = "tasks"
+) -> EvaluationProgress:
+    """A bar if `out` (standard error by default) is a terminal, else lines, that say what is done."""
     out = out or sys.stderr
     console = Console(file=out)
-    return BarProgress(console) if console.is_terminal else LineProgress(out)
+    return BarProgress(console, doing) if console.is_terminal else LineProgress(out, doing, what)

@@ -16,8 +16,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from distrl.configs.judge import JudgeConfig
-from distrl.configs.schema import RewardConfig
+from distrl.configs.judge import JudgeConfig, RewardConfig
 from distrl.core.errors import DistrlError, JudgeUnavailable, RunDirectoryError
 from distrl.core.files import write_atomically
 from distrl.core.store import TrajectoryStore

@@ -40,11 +40,11 @@ class Subject(Record):
     """Who is measured.
 
     Attributes:
-        kind: "checkpoint", "served" (inference servers that run already), "expert" or "random".
-        name: The checkpoint directory, or the endpoints.
+        kind: "checkpoint", "served" (inference servers that run already), "prompted", "expert" or "random".
+        name: The checkpoint directory, the endpoints, or the model that is prompted.
     """
 
-    kind: Literal["checkpoint", "served", "expert", "random"]
+    kind: Literal["checkpoint", "served", "prompted", "expert", "random"]
     name: str = ""
 
 

@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from distrl.configs.schema import Config
 from distrl.core.errors import EnvError
@@ -41,10 +41,20 @@ POLL_S = 0.1
 
 @dataclass(frozen=True)
 class Attempt:
-    """A task, and how often it was tried before."""
+    """A task, and how often it was tried before. `name` is its lease's, by default one made of both."""
 
     task: Task
     number: int = 0
+    name: str = ""
+
+    @property
+    def lease_id(self) -> str:
+        """The id of its lease."""
+        return self.name or f"evaluate-{self.number}-{self.task.id}"[:200]
+
+    def again(self) -> Attempt:
+        """The next one at the same task."""
+        return replace(self, number=self.number + 1)
 
 
 @dataclass(frozen=True)
@@ -58,11 +68,13 @@ class Finished:
 
 @dataclass(frozen=True)
 class HowToAct:
-    """Who acts. With `expert_noise` the scripted expert does, with that share of random actions."""
+    """Who acts. With `expert_noise` the scripted expert does, with that share of random actions. `worker` is
+    what the records say."""
 
     temperature: float = 0.0
     max_new_tokens: int = 32
     expert_noise: float | None = None
+    worker: str = "evaluate"
 
 
 class SlotPool:
@@ -160,7 +172,7 @@ class SlotPool:
             while place is None and not self._stop.is_set():
                 place = self._places.enter(index, POLL_S)
         except EnvError as error:
-            self._report(Finished(attempt, _faulted(attempt.task, index, error), {}))
+            self._report(Finished(attempt, _faulted(attempt.task, index, self._act.worker, error), {}))
         if place is not None:
             self._run(index, self._places.change(place, attempt.task), policy, attempt)
 
@@ -170,7 +182,7 @@ class SlotPool:
             self._agent,
             policy,
             self._worker,
-            worker="evaluate",
+            worker=self._act.worker,
             slot=index,
             stop=self._stop,
         )
@@ -183,12 +195,11 @@ class SlotPool:
         self._report(Finished(attempt, trajectory, images))
 
     def _lease(self, attempt: Attempt) -> Lease:
-        lease_id = f"evaluate-{attempt.number}-{attempt.task.id}"[:200]
         noise = self._act.expert_noise
         if noise is not None:
-            return Lease(id=lease_id, task=attempt.task, purpose=Purpose.DEMO, noise=noise)
+            return Lease(id=attempt.lease_id, task=attempt.task, purpose=Purpose.DEMO, noise=noise)
         sampling = Sampling(temperature=self._act.temperature, max_new_tokens=self._act.max_new_tokens)
-        return Lease(id=lease_id, task=attempt.task, purpose=Purpose.EVAL, sampling=sampling)
+        return Lease(id=attempt.lease_id, task=attempt.task, purpose=Purpose.EVAL, sampling=sampling)
 
     def _report(self, item: Finished | BaseException) -> None:
         """Hands over what happened; given up once the evaluation stops, when nobody takes it any more."""
@@ -215,13 +226,13 @@ class _NobodyActs:
         """Nothing to close."""
 
 
-def _faulted(task: Task, slot: int, error: EnvError) -> Trajectory:
+def _faulted(task: Task, slot: int, worker: str, error: EnvError) -> Trajectory:
     """The record of an episode whose environment did not even start."""
     return Trajectory(
         id=uuid.uuid4().hex,
         task=task,
         purpose=Purpose.EVAL,
-        worker="evaluate",
+        worker=worker,
         slot=slot,
         fault=Fault(error.fault),
         fault_detail=str(error)[:500],

@@ -21,6 +21,7 @@ class Answer:
     Attributes:
         prompt, images: Token ids and digests of the pictures; only the new ones if it goes on.
         tokens, logprobs: What was written, and log μ of it.
+        versions: The weight version that wrote each token; () if that is unknown.
         before: The answer that its sequence goes on from, or None.
     """
 
@@ -28,6 +29,7 @@ class Answer:
     images: tuple[str, ...]
     tokens: tuple[int, ...]
     logprobs: tuple[float, ...]
+    versions: tuple[int, ...]
     temperature: float
     before: Answer | None
 
@@ -95,7 +97,8 @@ def read_answer(
         logprobs = (0.0,) * len(tokens)
     if not tokens or len(logprobs) != len(tokens):
         return None
-    return Answer(prompt, shown, tokens, logprobs, completion.sampling.temperature, before)
+    versions = completion.weight_versions if len(completion.weight_versions) == len(tokens) else ()
+    return Answer(prompt, shown, tokens, logprobs, versions, completion.sampling.temperature, before)
 
 
 def spans(steps: Sequence[Sequence[Answer]]) -> list[tuple[Span, ...]]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from distrl.configs.schema import LearnerConfig
 from distrl.core.policies.base import Critic, Policy
@@ -38,6 +40,11 @@ class Engine:
         self.team: Team = Trainer(policy, critic, algorithm, config) if team is None else team
         self._optim = config.optim
         self._num_steps = 0
+
+    @property
+    def num_updates(self) -> int:
+        """Updates of the policy, but for cloning."""
+        return self._num_steps
 
     def clone(self, batch: StepBatch) -> float:
         """One behaviour-cloning update. Its optimiser is apart, so that the online phase starts afresh."""
@@ -79,6 +86,10 @@ class Engine:
     def values(self, batch: TrajectoryBatch) -> Values:
         """What the critic says of the states of `batch` now."""
         return self.team.values(batch)
+
+    def logprobs(self, batch: StepBatch, weights: Mapping[str, Tensor] | None = None) -> Tensor:
+        """[N, L] log π of the tokens of `batch`, on the CPU; see `Team.logprobs`."""
+        return self.team.logprobs(batch, weights)
 
     def gathered(self, is_full: bool) -> AbstractContextManager[None]:
         """A block within which the policy has its weights in one piece.

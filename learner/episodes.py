@@ -25,6 +25,7 @@ class StepData:
         outcome: The part of r_t that the critic predicts (the judge's outcome).
         penalty: All other parts: repetition, invalid action, shaping.
         invalid: Whether the validity check refused the action.
+        versions: The weight version that wrote each token; () if that is unknown of any.
         spans: Where the tokens are, answer by answer, if the step goes on with another or has several
             answers (a summary, then an action); else ().
     """
@@ -37,6 +38,7 @@ class StepData:
     outcome: float
     penalty: float
     invalid: bool
+    versions: tuple[int, ...] = ()
     spans: tuple[Span, ...] = ()
 
     def state(self) -> tuple[tuple[int, ...], tuple[str, ...]]:
@@ -181,6 +183,7 @@ def _compile_step(step: TimeStep, answers: Sequence[Answer], where: tuple[Span, 
             f"The chats of a step were sampled at temperatures {sorted(temperatures)}.", "Use one for all."
         )
     reward = step.reward
+    are_known = all(answer.versions for answer in answers)
     return StepData(
         prompt=() if where else answers[0].prompt,
         images=tuple(digest for answer in answers for digest in answer.images),
@@ -190,5 +193,6 @@ def _compile_step(step: TimeStep, answers: Sequence[Answer], where: tuple[Span, 
         outcome=reward.outcome,
         penalty=reward.total - reward.outcome,
         invalid=step.action.kind == ActionKind.INVALID.value,
+        versions=tuple(v for answer in answers for v in answer.versions) if are_known else (),
         spans=where,
     )

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from distrl.configs.schema import LearnerConfig
-from distrl.core.errors import PolicyError
+from distrl.core.errors import PolicyError, StoreError
 from distrl.core.policies.base import Policy
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Outcome, Purpose, Trajectory
@@ -20,6 +20,8 @@ from distrl.learner.replay import Replay
 from distrl.learner.scheduler import TaskScheduler
 
 ROLLING = 100
+MAX_ARRIVED = 32
+COUNTERS = ("num_refused", "num_unjudged", "num_stale")
 _log = logging.getLogger(__name__)
 
 
@@ -62,6 +64,7 @@ class Ingest:
         self.demonstrations: list[Episode] = []
         self.last_id: str | None = None
         self.num_refused = self.num_unjudged = self.num_stale = 0
+        self._arrived: deque[Episode] = deque(maxlen=MAX_ARRIVED)
         self._success: deque[float] = deque(maxlen=ROLLING)
         self._window: list[dict[str, float]] = []
 
@@ -93,6 +96,7 @@ class Ingest:
                 self.demonstrations.append(episode)
             return
         if episode is not None:
+            self._arrived.append(episode)
             self._note(trajectory, episode)
         if trajectory.group_id:
             if episode is not None:
@@ -166,6 +170,12 @@ class Ingest:
             }
         )
 
+    def take_arrived(self) -> list[Episode]:
+        """The newest training episodes that came in since the last call, in their order."""
+        arrived = list(self._arrived)
+        self._arrived.clear()
+        return arrived
+
     def metrics(self) -> dict[str, float]:
         """Means over the episodes since the last call, and the rolling success of the last 100."""
         window, self._window = self._window, []
@@ -185,18 +195,20 @@ class Ingest:
         last_id: str | None,
         rolling: Iterable[float],
         groups: Mapping[str, Sequence[float]] | None = None,
-        num_stale: int = 0,
+        counters: Mapping[str, int] | None = None,
     ) -> int:
         """After a restart: compiles what replay holds, then takes what came in after `last_id`, each once.
 
         Args:
-            last_id, rolling, groups, num_stale: As in `state_dict`.
+            last_id, rolling, groups: As in `state_dict`.
+            counters: Those of `COUNTERS`, from there too; without them they begin at 0.
 
         Returns:
             How many trajectories were newer than the checkpoint.
         """
         self._success.extend(rolling)
-        self.num_stale = num_stale
+        for name in COUNTERS:
+            setattr(self, name, int((counters or {}).get(name, 0)))
         for name in self._replay.ids:
             mean, std, count = (groups or {}).get(name, (0.0, 0.0, 1))
             self.episodes[name] = replace(self._stored(name), group=GroupStats(mean, std, int(count)))
@@ -205,7 +217,12 @@ class Ingest:
         newer = ids[ids.index(last_id) + 1 :] if last_id in ids else ids
         self.last_id = last_id
         for name in newer:
-            self.take(self._store.get(name), replayed=True)
+            try:
+                trajectory = self._store.get(name)
+            except StoreError as error:
+                _log.error("trajectory %s is lost to training: %s", name, error)
+                continue
+            self.take(trajectory, replayed=True)
         return len(newer)
 
     def _stored(self, name: str) -> Episode:
@@ -228,5 +245,5 @@ class Ingest:
                 for name, episode in self.episodes.items()
                 if episode.group != GroupStats()
             },
-            "num_stale": self.num_stale,
+            **{name: getattr(self, name) for name in COUNTERS},
         }

@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 from threading import Event
 
+from distrl.core.errors import MismatchError
 from distrl.core.types import Purpose
 from distrl.learner.parts import Parts, Progress
 from distrl.learner.phases import announce, critic_warm_up, demonstrate, warm_up
@@ -73,7 +74,7 @@ class Learner:
             self.rounds.finish()
             if self.updates.owed() < 1 or not critic_warm_up(parts, self.updates, self.stop):
                 continue
-            self.updates.make()
+            self.update()
             self.rounds.after_update()
         self.updates.write_freshness()
         if not self.stop.is_set():
@@ -82,6 +83,18 @@ class Learner:
         if not self.stop.is_set():
             announce(parts, DONE)
             parts.server.shutdown("the run is complete")
+
+    def update(self) -> None:
+        """One update. If a mismatch ends the run instead, what was learnt so far is saved.
+
+        Raises:
+            MismatchError: See `MismatchProbe.measure`.
+        """
+        try:
+            self.updates.make()
+        except MismatchError:
+            self.rounds.save()
+            raise
 
     def is_over(self) -> bool:
         """Whether every episode has had its updates, or the time is over."""

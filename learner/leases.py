@@ -6,15 +6,16 @@ Not thread-safe: the scheduler holds its lock around every call.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from distrl.configs.schema import LearnerConfig
 from distrl.core.messages import Lease
-from distrl.core.types import Purpose, Sampling
+from distrl.core.types import Purpose, Sampling, Task
 
 MAX_ATTEMPTS = 3
 AVOID_S = 10.0
+_COUNTERS = ("num_expired", "num_faulted", "num_abandoned")
 
 
 def sampling_for(config: LearnerConfig, purpose: Purpose) -> Sampling:
@@ -26,6 +27,19 @@ def sampling_for(config: LearnerConfig, purpose: Purpose) -> Sampling:
         top_p=config.top_p,
         top_k=config.top_k,
         max_new_tokens=config.max_new_tokens,
+    )
+
+
+def lease_for(config: LearnerConfig, name: str, task: Task, purpose: Purpose, group_id: str) -> Lease:
+    """The lease `name` of an episode of `task`."""
+    return Lease(
+        id=name,
+        task=task,
+        purpose=purpose,
+        group_id=group_id,
+        sampling=sampling_for(config, purpose),
+        noise=config.demonstrations.noise if purpose is Purpose.DEMO else 0.0,
+        ttl_s=config.lease_ttl_s,
     )
 
 
@@ -69,10 +83,6 @@ class LeaseTable:
         """How many leases of this purpose are out or wait to be given out again."""
         held = sum(h.lease.purpose is purpose for h in self._held.values())
         return held + sum(r.lease.purpose is purpose for r in self._retries.values())
-
-    def held(self, purpose: Purpose) -> int:
-        """How many leases of this purpose are out."""
-        return sum(h.lease.purpose is purpose for h in self._held.values())
 
     def awaited(self, purpose: Purpose, is_open: Callable[[str], bool]) -> int:
         """How many leases of this purpose training still waits for.
@@ -146,6 +156,35 @@ class LeaseTable:
                 del self._retries[lease_id]
                 return retry
         return None
+
+    def take_member(self, worker: str, now: float, is_open: Callable[[str], bool]) -> Retry | None:
+        """The oldest retry in a group; those of groups that are closed meanwhile are forgotten."""
+        while True:
+            retry = self.take_retry(Purpose.TRAIN, worker, now, in_group=True)
+            if retry is None or is_open(retry.lease.group_id):
+                return retry
+
+    def metrics(self) -> dict[str, float]:
+        """How many leases are out, and what became of others since the run began."""
+        return {
+            "scheduler/leases_out": float(len(self._held)),
+            "scheduler/expired": float(self.num_expired),
+            "scheduler/faulted": float(self.num_faulted),
+            "scheduler/abandoned": float(self.num_abandoned),
+        }
+
+    def state_dict(self) -> dict[str, int]:
+        """The counters; leases that are out at a restart are granted anew."""
+        return {name: getattr(self, name) for name in _COUNTERS}
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        """Restores `state_dict`; what is missing begins at 0."""
+        for name in _COUNTERS:
+            setattr(self, name, int(state.get(name, 0)))
+
+    def is_held(self, lease_id: str) -> bool:
+        """Whether a lease is out."""
+        return lease_id in self._held
 
     def drop(self, purpose: Purpose) -> None:
         """Forgets all retries of this purpose."""

@@ -151,6 +151,7 @@ def policy_gradient(
     clip: float | None = None,
     clip_high: float | None = None,
     count: int | None = None,
+    kept: Tensor | None = None,
 ) -> Tensor:
     """L = −E_μ[ sg(min(ρ_t, ρ_max)) · A_t · log π(a_t|s_t) ], the mean over N steps (DistRL §5.1).
 
@@ -164,6 +165,7 @@ def policy_gradient(
         token_mask: [N, L] bool.
         advantages: [N].
         weights: [N] importance weights of the replay draw.
+        kept: Bool, [N] or at level "token" [N, L]: what is learnt from; None: all.
     """
     rho = ratios.at(level)
     real = torch.where(token_mask, logprobs, 0.0)
@@ -172,6 +174,8 @@ def policy_gradient(
     coefficient = rho.clamp(max=rho_max) * a * w
     if clip is not None:
         coefficient = torch.where(is_beyond(rho, a, clip, clip_high), 0.0, coefficient)
+    if kept is not None:
+        coefficient = torch.where(kept, coefficient, 0.0)
     return -(coefficient * log_pi).sum() / (len(advantages) if count is None else count)
 
 

@@ -9,11 +9,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
+from torch import Tensor
 
 from distrl.configs.schema import Config
 from distrl.core.errors import CheckpointError
 from distrl.core.messages import WeightInfo
 from distrl.core.metrics import MetricsWriter
+from distrl.core.policies import weights_io
 from distrl.core.store import TrajectoryStore
 from distrl.core.weights import Buffer
 from distrl.learner import old_values
@@ -21,6 +23,7 @@ from distrl.learner.batching import Batcher
 from distrl.learner.checkpoint import Checkpointer
 from distrl.learner.engine import Engine
 from distrl.learner.ingest import Ingest
+from distrl.learner.mismatch_alarm import Usual
 from distrl.learner.publish import Publisher
 from distrl.learner.replay import Replay
 from distrl.learner.scheduler import TaskScheduler
@@ -78,6 +81,7 @@ class Parts:
     """Everything that the learner is made of.
 
     Attributes:
+        usual_mismatch: The train–inference mismatch that is usual in this run.
         started: When this process began, by `clock`. The run's time begins later, see `start_clock`.
     """
 
@@ -94,11 +98,13 @@ class Parts:
     metrics: MetricsWriter
     rng: np.random.Generator
     progress: Progress = field(default_factory=Progress)
+    usual_mismatch: Usual = field(default_factory=Usual)
     clock: Callable[[], float] = time.monotonic
     started: float = field(init=False)
     _at_work_since: float | None = field(init=False, default=None)
     _peers_due: float = field(init=False, default=math.inf)
     _newest: dict[str, float] = field(init=False, default_factory=dict)
+    _published_at: int = field(init=False, default=-1)
 
     def __post_init__(self) -> None:
         self.started = self.clock()
@@ -138,8 +144,15 @@ class Parts:
 
     def publish(self, catch_up: bool = False) -> WeightInfo:
         """Publishes the policy's weights, as `Publisher.publish`."""
+        self._published_at = self.engine.num_updates
         with self.engine.gathered(is_full=self.engine.policy.published_kind() == "full"):
             return self.publisher.publish(catch_up)
+
+    def lendable(self, version: int) -> dict[str, Tensor] | None:
+        """The weights of one of `publisher.recent`; None if they are those that the policy has now."""
+        if version == self.publisher.version and self._published_at == self.engine.num_updates:
+            return None
+        return weights_io.from_bytes(self.publisher.recent[version])
 
     def write_metrics(self, metrics: dict[str, float]) -> None:
         """Writes metrics; the next broadcasts carry the newest value of each."""
@@ -161,6 +174,7 @@ class Parts:
             "scheduler": self.scheduler.state_dict(),
             "ingest": self.ingest.state_dict(),
             "rng": self.rng.bit_generator.state,
+            "usual_mismatch": asdict(self.usual_mismatch),
             "values": old_values.saved(self.ingest.episodes),
         }
 
@@ -177,7 +191,7 @@ class Parts:
             self.scheduler.load_state_dict(state["scheduler"])
             self.rng.bit_generator.state = state["rng"]
             ingest = state["ingest"]
-            kept = (ingest["last_id"], ingest["rolling"], ingest["groups"], int(ingest["num_stale"]))
+            kept = (ingest["last_id"], ingest["rolling"], ingest["groups"], ingest)
         except (KeyError, TypeError, ValueError) as error:
             what = f"lacks {error}" if isinstance(error, KeyError) else f"does not fit: {error}"
             raise CheckpointError(
@@ -187,3 +201,4 @@ class Parts:
         self.scheduler.set_updates(self.progress.updates)
         self.ingest.restore(*kept)
         old_values.restore(self.ingest.episodes, state.get("values", {}))
+        self.usual_mismatch.load_state_dict(state.get("usual_mismatch", {}))

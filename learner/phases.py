@@ -11,6 +11,7 @@ from threading import Event
 from distrl.core.errors import NothingCameIn, PolicyError
 from distrl.core.types import Purpose
 from distrl.learner.batching import StepBatch
+from distrl.learner.demonstrations import take_dataset
 from distrl.learner.episodes import StepData
 from distrl.learner.parts import Parts
 from distrl.learner.prefetch import Prefetcher
@@ -37,6 +38,7 @@ def demonstrate(parts: Parts, stop: Event) -> None:
         NothingCameIn: The run's time is over before they are.
     """
     wanted = parts.config.learner.demonstrations.episodes
+    take_dataset(parts, stop)
     if parts.scheduler.accounted(Purpose.DEMO) >= wanted:
         return
     announce(parts, DEMONSTRATIONS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, Protocol
@@ -16,6 +17,7 @@ from distrl.core.messages import WeightInfo
 from distrl.core.policies import weights_io
 from distrl.core.weights import Buffer, describe_chunks
 
+KEPT = 3  # as many versions as the server offers, which has the same buffers
 _log = logging.getLogger(__name__)
 
 
@@ -64,6 +66,7 @@ class Publisher:
 
     Attributes:
         version: The newest version, announced or held back.
+        recent: The bytes of the newest announced versions, oldest first.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class Publisher:
         self._level = level
         self._lag, self._held = lag, version_file.parent / "held"
         self._announced = -1
+        self.recent: OrderedDict[int, Buffer] = OrderedDict()
         self.version = int(version_file.read_text()) if version_file.exists() else 0
 
     def publish(self, catch_up: bool = False) -> WeightInfo:
@@ -106,6 +110,9 @@ class Publisher:
         if version != self._announced:
             self._server.publish_weights(info, data, chunk_list)
             self._announced = version
+            self.recent[version] = data
+            while len(self.recent) > KEPT:
+                self.recent.popitem(last=False)
             _log.log(
                 self._level,
                 "published weights %d (%d bytes), newest %d", version, info.size_bytes, self.version,

@@ -89,9 +89,11 @@ class Rounds:
         return float(checkpoints.note_of(self.parts.checkpointer.directory, "best") or -1.0)
 
     def last(self, stop: Event) -> None:
-        """Measures the final weights, whatever `policy_lag` is; waits no longer than a lease may take.
+        """Measures the final weights, whatever `policy_lag` is.
 
-        If `stop` is set meanwhile, nothing is named "final": --resume measures again.
+        The wait ends when for `lease_ttl_s` nobody was at work on an episode of the round. Whoever is renews
+        the lease, which `max_episode_minutes` bounds. If `stop` is set meanwhile, nothing is named "final":
+        --resume measures again.
         """
         parts = self.parts
         name = self.save()
@@ -99,8 +101,12 @@ class Rounds:
             return
         newest = parts.publish(catch_up=True)
         self.start(newest.version)
-        deadline = parts.clock() + self._config.lease_ttl_s
-        while parts.scheduler.is_evaluating and parts.clock() < deadline and not stop.is_set():
+        seen = parts.clock()  # when somebody was at work last
+        while parts.scheduler.is_evaluating and not stop.is_set():
+            now = parts.clock()
+            seen = now if parts.scheduler.is_eval_at_work else seen
+            if now - seen >= self._config.lease_ttl_s:
+                break
             parts.tend()
             parts.drain(POLL_S)
         self.finish()
@@ -108,7 +114,8 @@ class Rounds:
             return
         if parts.scheduler.is_evaluating:
             _log.warning(
-                "validation of the final weights was not over after learner.lease_ttl_s=%g and has no result",
+                "validation of the final weights has no result: for learner.lease_ttl_s=%g nobody was at "
+                "work on its episodes",
                 self._config.lease_ttl_s,
             )
         directory = parts.checkpointer.directory

@@ -1,6 +1,6 @@
 """The task scheduler: which episodes are run, by phase, and no more of them than can still be fresh.
 
-    network thread:  grant, renew, release, finish, tick
+    network thread:  grant, renew, release, finish, lose, tick
     training thread: set_phase, set_updates, set_elapsed, start_eval, account, join, take_groups, take_evals,
                      forgive_updates, state_dict
 
@@ -21,7 +21,7 @@ from distrl.learner.admission import admits
 from distrl.learner.drift import Drift, TaskSource
 from distrl.learner.eval_rounds import EvalRound, EvalRounds
 from distrl.learner.groups import Closed, Groups
-from distrl.learner.leases import LeaseTable, Retry, sampling_for
+from distrl.learner.leases import LeaseTable, lease_for
 from distrl.learner.task_sampling import demonstration_sampler
 from distrl.learner.task_statistics import TaskRecord, TaskStatistics
 
@@ -101,10 +101,17 @@ class TaskScheduler:
             if trajectory.fault is not Fault.NONE:
                 abandoned = self._table.fault(lease_id, self._clock())
                 if abandoned is not None:
-                    self._give_up(abandoned)
+                    self._give_up(abandoned.id, abandoned)
                 return
             self._table.finish(lease_id)
             self._finished[trajectory.purpose] += 1
+
+    def lose(self, trajectory: Trajectory) -> None:
+        """A committed trajectory, of which the steps may be missing, will never be handed to training."""
+        if trajectory.fault is Fault.NONE:
+            with self._lock:
+                self._finished[trajectory.purpose] -= 1
+                self._give_up(trajectory.lease_id, trajectory)
 
     def tick(self) -> None:
         """Takes back expired leases."""
@@ -114,7 +121,7 @@ class TaskScheduler:
                 if lease.purpose is Purpose.TRAIN:
                     self._statistics.expired(lease.task)
             for lease in abandoned:
-                self._give_up(lease)
+                self._give_up(lease.id, lease)
 
     # ---- training thread ----
 
@@ -194,6 +201,13 @@ class TaskScheduler:
         with self._lock:
             return self._evals.current is not None
 
+    @property
+    def is_eval_at_work(self) -> bool:
+        """Whether somebody is at work on an episode of the round under way."""
+        with self._lock:
+            current = self._evals.current
+            return current is not None and any(map(self._table.is_held, current.leases))
+
     def take_evals(self) -> list[EvalRound]:
         """The rounds that ended since the last call."""
         with self._lock:
@@ -233,10 +247,7 @@ class TaskScheduler:
         with self._lock:
             return {
                 "episodes": float(self._accounted[Purpose.TRAIN]),
-                "scheduler/leases_out": float(sum(self._table.held(p) for p in Purpose)),
-                "scheduler/expired": float(self._table.num_expired),
-                "scheduler/faulted": float(self._table.num_faulted),
-                "scheduler/abandoned": float(self._table.num_abandoned),
+                **self._table.metrics(),
                 "scheduler/tasks_tried": float(self._source.num_tried),
                 **self._source.metrics(),
                 **self._groups.metrics(),
@@ -252,6 +263,7 @@ class TaskScheduler:
                 "phase": self._phase,
                 "accounted": {purpose.value: n for purpose, n in self._accounted.items()},
                 "forgiven": self._forgiven,
+                "leases": self._table.state_dict(),
                 "sampler": self._source.state_dict(),
                 "groups": self._groups.state_dict(),
                 "tasks": self._statistics.state_dict(),
@@ -264,6 +276,7 @@ class TaskScheduler:
             self._accounted = {purpose: int(state["accounted"][purpose.value]) for purpose in Purpose}
             self._finished = dict(self._accounted)
             self._forgiven = float(state["forgiven"])
+            self._table.load_state_dict(state.get("leases", {}))
             self._source.load_state_dict(state["sampler"])
             self._groups.load_state_dict(state["groups"], self._source.tasks, self._clock())
             self._statistics.load_state_dict(state["tasks"])
@@ -304,7 +317,8 @@ class TaskScheduler:
         retry = self._table.take_retry(Purpose.DEMO, worker, self._clock())
         if retry is not None:
             return self._lease(retry.lease.task, Purpose.DEMO, worker, retry.attempt + 1)
-        if not self._is_wanted(Purpose.DEMO, self.config.demonstrations.episodes):
+        demonstrations = self.config.demonstrations
+        if demonstrations.dataset is not None or not self._is_wanted(Purpose.DEMO, demonstrations.episodes):
             return None
         return self._lease(self._demonstrated.draw(), Purpose.DEMO, worker, 1)
 
@@ -313,7 +327,7 @@ class TaskScheduler:
 
         Were a member kept back for freshness, the others would wait for it, and updates for them.
         """
-        retry = self._take_member(worker)
+        retry = self._table.take_member(worker, self._clock(), self._groups.is_open)
         if retry is not None:
             return self._lease(
                 retry.lease.task,
@@ -332,13 +346,6 @@ class TaskScheduler:
         if not group.is_drawn:
             self._source.of(group.task.id).take(group.task.id)
         return self._lease(group.task, Purpose.TRAIN, worker, 1, group.id)
-
-    def _take_member(self, worker: str) -> Retry | None:
-        """A member to be run again; those of groups that have been closed meanwhile are forgotten."""
-        while True:
-            retry = self._table.take_retry(Purpose.TRAIN, worker, self._clock(), in_group=True)
-            if retry is None or self._groups.is_open(retry.lease.group_id):
-                return retry
 
     def _next_episode(self, worker: str) -> Lease | None:
         if not self._stays_fresh():
@@ -375,25 +382,17 @@ class TaskScheduler:
     ) -> Lease:
         """A new lease; `former` is the one that it replaces in its group."""
         self._num_leases += 1
-        lease = Lease(
-            id=f"{self._incarnation}-{self._num_leases}",
-            task=task,
-            purpose=purpose,
-            group_id=group_id,
-            sampling=sampling_for(self.config, purpose),
-            noise=self.config.demonstrations.noise if purpose is Purpose.DEMO else 0.0,
-            ttl_s=self.config.lease_ttl_s,
-        )
+        lease = lease_for(self.config, f"{self._incarnation}-{self._num_leases}", task, purpose, group_id)
         self._table.hold(lease, worker, self._clock(), attempt)
         if group_id:
             self._groups.lease(group_id, lease.id, former)
         return lease
 
-    def _give_up(self, lease: Lease) -> None:
+    def _give_up(self, lease_id: str, episode: Lease | Trajectory) -> None:
         """Notes an episode that will not come. A demonstration or training episode is drawn anew."""
-        self._evals.give_up(lease.id)
-        if lease.group_id:
-            self._groups.give_up(lease.group_id, lease.id)
-        if lease.purpose is Purpose.TRAIN:
-            self._source.of(lease.task.id).end(lease.task.id)
-            self._statistics.abandoned(lease.task)
+        self._evals.give_up(lease_id)
+        if episode.group_id:
+            self._groups.give_up(episode.group_id, lease_id)
+        if episode.purpose is Purpose.TRAIN:
+            self._source.of(episode.task.id).end(episode.task.id)
+            self._statistics.abandoned(episode.task)

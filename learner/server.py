@@ -38,6 +38,7 @@ from distrl.core.types import Trajectory, image_digest
 from distrl.learner.station import KEPT_WEIGHTS, Station
 from distrl.learner.station import Endpoints as Endpoints
 
+MAX_READS = 5
 _log = logging.getLogger(__name__)
 
 
@@ -58,6 +59,10 @@ class Scheduler(Protocol):
 
     def finish(self, lease_id: str, trajectory: Trajectory) -> None:
         """A new trajectory is committed; its lease may be unknown or expired."""
+        ...
+
+    def lose(self, trajectory: Trajectory) -> None:
+        """A trajectory that was finished can never be taken; its steps are missing here."""
         ...
 
     def tick(self) -> None:
@@ -98,7 +103,8 @@ class LearnerServer(Station):
         self._store, self._scheduler, self._ingested = store, scheduler, ingested
         # Network thread only:
         self._submits: list[tuple[bytes, Trajectory, dict[str, bytes]]] = []
-        self._backlog: deque[str] = deque()
+        self._backlog: deque[Trajectory] = deque()  # on disk; here without their steps
+        self._num_failed = 0  # attempts to read the first of them
 
     # ---- network thread ----
 
@@ -174,21 +180,31 @@ class LearnerServer(Station):
         if not is_new:
             return
         self._scheduler.finish(trajectory.lease_id, trajectory)
-        if self._backlog:
-            self._backlog.append(trajectory.id)
-            return
-        try:
-            self._ingested.put_nowait(trajectory)
-        except queue.Full:
-            self._backlog.append(trajectory.id)
+        if not self._backlog:
+            try:
+                self._ingested.put_nowait(trajectory)
+                return
+            except queue.Full:
+                pass
+        self._backlog.append(trajectory.model_copy(update={"steps": ()}))
 
     def _hand_over(self) -> None:
-        """Moves what waits on disk to the training thread as its queue empties."""
+        """Moves what waits on disk to the training thread as its queue empties.
+
+        One that cannot be read is tried `MAX_READS` times; then it is given up, and the scheduler told, or
+        the run would wait for it.
+        """
         while self._backlog and not self._ingested.full():
+            first = self._backlog[0]
             try:
-                self._ingested.put_nowait(self._store.get(self._backlog[0]))
+                self._ingested.put_nowait(self._store.get(first.id))
             except StoreError as error:
-                _log.error("not handed to training: %s", error)
+                self._num_failed += 1
+                if self._num_failed < MAX_READS:
+                    return
+                _log.error("trajectory %s is lost to training: %s", first.id, error)
+                self._scheduler.lose(first)
+            self._num_failed = 0
             self._backlog.popleft()
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from distrl.configs.schema import LearnerConfig
 from distrl.core.policies.base import Critic, Policy
@@ -13,6 +15,7 @@ from distrl.learner.algorithms.actor_critic import ActorCritic
 from distrl.learner.algorithms.base import Algorithm, Evaluation
 from distrl.learner.algorithms.bc import cloning_loss
 from distrl.learner.algorithms.outputs import Outputs
+from distrl.learner.algorithms.shared import score
 from distrl.learner.algorithms.values import Values
 from distrl.learner.batching import StepBatch, TrajectoryBatch, to_device
 from distrl.learner.distributed.states import spread, spread_adam, spread_weights
@@ -48,6 +51,15 @@ class Team(Protocol):
 
     def clone(self, batch: StepBatch) -> float:
         """One step of behaviour cloning. Returns the loss."""
+        ...
+
+    def logprobs(self, batch: StepBatch, weights: Mapping[str, Tensor] | None = None) -> Tensor:
+        """[N, L] log π of the tokens of `batch`, on the CPU, 0 at padding.
+
+        Args:
+            weights: Under which, as `Policy.published_state` gives them; the policy has its own back
+                afterwards, to the bit. None: its own.
+        """
         ...
 
     def gathered(self, is_full: bool) -> AbstractContextManager[None]:
@@ -188,6 +200,49 @@ class Trainer:
             total += float(loss.detach())
         self._cloner.step()
         return total
+
+    def logprobs(self, batch: StepBatch, weights: Mapping[str, Tensor] | None = None) -> Tensor:
+        """See `Team.logprobs`."""
+        return self.logprobs_share(batch, weights, weights is not None)
+
+    @torch.no_grad()
+    def logprobs_share(self, batch: StepBatch, weights: Mapping[str, Tensor] | None, is_lent: bool) -> Tensor:
+        """`logprobs`, with sharded weights of all ranks together, on the same batch.
+
+        Args:
+            weights: What rank 0 lends; None on the others.
+            is_lent: Whether rank 0 lends some.
+        """
+        # Sharded weights are gathered where DeepSpeed sees a call. Others need no call of all ranks together.
+        asked = self._asked if self.is_sharded else self.policy
+        found = torch.zeros_like(batch.behaviour_logprobs)
+        to_device(batch, self.policy.device)
+        with self._lent(weights) if is_lent else nullcontext():
+            for at in pack(batch, self._config.micro_batch_tokens):
+                part = trimmed(batch[at.to(batch.completions.device)])
+                scores = score(asked, part).logprobs
+                found[at, : scores.shape[1]] = torch.where(part.token_mask, scores, 0.0).cpu().to(found.dtype)
+        return found
+
+    @contextmanager
+    def _lent(self, weights: Mapping[str, Tensor] | None) -> Iterator[None]:
+        """A block within which the policy has other weights. Its own wait in the main memory."""
+        own: dict[str, Tensor] = {}
+        with self._changed():
+            if weights is not None:
+                state = self.policy.published_state()
+                own = {name: tensor.detach().to("cpu", copy=True) for name, tensor in state.items()}
+                self.policy.load_published(dict(weights))
+        try:
+            yield
+        finally:
+            with self._changed():
+                if own:
+                    self.policy.load_published(own)
+
+    def _changed(self) -> AbstractContextManager[None]:
+        is_full = self.policy.published_kind() == "full"
+        return nullcontext() if self._zero is None else self._zero.changed(is_full)
 
     @property
     def is_sharded(self) -> bool:

@@ -16,6 +16,7 @@ from distrl.learner import old_values
 from distrl.learner.batching import TrajectoryBatch
 from distrl.learner.episodes import Episode
 from distrl.learner.freshness import EVERY, Freshness
+from distrl.learner.mismatch import MismatchProbe
 from distrl.learner.parts import Parts
 from distrl.learner.prefetch import Prefetcher
 
@@ -33,7 +34,7 @@ class Updates:
 
     def __init__(self, parts: Parts, unix_time: Callable[[], float] = time.time) -> None:
         self.parts, self._unix_time = parts, unix_time
-        self._freshness = Freshness()
+        self._freshness, self._mismatch = Freshness(), MismatchProbe(parts)
         self._config = parts.config.learner
         batcher = parts.batcher
         self._prefetcher: Prefetcher[Request, TrajectoryBatch] = Prefetcher(
@@ -61,6 +62,7 @@ class Updates:
         parts, config = self.parts, self._config
         parts.start_clock()
         start, waited = parts.clock(), self._prefetcher.waited_s
+        mismatch = self._mismatch.measure()
         if not config.value_recompute and parts.engine.algorithm.has_critic:
             old_values.note(parts.ingest.episodes, parts.engine, parts.batcher, config.batch_trajectories)
         batch = self._next_batch()
@@ -69,6 +71,7 @@ class Updates:
             result = parts.engine.update(batch, self._progress())
         else:
             result = parts.engine.measure(batch)
+        result.metrics.update(mismatch)
         result.metrics["off_policy/stale_fraction"] = float((staleness > config.max_staleness).mean())
         self._freshness.trained(staleness, _numpy(batch.success), result.steps)
         parts.replay.update(batch.ids, _numpy(result.priorities))

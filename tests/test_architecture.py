@@ -28,7 +28,17 @@ ALLOWED = {
 }
 TORCH_FOLDERS = ("core/policies/", "workers/inference/", "learner/", "evaluator/judges/")
 TORCH_FAMILY = {"torch", "transformers", "tokenizers", "peft", "accelerate", "safetensors", "tensorboard"}
-ONE_FILE = ("zmq", "adbutils", "deepspeed", "vllm", "selenium", "miniwob", "grpc", "google.protobuf")
+ONE_FILE = (
+    "zmq",
+    "datasets",
+    "adbutils",
+    "deepspeed",
+    "vllm",
+    "selenium",
+    "miniwob",
+    "grpc",
+    "google.protobuf",
+)
 
 
 def name_of(path: Path) -> str:

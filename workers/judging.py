@@ -19,8 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from distrl.configs.judge import JudgeConfig
-from distrl.configs.schema import RewardConfig
+from distrl.configs.judge import JudgeConfig, RewardConfig
 from distrl.core.errors import DistrlError, JudgeUnavailable
 from distrl.core.importing import import_object
 from distrl.core.messages import Lease, Status

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from distrl.configs.schema import RewardConfig
+from distrl.configs.judge import RewardConfig
 from distrl.core.actions import Action, ActionKind
 from distrl.core.types import ActionRecord, Outcome, Purpose, RewardParts, TimeStep, Trajectory, Verdict
 

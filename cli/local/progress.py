@@ -41,6 +41,7 @@ class Progress:
         self._phase = "starting"
         self._next_line = 0.0
         self._spinner = Spinner("dots")
+        self._is_alarmed = False
         self._live = Live(console=console, refresh_per_second=4) if console.is_terminal else None
 
     def __enter__(self) -> Progress:
@@ -66,6 +67,8 @@ class Progress:
             processes, restarts: How many children run; how many replaced another.
         """
         phase = status.phase if status is not None else "starting"
+        if status is not None:
+            self._warn(status.metrics)
         fields = self._fields(status, processes, restarts)
         if self._live is not None:
             self._live.update(self._render(phase, fields, self._share(status)))
@@ -75,6 +78,20 @@ class Progress:
             self._phase, self._next_line = phase, now + LINE_EVERY_S
             line = " · ".join(f"{name} {value}" if name else value for name, value in fields)
             self._console.print(Text(f"[{phase}] {line}"), soft_wrap=True)
+
+    def _warn(self, metrics: Mapping[str, float]) -> None:
+        """Says once when the learner's alarm begins, and when it is over."""
+        is_alarmed = bool(metrics.get("mismatch/alarm"))
+        if is_alarmed and not self._is_alarmed:
+            kl, limit = (metrics.get(f"mismatch/{name}", 0.0) for name in ("kl_recent", "kl_limit"))
+            self.note(
+                f"ALARM, train-inference mismatch: KL {kl:.3g} of a token (limit {limit:.3g}): an inference "
+                "server acts with other weights than it names, or computes otherwise. logs/learner.log says "
+                "more."
+            )
+        elif self._is_alarmed and not is_alarmed:
+            self.note("The alarm of train-inference mismatch is over.")
+        self._is_alarmed = is_alarmed
 
     def _fields(self, status: Status | None, processes: int, restarts: int) -> list[tuple[str, str]]:
         fields = [("", clock(time.monotonic() - self._started_at))]

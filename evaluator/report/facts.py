@@ -140,4 +140,6 @@ def _objective(learner: LearnerConfig) -> str:
 def _subject(one: LoadedEvaluation) -> str:
     subject = one.evaluation.spec.subject
     words = {"served": "a served policy", "expert": "the scripted expert", "random": "random actions"}
+    if subject.kind == "prompted":
+        return f"the prompted model {subject.name}"
     return words.get(subject.kind, f"checkpoint {subject.name}")

@@ -16,6 +16,7 @@ SHARES: tuple[tuple[str, str], ...] = (
     ("silenced_fraction", "Silenced"),
     ("capped_fraction", "Weight capped"),
     ("damped_fraction", "Damped"),
+    ("masked_fraction", "Masked"),
 )
 """What an objective may do to a ratio: metric, heading."""
 

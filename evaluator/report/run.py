@@ -19,6 +19,7 @@ from distrl.evaluator.report.examples import Choice, choose_examples
 from distrl.evaluator.report.facts import Fact, methods, run_facts
 from distrl.evaluator.report.freshness import Freshness, freshness, freshness_data
 from distrl.evaluator.report.metrics import ELAPSED, EPISODES, RunMetrics
+from distrl.evaluator.report.mismatch import Mismatch, mismatch, mismatch_data
 from distrl.evaluator.report.page import write_files
 from distrl.evaluator.report.rewards import reward_data, reward_signals
 from distrl.evaluator.results import LoadedEvaluation, load_evaluation
@@ -54,6 +55,7 @@ class Report:
     curves: list[curve.Chart]
     legend: list[curve.LegendItem]
     freshness: Freshness | None
+    mismatch: Mismatch | None
     rewards: list[curve.Signal]
     signals: list[curve.Signal]
     examples: list[Example]
@@ -125,6 +127,7 @@ def build_report(
         curves=curve.curve_charts(metrics, baseline),
         legend=curve.legend(metrics, baseline, labels[0] if labels else ""),
         freshness=freshness(metrics),
+        mismatch=mismatch(metrics),
         rewards=reward_signals(metrics),
         signals=curve.signal_charts(metrics),
         examples=_examples(loaded, num_examples),
@@ -160,6 +163,7 @@ def report_data(
         "facts": {fact.key: fact.number for fact in report.facts},
         "learning_curve": curves,
         "staleness": freshness_data(metrics),
+        "mismatch": mismatch_data(metrics),
         "rewards": reward_data(metrics),
     }
 

@@ -18,6 +18,7 @@ from distrl.evaluator.suites.files import load_file
 
 SUITES: dict[str, str] = {
     "quickstart": "distrl.evaluator.suites.quickstart:tasks",
+    "install": "distrl.evaluator.suites.install:tasks",
     "miniwob": "distrl.evaluator.suites.miniwob:tasks",
 }
 """Names and loaders ("module:function", the function returns the suite's tasks)."""

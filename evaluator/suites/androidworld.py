@@ -6,11 +6,7 @@ parameters by sha256(f"{s}_{name}_0") mod 2³². The benchmark's own run is seed
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
-
-import yaml
 
 from distrl.core.errors import TaskError
 from distrl.core.types import Task
@@ -98,32 +94,3 @@ def known_goals(tasks: Sequence[Task]) -> list[Task]:
     """
     trained = {(task.template, task.goal) for task in tasks if task.split == TRAIN}
     return [task for task in tasks if task.split == EVAL and (task.template, task.goal) in trained]
-
-
-def check_file(path: Path) -> None:
-    """Raises TaskError unless `write_file` can write there."""
-    if path.suffix not in (".jsonl", ".yaml", ".yml"):
-        raise TaskError(f"{path}: a task file ends in .jsonl or .yaml.", "Choose another name.")
-    if path.exists():
-        raise TaskError(f"{path} is there already.", "Choose another name, or remove it.")
-    if not path.parent.is_dir():
-        raise TaskError(f"{path}: there is no directory {path.parent}.", "Make it first.")
-
-
-def write_file(tasks: Sequence[Task], path: Path) -> None:
-    """Writes a task file that `distrl.evaluator.suites.load_suite` reads: one JSON a line, or YAML.
-
-    Raises:
-        TaskError: It cannot be written, or is there already.
-    """
-    check_file(path)
-    entries = [task.model_dump(mode="json") for task in tasks]
-    if path.suffix == ".jsonl":
-        text = "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries)
-    else:
-        text = yaml.safe_dump({"tasks": entries}, sort_keys=False, allow_unicode=True, width=110)
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise TaskError(f"{path} cannot be written: {error.strerror}.", "Check the path.") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,3 +91,32 @@ def _validated(path: Path, entries: list[tuple[str, Any]]) -> list[Task]:
             raise TaskError(f"{path}, {where}: the id {task.id!r} occurs twice.", "Ids must be unique.")
         tasks[task.id] = task
     return list(tasks.values())
+
+
+def check_file(path: Path) -> None:
+    """Raises TaskError unless `write_file` can write there."""
+    if path.suffix not in (*_YAML, ".jsonl"):
+        raise TaskError(f"{path}: a task file ends in .jsonl or .yaml.", "Choose another name.")
+    if path.exists():
+        raise TaskError(f"{path} is there already.", "Choose another name, or remove it.")
+    if not path.parent.is_dir():
+        raise TaskError(f"{path}: there is no directory {path.parent}.", "Make it first.")
+
+
+def write_file(tasks: Sequence[Task], path: Path) -> None:
+    """Writes a task file that `load_file` reads: one JSON a line, or YAML.
+
+    Raises:
+        TaskError: It cannot be written, or is there already.
+    """
+    check_file(path)
+    entries = [task.model_dump(mode="json") for task in tasks]
+    if path.suffix == ".jsonl":
+        text = "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries)
+    else:
+        text = yaml.safe_dump({"tasks": entries}, sort_keys=False, allow_unicode=True, width=110)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise TaskError(f"{path} cannot be written: {error.strerror}.", "Check the path.") from error

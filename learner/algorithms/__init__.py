@@ -15,12 +15,14 @@ from distrl.learner.algorithms.ppo import Ppo
 from distrl.learner.algorithms.vtrace import Vtrace
 
 ALGORITHMS: dict[str, Callable[[LearnerConfig], Algorithm]] = {
-    "aride": lambda config: Aride(config.aride, config.value_recompute, config.max_new_tokens),
+    "aride": lambda config: Aride(
+        config.aride, config.value_recompute, config.max_new_tokens, config.mismatch
+    ),
     "digirl": lambda config: Digirl(config.digirl, config.value_recompute),
-    "ppo": lambda config: Ppo(config.ppo, config.value_recompute),
-    "gipo": lambda config: Gipo(config.gipo, config.value_recompute),
-    "grpo": lambda config: Grpo(config.grpo),
-    "vtrace": lambda config: Vtrace(config.vtrace, config.value_recompute),
+    "ppo": lambda config: Ppo(config.ppo, config.value_recompute, config.mismatch),
+    "gipo": lambda config: Gipo(config.gipo, config.value_recompute, config.mismatch),
+    "grpo": lambda config: Grpo(config.grpo, config.mismatch),
+    "vtrace": lambda config: Vtrace(config.vtrace, config.value_recompute, config.mismatch),
     "bc": lambda config: Cloning(config.bc, is_filtered=False),
     "filtered-bc": lambda config: Cloning(config.bc, is_filtered=True),
 }

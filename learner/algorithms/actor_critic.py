@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from distrl.configs.algorithms import ActorCriticConfig
+from distrl.configs.mismatch import MismatchConfig
 from distrl.core.policies.base import Critic, Policy, States
 from distrl.learner import losses
 from distrl.learner.algorithms import shared
@@ -30,6 +31,7 @@ from distrl.learner.algorithms.outputs import Finals, Outputs, Rows
 from distrl.learner.algorithms.shared import Pass, Term
 from distrl.learner.algorithms.values import Values, state_values
 from distrl.learner.batching import TrajectoryBatch
+from distrl.learner.bounds import NO_BOUND
 from distrl.learner.returns import RETURNS, Returns, Rollout
 
 C = TypeVar("C", bound=ActorCriticConfig)
@@ -72,14 +74,18 @@ class ActorCritic(Algorithm, Generic[C]):
         estimator: Its returns.
         recompute: Whether advantages are taken from values by the newest critic, or from those that were
             kept when each episode came in.
+        bound: What bounds single ratios.
     """
 
     has_critic = True
     has_traces = False
     """Whether ratios cut the traces of its returns."""
 
-    def __init__(self, config: C, estimator: Estimator, recompute: bool = True) -> None:
+    def __init__(
+        self, config: C, estimator: Estimator, recompute: bool = True, bound: MismatchConfig = NO_BOUND
+    ) -> None:
         self.config, self._estimator, self._recompute = config, estimator, recompute
+        self.bound = bound
 
     def read(
         self, policy: Policy, critic: Critic, rows: Rows, is_scored: bool = True, is_drawn: bool = True
@@ -131,7 +137,7 @@ class ActorCritic(Algorithm, Generic[C]):
     def judge(self, batch: TrajectoryBatch, outputs: Outputs) -> Evaluation:
         """See `Algorithm.judge`."""
         c = self.config
-        run = shared.pass_of(c, batch, outputs)
+        run = shared.pass_of(c, batch, outputs, self.bound)
         estimates = self.estimate(batch, outputs, run.ratios.action)
         term = self.policy_term(batch, run, estimates)
         failure = 1.0 - estimates.values.baseline if c.entropy_by_failure else 1.0

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from distrl.configs.algorithms import ArideConfig
+from distrl.configs.mismatch import MismatchConfig
 from distrl.core.policies.base import Critic, Policy, States
 from distrl.learner import losses
 from distrl.learner.algorithms.actor_critic import TRACES, ActorCritic, Estimates, Estimator, named_returns
@@ -22,6 +23,7 @@ from distrl.learner.algorithms.outputs import Finals, Outputs, Rows
 from distrl.learner.algorithms.shared import Pass, Term
 from distrl.learner.algorithms.values import Values, action_values, expected_value
 from distrl.learner.batching import TrajectoryBatch
+from distrl.learner.bounds import NO_BOUND
 from distrl.learner.returns import retrace_q
 
 
@@ -32,8 +34,14 @@ class Aride(ActorCritic[ArideConfig]):
         max_tokens: The longest action that a Q critic draws from the policy.
     """
 
-    def __init__(self, config: ArideConfig, recompute: bool = True, max_tokens: int = 32) -> None:
-        super().__init__(config, _estimator(config), recompute)
+    def __init__(
+        self,
+        config: ArideConfig,
+        recompute: bool = True,
+        max_tokens: int = 32,
+        bound: MismatchConfig = NO_BOUND,
+    ) -> None:
+        super().__init__(config, _estimator(config), recompute, bound)
         self.has_traces = config.returns in TRACES
         self.draws = config.critic == "q"
         self._max_tokens = max_tokens
@@ -97,6 +105,7 @@ class Aride(ActorCritic[ArideConfig]):
             c.policy_clip,
             c.policy_clip_high,
             batch.num_steps,
+            run.kept,
         )
         rho = run.ratios.at(c.ratio_level)
         weighed = {"clipped_fraction": rho > c.rho_max}

@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from distrl.configs.algorithms import ClipConfig
+from distrl.configs.mismatch import MismatchConfig
 from distrl.learner import losses
 from distrl.learner.batching import StepBatch
+from distrl.learner.bounds import NO_BOUND
 
 
 def clipped_surrogate(
@@ -52,6 +54,7 @@ def surrogate(
     clamp: float,
     level: losses.RatioLevel,
     rho_max: float,
+    bound: MismatchConfig = NO_BOUND,
 ) -> Surrogate:
     """Plain: r = π / μ. Decoupled (Hilton et al. 2022; AReaL, Fu et al. 2025):
 
@@ -59,7 +62,8 @@ def surrogate(
 
     The proximal policy is that of the weights before the first step on this batch, as in AReaL, where the
     paper leaves it open: its log-probabilities cost one pass more, and no second copy of the weights is kept.
-    The behaviour's weight is capped, which AReaL's is not.
+    The behaviour's weight is capped, which AReaL's is not. With a bound that truncates it is the same, with
+    the bound's own cap; and with a single step per batch the proximal policy is then the policy itself.
 
     Args:
         logprobs: [N, L] log π with gradients.
@@ -67,7 +71,11 @@ def surrogate(
         clamp: Of log-ratios.
     """
     mask, behaviour = steps.token_mask, steps.behaviour_logprobs
-    proximal = steps.proximal_logprobs if config.decoupled else None
+    is_truncating = bound.bound == "truncate"
+    proximal = steps.proximal_logprobs if config.decoupled or is_truncating else None
+    if is_truncating:
+        rho_max = bound.max_ratio
+        proximal = logprobs.detach() if proximal is None else proximal
     reference = behaviour if proximal is None else proximal
     r = losses.surrogate_ratios(logprobs, reference, mask, clamp, level)
     a = losses.per_action(advantages, r)
@@ -79,7 +87,9 @@ def surrogate(
         clipped = clipped | ((a < 0) & (ratio > config.dual_clip))
     weighed = {"clipped_fraction": clipped}
     if proximal is not None:
-        weight = losses.surrogate_ratios(proximal, behaviour, mask, clamp, level)
+        of_actions = is_truncating and bound.level == "action"
+        weight = losses.surrogate_ratios(proximal, behaviour, mask, clamp, "action" if of_actions else level)
+        weight = weight if weight.dim() == r.dim() else losses.per_action(weight, r).expand_as(r)
         objective = objective * weight.clamp(max=rho_max)
         weighed["capped_fraction"] = weight > rho_max
     return Surrogate(objective, weighed)

@@ -8,12 +8,14 @@ from typing import Generic, TypeVar
 from torch import Tensor
 
 from distrl.configs.algorithms import ObjectiveConfig
+from distrl.configs.mismatch import MismatchConfig
 from distrl.core.policies.base import Critic, Policy
 from distrl.learner.algorithms import shared
 from distrl.learner.algorithms.base import Algorithm, Evaluation
 from distrl.learner.algorithms.outputs import Outputs, Rows
 from distrl.learner.algorithms.shared import Pass, Term
 from distrl.learner.batching import TrajectoryBatch
+from distrl.learner.bounds import NO_BOUND
 
 C = TypeVar("C", bound=ObjectiveConfig)
 
@@ -23,10 +25,11 @@ class CriticFree(Algorithm, Generic[C]):
 
     Args:
         config: The objective's section.
+        bound: What bounds single ratios.
     """
 
-    def __init__(self, config: C) -> None:
-        self.config = config
+    def __init__(self, config: C, bound: MismatchConfig = NO_BOUND) -> None:
+        self.config, self.bound = config, bound
 
     def read(
         self, policy: Policy, critic: Critic, rows: Rows, is_scored: bool = True, is_drawn: bool = True
@@ -46,7 +49,7 @@ class CriticFree(Algorithm, Generic[C]):
     def judge(self, batch: TrajectoryBatch, outputs: Outputs) -> Evaluation:
         """See `Algorithm.judge`."""
         c = self.config
-        run = shared.pass_of(c, batch, outputs)
+        run = shared.pass_of(c, batch, outputs, self.bound)
         advantages = self.advantages(batch)
         term = self.policy_term(batch, run, advantages)
         terms = shared.policy_terms(c, batch, run, term.loss)

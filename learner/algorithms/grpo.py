@@ -16,12 +16,14 @@ import torch
 from torch import Tensor
 
 from distrl.configs.algorithms import GrpoConfig
+from distrl.configs.mismatch import MismatchConfig
 from distrl.learner import losses
 from distrl.learner.algorithms.clipping import surrogate
 from distrl.learner.algorithms.critic_free import CriticFree
 from distrl.learner.algorithms.outputs import Outputs
 from distrl.learner.algorithms.shared import Pass, Term
 from distrl.learner.batching import TrajectoryBatch
+from distrl.learner.bounds import NO_BOUND
 from distrl.learner.returns import group_relative, tells_apart
 
 
@@ -44,14 +46,15 @@ def sample_weights(batch: TrajectoryBatch, level: losses.RatioLevel, per: str, w
 class Grpo(CriticFree[GrpoConfig]):
     """The clipped surrogate with group-relative advantages."""
 
-    def __init__(self, config: GrpoConfig) -> None:
-        super().__init__(config)
+    def __init__(self, config: GrpoConfig, bound: MismatchConfig = NO_BOUND) -> None:
+        super().__init__(config, bound)
         self.epochs, self.minibatches = config.epochs, config.minibatches
 
     @property
     def takes_notes(self) -> bool:
         """If there is a proximal policy."""
-        return self.config.decoupled
+        is_bounded = self.bound.bound != "none" and self.epochs * self.minibatches > 1
+        return self.config.decoupled or is_bounded
 
     def note(self, batch: TrajectoryBatch, outputs: Outputs) -> None:
         """Notes the proximal policy's log-probabilities."""
@@ -75,11 +78,12 @@ class Grpo(CriticFree[GrpoConfig]):
             c.log_ratio_clamp,
             c.ratio_level,
             c.rho_max,
+            self.bound,
         )
         counts = sample_weights(batch, c.ratio_level, c.per, run.weights)
         useless = ~tells_apart(batch.group_std, batch.group_count, c.std_epsilon)
         return Term(
-            -(result.objective * counts).sum(),
+            -(run.only_kept(result.objective) * counts).sum(),
             c.ratio_level,
             result.weighed,
             {"batch/without_spread": float(useless.float().mean())},

@@ -13,19 +13,21 @@ has a squared error.
 from __future__ import annotations
 
 from distrl.configs.algorithms import PpoConfig
+from distrl.configs.mismatch import MismatchConfig
 from distrl.learner import losses
 from distrl.learner.algorithms.actor_critic import TRACES, ActorCritic, Estimates, named_returns
 from distrl.learner.algorithms.clipping import surrogate
 from distrl.learner.algorithms.outputs import Outputs
 from distrl.learner.algorithms.shared import Pass, Term, pass_of
 from distrl.learner.batching import TrajectoryBatch
+from distrl.learner.bounds import NO_BOUND
 
 
 class Ppo(ActorCritic[PpoConfig]):
     """The clipped surrogate of whole actions or of tokens."""
 
-    def __init__(self, config: PpoConfig, recompute: bool = True) -> None:
-        super().__init__(config, named_returns(config.returns, config.gamma, config.lam), recompute)
+    def __init__(self, config: PpoConfig, recompute: bool = True, bound: MismatchConfig = NO_BOUND) -> None:
+        super().__init__(config, named_returns(config.returns, config.gamma, config.lam), recompute, bound)
         self.has_traces = config.returns in TRACES
         self.epochs, self.minibatches = config.epochs, config.minibatches
 
@@ -36,10 +38,10 @@ class Ppo(ActorCritic[PpoConfig]):
 
     def note(self, batch: TrajectoryBatch, outputs: Outputs) -> None:
         """Notes the advantages' moments over all ranks, and the proximal policy's log-probabilities."""
-        run = pass_of(self.config, batch, outputs)
+        run = pass_of(self.config, batch, outputs, self.bound)
         estimates = self.estimate(batch, outputs, run.ratios.action)
         batch.advantage_moments = losses.moments(estimates.advantages, batch.counted)
-        if self.config.decoupled:
+        if self.config.decoupled or self.bound.bound != "none":
             batch.steps.proximal_logprobs = run.logprobs
 
     def policy_term(self, batch: TrajectoryBatch, run: Pass, estimates: Estimates) -> Term:
@@ -47,7 +49,8 @@ class Ppo(ActorCritic[PpoConfig]):
         c = self.config
         advantages = self.normalised(batch, estimates.advantages)
         result = surrogate(
-            c, run.logprobs, batch.steps, advantages, c.log_ratio_clamp, c.ratio_level, c.rho_max
+            c, run.logprobs, batch.steps, advantages, c.log_ratio_clamp, c.ratio_level, c.rho_max, self.bound
         )
-        loss = -losses.mean_over_steps(result.objective, batch.steps.token_mask, run.weights, batch.num_steps)
+        objective = run.only_kept(result.objective)
+        loss = -losses.mean_over_steps(objective, batch.steps.token_mask, run.weights, batch.num_steps)
         return Term(loss, c.ratio_level, result.weighed)

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from distrl.configs.algorithms import ObjectiveConfig
+from distrl.configs.mismatch import MismatchConfig
 from distrl.core.policies.base import Policy, TokenScores
 from distrl.learner import losses, off_policy
 from distrl.learner.algorithms.outputs import Outputs
 from distrl.learner.batching import StepBatch, TrajectoryBatch
+from distrl.learner.bounds import kept
 from distrl.learner.off_policy import StepStats
 
 
@@ -25,12 +27,18 @@ class Pass:
         ratios: π / μ, without gradients.
         entropy: [N] H_t, with gradients.
         weights: [N] importance weights of the replay draw.
+        kept: Bool, which actions, [N], or tokens, [N, L], the policy learns from; None: all. See `bounds`.
     """
 
     logprobs: Tensor
     ratios: losses.Ratios
     entropy: Tensor
     weights: Tensor
+    kept: Tensor | None = None
+
+    def only_kept(self, objective: Tensor) -> Tensor:
+        """The objective of each action or token, 0 for what the policy does not learn from."""
+        return objective if self.kept is None else torch.where(self.kept, objective, 0.0)
 
 
 @dataclass(frozen=True)
@@ -56,7 +64,7 @@ def score(policy: Policy, steps: StepBatch) -> TokenScores:
     return policy.score(steps.prompts, steps.completions, steps.token_mask, steps.temperature)
 
 
-def pass_of(config: ObjectiveConfig, batch: TrajectoryBatch, outputs: Outputs) -> Pass:
+def pass_of(config: ObjectiveConfig, batch: TrajectoryBatch, outputs: Outputs, bound: MismatchConfig) -> Pass:
     """Ratios, entropies and weights of a batch, of what the policy says of its steps."""
     steps, logprobs, entropy = batch.steps, outputs.logprobs, outputs.entropy
     assert logprobs is not None
@@ -68,6 +76,12 @@ def pass_of(config: ObjectiveConfig, batch: TrajectoryBatch, outputs: Outputs) -
         ),
         entropy=losses.action_entropy(entropy, steps.token_mask),
         weights=batch.weights[batch.row],
+        kept=kept(
+            bound,
+            batch,
+            logprobs if steps.proximal_logprobs is None else steps.proximal_logprobs,
+            config.ratio_level,
+        ),
     )
 
 
@@ -79,12 +93,15 @@ def policy_terms(
     entropy_weights: Tensor | float = 1.0,
 ) -> dict[str, Tensor]:
     """The objective's own term, with the entropy and validity terms that every objective may add."""
+    tokens = batch.steps.token_mask
+    if run.kept is not None:
+        tokens = tokens & losses.per_action(run.kept, tokens) if run.kept.dim() == 1 else tokens & run.kept
     return {
         "policy": policy_term,
         "entropy": -losses.mean(run.entropy * run.weights * entropy_weights, batch.num_steps),
         "validity": losses.validity(
             run.logprobs,
-            batch.steps.token_mask,
+            tokens,
             batch.invalid,
             run.ratios,
             run.weights,
@@ -118,7 +135,8 @@ def priorities(batch: TrajectoryBatch, surprise: Tensor, run: Pass) -> Tensor:
 
 def step_stats(batch: TrajectoryBatch, run: Pass, term: Term) -> StepStats:
     """How far off-policy each step is, and what `term` made of it."""
-    return StepStats.of(batch.row, run.ratios, batch.steps.token_mask, term.level, term.weighed)
+    masked = {} if run.kept is None else {"masked_fraction": ~run.kept}
+    return StepStats.of(batch.row, run.ratios, batch.steps.token_mask, term.level, {**term.weighed, **masked})
 
 
 def policy_metrics(batch: TrajectoryBatch, run: Pass, stats: StepStats) -> dict[str, float]:

@@ -10,10 +10,12 @@ error; advantages are normalised as everywhere here, where the paper's are not.
 from __future__ import annotations
 
 from distrl.configs.algorithms import VtraceConfig
+from distrl.configs.mismatch import MismatchConfig
 from distrl.learner import losses
 from distrl.learner.algorithms.actor_critic import ActorCritic, Estimates
 from distrl.learner.algorithms.shared import Pass, Term
 from distrl.learner.batching import TrajectoryBatch
+from distrl.learner.bounds import NO_BOUND
 from distrl.learner.returns import vtrace
 
 
@@ -22,12 +24,15 @@ class Vtrace(ActorCritic[VtraceConfig]):
 
     has_traces = True
 
-    def __init__(self, config: VtraceConfig, recompute: bool = True) -> None:
+    def __init__(
+        self, config: VtraceConfig, recompute: bool = True, bound: MismatchConfig = NO_BOUND
+    ) -> None:
         c = config
         super().__init__(
             config,
             lambda rollout, baseline, ratios: vtrace(rollout, ratios, c.gamma, c.lam, c.rho_bar, c.c_bar),
             recompute,
+            bound,
         )
 
     def policy_term(self, batch: TrajectoryBatch, run: Pass, estimates: Estimates) -> Term:
@@ -43,6 +48,7 @@ class Vtrace(ActorCritic[VtraceConfig]):
             c.rho_bar,
             c.ratio_level,
             count=batch.num_steps,
+            kept=run.kept,
         )
         held = run.ratios.action > c.c_bar
         return Term(

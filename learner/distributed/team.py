@@ -4,6 +4,7 @@ Rank 0 cuts each batch into shares of whole trajectories, sends the others their
 does the same with its own, and puts the answers together. The others wait for commands.
 
     prepare · learn · measure · values · fit_critic · clone    on a share each; answers are joined
+    logprobs                                                   of the same steps, if weights are sharded
     gather · state · load                                      weights and optimisers, of all ranks together
     ping                                                       so that nobody waits for too long
     stop
@@ -12,7 +13,7 @@ does the same with its own, and puts the answers together. The others wait for c
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -88,6 +89,18 @@ class RankTeam:
                 getattr(whole, name)[at] = getattr(values, name).to(steps.device)
             whole.bootstrap[places] = values.bootstrap.to(steps.device)
         return whole
+
+    def logprobs(self, batch: StepBatch, weights: Mapping[str, Tensor] | None = None) -> Tensor:
+        """See `Team.logprobs`. With sharded weights all ranks make the same passes, else this one alone."""
+        if not self._trainer.is_sharded:
+            return self._trainer.logprobs(batch, weights)
+        with self._checked():
+            for rank in range(1, self._num_ranks):
+                self._command(rank, "logprobs", batch, is_lent=weights is not None)
+            found = self._trainer.logprobs(batch, weights)
+            for rank in range(1, self._num_ranks):
+                receive(rank)
+        return found
 
     def fit_critic(self, batch: TrajectoryBatch) -> float:
         """See `Team.fit_critic`."""
@@ -208,6 +221,8 @@ def _do(trainer: Trainer, name: str, share: Any, numbers: dict[str, Any]) -> Any
             return _light(trainer.measure(share))
         case "values":
             return trainer.values(share)
+        case "logprobs":
+            trainer.logprobs_share(share, None, numbers["is_lent"])
         case "fit_critic":
             return trainer.fit_critic(share)
         case "clone":

@@ -93,6 +93,16 @@ class ZeroPolicy:
         with self._deepspeed.zero.GatheredParameters(wanted, modifier_rank=None):
             yield
 
+    @contextmanager
+    def changed(self, is_full: bool) -> Iterator[None]:
+        """As `gathered`; what rank 0 changes in the block, all ranks keep."""
+        if not self.is_sharded:
+            yield
+            return
+        wanted = list(self._policy.parameters()) if is_full else self._parameters
+        with self._deepspeed.zero.GatheredParameters(wanted, modifier_rank=0):
+            yield
+
     def states(self, user: ZeroOptimiser) -> dict[str, Any]:
         """AdamW's states of `user` of whole parameters, as torch writes them; none if it made no step."""
         found: dict[str, Any] = {"state": {}, "param_groups": self._groups}

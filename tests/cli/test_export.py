@@ -54,7 +54,7 @@ def test_what_cannot_be_exported_is_one_line(tmp_path: Path) -> None:
     (full / "sub").mkdir(parents=True)
     lost = write_checkpoint(tmp_path / "a" / "b", "step_1", lambda path: (path / "x").touch())
     for words, status, said in (
-        ([run], 2, "--adapter DIR"),
+        ([run], 2, "--adapter, --merged or --dataset"),
         ([run, "--adapter", tmp_path / "out"], 4, "no LoRA adapter"),
         ([run, "--adapter", full], 3, "not empty"),
         ([tmp_path / "none", "--adapter", tmp_path / "out"], 4, "no checkpoint"),

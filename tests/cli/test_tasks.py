@@ -87,7 +87,12 @@ def test_import_writes_a_task_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("arguments", "code", "expected"),
     [
-        (["A", "-o", "x.jsonl"], 2, "nothing says what to import. Add --androidworld."),
+        (
+            ["-o", "x.jsonl"],
+            2,
+            "nothing says what to import. Name lists as SPLIT=FILE, or add --androidworld.",
+        ),
+        (["A", "-o", "x.jsonl"], 6, "'A' is no list. Write SPLIT=FILE; with --androidworld, task names."),
         (["--androidworld", "-o", "x.txt"], 6, "ends in .jsonl or .yaml"),
         (["--androidworld", "-o", "x.jsonl", "--train-seeds", "x"], 6, "'x' are no seeds"),
         (["--androidworld", "-o", "x.jsonl", "--train-seeds", "0:9", "--eval-seeds", "8"], 6, "e.g. 8"),
@@ -98,3 +103,22 @@ def test_an_import_that_cannot_be_says_why(arguments: list[str], code: int, expe
     assert result.exit_code == code
     assert expected in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_lists_of_instructions_become_a_suite(tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_text("Open Chrome\nPlay music\n")
+    (tmp_path / "test.txt").write_text("play music.\nSet a timer\n")
+    suite = tmp_path / "aitw.yaml"
+    lists = [f"{split}={tmp_path / split}.txt" for split in ("train", "test")]
+    result = runner.invoke(app, ["tasks", "import", *lists, "-o", str(suite), "--max-steps", "7"])
+    assert result.exit_code == 0
+    assert "3 tasks: 1 train, 2 test" in result.stderr
+    assert "1 instructions left train, as a later list has them:\n  Play music" in result.stderr
+    tasks = load_suite(str(suite))
+    assert [(task.suite, task.split, task.goal, task.max_steps) for task in tasks] == [
+        ("aitw", "train", "Open Chrome", 7),
+        ("aitw", "test", "play music.", 7),
+        ("aitw", "test", "Set a timer", 7),
+    ]
+    again = runner.invoke(app, ["tasks", "import", *lists, "-o", str(suite)])
+    assert (again.exit_code, "is there already" in again.stderr) == (6, True)

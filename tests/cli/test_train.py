@@ -189,6 +189,16 @@ def test_a_log_gets_a_line_per_phase() -> None:
     assert lines[-1] == "worker-1 died"
 
 
+def test_an_alarm_of_the_learner_is_said_once_and_so_is_its_end() -> None:
+    loud = {"mismatch/alarm": 1.0, "mismatch/kl_recent": 0.31, "mismatch/kl_limit": 0.05}
+    quiet = {**loud, "mismatch/alarm": 0.0}
+    states = [status("training", **one) for one in (quiet, loud, loud, quiet, quiet)]
+    lines = [line for line in shown(*states, terminal=False).splitlines() if "mismatch" in line]
+    assert len(lines) == 2
+    assert "KL 0.31 of a token (limit 0.05)" in lines[0]
+    assert "is over" in lines[1]
+
+
 def test_continuous_control_shows_returns() -> None:
     numbers = {
         "env_steps": 500.0,

@@ -29,7 +29,7 @@ def test_a_log_gets_whole_lines() -> None:
     progress.add(result(1, False), is_final=True)
     progress.close()
     lines = out.getvalue().splitlines()
-    assert lines[0] == "evaluating 3 tasks, 1 of them measured already"
+    assert lines[0] == "evaluating 3 tasks, 1 of them done already"
     assert lines[-1] == "3 of 3 tasks, 50% solved, 1 faults"
 
 

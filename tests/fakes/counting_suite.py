@@ -15,3 +15,8 @@ def tasks() -> list[Task]:
             task = counting_task(index)
             made.append(task.model_copy(update={"id": f"counting/three/{split}/{index}", "split": split}))
     return made
+
+
+def short_tasks() -> list[Task]:
+    """The same with two steps each."""
+    return [task.model_copy(update={"max_steps": 2}) for task in tasks()]

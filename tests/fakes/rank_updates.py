@@ -40,6 +40,8 @@ def numbers(engine: Engine) -> list[Any]:
         result = engine.update(make_batch(lengths, seed=seed))
         found += [result.metrics, result.priorities]
     found.append(engine.measure(make_batch()).metrics)
+    others = {name: tensor + 0.1 for name, tensor in engine.policy.published_state().items()}
+    found += [engine.logprobs(make_batch().steps, others), engine.logprobs(make_batch().steps)]
     return [*found, *(p.detach().clone() for net in (engine.policy, engine.critic) for p in net.parameters())]
 
 

@@ -110,19 +110,36 @@ def compare(rank: int, size: int, file: str, *stages: str) -> None:
                 follow(trainer)
                 continue
             engine, team = engine_of(trainer, config, size)
-            name, (cloning, losses, weights) = f"stage {stage}, LoRA {lora}", expected[lora]
+            name, (cloning, losses, scores, weights) = f"stage {stage}, LoRA {lora}", expected[lora]
+            first = _published(engine)
             assert abs(engine.clone(batch_of(99).steps) - cloning) < 1e-5, name
-            for step, (one, other) in enumerate(zip(losses, losses_of(engine), strict=True)):
+            for step, (one, other) in enumerate(zip(losses[:-2], losses_of(engine), strict=True)):
                 assert abs(one - other) < 1e-5, f"{name}: update {step // 2}: {other} for {one}"
+            for one, other in zip(scores, _scores(engine, first), strict=True):
+                torch.testing.assert_close(other, one, rtol=1e-3, atol=1e-3, msg=lambda m, n=name: f"{n} {m}")
             _close(weights_of(engine), weights, name)
+            assert abs(losses_of(engine, STEPS, STEPS + 1)[0] - losses[-2]) < 1e-5, f"{name}: after lending"
             if team is not None:
                 team.stop()
     torch.distributed.destroy_process_group()
 
 
-def _alone(lora: bool) -> tuple[float, list[float], dict[str, torch.Tensor]]:
+def _alone(lora: bool) -> tuple[float, list[float], list[torch.Tensor], dict[str, torch.Tensor]]:
     engine, _ = engine_of(*trainer_of(0, lora), 1)
-    return engine.clone(batch_of(99).steps), losses_of(engine), weights_of(engine)
+    first, cloning = _published(engine), engine.clone(batch_of(99).steps)
+    losses = losses_of(engine)
+    scores, weights = _scores(engine, first), weights_of(engine)
+    return cloning, losses + losses_of(engine, STEPS, STEPS + 1), scores, weights
+
+
+def _published(engine: Engine) -> dict[str, torch.Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in engine.policy.published_state().items()}
+
+
+def _scores(engine: Engine, lent: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+    """What lent weights give, and then the engine's own."""
+    steps = batch_of(98).steps
+    return [engine.logprobs(steps, lent), engine.logprobs(steps)]
 
 
 def _close(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], name: str) -> None:

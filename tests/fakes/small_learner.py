@@ -46,6 +46,9 @@ class ListScheduler:
         if trajectory.fault.value != "none":
             self._open.append(self._all[lease_id])
 
+    def lose(self, trajectory: Trajectory) -> None:
+        pass
+
     def tick(self) -> None:
         pass
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib.abc
 import sys
 from collections.abc import Sequence
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
 SCHEMAS = (
@@ -23,15 +23,29 @@ _libraries: list[object] = []  # a library's operators live as long as it does
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds nothing, but sees torchvision asked for."""
+    """Finds torchvision as it would be found, to be loaded after its operators are declared."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname == "torchvision":
-            sys.meta_path.remove(self)
-            _declare()
-        return None
+        spec = PathFinder.find_spec(fullname, path, target) if fullname == "torchvision" else None
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader)
+        return spec
+
+
+class _Loader(importlib.abc.Loader):
+    """Declares the operators, then loads the module. Those who only ask whether it is there load nothing."""
+
+    def __init__(self, loader: importlib.abc.Loader) -> None:
+        self._loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        _declare()
+        self._loader.exec_module(module)
 
 
 def install() -> None:

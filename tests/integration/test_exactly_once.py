@@ -36,6 +36,7 @@ class Scheduler:
     def renew(self, worker, lease_ids): pass
     def release(self, worker, lease_ids): pass
     def finish(self, lease_id, trajectory): pass
+    def lose(self, trajectory): pass
     def tick(self): pass
 
 stop = install_signals()

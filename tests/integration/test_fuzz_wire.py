@@ -173,6 +173,9 @@ class Scheduler:
     def finish(self, lease_id, trajectory):
         pass
 
+    def lose(self, trajectory):
+        pass
+
     def tick(self):
         pass
 

@@ -15,7 +15,7 @@ from linear_policy import VOCABULARY
 
 from distrl.configs.schema import StoreConfig
 from distrl.core import checkpoints
-from distrl.core.errors import CheckpointError, NetworkError, NothingCameIn
+from distrl.core.errors import CheckpointError, NetworkError, NothingCameIn, StoreError
 from distrl.core.metrics import read_metrics
 from distrl.core.types import ImagePart, Outcome, Purpose, image_digest
 
@@ -304,3 +304,47 @@ def test_cloning_ends_at_the_loss_that_is_asked_for(toy, tmp_path) -> None:
     rows = [row for row in read_metrics(tmp_path / "metrics.jsonl") if "loss/cloning" in row]
     assert rows[0]["loss/cloning"] > 0.5
     assert 20 <= rows[-1]["cloning_updates"] < 400, "cloning did not end early"
+
+
+def test_the_counters_of_what_was_left_out_go_on_after_a_restart(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path, phase="training")
+    parts = learner.parts
+    for number, lease in enumerate(world.scheduler.grant("w", 3)):
+        trajectory = world.play(lease)
+        if number == 0:
+            trajectory = trajectory.model_copy(update={"outcome": Outcome.UNJUDGED})
+        if number == 1:
+            step = toy.step(0, (10**6,), (-1.0,))  # a token that the policy does not have
+            trajectory = trajectory.model_copy(update={"steps": (step,)})
+        world.store.add(trajectory, toy.pixels)
+        parts.ingest.take(trajectory)
+    learner.rounds.save()
+    learner.updates.close()
+    again, _ = build(toy, tmp_path, "i2")
+    again.parts.load_state_dict(again.parts.checkpointer.load())
+    found = again.parts.ingest.metrics()
+    assert (found["ingest/unjudged"], found["ingest/refused"]) == (1.0, 1.0)
+    again.updates.close()
+
+
+def test_a_restart_goes_on_without_a_trajectory_that_cannot_be_read(
+    toy, tmp_path, caplog, monkeypatch
+) -> None:
+    learner, world = build(toy, tmp_path, phase="training")
+    learner.rounds.save()
+    played = [world.play(lease) for lease in world.scheduler.grant("w", 3)]
+    world.store.add_many([(trajectory, toy.pixels) for trajectory in played])
+    learner.updates.close()
+    again, _ = build(toy, tmp_path, "i2")
+    real = again.parts.store.get
+
+    def get(name):
+        if name == played[1].id:
+            raise StoreError("damaged")
+        return real(name)
+
+    monkeypatch.setattr(again.parts.store, "get", get)
+    again.parts.load_state_dict(again.parts.checkpointer.load())
+    again.updates.close()
+    assert again.parts.replay.ids == [played[0].id, played[2].id]
+    assert f"trajectory {played[1].id} is lost to training: damaged" in caplog.text

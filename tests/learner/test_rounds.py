@@ -117,9 +117,56 @@ def test_a_last_round_that_is_not_over_in_time_is_told_and_has_no_result(toy, tm
     learner.parts.drain = lambda timeout_s: 0
     learner.rounds.last(world.stop)
     learner.updates.close()
-    assert "validation of the final weights was not over after learner.lease_ttl_s=120" in caplog.text
+    assert "validation of the final weights has no result: for learner.lease_ttl_s=120 nobody" in caplog.text
     assert checkpoints.pointed(tmp_path / "checkpoints", "final") == "step_0"
     assert not [row for row in read_metrics(tmp_path / "metrics.jsonl") if "eval/val/success" in row]
+
+
+def test_the_last_round_is_waited_for_as_long_as_somebody_is_at_work_on_it(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path, phase="training", eval_episodes=3)
+    parts, polls = learner.parts, count()
+    ticks = count(step=30)
+    parts.clock = lambda: float(next(ticks))  # every look at the clock takes a quarter of lease_ttl_s
+    played = []
+
+    def drain(timeout_s: float) -> int:
+        number = next(polls)
+        if number == 0:
+            played.extend(world.play(lease) for lease in world.scheduler.grant("w", 3))
+        elif number >= 20 and played:
+            episode = played.pop()
+            world.scheduler.finish(episode.lease_id, episode)
+            world.scheduler.account(episode)
+        return 0
+
+    world.check = lambda: None
+    parts.drain = drain
+    learner.rounds.last(world.stop)
+    learner.updates.close()
+    (row,) = [row for row in read_metrics(tmp_path / "metrics.jsonl") if "eval/val/success" in row]
+    assert row["eval/val/episodes"] == 3
+
+
+def test_the_last_round_is_left_when_its_workers_are_gone(toy, tmp_path, caplog) -> None:
+    learner, world = build(toy, tmp_path, phase="training", eval_episodes=3)
+    parts, polls, ticks = learner.parts, count(), count(step=30)
+    parts.clock = lambda: float(next(ticks))
+
+    def drain(timeout_s: float) -> int:
+        number = next(polls)
+        if number == 0:
+            parts.held = [lease.id for lease in world.scheduler.grant("w", 3)]
+        elif number == 9:
+            world.scheduler.release("w", parts.held)
+        assert number < 20
+        return 0
+
+    world.check = lambda: None
+    parts.drain = drain
+    learner.rounds.last(world.stop)
+    learner.updates.close()
+    assert next(polls) > 9, "it waited for those who held a lease"
+    assert "validation of the final weights has no result" in caplog.text
 
 
 def test_checkpoints_of_rounds_that_came_to_nothing_are_not_kept_for_them(toy, tmp_path) -> None:

@@ -334,3 +334,60 @@ def test_what_is_committed_but_not_taken_by_training_is_not_saved(toy) -> None:
     assert again.scheduler.accounted(Purpose.TRAIN) == 1
     again_total = again.scheduler.state_dict()["accounted"]["train"]
     assert again_total == 1
+
+
+@pytest.fixture
+def rig_of(toy):
+    return lambda **changes: Rig(toy, **changes)
+
+
+def lost(rig, lease):
+    """An episode of `lease` is committed and then cannot be read."""
+    trajectory = rig.toy.trajectory(
+        "lost", [rig.toy.step(0, (1,), (-1.0,))], lease_id=lease.id, purpose=lease.purpose, task=lease.task
+    )
+    rig.scheduler.finish(lease.id, trajectory)
+    rig.scheduler.lose(trajectory.model_copy(update={"steps": ()}))
+
+
+def test_a_lost_episode_is_run_again(rig_of) -> None:
+    rig = rig_of(episodes=3, updates_per_episode=0.01)
+    first = rig.take(8)
+    assert len(first) == 3
+    lost(rig, first[0])
+    for lease in first[1:]:
+        rig.finish(lease)
+    assert rig.scheduler.accounted(Purpose.TRAIN) == 2
+    (again,) = rig.take(8)
+    rig.finish(again)
+    assert rig.scheduler.accounted(Purpose.TRAIN) == 3
+    assert rig.take(8) == []
+
+
+def test_a_lost_episode_of_a_round_does_not_keep_it_open(rig_of) -> None:
+    rig = rig_of()
+    rig.scheduler.start_eval()
+    leases = rig.take(3)
+    assert rig.scheduler.is_eval_at_work
+    lost(rig, leases[0])
+    for lease in leases[1:]:
+        rig.finish(lease)
+    assert not rig.scheduler.is_eval_at_work
+    (done,) = rig.scheduler.take_evals()
+    assert (len(done.scores), done.abandoned) == (2, 1)
+
+
+def test_the_counters_of_leases_go_on_after_a_restart(rig_of) -> None:
+    rig = rig_of()
+    for attempt in range(MAX_ATTEMPTS):
+        (lease,) = rig.take(1, f"w{attempt}")
+        rig.finish(lease, fault=Fault.DEVICE)
+    rig.take(1)
+    rig.now += 1000.0
+    rig.scheduler.tick()
+    names = ("scheduler/expired", "scheduler/faulted", "scheduler/abandoned")
+    counted = {name: rig.scheduler.metrics()[name] for name in names}
+    assert counted == {"scheduler/expired": 1, "scheduler/faulted": MAX_ATTEMPTS, "scheduler/abandoned": 1}
+    again = rig_of(seed=1)
+    again.scheduler.load_state_dict(json.loads(json.dumps(rig.scheduler.state_dict())))
+    assert {name: again.scheduler.metrics()[name] for name in names} == counted

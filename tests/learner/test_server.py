@@ -31,7 +31,7 @@ from distrl.core.sockets import Wire, new_keypair
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import ActionRecord, Observation, Task, TimeStep, Trajectory, image_digest
 from distrl.core.weights import WeightFetcher, WeightStore, describe
-from distrl.learner.server import Endpoints, LearnerServer
+from distrl.learner.server import MAX_READS, Endpoints, LearnerServer
 
 WAIT_S = 20.0
 TASK = Task(id="q/t/1", suite="q", template="t", split="train", goal="Do it")
@@ -42,7 +42,7 @@ class FakeScheduler:
     """Grants without end and records what it is told."""
 
     def __init__(self):
-        self.granted, self.renewed, self.released, self.finished = [], [], [], []
+        self.granted, self.renewed, self.released, self.finished, self.lost = [], [], [], [], []
         self.ticks = queue.Queue()
 
     def grant(self, worker, count):
@@ -58,6 +58,9 @@ class FakeScheduler:
 
     def finish(self, lease_id, trajectory):
         self.finished.append((lease_id, trajectory.id))
+
+    def lose(self, trajectory):
+        self.lost.append(trajectory.id)
 
     def tick(self):
         self.ticks.put(None)
@@ -245,6 +248,46 @@ def test_a_full_queue_stops_leases_and_loses_nothing(server, wire, peer, ingeste
     assert [ingested.get(timeout=WAIT_S).id for _ in names] == names
     hear(sub, lambda status: not status.paused)
     assert peer.ask(LeaseRequest(worker="w")).leases
+
+
+def fill(peer, names):
+    """Submits all at once, more than the queue has room for."""
+    for name in names:
+        peer.ask(submit(name))
+
+
+def test_one_that_waits_on_disk_is_read_again_if_that_fails(
+    server, peer, ingested, store, scheduler, monkeypatch
+):
+    real, failures = store.get, iter(range(MAX_READS - 1))
+
+    def get(name):
+        if name == "t3" and next(failures, None) is not None:
+            raise StoreError("database is locked")
+        return real(name)
+
+    monkeypatch.setattr(store, "get", get)
+    names = [f"t{number}" for number in range(5)]
+    fill(peer, names)
+    assert [ingested.get(timeout=WAIT_S).id for _ in names] == names
+    assert scheduler.lost == []
+
+
+def test_one_that_can_never_be_read_is_lost_and_the_scheduler_told(
+    server, peer, ingested, store, scheduler, monkeypatch, caplog
+):
+    real = store.get
+
+    def get(name):
+        if name == "t3":
+            raise StoreError("damaged")
+        return real(name)
+
+    monkeypatch.setattr(store, "get", get)
+    fill(peer, [f"t{number}" for number in range(5)])
+    assert [ingested.get(timeout=WAIT_S).id for _ in range(4)] == ["t0", "t1", "t2", "t4"]
+    assert scheduler.lost == ["t3"]
+    assert "trajectory t3 is lost to training: damaged" in caplog.text
 
 
 def test_what_is_no_request_is_refused(server, peer):

@@ -14,8 +14,8 @@ from judge_fake import FakeJudge
 from policy_of_counting import CountingPolicy
 from waiting import until
 
-from distrl.configs.judge import JudgeConfig
-from distrl.configs.schema import Config, RewardConfig
+from distrl.configs.judge import JudgeConfig, RewardConfig
+from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, JudgeError, JudgeUnavailable
 from distrl.core.messages import Lease, Status
 from distrl.core.types import Fault, Observation, Outcome, Purpose, Trajectory, Verdict

@@ -8,7 +8,6 @@ from distrl.core.errors import EnvError
 from distrl.workers.devices import app_names
 from distrl.workers.devices.base import Key, Screen
 from distrl.workers.simphone import hierarchy, render
-from distrl.workers.simphone.apps import APPS
 from distrl.workers.simphone.nodes import WIDTH
 from distrl.workers.simphone.phone import Phone, new_state
 from distrl.workers.simphone.state import State
@@ -112,7 +111,7 @@ class SimDevice:
 
     def open_app(self, name: str) -> bool:
         """Brings the app of this name to the front. Returns whether there is one; else nothing happens."""
-        package = app_names.find(name, (_PACKAGE + app for app in APPS))
+        package = app_names.find(name, (_PACKAGE + app for app in self.phone.state["installed"]))
         if package is not None:
             self.phone.open(package.removeprefix(_PACKAGE))
         return package is not None

@@ -43,6 +43,10 @@ class AdbSimBackend:
         found = tasks.template(task.template, task.params)
         return float(found.check(self._state(), task.params))
 
+    def wait(self) -> None:
+        """Lets the phone's time pass, if something on it takes time."""
+        self.device.client.check("cmd simphone wait", STATE_S)
+
     def expert(self, task: Task) -> Action:
         """What the scripted expert does now."""
         width, height = self.device.size

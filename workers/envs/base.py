@@ -64,8 +64,9 @@ class Env(Protocol):
         ...
 
     def step(self, action: Action) -> StepResult:
-        """Executes `action`. COMPLETE, IMPOSSIBLE, ANSWER, WAIT and INVALID leave the GUI as it is.
+        """Executes `action`. COMPLETE, IMPOSSIBLE, ANSWER and INVALID leave the GUI as it is.
 
+        WAIT does too, but that time passes: what is loading goes on.
         So does OPEN_APP where there are no apps, or none has that name.
         """
         ...

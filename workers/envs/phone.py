@@ -11,7 +11,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 from xml.etree import ElementTree
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -46,6 +46,15 @@ class TaskBackend(Protocol):
 
     def expert(self, task: Task) -> Action:
         """What a scripted expert would do now."""
+        ...
+
+
+@runtime_checkable
+class Waits(Protocol):
+    """A backend whose device has a time of its own, which WAIT lets pass."""
+
+    def wait(self) -> None:
+        """Lets the device's time pass, if something on it takes time."""
         ...
 
 
@@ -165,6 +174,8 @@ class PhoneEnv:
             self._device.key(_KEYS[action.kind])
         elif action.kind is ActionKind.OPEN_APP:
             self._device.open_app(action.text)
+        elif action.kind is ActionKind.WAIT and isinstance(self._backend, Waits):
+            self._backend.wait()
 
     def _type(self, text: str) -> None:
         """Types, if the device can: what the agent came up with is not the device's fault."""

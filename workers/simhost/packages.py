@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from distrl.workers.simphone.apps import APPS
+from distrl.workers.simphone.apps import APPS, BUILT_IN
 
 PREFIX = "org.simphone."
 """Packages of the phone's own apps are this and the app's name."""
@@ -111,7 +111,7 @@ class Packages:
 
     def __init__(self) -> None:
         own = [_own("launcher", "Launcher", FIRST_UID)]
-        own += [_own(app.name, app.label, FIRST_UID + 1 + place) for place, app in enumerate(APPS.values())]
+        own += [_own(name, APPS[name].label, FIRST_UID + 1 + place) for place, name in enumerate(BUILT_IN)]
         self._packages = {package.name: package for package in (*_FIXED, *own)}
 
     def get(self, name: str) -> Package | None:
@@ -153,7 +153,7 @@ class Packages:
     def app(self, name: str) -> str | None:
         """The phone's app (or "launcher") that package `name` is, None when it is another package."""
         short = name.removeprefix(PREFIX) if name.startswith(PREFIX) else ""
-        return short if short in APPS or short == "launcher" else None
+        return short if short in BUILT_IN or short == "launcher" else None
 
     def dump(self) -> list[dict[str, Any]]:
         """All packages as plain data."""

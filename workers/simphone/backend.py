@@ -27,6 +27,10 @@ class SimBackend:
         found = tasks.template(task.template, task.params)
         return float(found.check(self.device.phone.state, task.params))
 
+    def wait(self) -> None:
+        """Lets the phone's time pass, if something on it takes time."""
+        self.device.phone.wait()
+
     def expert(self, task: Task) -> Action:
         """What the scripted expert does now."""
         return tasks.expert(task.template, task.params, self.device.phone)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from distrl.core.actions import Action, ActionKind
-from distrl.workers.simphone import nodes
+from distrl.workers.simphone import interruptions, nodes
+from distrl.workers.simphone import state as st
+from distrl.workers.simphone.apps import launcher
 from distrl.workers.simphone.nodes import WIDTH, Node, visible
 from distrl.workers.simphone.phone import Phone
 
 BACK = Action(kind=ActionKind.BACK)
 HOME = Action(kind=ActionKind.HOME)
 ENTER = Action(kind=ActionKind.ENTER)
+WAIT = Action(kind=ActionKind.WAIT)
 COMPLETE = Action(kind=ActionKind.COMPLETE)
 IMPOSSIBLE = Action(kind=ActionKind.IMPOSSIBLE)
 _SWIPE_UP = Action.swipe((0.5, 0.7), (0.5, 0.35))
@@ -25,6 +28,31 @@ class Hand:
     def __init__(self, phone: Phone) -> None:
         self.phone = phone
 
+    def clear(self, removing: str = "") -> Action | None:
+        """What gets rid of an interruption on the screen; None when there is none.
+
+        Permissions are given, everything else is declined.
+
+        Args:
+            removing: The app of which the phone may ask whether it is to be uninstalled, and hear yes.
+        """
+        overlay = self.phone.state["overlay"]
+        if not overlay or self.phone.state["shade"]:
+            return None
+        if overlay["kind"] == "uninstall" and overlay["app"] == removing:
+            return self.tap("overlay_accept")
+        if overlay["kind"] == "message":
+            return self._throw("heads_up")
+        if overlay["kind"] == "ad":
+            return self.tap("overlay_close") if interruptions.closable(self.phone.state) else WAIT
+        return self.tap("overlay_allow" if overlay["kind"] == "permission" else "overlay_dismiss")
+
+    def _throw(self, rid: str) -> Action:
+        node = nodes.find(self.phone.tree(), rid)
+        assert node is not None, "what is in the state is on the screen"
+        height = (node.y + node.h / 2) / self.phone.height
+        return Action.swipe((0.3, height), (0.9, height))
+
     def tap(self, rid: str) -> Action:
         """A tap on the element `rid`; else what brings it nearer: close the keyboard, scroll, go back."""
         tree = self.phone.tree()
@@ -34,7 +62,7 @@ class Hand:
                 x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
                 if self._takes(node, x, y):
                     return Action.tap(x / WIDTH, y / self.phone.height)
-        if self.phone.state["focus"]:
+        if self.phone.state["focus"] or self.phone.state["shade"]:
             return BACK
         for node in nodes.walk(tree):
             if node.scroll and node.offset < node.extent:
@@ -50,6 +78,24 @@ class Hand:
             return None
         if self.phone.front != "launcher":
             return HOME
-        if self.phone.state["focus"]:
+        if self.phone.state["focus"] or self.phone.state["shade"]:
             return BACK
+        in_drawer = self.phone.state["drawer"]
+        if in_drawer and st.text(self.phone.state, launcher.SEARCH):
+            return BACK
+        if not in_drawer and nodes.find(self.phone.tree(), "app_" + app) is None:
+            return _SWIPE_UP
         return self.tap("app_" + app)
+
+    def type_into(self, field: str, rid: str, text: str) -> Action | None:
+        """What makes the text field with key `field` and id `rid` hold `text`; None when it does.
+
+        Where something else is written there, it goes back: the page's fields are empty when it opens anew.
+        """
+        state = self.phone.state
+        typed = st.text(state, field)
+        if typed == text:
+            return None
+        if not text.startswith(typed):
+            return BACK
+        return Action.type_text(text[len(typed) :]) if state["focus"] == field else self.tap(rid)

@@ -29,6 +29,7 @@ class Node:
         text: Shown inside the bounds and reported in the hierarchy.
         value: Text that is reported in the hierarchy but painted by a child.
         tap, hold: The event of a tap and of a long press; a node with `tap` is clickable.
+        swipe: The event of a swipe that throws the node off the screen.
         field: The key of the text field that a tap focuses, "" for none.
         checked: The state of a checkable node, None when it is not checkable.
         focused: Whether it has the input focus.
@@ -56,6 +57,7 @@ class Node:
     desc: str = ""
     tap: Event = ()
     hold: Event = ()
+    swipe: Event = ()
     field: str = ""
     checked: bool | None = None
     focused: bool = False
@@ -120,7 +122,7 @@ def visible(node: Node, clip: Box) -> Iterator[tuple[Node, Box]]:
 
 
 def hit(node: Node, x: float, y: float, kind: str = "tap") -> Node | None:
-    """The topmost node at (x, y) that takes a "tap", a "hold" (long press) or a "scroll".
+    """The topmost node at (x, y) that takes a "tap", a "hold" (long press), a "swipe" or a "scroll".
 
     A filled node stops the search below it: what it covers cannot be touched.
     """
@@ -129,7 +131,7 @@ def hit(node: Node, x: float, y: float, kind: str = "tap") -> Node | None:
 
 
 def _takes(node: Node, kind: str) -> bool:
-    return node.clickable if kind == "tap" else bool(node.hold if kind == "hold" else node.scroll)
+    return node.clickable if kind == "tap" else bool(getattr(node, kind))
 
 
 def _hit(node: Node, x: float, y: float, kind: str) -> tuple[Node | None, bool]:

@@ -1,8 +1,14 @@
 """The phone's state: plain JSON-able data, and the few operations that every app needs on it.
 
 layout, time (minutes after midnight), elapsed_s     the UI version and the clock
+installed                                             names of the apps on the phone
 front, stacks                                         the app in front; each app's open pages, last on top
 fields, focus, shift, symbols                         text in fields by key, the focused key, keyboard modes
+home_page                                             the page of the home screen that is shown, from 0
+shade                                                 whether the notification shade is open; None without one
+notifications                                         what the shade lists, newest first: app, title, text
+flashlight                                            whether it is on
+overlay, pending, permissions                         interruptions: on the screen, to come; what apps may do
 scrolls                                               scroll offsets in dp by key
 toast                                                 a message shown until the next input
 apps                                                  each app's own data
@@ -25,7 +31,7 @@ MAX_PAGES = 12
 """Most pages of an app kept open; beyond it the oldest above the root is forgotten."""
 MAX_ITEMS = 40
 """Most entries of any list that a user can add to."""
-SEARCH_FIELDS = ("browser.query", "shop.query")
+SEARCH_FIELDS = ("browser.query", "shop.query", "store.query")
 """Fields that a new focus empties, as search boxes select their text."""
 
 
@@ -109,3 +115,16 @@ def now(state: State) -> int:
     start: int = state["time"]
     elapsed: int = state["elapsed_s"]
     return (start + elapsed // 60) % 1440
+
+
+def notify(state: State, app: str, title: str, text: str) -> None:
+    """Puts a notification of `app` on top of the list, if the phone has a shade."""
+    if state["shade"] is not None:
+        newest = {"app": app, "title": title, "text": text}
+        state["notifications"] = [newest, *state["notifications"]][:MAX_ITEMS]
+
+
+def unnotify(state: State, app: str, title: str, text: str) -> None:
+    """Takes a notification off the list."""
+    gone = {"app": app, "title": title, "text": text}
+    state["notifications"] = [notice for notice in state["notifications"] if notice != gone]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from distrl.workers.simphone import keyboard, widgets
+from collections.abc import Sequence
+
+from distrl.workers.simphone import interruptions, keyboard, widgets
+from distrl.workers.simphone.apps import APPS
 from distrl.workers.simphone.nodes import WIDTH, Node
 from distrl.workers.simphone.state import clock_text
 from distrl.workers.simphone.ui import STATUS_H, Ui
@@ -11,7 +14,7 @@ from distrl.workers.simphone.ui import STATUS_H, Ui
 def status_bar(ui: Ui, color: str) -> Node:
     """Time on the left; connectivity and battery on the right."""
     settings = ui.state["apps"]["settings"]
-    icons = ["battery_6_bar"]
+    icons = ["battery_alert" if interruptions.is_low(ui.state) else "battery_6_bar"]
     if settings["airplane"]:
         icons.append("airplanemode_active")
     else:
@@ -37,7 +40,26 @@ def status_bar(ui: Ui, color: str) -> Node:
                 color=color,
             )
         )
+    children += _notices(ui, color)
     return Node(0, 0, WIDTH, STATUS_H, "widget.FrameLayout", "status_bar", children=tuple(children))
+
+
+def _notices(ui: Ui, color: str) -> list[Node]:
+    """A dot of an icon for the newest notifications, beside the clock."""
+    apps = list(dict.fromkeys(notice["app"] for notice in ui.state["notifications"]))[:3]
+    return [
+        Node(
+            70 + 20 * place,
+            0,
+            18,
+            STATUS_H,
+            "widget.ImageView",
+            icon=APPS[app].icon,
+            icon_size=15,
+            color=color,
+        )
+        for place, app in enumerate(apps)
+    ]
 
 
 def nav_bar(ui: Ui, color: str, fill: str) -> Node:
@@ -87,8 +109,23 @@ def nav_bar(ui: Ui, color: str, fill: str) -> Node:
     return Node(0, top, WIDTH, 52, "widget.FrameLayout", "nav_bar", fill=fill, children=(back, home))
 
 
-def screen(ui: Ui, content: list[Node], wallpaper: bool, package: str) -> Node:
-    """The whole screen: background, the app's content, keyboard, toast and system bars."""
+def screen(
+    ui: Ui,
+    content: list[Node],
+    wallpaper: bool,
+    package: str,
+    over: Sequence[Node] = (),
+    over_ink: str = "",
+) -> Node:
+    """The whole screen: background, the app's content, keyboard, toast and system bars.
+
+    Args:
+        content: The app's nodes.
+        wallpaper: Whether the wallpaper is behind them.
+        package: The app's name.
+        over: What the system draws over the app: the shade, a dialog, an advertisement, a notification.
+        over_ink: The navigation bar's colour on that, if it takes all input away from the app; else "".
+    """
     color = "#ffffff" if wallpaper and ui.layout.dark else ui.theme.text
     nav_color = "#ffffff" if wallpaper and ui.layout.nav == "gesture" else color
     if wallpaper:
@@ -96,11 +133,15 @@ def screen(ui: Ui, content: list[Node], wallpaper: bool, package: str) -> Node:
     else:
         back = Node(0, 0, WIDTH, ui.height, "view.View", "background", fill=ui.theme.bg)
     nodes = [back, *content]
-    if ui.state["focus"]:
+    if ui.state["focus"] and not over_ink:
         nodes.append(keyboard.view(ui))
     if ui.state["toast"]:
         nodes.append(widgets.toast(ui, ui.state["toast"]))
-    nodes.append(status_bar(ui, color))
+    if not ui.state["shade"]:
+        nodes.append(status_bar(ui, color))
     fill = "" if wallpaper else (ui.theme.raised if ui.state["focus"] else ui.theme.bg)
+    nodes += over
+    if over_ink:
+        nav_color, fill = over_ink, ""
     nodes.append(nav_bar(ui, nav_color, fill))
     return Node(0, 0, WIDTH, ui.height, "widget.FrameLayout", package, clip=True, children=tuple(nodes))

@@ -1,194 +1,28 @@
-"""Task templates of the simulated phone: start state, check on the state, and scripted expert, by name.
-
-What a template needs is in a task's `params`, plain data; instances are made in `distrl.evaluator.suites`.
-Every template takes `layout`. The expert has no memory: it looks at the state and does what is right now,
-so it recovers from any wrong turn.
-"""
+"""Tasks on the simulated phone by their template's name: the start state, and what the expert does."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from distrl.core.actions import Action
 from distrl.core.errors import TaskError
+from distrl.workers.simphone import interruptions
 from distrl.workers.simphone import state as st
-from distrl.workers.simphone.apps import APPS, catalog, contacts
-from distrl.workers.simphone.apps.settings import TOGGLES
-from distrl.workers.simphone.hand import BACK, COMPLETE, ENTER, IMPOSSIBLE, Hand
+from distrl.workers.simphone.hand import Hand
 from distrl.workers.simphone.phone import Phone, new_state
 from distrl.workers.simphone.state import State
+from distrl.workers.simphone.templates import TEMPLATES
+from distrl.workers.simphone.templates.base import Params, Template
 from distrl.workers.simphone.theme import LAYOUTS
 
-Params = dict[str, Any]
 TIMES = (581, 496, 867)
 """The phone's time at the start, minutes after midnight; no multiple of five, as alarms of tasks are."""
-SHUFFLED = ("wifi", "airplane", "bluetooth", "night_light", "rotate", "hotspot", "nfc", "cast", "dnd", "data")
-"""Settings that are on or off at random when a toggle task starts."""
 
 
-@dataclass(frozen=True)
-class Template:
-    """One kind of task.
-
-    Attributes:
-        needs: The parameters besides `layout`, and their types.
-        start: Changes a fresh state into the task's start; given a seeded generator.
-        check: Whether the state fulfils the task.
-        expert: What to do now.
-    """
-
-    needs: dict[str, type]
-    start: Callable[[State, Params, random.Random], None]
-    check: Callable[[State, Params], bool]
-    expert: Callable[[Hand, Params], Action]
-
-
-def _nothing(state: State, params: Params, rng: random.Random) -> None:
-    """The fresh phone is the start."""
-
-
-def _open_app_start(state: State, params: Params, rng: random.Random) -> None:
-    st.show(state, params["start"])
-
-
-def _open_app_check(state: State, params: Params) -> bool:
-    return bool(state["front"] == params["app"])
-
-
-def _open_app_expert(hand: Hand, params: Params) -> Action:
-    return hand.open(params["app"]) or COMPLETE
-
-
-def _toggle_start(state: State, params: Params, rng: random.Random) -> None:
-    values = state["apps"]["settings"]
-    for key in SHUFFLED:
-        values[key] = rng.random() < 0.5
-    values[params["setting"]] = not params["on"]
-
-
-def _toggle_check(state: State, params: Params) -> bool:
-    return bool(state["apps"]["settings"][params["setting"]] == params["on"])
-
-
-def _toggle_expert(hand: Hand, params: Params) -> Action:
-    state = hand.phone.state
-    if _toggle_check(state, params):
-        return COMPLETE
-    section, _ = TOGGLES[params["setting"]]
-    page = st.page(state, "settings")
-    if (way := hand.open("settings")) is not None:
-        return way
-    if page[0] == "root":
-        return hand.tap("section_" + section)
-    return hand.tap("switch_" + params["setting"]) if page[1] == section else BACK
-
-
-def _alarm_check(state: State, params: Params) -> bool:
-    wanted = params["hour"] % 12 * 60 + params["minute"]
-    return any(alarm["on"] and alarm["minutes"] % 720 == wanted for alarm in state["apps"]["clock"]["alarms"])
-
-
-def _alarm_expert(hand: Hand, params: Params) -> Action:
-    state = hand.phone.state
-    if _alarm_check(state, params):
-        return COMPLETE
-    if (way := hand.open("clock")) is not None:
-        return way
-    clock = state["apps"]["clock"]
-    if st.page(state, "clock")[0] != "picker":
-        return hand.tap("tab_alarm" if clock["tab"] else "add_alarm")
-    hour_right = clock["draft"] // 60 % 12 == params["hour"] % 12
-    minute_right = clock["draft"] % 60 == params["minute"]
-    both_shown = hand.phone.tree_has(f"hour_{params['hour']}") and hand.phone.tree_has("minute_0")
-    if hour_right and minute_right:
-        return hand.tap("save")
-    if not hour_right and not both_shown and clock["phase"] == "minute":
-        return hand.tap("show_hour")
-    if not hour_right or (not both_shown and clock["phase"] == "hour"):
-        return hand.tap(f"hour_{params['hour']}")
-    return hand.tap(f"minute_{params['minute']}")
-
-
-def _contact_start(state: State, params: Params, rng: random.Random) -> None:
-    state["apps"]["contacts"]["people"] = [contacts.person(name) for name in sorted(params["book"])]
-
-
-def _contact_check(state: State, params: Params) -> bool:
-    page, people = st.page(state, "contacts"), state["apps"]["contacts"]["people"]
-    shown = page[0] == "detail" and people[page[1]]["name"] == params["name"]
-    return bool(shown and state["front"] == "contacts")
-
-
-def _contact_expert(hand: Hand, params: Params) -> Action:
-    state = hand.phone.state
-    if _contact_check(state, params):
-        return COMPLETE
-    names = [entry["name"] for entry in state["apps"]["contacts"]["people"]]
-    if params["name"] not in names:
-        return IMPOSSIBLE
-    if (way := hand.open("contacts")) is not None:
-        return way
-    root = st.page(state, "contacts")[0] == "root"
-    return hand.tap(f"contact_{names.index(params['name'])}") if root else BACK
-
-
-def _star_check(state: State, params: Params) -> bool:
-    people = state["apps"]["contacts"]["people"]
-    return any(entry["name"] == params["name"] and entry["starred"] for entry in people)
-
-
-def _star_expert(hand: Hand, params: Params) -> Action:
-    if _star_check(hand.phone.state, params):
-        return COMPLETE
-    way = _contact_expert(hand, params)
-    return hand.tap("favourite") if way is COMPLETE else way
-
-
-def _shop_check(state: State, params: Params) -> bool:
-    shown = st.page(state, "browser")[0] == "shop_results" and state["front"] == "browser"
-    asked = catalog.words(state["apps"]["browser"]["shop_query"])
-    return bool(shown and asked == catalog.words(params["query"]))
-
-
-def _shop_expert(hand: Hand, params: Params) -> Action:
-    state = hand.phone.state
-    if _shop_check(state, params):
-        return COMPLETE
-    if (way := hand.open("browser")) is not None:
-        return way
-    page = st.page(state, "browser")[0]
-    if state["focus"] == "shop.query":
-        typed = st.text(state, "shop.query")
-        if not params["query"].startswith(typed):
-            return BACK
-        return ENTER if typed == params["query"] else Action.type_text(params["query"][len(typed) :])
-    if state["focus"]:
-        return BACK
-    if page == "root":
-        return hand.tap("site_market")
-    return hand.tap("shop_search") if page in ("shop", "shop_results") else BACK
-
-
-TEMPLATES: dict[str, Template] = {
-    "open_app": Template({"app": str, "start": str}, _open_app_start, _open_app_check, _open_app_expert),
-    "toggle": Template({"setting": str, "on": bool}, _toggle_start, _toggle_check, _toggle_expert),
-    "alarm": Template({"hour": int, "minute": int}, _nothing, _alarm_check, _alarm_expert),
-    "contact": Template({"name": str, "book": list}, _contact_start, _contact_check, _contact_expert),
-    "star": Template({"name": str, "book": list}, _contact_start, _star_check, _star_expert),
-    "shop_search": Template({"query": str}, _nothing, _shop_check, _shop_expert),
-}
-"""Every template by name."""
-_CHOICES: dict[str, Any] = {
-    "app": APPS,
-    "start": ("launcher", *APPS),
-    "setting": TOGGLES,
-    "hour": range(1, 13),
-    "minute": range(0, 60, 5),
-    "layout": range(len(LAYOUTS)),
-}
+INTERRUPTIONS = "interruptions"
+"""The parameter that any template takes: a list of kinds of `interruptions`, each at most once."""
 
 
 def template(name: str, params: Params) -> Template:
@@ -201,27 +35,55 @@ def template(name: str, params: Params) -> Template:
         raise TaskError(f"there is no task template {name!r}.", f"Templates: {', '.join(TEMPLATES)}.")
     found = TEMPLATES[name]
     needs = {"layout": int, **found.needs}
-    if set(params) != set(needs):
+    choices = {"layout": range(len(LAYOUTS)), **found.choices}
+    if INTERRUPTIONS in params:
+        _check_interruptions(params[INTERRUPTIONS])
+    if set(params) - {INTERRUPTIONS} != set(needs):
         given = ", ".join(sorted(params)) or "none"
         raise TaskError(
             f"template {name!r} takes the params {', '.join(needs)}; got {given}.", "Correct them."
         )
     for key, kind in needs.items():
         value = params[key]
-        if type(value) is not kind or value not in _CHOICES.get(key, (value,)):
+        if type(value) is not kind or value not in choices.get(key, (value,)):
             raise TaskError(f"{value!r} is no {key} for template {name!r}.", "See docs/simphone.md.")
     return found
+
+
+def _check_interruptions(kinds: Any) -> None:
+    known = interruptions.KINDS
+    if not isinstance(kinds, list) or len(set(kinds)) != len(kinds) or not set(kinds) <= set(known):
+        raise TaskError(
+            f"interruptions must be a list of different ones of {', '.join(known)}; got {kinds!r}.",
+            "Correct the task's params.",
+        )
 
 
 def start_state(name: str, params: Params, seed: int) -> State:
     """The state that a task starts from: a function of its arguments alone."""
     found = template(name, params)
     rng = random.Random(seed)
-    state = new_state(params["layout"], rng.choice(TIMES))
+    state = new_state(params["layout"], rng.choice(TIMES), found.apps)
+    state["shade"] = False if found.shade else None
+    for app, title, text in interruptions.NOTICES:
+        st.notify(state, app, title, text)
     found.start(state, params, rng)
+    _interrupt(state, params.get(INTERRUPTIONS, ()), seed)
     return state
 
 
+def _interrupt(state: State, kinds: Sequence[str], seed: int) -> None:
+    """Plans interruptions of `kinds`, and shows the one that is there from the start."""
+    state["pending"] = interruptions.plan(kinds, random.Random(f"interruptions/{seed}"))
+    interruptions.advance(state)
+
+
 def expert(name: str, params: Params, phone: Phone) -> Action:
-    """What the scripted expert of template `name` does on `phone` now."""
-    return template(name, params).expert(Hand(phone), params)
+    """What the scripted expert of template `name` does on `phone` now: first it clears interruptions away.
+
+    Once the task is fulfilled it does not care about them.
+    """
+    found, hand = template(name, params), Hand(phone)
+    is_done = found.check(phone.state, params)
+    way = None if is_done else hand.clear(params.get(found.removes, ""))
+    return found.expert(hand, params) if way is None else way

@@ -46,6 +46,9 @@ class NoTasks:
     def finish(self, lease_id: str, trajectory: Trajectory) -> None:
         pass
 
+    def lose(self, trajectory: Trajectory) -> None:
+        pass
+
     def tick(self) -> None:
         pass
 

@@ -7,7 +7,7 @@ import pytest
 from distrl.workers.devices.base import Key
 from distrl.workers.devices.sim import SimDevice
 from distrl.workers.simphone import nodes
-from distrl.workers.simphone.apps import APPS, catalog
+from distrl.workers.simphone.apps import BUILT_IN, catalog
 from distrl.workers.simphone.phone import Phone, new_state
 from distrl.workers.simphone.theme import LAYOUTS
 
@@ -39,7 +39,7 @@ def user(request: pytest.FixtureRequest) -> User:
 
 
 def test_every_app_opens_from_home_and_from_the_drawer(user: User) -> None:
-    for name in APPS:
+    for name in BUILT_IN:
         user.tap("app_" + name)
         assert user.phone.front == name
         user.phone.home()

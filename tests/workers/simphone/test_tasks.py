@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
@@ -11,7 +12,7 @@ from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import TaskError
 from distrl.core.types import Task
 from distrl.workers.envs.phone import PhoneEnv
-from distrl.workers.simphone import tasks
+from distrl.workers.simphone import interruptions, tasks
 from distrl.workers.simphone.theme import LAYOUTS
 
 EXAMPLES: dict[str, dict[str, Any]] = {
@@ -21,6 +22,15 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "contact": {"name": "Oscar", "book": ["Anna", "Maria", "Oscar", "Ben"]},
     "star": {"name": "Maria", "book": ["Anna", "Maria", "Oscar", "Ben"]},
     "shop_search": {"query": "purple headphones"},
+    "store_install": {"app": "city_guide", "others": ["taskly"]},
+    "store_lookalike": {"app": "chess_club", "decoy": "chess_club_pro", "others": ["taskly"]},
+    "store_update": {"app": "taskly", "others": ["recipe_box", "fittrack"]},
+    "store_update_all": {"others": ["recipe_box", "fittrack", "star_map"]},
+    "store_uninstall": {"app": "taskly", "others": ["recipe_box"]},
+    "store_replace": {"app": "taskly", "new": "habit_loop", "others": []},
+    "store_open": {"app": "podnest", "present": False, "others": []},
+    "store_sign_in_page": {"app": "water_log", "present": True, "others": ["podnest"]},
+    "store_sign_in": {"app": "taskly", "present": True, "user": "ann", "password": "x1", "others": []},
 }
 
 
@@ -40,6 +50,25 @@ def random_action(rng: random.Random) -> Action:
     return Action(kind=rng.choice([ActionKind.BACK, ActionKind.ENTER, ActionKind.HOME]))
 
 
+@pytest.mark.parametrize("template", [name for name in tasks.TEMPLATES if name in EXAMPLES])
+def test_the_expert_of_any_template_clears_interruptions_away(template: str) -> None:
+    """All kinds at once, on every layout: pop-ups, advertisements, prompts, updates, ratings, messages."""
+    env = PhoneEnv()
+    seen = set()
+    for layout, seed in itertools.product(range(len(LAYOUTS)), range(3)):
+        task = make(template, layout, seed)
+        params = task.params | {"interruptions": list(interruptions.KINDS)}
+        env.reset(task.model_copy(update={"params": params}))
+        for _ in range(45):
+            action = env.expert_action()
+            seen.add(env._backend.device.phone.state["overlay"].get("kind", ""))  # type: ignore[attr-defined]
+            if action.is_terminal:
+                break
+            env.step(action)
+        assert (action.kind, env.evaluate()) == (ActionKind.COMPLETE, 1.0), (layout, seed)
+    assert len(seen - {"", "uninstall"}) >= 2, seen
+
+
 @pytest.mark.parametrize("layout", range(len(LAYOUTS)))
 @pytest.mark.parametrize("template", list(tasks.TEMPLATES))
 def test_the_expert_recovers_from_random_wandering(template: str, layout: int) -> None:
@@ -50,7 +79,7 @@ def test_the_expert_recovers_from_random_wandering(template: str, layout: int) -
         for _ in range(rng.randrange(2, 25)):
             env.step(random_action(rng))
         action = env.expert_action()
-        for _ in range(30):
+        for _ in range(45):
             if action.is_terminal:
                 break
             env.step(action)
@@ -76,6 +105,10 @@ def test_start_states_depend_on_the_seed_alone() -> None:
         ("alarm", {"layout": 0, "hour": 13, "minute": 0}, "13 is no hour"),
         ("alarm", {"layout": 0, "hour": "7", "minute": 0}, "'7' is no hour"),
         ("toggle", {"layout": 0, "setting": "wifi", "on": 1}, "1 is no on"),
+        ("alarm", {"layout": 0, "hour": 7, "minute": 0, "interruptions": ["rain"]}, r"popup.*got \['rain'\]"),
+        ("alarm", {"layout": 0, "hour": 7, "minute": 0, "interruptions": "ad"}, "different ones of"),
+        ("store_install", {"layout": 0, "app": "notes", "others": []}, "'notes' is no app"),
+        ("store_install", {"layout": 0, "app": "taskly", "others": ["notes"]}, "is no others"),
         ("open_app", {"layout": 9, "app": "notes", "start": "launcher"}, "9 is no layout"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The phone's apps; a new one is one module and one line in `APPS`."""
+"""The phone's apps; a new one is one module and one line in `APPS`. Which are installed, the state says."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from distrl.workers.simphone.apps import (
     calculator,
     clock,
     contacts,
+    extras,
     messages,
     notes,
     settings,
+    store,
     weather,
 )
 from distrl.workers.simphone.apps.base import App
@@ -25,5 +27,11 @@ APPS: dict[str, App] = {
         calculator.APP,
         notes.APP,
         weather.APP,
+        store.APP,
+        *extras.EXTRAS,
     )
 }
+
+"""Every app that there is, by name."""
+BUILT_IN = ("settings", "clock", "contacts", "messages", "browser", "calculator", "notes", "weather")
+"""The apps of a phone fresh from the box: on its home page, in every layout."""

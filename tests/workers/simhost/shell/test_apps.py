@@ -11,7 +11,7 @@ import pytest
 from PIL import Image, ImageChops
 
 from distrl.workers.simhost.android import AndroidSystem
-from distrl.workers.simphone.apps import APPS
+from distrl.workers.simphone.apps import BUILT_IN
 
 FOCUS = re.compile(r"mCurrentFocus=Window{.*\s+(?P<package>[^\s]+)/(?P<activity>[^\s]+)\}")
 RESUMED = re.compile(
@@ -28,7 +28,7 @@ VIEWPORT = re.compile(
 
 def test_there_is_a_package_for_every_app(sh: Any) -> None:
     names = re.findall(r"^package:(\S+)$", sh("pm list packages").out, re.M)
-    assert {f"org.simphone.{name}" for name in APPS} < set(names)
+    assert {f"org.simphone.{name}" for name in BUILT_IN} < set(names)
     assert sh("pm list packages -3").out == "package:com.android.adbkeyboard\n"
     listed = sh("cmd package list packages -f -s notes").out
     assert listed == "package:/product/app/Notes/Notes.apk=org.simphone.notes\n"
@@ -37,7 +37,7 @@ def test_there_is_a_package_for_every_app(sh: Any) -> None:
     assert (missing.out, missing.status) == ("", 1)
 
 
-@pytest.mark.parametrize("app", sorted(APPS))
+@pytest.mark.parametrize("app", sorted(BUILT_IN))
 def test_every_dump_names_the_app_that_was_started(phone: AndroidSystem, sh: Any, app: str) -> None:
     """With the very patterns that adbutils, android-env and others search for."""
     package = f"org.simphone.{app}"
@@ -214,7 +214,7 @@ def test_who_takes_the_home_intent(sh: Any) -> None:
     assert sh("cmd package resolve-activity --brief com.foo").out == "No activity found\n"
     launcher = "-a android.intent.action.MAIN -c android.intent.category.LAUNCHER"
     launchers = sh(f"cmd package query-activities --components {launcher}")
-    assert set(launchers.out.split()) == {f"org.simphone.{name}/.MainActivity" for name in APPS}
+    assert set(launchers.out.split()) == {f"org.simphone.{name}/.MainActivity" for name in BUILT_IN}
 
 
 def test_permissions(sh: Any) -> None:

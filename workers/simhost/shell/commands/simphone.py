@@ -10,11 +10,11 @@ from distrl.workers.simphone.phone import Phone, new_state
 
 MAX_STATE = 1 << 24
 """Most bytes of a state."""
-_USAGE = "Usage: cmd simphone dump | load [FILE] | foreground | reset"
+_USAGE = "Usage: cmd simphone dump | load [FILE] | wait | foreground | reset"
 
 
 async def simphone(call: Call) -> int:
-    """cmd simphone dump | load [FILE] | foreground | reset"""
+    """cmd simphone dump | load [FILE] | wait | foreground | reset"""
     verb, rest = (call.args[0], call.args[1:]) if call.args else ("", [])
     if verb == "dump":
         await call.write(call.system.device.phone.dump())
@@ -26,6 +26,9 @@ async def simphone(call: Call) -> int:
         else:
             data = await call.read_all(MAX_STATE)
         _load(call, data)
+    elif verb == "wait":
+        call.system.device.phone.wait()
+        call.system.activities.observe()
     elif verb == "reset":
         _load(call, json.dumps(new_state()).encode())
     else:

@@ -1,0 +1,101 @@
+"""`distrl collect`: demonstrations of the scripted expert, as a dataset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from distrl.cli.options import ConfigArgument, DryRunOption, SetOption, load
+from distrl.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from distrl.configs.schema import Config
+    from distrl.core.demonstrations import CollectionSpec
+    from distrl.core.types import Task
+
+GRACE_S = 5.0  # from the first signal to the end of the process, besides the end of its devices
+
+
+def collect(
+    config: ConfigArgument,
+    episodes: Annotated[
+        int | None,
+        typer.Option(
+            "--episodes", min=1, metavar="N", help="How many. Default: learner.demonstrations.episodes."
+        ),
+    ] = None,
+    noise: Annotated[
+        float | None,
+        typer.Option(
+            "--noise",
+            min=0.0,
+            max=1.0,
+            metavar="P",
+            help="Share of random actions. Default: learner.demonstrations.noise.",
+        ),
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option("--split", metavar="SPLIT", help="Which tasks. Default: tasks.train.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", metavar="DIR", help="Default: RUNS_DIR/collections/NAME-SPLIT."),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a collection, or add to it.")] = False,
+    overrides: SetOption = None,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Collect demonstrations of the environment's scripted expert into DIR.
+
+    Every answer is the expert's, also where a random action was executed in its place: noise shows the way
+    back from mistakes. A run starts from DIR with --set learner.demonstrations.dataset=DIR;
+    `distrl export DIR --dataset OUT` makes a Hugging Face dataset of it; `distrl inspect DIR` shows it.
+    """
+    from distrl.core.logs import setup
+    from distrl.core.process import install_signals
+    from distrl.evaluator.collecting import Collector
+
+    loaded = load(config, overrides, dry_run)
+    if loaded.is_control:
+        raise ConfigError("Continuous control has no expert.", "Collect from a configuration of GUI tasks.")
+    setup(role="collect", level="WARNING")
+    spec = spec_of(loaded, split or loaded.tasks.train, episodes, noise)
+    directory = output or Path(loaded.runs_dir).expanduser() / "collections" / f"{loaded.name}-{spec.split}"
+    stop = install_signals(GRACE_S + loaded.devices.close_s)
+    results = Collector(loaded, directory, spec, drawing(loaded, spec.split), resume, stop).run()
+    faulted = [result for result in results if result.fault.value != "none"]
+    for result in faulted:
+        typer.echo(f"left out, as it faulted again and again: {result.task_id}: {result.fault_detail}")
+    count, solved = len(results) - len(faulted), sum(result.success for result in results)
+    typer.echo(f"{directory}: {count} demonstrations are new, {solved} of them solve their task")
+
+
+def spec_of(config: Config, split: str, episodes: int | None, noise: float | None) -> CollectionSpec:
+    """What is collected, by the options, else by `learner.demonstrations`."""
+    from distrl.core.demonstrations import CollectionSpec
+
+    demonstrations = config.learner.demonstrations
+    wanted = episodes if episodes is not None else demonstrations.episodes
+    if not wanted:
+        raise ConfigError("learner.demonstrations.episodes is 0.", "Say how many with --episodes.")
+    return CollectionSpec(
+        suite=config.tasks.suite,
+        split=split,
+        agent=config.agent.model_dump(mode="json"),
+        weights=demonstrations.weights,
+        noise=noise if noise is not None else demonstrations.noise,
+        seed=config.seed,
+        episodes=wanted,
+    )
+
+
+def drawing(config: Config, split: str) -> Callable[[], Task]:
+    """Draws the tasks of `split` as a learner does for its demonstrations."""
+    from distrl.evaluator.suites import load_suite
+    from distrl.learner.task_sampling import demonstration_sampler
+
+    return demonstration_sampler(config.learner, load_suite(config.tasks.suite, split), config.seed).draw

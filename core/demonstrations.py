@@ -1,0 +1,117 @@
+"""What a collection of demonstrations on disk is: written by `distrl collect`, read by it and by learners.
+
+DIR/collection.json   a `CollectionSpec`
+DIR/store.sqlite3     the episodes with their screenshots
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from distrl.core.errors import ConfigError, RunDirectoryError
+from distrl.core.store import TrajectoryStore
+from distrl.core.types import Number, Purpose, Record
+
+COLLECTION_FILE = "collection.json"
+STORE_FILE = "store.sqlite3"
+
+
+class CollectionSpec(Record):
+    """What is collected.
+
+    Attributes:
+        suite, split: The tasks.
+        agent: The configuration's section `agent`: whose prompts and notation the episodes are in.
+        weights: By task template, how often its tasks are demonstrated.
+        noise: The share of random actions.
+        seed: Of the draws of tasks.
+        episodes: How many; a resumed collection may ask for more.
+    """
+
+    suite: str
+    split: str
+    agent: dict[str, Any]
+    weights: dict[str, Number] = {}
+    noise: Number
+    seed: int
+    episodes: int
+
+
+def check_collection(path: Path, spec: CollectionSpec, resume: bool) -> None:
+    """Checks that a collection may be written to `path`. Changes nothing.
+
+    Raises:
+        RunDirectoryError: `path` holds something and `resume` is off, or holds another collection.
+    """
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return
+    if not resume:
+        raise RunDirectoryError(
+            f"The output directory {path} exists already.",
+            "Name another with --output, or go on with it by --resume.",
+        )
+    theirs, ours = read_collection(path).model_dump(mode="json"), spec.model_dump(mode="json")
+    for key, value in ours.items():
+        if key != "episodes" and theirs[key] != value:
+            raise RunDirectoryError(
+                f"{path} holds another collection: its {key} is {json.dumps(theirs[key])}, "
+                f"not {json.dumps(value)}.",
+                "Ask for the same again, or name another directory with --output.",
+            )
+
+
+def read_collection(path: Path) -> CollectionSpec:
+    """What the collection in `path` holds.
+
+    Raises:
+        RunDirectoryError: There is none, or its file is damaged.
+    """
+    file = path / COLLECTION_FILE
+    if not file.is_file():
+        raise RunDirectoryError(
+            f"{path} holds no collection ({COLLECTION_FILE} is missing).",
+            "Name a directory that `distrl collect` wrote.",
+        )
+    try:
+        return CollectionSpec.model_validate_json(file.read_text(encoding="utf-8"))
+    except ValidationError as error:
+        raise RunDirectoryError(
+            f"{file} is damaged or was written by another version.", "Collect again."
+        ) from error
+
+
+def check_dataset(path: Path, agent: Mapping[str, Any], episodes: int) -> None:
+    """Makes sure that a run can start from the collection in `path`.
+
+    Args:
+        path: Its directory.
+        agent: The run's section `agent`.
+        episodes: How many demonstrations the run wants.
+
+    Raises:
+        ConfigError: It holds fewer, or they are in another agent's notation.
+        RunDirectoryError: There is none.
+        StoreError: It cannot be read.
+    """
+    theirs = read_collection(path).agent
+    if theirs != agent:
+        raise ConfigError(
+            f"The demonstrations in {path} are in the notation of the agent {json.dumps(theirs)}, "
+            f"not of {json.dumps(agent)}.",
+            "Collect them with this configuration's section `agent`, or take the same agent.",
+        )
+    store = TrajectoryStore(path / STORE_FILE)
+    try:
+        count = store.count(Purpose.DEMO)
+    finally:
+        store.close()
+    if count < episodes:
+        raise ConfigError(
+            f"learner.demonstrations.episodes is {episodes}, but {path} holds {count}.",
+            f"Ask for at most {count}, or add to it with `distrl collect --resume`.",
+        )

@@ -1,0 +1,265 @@
+"""Episodes as a dataset in Hugging Face's layout, and back. The one place where `datasets` is imported.
+
+    DIR/README.md                              what it is, and which files make which subset
+    DIR/steps/SPLIT-00000-of-00001.parquet     a row for each answer of the policy or expert: to train on
+    DIR/episodes/SPLIT-00000-of-00001.parquet  a row for each episode: the whole record, nothing left out
+
+`steps` has the columns that trainers of chat models read: `images`, and `messages` that end with the answer.
+`episodes` holds the record as JSON and every screenshot byte for byte, so that `read_episodes` gives back
+what was written.
+
+Source of the layout: Hugging Face Hub docs, "Manual configuration" of datasets, and TRL's "Dataset formats".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import datasets
+
+from distrl.core.errors import StoreError
+from distrl.core.store import TrajectoryStore
+from distrl.core.types import Chat, ChatMessage, TextPart, Trajectory, shown_images
+
+Row = dict[str, Any]
+SHARD_BYTES = 400_000_000
+"""About how large a Parquet file may get."""
+_CARD = "README.md"
+
+_TEXT, _NUMBER, _WHOLE = datasets.Value("string"), datasets.Value("float64"), datasets.Value("int32")
+_TASK = {
+    "episode_id": _TEXT,
+    "task_id": _TEXT,
+    "suite": _TEXT,
+    "template": _TEXT,
+    "goal": _TEXT,
+    "purpose": _TEXT,
+    "outcome": _TEXT,
+    "success": _NUMBER,
+}
+_STEPS = datasets.Features(
+    {
+        **_TASK,
+        "step": _WHOLE,
+        "num_steps": _WHOLE,
+        "images": datasets.List(datasets.Image()),
+        "messages": datasets.List({"role": _TEXT, "content": datasets.List({"type": _TEXT, "text": _TEXT})}),
+        "is_action": datasets.Value("bool"),
+        "action": _TEXT,
+        "token_ids": datasets.List(_WHOLE),
+        "logprobs": datasets.List(_NUMBER),
+        "weight_versions": datasets.List(_WHOLE),
+        "reward": _NUMBER,
+        "app": _TEXT,
+    }
+)
+_EPISODES = datasets.Features(
+    {
+        **_TASK,
+        "num_steps": _WHOLE,
+        "reward": _NUMBER,
+        "record": _TEXT,
+        "digests": datasets.List(_TEXT),
+        "screenshots": datasets.List(datasets.Image()),
+    }
+)
+
+
+def write_dataset(store: TrajectoryStore, ids: list[str], directory: Path, name: str) -> dict[str, int]:
+    """Writes trajectories as a dataset.
+
+    Args:
+        store: Where they are.
+        ids: Which, in the order in which they are to be written.
+        directory: Empty, or not there yet.
+        name: What the card calls it.
+
+    Returns:
+        Episodes by split.
+    """
+    splits: dict[str, list[str]] = {}
+    for one in ids:
+        splits.setdefault(_split(store.get(one)), []).append(one)
+    with _quietly(), tempfile.TemporaryDirectory(prefix="distrl-dataset-") as cache:
+        for split, members in splits.items():
+            for subset, features, rows in (
+                ("steps", _STEPS, step_rows),
+                ("episodes", _EPISODES, episode_rows),
+            ):
+                _write(store, members, rows, features, directory / subset, split, cache)
+    counts = {split: len(members) for split, members in splits.items()}
+    (directory / _CARD).write_text(_card(name, counts), encoding="utf-8")
+    return counts
+
+
+def step_rows(trajectory: Trajectory, images: dict[str, bytes]) -> Iterator[Row]:
+    """A row for each chat of an episode: what was asked, from the beginning of its sequence, and answered."""
+    asked: list[ChatMessage] = []
+    for number, step in enumerate(trajectory.steps):
+        for place, chat in enumerate(step.chats):
+            asked = [*(asked if chat.continues else []), *chat.messages]
+            answer = chat.completion
+            yield {
+                **_task_columns(trajectory),
+                "step": number,
+                "num_steps": len(trajectory.steps),
+                "images": [_image(images[digest]) for digest in shown_images(asked)],
+                "messages": [_message(message) for message in (*asked, _said(chat))],
+                "is_action": place == len(step.chats) - 1,
+                "action": step.action.model_dump_json(),
+                "token_ids": list(answer.token_ids),
+                "logprobs": list(answer.logprobs),
+                "weight_versions": list(answer.weight_versions),
+                "reward": step.reward.total,
+                "app": step.observation.app,
+            }
+            asked.append(_said(chat))
+
+
+def episode_rows(trajectory: Trajectory, images: dict[str, bytes]) -> Iterator[Row]:
+    """The row of an episode."""
+    digests = list(trajectory.image_digests)
+    yield {
+        **_task_columns(trajectory),
+        "num_steps": len(trajectory.steps),
+        "reward": trajectory.total_reward,
+        "record": trajectory.model_dump_json(),
+        "digests": digests,
+        "screenshots": [_image(images[digest]) for digest in digests],
+    }
+
+
+def read_episodes(directory: Path) -> Iterator[tuple[Trajectory, dict[str, bytes]]]:
+    """The episodes of a dataset that `write_dataset` wrote, with their screenshots by digest.
+
+    Raises:
+        StoreError: It is none, or it is damaged.
+    """
+    files = sorted((directory / "episodes").glob("*.parquet"))
+    if not files:
+        raise StoreError(
+            f"{directory} holds no episodes/*.parquet.", "Name what `distrl export --dataset` wrote."
+        )
+    for file in files:
+        with _quietly(), tempfile.TemporaryDirectory(prefix="distrl-dataset-") as cache:
+            try:
+                table = datasets.Dataset.from_parquet(str(file), cache_dir=cache)
+                plain = table.cast_column("screenshots", datasets.List(datasets.Image(decode=False)))
+                for row in plain:
+                    pictures = (picture["bytes"] for picture in row["screenshots"])
+                    images = dict(zip(row["digests"], pictures, strict=True))
+                    yield Trajectory.model_validate_json(row["record"]), images
+            except (ValueError, OSError, KeyError, datasets.exceptions.DatasetsError) as error:
+                raise StoreError(f"{file} cannot be read: {error}", "Export it again.") from error
+
+
+def _write(
+    store: TrajectoryStore,
+    ids: list[str],
+    rows: Callable[[Trajectory, dict[str, bytes]], Iterator[Row]],
+    features: datasets.Features,
+    directory: Path,
+    split: str,
+    cache: str,
+) -> None:
+    def generate() -> Iterator[Row]:
+        for one in ids:
+            trajectory = store.get(one)
+            yield from rows(trajectory, store.images(trajectory.image_digests))
+
+    directory.mkdir(parents=True, exist_ok=True)
+    # Named, since what the generator closes over cannot be hashed.
+    fingerprint = f"{directory.name}-{split}"
+    table = datasets.Dataset.from_generator(
+        generate, features=features, cache_dir=cache, fingerprint=fingerprint
+    )
+    count = max(1, -(-table.data.nbytes // SHARD_BYTES))
+    for index in range(count):
+        file = directory / f"{split}-{index:05d}-of-{count:05d}.parquet"
+        table.shard(count, index, contiguous=True).to_parquet(str(file))
+
+
+def _task_columns(trajectory: Trajectory) -> Row:
+    task = trajectory.task
+    return {
+        "episode_id": trajectory.id,
+        "task_id": task.id,
+        "suite": task.suite,
+        "template": task.template,
+        "goal": task.goal,
+        "purpose": trajectory.purpose.value,
+        "outcome": trajectory.outcome.value,
+        "success": trajectory.success,
+    }
+
+
+def _message(message: ChatMessage) -> Row:
+    content = [
+        {"type": "text", "text": part.text} if isinstance(part, TextPart) else {"type": "image", "text": None}
+        for part in message.parts
+    ]
+    return {"role": message.role, "content": content}
+
+
+def _said(chat: Chat) -> ChatMessage:
+    return ChatMessage(role="assistant", parts=(TextPart(text=chat.completion.text),))
+
+
+def _image(data: bytes) -> Row:
+    return {"bytes": data, "path": None}
+
+
+def _split(trajectory: Trajectory) -> str:
+    """The name of its split, in the characters that the Hub takes."""
+    return re.sub(r"\W+", "_", trajectory.task.split) or "train"
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """No bars of the library's own, and no word to the Hub."""
+    was_enabled = datasets.is_progress_bar_enabled()
+    datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            datasets.enable_progress_bars()
+
+
+def _card(name: str, counts: dict[str, int]) -> str:
+    subsets = "".join(
+        f"- config_name: {subset}\n{'  default: true' + chr(10) if subset == 'steps' else ''}  data_files:\n"
+        + "".join(f"  - split: {split}\n    path: {subset}/{split}-*.parquet\n" for split in counts)
+        for subset in ("steps", "episodes")
+    )
+    rows = "".join(f"| {split} | {count} |\n" for split, count in counts.items())
+    return f"""---
+pretty_name: {name}
+task_categories:
+- image-text-to-text
+tags:
+- gui-agents
+configs:
+{subsets}---
+# {name}
+
+Episodes of a GUI agent, written by `distrl export --dataset`.
+
+| split | episodes |
+|---|---|
+{rows}
+`steps` has a row for each answer: `images` and `messages`, the last of which is the answer, as trainers of
+chat models read them; with it the action, the tokens with their log-probabilities, and the reward.
+`episodes` has a row for each episode: the whole record as JSON, and every screenshot.
+
+```python
+from datasets import load_dataset
+
+steps = load_dataset("THIS DIRECTORY", "steps")
+```
+"""

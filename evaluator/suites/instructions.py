@@ -1,0 +1,187 @@
+"""Tasks from lists of instructions, such as those of AitW that DigiRL and DistRL train on.
+
+A list is a text file with an instruction a line, a CSV or TSV file, or JSON (lines): strings, or objects with
+the instruction under one of `KEYS`. Its tasks have no template of a simulated phone: they are for real
+devices and a judge.
+
+Instructions are normalised (Unicode NFKC, one space between words, no quotes around them, no numbering), and
+those that then differ in case and punctuation alone are one. A task's id is made of the instruction, not of
+its place: lists can grow and be put in another order, and results stay comparable.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distrl.core.errors import TaskError
+from distrl.core.types import Task
+
+TEMPLATE = "instruction"
+KEYS = ("goal", "instruction", "goal_info", "task", "query")
+"""Where an object or a table has the instruction; the first that is there."""
+DIGEST_BYTES = 5
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What came of lists.
+
+    Attributes:
+        tasks: The tasks, list by list.
+        repeated: How often an instruction was in its own list already.
+        leaked: Instructions left out of a list since a list named after it has them, by split.
+    """
+
+    tasks: list[Task]
+    repeated: int
+    leaked: dict[str, list[str]]
+
+
+def import_lists(lists: Sequence[str], suite: str, max_steps: int) -> Imported:
+    """The tasks of lists "SPLIT=FILE".
+
+    An instruction that is in several splits stays in the one named last, as one names the test split after
+    the training split: nothing that is tested is trained on.
+
+    Raises:
+        TaskError: An argument has no split, two have the same, or a file cannot be read or holds nothing.
+    """
+    found: dict[str, dict[str, str]] = {}
+    repeated = 0
+    for text in lists:
+        split, file = _parse(text)
+        if split in found:
+            raise TaskError(f"the split {split!r} is named twice.", "Put the files together, or rename one.")
+        goals = read_list(file)
+        found[split] = _distinct(goals)
+        repeated += len(goals) - len(found[split])
+    leaked = _drop_leaked(found)
+    tasks = [
+        _task(suite, split, goal, max_steps)
+        for split, distinct in found.items()
+        for goal in distinct.values()
+    ]
+    return Imported(tasks, repeated, leaked)
+
+
+def normalised(instruction: str) -> str:
+    """The instruction in one form: NFKC, single spaces, no quotes around it, no number before it."""
+    text = " ".join(unicodedata.normalize("NFKC", instruction).split())
+    text = re.sub(r"^(?:\d{1,4}[.)]|[-*\u2022])\s+", "", text)
+    while len(text) > 1 and text[0] in "\"'\u201c\u2018" and text[-1] in "\"'\u201d\u2019":
+        text = text[1:-1].strip()
+    return text
+
+
+def key(instruction: str) -> str:
+    """What two instructions have in common that are the same but for case and punctuation."""
+    return " ".join(re.findall(r"[^\W_]+", instruction.casefold()))
+
+
+def read_list(file: Path) -> list[str]:
+    """The instructions of a list, normalised, in its order; empty ones are left out.
+
+    Raises:
+        TaskError: It cannot be read, is of no known kind, or holds nothing.
+    """
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TaskError(f"{file}: the list cannot be read: {error}.", "Check the path.") from error
+    readers = {".txt": _lines, ".csv": _table, ".tsv": _table, ".json": _json, ".jsonl": _json_lines}
+    if file.suffix not in readers:
+        raise TaskError(f"{file}: a list ends in {', '.join(readers)}.", "Rename or convert it.")
+    goals = [goal for goal in map(normalised, readers[file.suffix](file, text)) if key(goal)]
+    if not goals:
+        raise TaskError(f"{file} holds no instruction.", "Add at least one.")
+    return goals
+
+
+def _parse(text: str) -> tuple[str, Path]:
+    split, equals, file = text.partition("=")
+    if not equals or not re.fullmatch(r"\w[\w-]*", split) or not file:
+        raise TaskError(f"{text!r} is no list.", "Write SPLIT=FILE; with --androidworld, task names.")
+    return split, Path(file).expanduser()
+
+
+def _distinct(goals: Sequence[str]) -> dict[str, str]:
+    """Goals by key, each in its first spelling."""
+    found: dict[str, str] = {}
+    for goal in goals:
+        found.setdefault(key(goal), goal)
+    return found
+
+
+def _drop_leaked(found: dict[str, dict[str, str]]) -> dict[str, list[str]]:
+    """Takes what a later split has out of each split. Returns what was taken, by split."""
+    leaked = {}
+    splits = list(found)
+    for place, split in enumerate(splits):
+        later = {name for other in splits[place + 1 :] for name in found[other]}
+        leaked[split] = [found[split].pop(name) for name in list(found[split]) if name in later]
+        if not found[split]:
+            raise TaskError(f"every instruction of {split!r} is in a later list too.", "Choose other lists.")
+    return {split: goals for split, goals in leaked.items() if goals}
+
+
+def _task(suite: str, split: str, goal: str, max_steps: int) -> Task:
+    digest = hashlib.blake2b(key(goal).encode(), digest_size=DIGEST_BYTES).hexdigest()
+    return Task(
+        id=f"{suite}/{TEMPLATE}/{split}/{digest}",
+        suite=suite,
+        template=TEMPLATE,
+        split=split,
+        goal=goal,
+        max_steps=max_steps,
+    )
+
+
+def _lines(file: Path, text: str) -> Iterator[str]:
+    yield from text.splitlines()
+
+
+def _table(file: Path, text: str) -> Iterator[str]:
+    rows = csv.DictReader(io.StringIO(text), delimiter="\t" if file.suffix == ".tsv" else ",")
+    column = next((name for name in KEYS if name in (rows.fieldnames or ())), None)
+    if column is None:
+        raise TaskError(f"{file}: no column is named {', '.join(KEYS)}.", "Name the one of the instructions.")
+    for row in rows:
+        yield row[column] or ""
+
+
+def _json(file: Path, text: str) -> Iterator[str]:
+    entries = _parsed(file, "the file", text)
+    if not isinstance(entries, list):
+        raise TaskError(f"{file}: a list in JSON is an array.", "Correct it.")
+    for number, entry in enumerate(entries, 1):
+        yield _instruction(file, f"entry {number}", entry)
+
+
+def _json_lines(file: Path, text: str) -> Iterator[str]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            yield _instruction(file, f"line {number}", _parsed(file, f"line {number}", line))
+
+
+def _parsed(file: Path, where: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise TaskError(f"{file}, {where}: not valid JSON: {error.msg}.", "Correct it.") from error
+
+
+def _instruction(file: Path, where: str, entry: Any) -> str:
+    if isinstance(entry, dict):
+        entry = next((entry[name] for name in KEYS if name in entry), None)
+    if not isinstance(entry, str):
+        raise TaskError(f"{file}, {where}: no instruction.", "Write a string, or an object with 'goal'.")
+    return entry

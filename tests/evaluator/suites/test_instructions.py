@@ -1,0 +1,94 @@
+"""Lists of instructions become tasks: normalised, distinct, with lasting ids, nothing tested trained on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from distrl.core.errors import TaskError
+from distrl.evaluator.suites.instructions import import_lists, normalised, read_list
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("  Open   the\tClock ", "Open the Clock"),
+        ("12. Turn on Wi-Fi", "Turn on Wi-Fi"),
+        ("- What's the weather?", "What's the weather?"),
+        ("\u201cGo to ebay.com\u201d", "Go to ebay.com"),
+        ("\uff35se NFKC", "Use NFKC"),
+        ("2 + 2 is what?", "2 + 2 is what?"),
+    ],
+)
+def test_normalised(given: str, expected: str) -> None:
+    assert normalised(given) == expected
+
+
+def test_repeats_and_leaks_are_left_out_and_told(tmp_path: Path) -> None:
+    train = write(tmp_path / "a.txt", "Open Chrome\nopen chrome.\n\nSet a timer\nCheck the news\n")
+    test = write(tmp_path / "b.txt", "check the NEWS!\nPlay music\n")
+    imported = import_lists([f"train={train}", f"test={test}"], "aitw", 10)
+    goals = [(task.split, task.goal) for task in imported.tasks]
+    assert goals == [
+        ("train", "Open Chrome"),
+        ("train", "Set a timer"),
+        ("test", "check the NEWS!"),
+        ("test", "Play music"),
+    ]
+    assert imported.repeated == 1
+    assert imported.leaked == {"train": ["Check the news"]}
+    assert {task.max_steps for task in imported.tasks} == {10}
+
+
+def test_ids_do_not_hang_on_the_order(tmp_path: Path) -> None:
+    one = write(tmp_path / "a.txt", "Open Chrome\nSet a timer\n")
+    other = write(tmp_path / "b.txt", "1. Take a photo\n2. set a timer!\n3. Open  Chrome\n")
+    first = {task.goal: task.id for task in import_lists([f"train={one}"], "s", 5).tasks}
+    ids = {task.id for task in import_lists([f"train={other}"], "s", 5).tasks}
+    assert set(first.values()) < ids
+    assert first["Open Chrome"].startswith("s/instruction/train/")
+
+
+def test_every_kind_of_list_reads_alike(tmp_path: Path) -> None:
+    goals = ["Open Chrome", "Buy a mug, blue"]
+    files = [
+        write(tmp_path / "a.txt", "\n".join(goals)),
+        write(tmp_path / "a.csv", 'id,goal\n1,Open Chrome\n2,"Buy a mug, blue"\n'),
+        write(tmp_path / "a.tsv", "instruction\tn\nOpen Chrome\t1\nBuy a mug, blue\t2\n"),
+        write(tmp_path / "a.json", json.dumps([{"goal_info": goals[0]}, goals[1]])),
+        write(tmp_path / "a.jsonl", "\n".join(json.dumps({"task": goal}) for goal in goals)),
+    ]
+    assert [read_list(file) for file in files] == [goals] * len(files)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.txt", "  \n...\n", "holds no instruction"),
+        ("a.csv", "name\nx\n", "no column is named goal"),
+        ("a.json", "{}", "is an array"),
+        ("a.jsonl", '{"goal": 3}', "line 1: no instruction"),
+        ("a.jsonl", '"fine"\n{', "line 2: not valid JSON"),
+        ("a.parquet", "", "ends in .txt"),
+    ],
+)
+def test_what_is_wrong_with_a_list_is_told(tmp_path: Path, name: str, text: str, said: str) -> None:
+    with pytest.raises(TaskError, match=said):
+        read_list(write(tmp_path / name, text))
+
+
+def test_splits_are_named_once_each(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.txt", "Open Chrome\n")
+    with pytest.raises(TaskError, match="is no list"):
+        import_lists([str(file)], "s", 5)
+    with pytest.raises(TaskError, match="named twice"):
+        import_lists([f"train={file}", f"train={file}"], "s", 5)
+    with pytest.raises(TaskError, match="every instruction of 'train'"):
+        import_lists([f"train={file}", f"test={file}"], "s", 5)

@@ -1,0 +1,128 @@
+"""Collecting demonstrations: what is stored, faults, interruptions, and what does not go together."""
+
+from __future__ import annotations
+
+import random
+import threading
+from pathlib import Path
+
+import pytest
+from counting_phone import CountingEnv, counting_config, write_suite
+
+from distrl.core.demonstrations import CollectionSpec, check_dataset, read_collection
+from distrl.core.errors import ConfigError, RunDirectoryError
+from distrl.core.types import Purpose, Task
+from distrl.evaluator.collecting import Collector
+from distrl.evaluator.evaluator import EvaluationStopped
+from distrl.evaluator.progress import LineProgress
+from distrl.evaluator.stores import open_store
+from distrl.evaluator.suites import load_suite
+
+SPEC = CollectionSpec(suite="counting", split="test", agent={"kind": "autoui"}, noise=0.0, seed=3, episodes=5)
+
+
+class Quiet(LineProgress):
+    """Keeps what is said; sets `stop` after `stop_after` episodes."""
+
+    def __init__(self, stop: threading.Event | None = None, stop_after: int = 0) -> None:
+        self.said: list[str] = []
+        self.count, self.stop, self.stop_after = 0, stop, stop_after
+
+    def start(self, total: int, done: int) -> None:
+        self.said.append(f"{done} of {total}")
+
+    def add(self, result: object, is_final: bool) -> None:
+        self.count += 1
+        if self.stop is not None and self.count == self.stop_after:
+            self.stop.set()
+
+    def say(self, message: str) -> None:
+        self.said.append(message)
+
+
+@pytest.fixture(autouse=True)
+def no_resets() -> None:
+    CountingEnv.resets.clear()
+
+
+def collector(folder: Path, tasks: list[dict[str, object]], **options: object) -> Collector:
+    suite = write_suite(folder, tasks)
+    spec = options.pop("spec", SPEC)
+    assert isinstance(spec, CollectionSpec)
+    rng, known = random.Random(spec.seed), load_suite(str(suite))
+
+    def draw() -> Task:
+        return rng.choice(known)
+
+    progress = options.pop("progress", Quiet())
+    return Collector(counting_config(suite), folder / "out", spec, draw, progress=progress, **options)  # type: ignore[arg-type]
+
+
+def stored(folder: Path) -> dict[str, str]:
+    """The number of the task by that of the draw, of what is stored."""
+    store = open_store(folder / "out")
+    try:
+        assert all(one.purpose is Purpose.DEMO for one in store.iterate())
+        return {one.lease_id.split("-")[1]: one.task.id.rpartition("/")[2] for one in store.iterate()}
+    finally:
+        store.close()
+
+
+TASKS: list[dict[str, object]] = [{"taps": 2}, {"taps": 3}, {"taps": 1}]
+
+
+def test_as_many_as_asked_are_stored(tmp_path: Path) -> None:
+    results = collector(tmp_path, TASKS).run()
+    assert len(results) == len(stored(tmp_path)) == 5
+    assert all(result.success for result in results)
+    assert read_collection(tmp_path / "out") == SPEC
+
+
+def test_an_interrupted_collection_ends_with_the_same_episodes(tmp_path: Path) -> None:
+    for name in ("whole", "broken"):
+        (tmp_path / name).mkdir()
+    collector(tmp_path / "whole", TASKS).run()
+    stop = threading.Event()
+    broken = collector(tmp_path / "broken", TASKS, stop=stop, progress=Quiet(stop, stop_after=2))
+    with pytest.raises(EvaluationStopped, match="keeps what was collected"):
+        broken.run()
+    kept = stored(tmp_path / "broken")
+    assert 2 <= len(kept) < 5
+    quiet = Quiet()
+    results = collector(tmp_path / "broken", TASKS, resume=True, progress=quiet).run()
+    assert quiet.said[0] == f"{len(kept)} of 5"
+    assert len(results) == 5 - len(kept)
+    assert stored(tmp_path / "broken") == stored(tmp_path / "whole")
+
+
+def test_a_collection_can_be_added_to_but_not_mixed(tmp_path: Path) -> None:
+    collector(tmp_path, TASKS).run()
+    with pytest.raises(RunDirectoryError, match="exists already"):
+        collector(tmp_path, TASKS)
+    with pytest.raises(RunDirectoryError, match=r"its noise is 0\.0, not 0\.5"):
+        collector(tmp_path, TASKS, resume=True, spec=SPEC.model_copy(update={"noise": 0.5}))
+    more = SPEC.model_copy(update={"episodes": 8})
+    assert len(collector(tmp_path, TASKS, resume=True, spec=more).run()) == 3
+    assert len(stored(tmp_path)) == 8
+
+
+def test_faults_are_tried_again_and_never_stored(tmp_path: Path) -> None:
+    once = collector(tmp_path, [{"taps": 1, "faults": 1}], spec=SPEC.model_copy(update={"episodes": 1})).run()
+    assert [result.success for result in once] == [True]
+    (tmp_path / "b").mkdir()
+    CountingEnv.resets.clear()
+    spec = SPEC.model_copy(update={"episodes": 1})
+    lost = collector(tmp_path / "b", [{"taps": 1, "faults": 99}], spec=spec).run()
+    assert [result.fault.value for result in lost] == ["device"]
+    assert stored(tmp_path / "b") == {}
+
+
+def test_a_run_cannot_start_from_what_does_not_fit(tmp_path: Path) -> None:
+    collector(tmp_path, TASKS).run()
+    check_dataset(tmp_path / "out", SPEC.agent, 5)
+    with pytest.raises(ConfigError, match="holds 5"):
+        check_dataset(tmp_path / "out", SPEC.agent, 6)
+    with pytest.raises(ConfigError, match="in the notation of the agent"):
+        check_dataset(tmp_path / "out", {"kind": "mobile-use"}, 5)
+    with pytest.raises(RunDirectoryError, match=r"collection\.json is missing"):
+        check_dataset(tmp_path, SPEC.agent, 5)

@@ -1,0 +1,93 @@
+"""Episodes as a Hugging Face dataset: what the library reads, and that nothing is lost on the way."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from episode_factory import make_episode, make_task
+from PIL import Image
+
+from distrl.core.errors import StoreError
+from distrl.core.store import TrajectoryStore
+from distrl.core.types import Chat, ChatMessage, Completion, ImagePart, TextPart, Trajectory
+
+datasets = pytest.importorskip("datasets", reason="needs the package datasets (extra data)")
+
+from distrl.evaluator.datasets import read_episodes, write_dataset
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> TrajectoryStore:
+    kept = TrajectoryStore(tmp_path / "store.sqlite3")
+    for number, split in enumerate(("train", "train", "unseen-layout")):
+        kept.add(*make_episode(make_task(number, split=split), success=number != 1))
+    return kept
+
+
+def test_the_library_loads_both_subsets(store: TrajectoryStore, tmp_path: Path) -> None:
+    counts = write_dataset(store, store.ids(), tmp_path / "out", "mine")
+    assert counts == {"train": 2, "unseen_layout": 1}
+    cache = str(tmp_path / "cache")
+    steps = datasets.load_dataset(str(tmp_path / "out"), "steps", cache_dir=cache)
+    whole = datasets.load_dataset(str(tmp_path / "out"), "episodes", cache_dir=cache)
+    assert {split: len(rows) for split, rows in whole.items()} == counts
+    first = store.get(store.ids()[0])
+    rows = [row for row in steps["train"] if row["episode_id"] == first.id]
+    assert [row["step"] for row in rows] == list(range(len(first.steps)))
+    said = first.steps[0].chats[-1].completion
+    assert rows[0]["messages"][-1] == {"role": "assistant", "content": [{"type": "text", "text": said.text}]}
+    assert rows[0]["logprobs"] == pytest.approx(list(said.logprobs))
+    shown = sum(
+        content["type"] == "image" for message in rows[0]["messages"] for content in message["content"]
+    )
+    assert len(rows[0]["images"]) == shown
+    assert sum(row["reward"] for row in rows) == pytest.approx(first.total_reward)
+
+
+def test_nothing_is_lost_on_the_way_there_and_back(store: TrajectoryStore, tmp_path: Path) -> None:
+    write_dataset(store, store.ids(), tmp_path / "out", "mine")
+    back = {trajectory.id: (trajectory, images) for trajectory, images in read_episodes(tmp_path / "out")}
+    assert set(back) == set(store.ids())
+    for trajectory, images in back.values():
+        assert trajectory == store.get(trajectory.id)
+        assert images == store.images(trajectory.image_digests)
+
+
+def test_a_chat_that_continues_is_told_from_its_beginning(tmp_path: Path) -> None:
+    trajectory, images = make_episode(num_steps=2)
+    digests = [step.observation.image for step in trajectory.steps]
+    chats = [
+        Chat(
+            messages=(
+                ChatMessage(role="user", parts=(ImagePart(digest=digest), TextPart(text=f"step {n}"))),
+            ),
+            completion=Completion(text=f"answer {n}"),
+            continues=n > 0,
+        )
+        for n, digest in enumerate(digests)
+    ]
+    steps = [
+        step.model_copy(update={"chats": (chat,)}) for step, chat in zip(trajectory.steps, chats, strict=True)
+    ]
+    store = TrajectoryStore(tmp_path / "store.sqlite3")
+    told: Trajectory = trajectory.model_copy(update={"steps": tuple(steps)})
+    store.add(told, images)
+    write_dataset(store, store.ids(), tmp_path / "out", "mine")
+    files = sorted(str(path) for path in (tmp_path / "out" / "steps").iterdir())
+    rows = list(datasets.Dataset.from_parquet(files, cache_dir=str(tmp_path / "cache")))
+    texts = [[c["text"] for m in row["messages"] for c in m["content"] if c["text"]] for row in rows]
+    assert texts == [["step 0", "answer 0"], ["step 0", "answer 0", "step 1", "answer 1"]]
+    sizes = [[picture.size for picture in row["images"]] for row in rows]
+    of = [Image.open(io.BytesIO(images[digest])).size for digest in digests]
+    assert sizes == [of[:1], of]
+
+
+def test_what_is_no_dataset_is_told(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="holds no episodes"):
+        list(read_episodes(tmp_path))
+    (tmp_path / "episodes").mkdir()
+    (tmp_path / "episodes" / "train-00000-of-00001.parquet").write_bytes(b"nothing")
+    with pytest.raises(StoreError, match="cannot be read"):
+        list(read_episodes(tmp_path))

@@ -1,0 +1,177 @@
+"""The prompted baseline against an endpoint on the loopback interface that also fails in the usual ways."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from counting_phone import CountingEnv, counting_config, write_suite
+
+from distrl.configs.schema import Config, PromptedConfig
+from distrl.core.errors import ConfigError, InferenceUnavailable
+from distrl.core.types import ChatMessage, ImagePart, Sampling, TextPart
+from distrl.evaluator.measure import Who, measure
+from distrl.evaluator.prompted import PromptedPolicy, as_prompted
+from distrl.evaluator.stores import open_store
+
+Answer = tuple[int, dict[str, str], bytes]
+PICTURE = b"\x89PNG and more"
+ASKED = (
+    ChatMessage(role="system", parts=(TextPart(text="Act."),)),
+    ChatMessage(role="user", parts=(TextPart(text="Goal: tap"), ImagePart(digest="d"))),
+)
+
+
+def said(text: str) -> Answer:
+    return 200, {}, json.dumps({"choices": [{"message": {"content": text}}]}).encode()
+
+
+class Endpoint:
+    """Gives its answers in turn, the last one again and again."""
+
+    def __init__(self) -> None:
+        self.answers: list[Answer] = []
+        self.requests: list[tuple[str, dict[str, str], Any]] = []
+        endpoint = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                data = self.rfile.read(int(self.headers["Content-Length"]))
+                endpoint.requests.append((self.path, dict(self.headers), json.loads(data)))
+                answers = endpoint.answers
+                status, headers, body = answers.pop(0) if len(answers) > 1 else answers[0]
+                self.send_response(status)
+                for name, value in {**headers, "Content-Length": str(len(body))}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                """Nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    made = Endpoint()
+    yield made
+    made.close()
+
+
+def policy(endpoint: Endpoint, waits: list[float] | None = None, **options: Any) -> PromptedPolicy:
+    def wait(seconds: float) -> bool:
+        (waits if waits is not None else []).append(seconds)
+        return False
+
+    config = PromptedConfig(url=endpoint.url, model="m", **options)
+    return PromptedPolicy(config, wait, {"OPENAI_API_KEY": "secret-key"})
+
+
+def test_what_is_asked_and_answered(endpoint: Endpoint) -> None:
+    endpoint.answers = [said("Action: …")]
+    completion = policy(endpoint).act(ASKED, {"d": PICTURE}, Sampling(temperature=0.0, max_new_tokens=9))
+    assert (completion.text, completion.token_ids) == ("Action: …", ())
+    path, headers, body = endpoint.requests[0]
+    assert path == "/v1/chat/completions"
+    assert headers["Authorization"] == "Bearer secret-key"
+    address = f"data:image/png;base64,{base64.b64encode(PICTURE).decode()}"
+    assert body == {
+        "model": "m",
+        "temperature": 0.0,
+        "max_tokens": 9,
+        "messages": [
+            {"role": "system", "content": "Act."},
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "Goal: tap"},
+                    {"type": "image_url", "image_url": {"url": address}},
+                ],
+            },
+        ],
+    }
+
+
+def test_what_may_pass_is_tried_again(endpoint: Endpoint) -> None:
+    endpoint.answers = [
+        (429, {"Retry-After": "7"}, b"busy"),
+        (500, {}, b""),
+        (200, {}, b"<html>"),
+        (200, {}, b'{"choices": []}'),
+        said("at last"),
+    ]
+    waits: list[float] = []
+    asked = policy(endpoint, waits, backoff_s=1.0)
+    assert asked.act(ASKED, {"d": PICTURE}, Sampling()).text == "at last"
+    assert waits[0] == 7.0
+    assert [round(pause / 2**place) for place, pause in enumerate(waits) if place] == [1, 1, 1]
+    endpoint.answers = [(503, {}, b"no room")]
+    with pytest.raises(InferenceUnavailable, match=r"in 2 tries: .* answers 503: no room"):
+        policy(endpoint, attempts=2).act(ASKED, {"d": PICTURE}, Sampling())
+
+
+@pytest.mark.parametrize("status", [301, 400, 401, 404])
+def test_a_refusal_ends_it_and_shows_no_key(endpoint: Endpoint, status: int) -> None:
+    endpoint.answers = [(status, {"Location": "http://127.0.0.1:1/"}, b"wrong key secret-key")]
+    with pytest.raises(ConfigError) as caught:
+        policy(endpoint).act(ASKED, {"d": PICTURE}, Sampling())
+    assert f"answers {status}: wrong key ***" in str(caught.value)
+    assert "secret-key" not in str(caught.value)
+    assert len(endpoint.requests) == 1
+
+
+def prompted(endpoint: Endpoint, folder: Path, tasks: list[dict[str, object]], **options: Any) -> Config:
+    CountingEnv.resets.clear()
+    config = counting_config(write_suite(folder, tasks)).model_dump()
+    config["evaluate"]["prompted"] = {"url": endpoint.url, "model": "m", "backoff_s": 0.01, **options}
+    return Config.model_validate(config)
+
+
+def test_a_prompted_model_is_measured(endpoint: Endpoint, tmp_path: Path) -> None:
+    tap = said('Reason: it says so.\nAction: {"action_type": "click", "x": 500, "y": 500}')
+    done = said('Action: {"action_type": "status", "goal_status": "complete"}')
+    endpoint.answers = [said("I do not know."), tap, tap, done]
+    config = prompted(endpoint, tmp_path, [{"taps": 2}])
+    evaluation = measure(config, Who(agent="prompted"), tmp_path / "out", ["test"])
+    assert (evaluation.spec.subject.kind, evaluation.spec.subject.name) == ("prompted", "m")
+    assert evaluation.splits["test"].overall.successes == 1
+    store = open_store(tmp_path / "out")
+    (episode,) = store.iterate()
+    store.close()
+    assert [step.action.kind for step in episode.steps] == ["invalid", "tap", "tap", "complete"]
+    assert episode.steps[0].action.text == "I do not know."
+    assert "secret" not in (tmp_path / "out" / "evaluation.json").read_text()
+
+
+def test_a_refused_key_ends_the_evaluation(endpoint: Endpoint, tmp_path: Path) -> None:
+    endpoint.answers = [(401, {}, b"no such key")]
+    config = prompted(endpoint, tmp_path, [{"taps": 2}])
+    with pytest.raises(ConfigError, match="no such key"):
+        measure(config, Who(agent="prompted"), tmp_path / "out", ["test"])
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"model": ""}, "evaluate.prompted.model is empty"),
+        ({"url": "api.example"}, "is no address"),
+        ({"agent": {"kind": "androidworld", "options": {"mode": "incremental"}}}, "sent each prompt whole"),
+    ],
+)
+def test_what_cannot_be_prompted_is_told(change: dict[str, Any], told: str) -> None:
+    section = {"model": "m", **change}
+    with pytest.raises(ConfigError, match=told):
+        as_prompted(Config.model_validate({"evaluate": {"prompted": section}}))

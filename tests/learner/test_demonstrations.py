@@ -1,0 +1,74 @@
+"""A run whose demonstrations were collected before: none is asked for, each is taken once, all are kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from learning_world import OPTIONS, build
+
+from distrl.configs.schema import Config
+from distrl.core.demonstrations import COLLECTION_FILE, STORE_FILE, CollectionSpec
+from distrl.core.errors import ConfigError
+from distrl.core.store import TrajectoryStore
+from distrl.core.types import Purpose
+from distrl.learner.demonstrations import take_dataset
+
+
+@pytest.fixture
+def collection(toy: Any, tmp_path: Path) -> Path:
+    """The demonstrations of another run, as `distrl collect` writes them."""
+    learner, world = build(toy, tmp_path / "other", phase="demonstrations")
+    while learner.parts.scheduler.accounted(Purpose.DEMO) < 12:
+        world.check()
+        learner.parts.drain(0.0)
+    folder = tmp_path / "demos"
+    folder.mkdir()
+    kept = TrajectoryStore(folder / STORE_FILE)
+    for trajectory in world.store.iterate(Purpose.DEMO):
+        kept.add(trajectory, world.store.images(trajectory.image_digests))
+    kept.close()
+    spec = CollectionSpec(
+        suite="s",
+        split="train",
+        agent=Config().agent.model_dump(mode="json"),
+        noise=0.0,
+        seed=0,
+        episodes=12,
+    )
+    (folder / COLLECTION_FILE).write_text(spec.model_dump_json())
+    return folder
+
+
+def with_dataset(toy: Any, path: Path, collection: Path, wanted: int = 12, **options: Any) -> Any:
+    demonstrations = {**OPTIONS["demonstrations"], "dataset": str(collection), "episodes": wanted}
+    return build(toy, path, demonstrations=demonstrations, episodes=16, **options)
+
+
+def test_nobody_is_asked_for_demonstrations(toy: Any, tmp_path: Path, collection: Path) -> None:
+    learner, world = with_dataset(toy, tmp_path / "run", collection, wanted=10)
+    learner.run()
+    assert world.phases == ["warm-up", "training", "done"]
+    theirs = TrajectoryStore(collection / STORE_FILE)
+    assert world.store.ids(Purpose.DEMO) == theirs.ids()[:10]
+
+
+def test_each_is_taken_once_after_an_interruption(toy: Any, tmp_path: Path, collection: Path) -> None:
+    learner, world = with_dataset(toy, tmp_path / "run", collection)
+    ticks = iter(range(100))
+    learner.parts.tend = lambda: world.stop.set() if next(ticks) == 4 else None
+    take_dataset(learner.parts, world.stop)
+    assert learner.parts.scheduler.accounted(Purpose.DEMO) == 5
+    again, _ = with_dataset(toy, tmp_path / "run", collection, incarnation="i2")
+    again.parts.ingest.restore(None, [])
+    world.stop.clear()
+    take_dataset(again.parts, world.stop)
+    assert again.parts.scheduler.accounted(Purpose.DEMO) == 12
+    assert len(again.parts.ingest.demonstrations) == 12
+
+
+def test_too_few_are_told(toy: Any, tmp_path: Path, collection: Path) -> None:
+    learner, _ = with_dataset(toy, tmp_path / "run", collection, wanted=13)
+    with pytest.raises(ConfigError, match="holds 12"):
+        learner.run()

@@ -1,0 +1,299 @@
+"""The train–inference mismatch: its numbers, what is measured, the alarm, and a run that measures it."""
+
+from __future__ import annotations
+
+import logging
+import math
+
+import pytest
+
+pytest.importorskip("torch")
+
+import numpy as np
+import torch
+from learning_world import build
+
+from distrl.configs.mismatch import MismatchConfig
+from distrl.core import checkpoints
+from distrl.core.errors import MismatchError
+from distrl.core.metrics import read_metrics
+from distrl.core.policies import weights_io
+from distrl.learner.batching import Batcher, ImageCache
+from distrl.learner.episodes import compile_episode
+from distrl.learner.mismatch import LONG_WITHOUT, Mismatch, choose
+from distrl.learner.mismatch_alarm import NUM_USUAL, Alarm, Usual
+
+
+def slow(log_ratios) -> dict[str, float]:
+    """The definitions, token by token."""
+    kl, kl_k1, kl_max, largest, outside = 0.0, 0.0, 0.0, 0.0, 0
+    for given in log_ratios:
+        d = max(-20.0, min(20.0, given)) if math.isfinite(given) else -20.0
+        k3 = math.exp(d) - 1.0 - d
+        kl, kl_k1 = kl + k3 / len(log_ratios), kl_k1 - d / len(log_ratios)
+        kl_max, largest = max(kl_max, k3), max(largest, abs(d))
+        outside += not 0.9 <= math.exp(d) <= 1.1
+    return {
+        "tokens": len(log_ratios),
+        "kl": kl,
+        "kl_k1": kl_k1,
+        "kl_max": kl_max,
+        "log_ratio_max": largest,
+        "outside": outside / len(log_ratios),
+    }
+
+
+@pytest.mark.parametrize("scale", [0.01, 0.1, 3.0])
+def test_the_numbers_are_those_of_their_definitions(scale) -> None:
+    d = np.random.default_rng(0).normal(0.0, scale, 500)
+    assert vars(Mismatch.of(d)) == pytest.approx(slow(d), rel=1e-9, abs=1e-12)
+
+
+def test_a_token_that_the_learner_thinks_impossible_has_a_finite_ratio() -> None:
+    d = np.array([0.0, -np.inf, np.nan, 40.0])
+    found = Mismatch.of(d)
+    assert vars(found) == pytest.approx(slow([0.0, -math.inf, -math.inf, 40.0]))
+    assert found.log_ratio_max == 20.0
+
+
+def test_kl_is_that_of_the_distributions() -> None:
+    generator = torch.Generator().manual_seed(0)
+    mu, pi = (torch.randn(2, 6, generator=generator) * 0.3).log_softmax(1)
+    drawn = torch.multinomial(mu.exp(), 200_000, replacement=True, generator=generator)
+    found = Mismatch.of((pi - mu)[drawn].double().numpy())
+    exact = float((mu.exp() * (mu - pi)).sum())
+    assert found.kl == pytest.approx(exact, rel=0.03)
+    assert found.kl_k1 == pytest.approx(exact, rel=0.03)
+
+
+def episodes_of(toy, policy, versions):
+    """One episode per list of versions, a step each."""
+    return [
+        compile_episode(
+            toy.trajectory(f"e{i}", [toy.step(1, (2,), (-1.0,), version=v) for v in steps]), policy
+        )
+        for i, steps in enumerate(versions)
+    ]
+
+
+def test_what_is_measured_are_the_last_steps_of_the_newest_episodes(toy, policy) -> None:
+    episodes = episodes_of(toy, policy, [[3] * 9, [1, 2, 3], [2, 2], [4], [3, 3], [3], [3, 4]])
+    found = choose(episodes, [2, 3, 4])
+    assert found.version == 3
+    assert found.episodes == ["e6", "e5", "e4", "e4", "e1"], "four episodes, not the oldest"
+    assert choose(episodes[:1], [2, 3]).episodes == ["e0"] * 4, "four steps of each"
+    assert choose(episodes, [7, 8]) is None
+    assert choose([], [3]) is None
+    assert choose(episodes_of(toy, policy, [[3], [4]]), [3, 4]).version == 4, "of equals the newest"
+
+
+def test_tokens_without_a_version_are_never_measured(toy, policy) -> None:
+    trajectory = toy.trajectory("e", [toy.step(1, (2, 3), (-1.0, -1.0), version=3)])
+    step = trajectory.steps[0]
+    completion = step.chats[0].completion.model_copy(update={"weight_versions": (3,)})
+    chat = step.chats[0].model_copy(update={"completion": completion})
+    unknown = trajectory.model_copy(update={"steps": (step.model_copy(update={"chats": (chat,)}),)})
+    assert choose([compile_episode(trajectory, policy)], [3]) is not None
+    assert choose([compile_episode(unknown, policy)], [3]) is None
+
+
+def alarm(usual: float | None = None, **changes) -> Alarm:
+    known = Usual(usual, NUM_USUAL) if usual is not None else Usual()
+    return Alarm(MismatchConfig(**changes), known)
+
+
+def test_the_alarm_is_raised_at_once_if_the_first_measurement_is_far_off(caplog) -> None:
+    one = alarm()
+    with caplog.at_level(logging.WARNING):
+        found = one.note(0.3, 0.5, 7, "t1")
+    assert found["mismatch/alarm"] == 1.0
+    assert "weights 7" in caplog.text
+    assert "trajectory t1" in caplog.text
+    assert "other weights than it says" in caplog.text
+
+
+def test_a_single_measurement_far_off_is_no_alarm_but_two_are() -> None:
+    one = alarm(usual=1e-4)
+    for _ in range(3):
+        one.note(1e-4, 0.0, 1, "t")
+    one.note(5.0, 1.0, 1, "t")
+    assert not one.is_on
+    one.note(5.0, 1.0, 1, "t")
+    assert one.is_on
+
+
+def test_it_is_raised_by_what_is_unusual_in_this_run() -> None:
+    one = alarm()
+    for _ in range(NUM_USUAL):
+        one.note(2e-5, 0.0, 1, "t")
+    for _ in range(2):
+        one.note(1.9e-4, 0.0, 1, "t")
+    assert not one.is_on, "less than ten times"
+    for _ in range(2):
+        one.note(1e-3, 0.0, 1, "t")
+    assert one.is_on
+    limit = one.limit
+    for _ in range(50):
+        one.note(1e-3, 0.0, 1, "t")
+    assert one.is_on
+    assert one.limit == limit, "what is wrong does not become usual"
+
+
+def test_rounding_is_no_alarm_however_little_is_usual() -> None:
+    one = alarm(usual=1e-14)
+    for _ in range(3):
+        one.note(5e-7, 0.0, 1, "t")
+    assert not one.is_on
+
+
+def test_it_is_raised_by_the_share_of_ratios_too() -> None:
+    one = alarm(alarm_share=0.2)
+    one.note(0.001, 0.21, 1, "t")
+    assert one.is_on
+
+
+def test_the_log_says_when_it_begins_and_ends(caplog) -> None:
+    one = alarm()
+    with caplog.at_level(logging.WARNING):
+        for kl in (0.5, 0.5, 0.5, 0.0, 0.0, 0.0):
+            one.note(kl, 0.0, 1, "t")
+    assert not one.is_on
+    assert [("is over" in r.message) for r in caplog.records] == [False, True]
+
+
+def measured(path) -> list[dict[str, float]]:
+    return [row for row in read_metrics(path / "metrics.jsonl") if row.get("mismatch/tokens")]
+
+
+def serve_weights_of_others(world, toy, after: int = 0) -> None:
+    """From the version `after` on, the server acts with other weights than those that it names."""
+    load = world.acting.load_published
+
+    def load_wrongly(state) -> None:
+        is_wrong = world.info.version >= after
+        load({name: torch.randn(t.shape) if is_wrong else t for name, t in state.items()})
+
+    world.acting.load_published = load_wrongly
+
+
+def test_a_run_measures_it_and_stays_quiet(toy, tmp_path, caplog) -> None:
+    learner, _ = build(toy, tmp_path, episodes=100)
+    with caplog.at_level(logging.WARNING):
+        learner.run()
+    rows = measured(tmp_path)
+    assert len(rows) >= 8, "of 50 updates every fifth"
+    assert max(row["mismatch/kl"] for row in rows) < 1e-10
+    assert max(row["mismatch/outside"] for row in rows) == 0.0
+    assert not any(row["mismatch/alarm"] for row in rows)
+    assert "mismatch" not in caplog.text
+    names = ["kl", "kl_k1", "kl_max", "log_ratio_max", "outside", "tokens", "kl_recent", "kl_limit", "alarm"]
+    assert {f"mismatch/{name}" for name in names} <= set(rows[-1])
+    drifted = [row["off_policy/token_log_ratio_abs"] for row in rows]
+    assert max(drifted) > 1e-3, "policy lag is no mismatch"
+
+
+def test_measuring_changes_nothing_that_is_learnt(toy, tmp_path) -> None:
+    weights = []
+    for every in (1, 10_000):
+        path = tmp_path / str(every)
+        path.mkdir()
+        learner, _ = build(toy, path, episodes=60, mismatch={"every": every})
+        learner.run()
+        weights.append({k: v.clone() for k, v in learner.parts.engine.policy.state_dict().items()})
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+@pytest.mark.parametrize("lag", [0, 3])
+def test_older_versions_are_measured_by_their_own_weights(toy, tmp_path, lag) -> None:
+    learner, _ = build(
+        toy, tmp_path, episodes=60, policy_lag=lag, keep_best=not lag, mismatch={"every": 1}, publish_every=1
+    )
+    learner.run()
+    rows = measured(tmp_path)
+    assert rows
+    assert max(row["mismatch/kl"] for row in rows) < 1e-10
+
+
+def test_wrong_weights_under_a_right_number_are_seen(toy, tmp_path, caplog) -> None:
+    learner, world = build(toy, tmp_path, episodes=80, mismatch={"every": 2})
+    serve_weights_of_others(world, toy, after=20)
+    with caplog.at_level(logging.WARNING):
+        learner.run()
+    rows = measured(tmp_path)
+    assert not rows[0]["mismatch/alarm"]
+    assert rows[-1]["mismatch/alarm"]
+    assert rows[-1]["mismatch/outside"] > 0.5
+    assert caplog.text.count("Train-inference mismatch: tokens") == 1
+    assert world.status["mismatch/alarm"] == 1.0, "whoever follows the broadcasts is told"
+
+
+def test_an_alarm_can_end_the_run_which_goes_on_when_resumed(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path, episodes=80, mismatch={"on_alarm": "stop", "every": 2})
+    serve_weights_of_others(world, toy, after=20)
+    with pytest.raises(MismatchError, match=r"KL .*on_alarm is 'stop'"):
+        learner.run()
+    assert measured(tmp_path)[-1]["mismatch/alarm"] == 1.0
+    updates = learner.progress.updates
+    assert checkpoints.pointed(tmp_path / "checkpoints", "latest") == f"step_{updates}"
+
+    again, world = build(toy, tmp_path, "i2", episodes=80, mismatch={"on_alarm": "stop", "every": 2})
+    world.names.seed(1)
+    again.parts.load_state_dict(again.parts.checkpointer.load())
+    assert again.parts.usual_mismatch == learner.parts.usual_mismatch
+    assert again.parts.usual_mismatch.count > 0
+    again.run()
+    assert again.progress.updates == 40
+
+
+def test_the_policy_has_its_own_weights_back_also_after_an_error(toy, load_images) -> None:
+    from distrl.configs.schema import LearnerConfig
+    from distrl.learner.algorithms import ALGORITHMS
+    from distrl.learner.engine import Engine
+
+    policy, config = toy.policy(), LearnerConfig(micro_batch_tokens=4)
+    engine = Engine(policy, toy.critic(), ALGORITHMS["aride"](config), config)
+    batcher = Batcher(policy, ImageCache(policy.image, load_images))
+    batch = batcher.steps(episodes_of(toy, policy, [[1, 1, 1]])[0].steps)
+    own = {name: tensor.clone() for name, tensor in policy.published_state().items()}
+    others = {name: torch.randn_like(tensor) for name, tensor in own.items()}
+    mine, lent = engine.logprobs(batch), engine.logprobs(batch, others)
+    assert not torch.allclose(mine, lent)
+    assert all(torch.equal(tensor, own[name]) for name, tensor in policy.published_state().items())
+    batch.completions[:] = 10**6
+    with pytest.raises(Exception):  # noqa: B017, PT011 - whatever the policy says of such a token
+        engine.logprobs(batch, others)
+    assert all(torch.equal(tensor, own[name]) for name, tensor in policy.published_state().items())
+    policy.load_published(weights_io.from_bytes(weights_io.to_bytes(others)))
+    batch.completions[:] = 2
+    torch.testing.assert_close(engine.logprobs(batch), lent)
+
+
+def test_truncated_sampling_is_not_measured(toy, tmp_path) -> None:
+    learner, _ = build(toy, tmp_path, episodes=40, algorithm="bc", top_p=0.9)
+    learner.run()
+    assert not any("mismatch/kl" in row for row in read_metrics(tmp_path / "metrics.jsonl"))
+
+
+def test_the_log_says_if_nothing_can_be_measured(toy, tmp_path, caplog) -> None:
+    learner, world = build(toy, tmp_path, episodes=100, mismatch={"every": 1})
+    play = world.play
+
+    def play_of_old(lease):
+        trajectory = play(lease)
+        steps = []
+        for step in trajectory.steps:
+            (chat,) = step.chats
+            completion = chat.completion.model_copy(
+                update={"weight_versions": (0,) * len(chat.completion.token_ids)}
+            )
+            steps.append(
+                step.model_copy(update={"chats": (chat.model_copy(update={"completion": completion}),)})
+            )
+        return trajectory.model_copy(update={"steps": tuple(steps)})
+
+    world.play = play_of_old
+    with caplog.at_level(logging.WARNING):
+        learner.run()
+    assert learner.progress.updates > LONG_WITHOUT
+    assert caplog.text.count("so nothing is measured") == 1
+    assert not measured(tmp_path)

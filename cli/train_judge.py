@@ -39,15 +39,6 @@ HeldOutOption = Annotated[
         help="The share of the tasks to measure on; half as many again are for calibration.",
     ),
 ]
-ContrastOption = Annotated[
-    int,
-    typer.Option(
-        "--contrast",
-        metavar="N",
-        min=0,
-        help="Other goals of its template that a solved episode is an example of failing at.",
-    ),
-]
 SeedOption = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of weights and split.")]
 ThreadsOption = Annotated[int, typer.Option("--threads", metavar="N", min=1, help="CPU threads.")]
 
@@ -58,7 +49,6 @@ def train_judge(
     episodes: EpisodesOption = 5000,
     epochs: EpochsOption = 20,
     held_out: HeldOutOption = 0.2,
-    contrast: ContrastOption = 6,
     seed: SeedOption = 0,
     threads: ThreadsOption = 1,
 ) -> None:
@@ -75,7 +65,7 @@ def train_judge(
     if (output / CARD_FILE).exists():
         raise RunDirectoryError(f"{output} holds a judge already.", "Name another directory with --output.")
     use_threads(threads)
-    recipe = Recipe(epochs=epochs, contrast=contrast, seed=seed)
+    recipe = Recipe(epochs=epochs, seed=seed)
     result = fit_judge(sources, output, episodes, held_out, recipe, lambda line: typer.echo(line, err=True))
     page = write_results(output, result.report, result.judged, result.examples)
     print_results(result.report, result.judged)

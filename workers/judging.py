@@ -50,7 +50,11 @@ class RunLink(Protocol):
     """What is needed of a `distrl.workers.client.LearnerLink`."""
 
     shutdown: threading.Event
-    status: Status | None
+
+    @property
+    def status(self) -> Status | None:
+        """See `distrl.workers.worker.Link`."""
+        ...
 
     def lease(self, timeout_s: float) -> Lease | None:
         """See `distrl.workers.worker.Link`."""
@@ -120,7 +124,7 @@ class JudgingLink:
         self._stopping = threading.Event()
         now = time.monotonic()
         self._waiting = {name: _Waiting(now) for name in spool.ids()}  # guarded by the condition
-        self._counts = {"judged": 0, "unjudged": 0, "retries": 0}  # guarded by the condition
+        self._counts = {"judged": 0, "successes": 0, "unjudged": 0, "retries": 0}  # guarded by the condition
         self._cost = 0.0  # guarded by the condition
         self._error: BaseException | None = None
         self._threads = [
@@ -184,8 +188,8 @@ class JudgingLink:
     def stats(self) -> dict[str, float]:
         """What was judged so far, what waits, and what it cost."""
         with self._condition:
-            counts = {f"judge/{name}": float(count) for name, count in self._counts.items()}
-            return {**counts, "judge/waiting": float(len(self._waiting)), "judge/cost": self._cost}
+            counts = {f"judge_{name}": float(count) for name, count in self._counts.items()}
+            return {**counts, "judge_waiting": float(len(self._waiting)), "judge_cost": self._cost}
 
     def check(self) -> None:
         """Raises what ended the link or a judge thread."""
@@ -237,6 +241,7 @@ class JudgingLink:
         with self._condition:
             del self._waiting[name]
             self._counts["judged" if verdict.is_decided else "unjudged"] += 1
+            self._counts["successes"] += verdict.is_decided and verdict.success
             self._cost += verdict.cost
             self._condition.notify_all()
 

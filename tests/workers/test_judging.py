@@ -129,8 +129,8 @@ def test_the_verdict_is_the_reward(spool: Spool, verdict: Verdict, outcome: Outc
     assert trajectory.truth == 1.0
     until(lambda: len(spool) == 0)
     judging.set_stats({"mine": 1.0})
-    assert link.stats["judge/judged"] == 1.0
-    assert link.stats["judge/cost"] == 0.5
+    assert link.stats["judge_judged"] == 1.0
+    assert link.stats["judge_cost"] == 0.5
     assert link.stats["mine"] == 1.0
     assert judging.close()
 
@@ -154,7 +154,7 @@ def test_it_waits_for_a_judge_that_is_away(spool: Spool) -> None:
     judging.submit(*play())
     assert the_only(link).success == 1.0
     assert judge.asked == 4
-    assert judging.stats()["judge/retries"] == 3.0
+    assert judging.stats()["judge_retries"] == 3.0
     assert judging.close()
 
 
@@ -166,7 +166,7 @@ def test_after_its_patience_an_episode_is_unjudged(spool: Spool) -> None:
     assert (trajectory.outcome, trajectory.success) == (Outcome.UNJUDGED, 0.0)
     assert trajectory.verdict is not None
     assert "Away" in trajectory.verdict.reason
-    until(lambda: judging.stats()["judge/unjudged"] == 1.0)
+    until(lambda: judging.stats()["judge_unjudged"] == 1.0)
     assert judging.close()
 
 

@@ -63,6 +63,16 @@ def buckets(text: str) -> list[int]:
     return [1 + zlib.crc32(gram.encode()) % (BUCKETS - 1) for gram in grams[:MAX_TRIGRAMS]]
 
 
+def word_buckets(word: str) -> Tensor:
+    """[MAX_TRIGRAMS] buckets of a word, padded."""
+    return _padded(buckets(word))
+
+
+def goal_words(goal: str) -> list[str]:
+    """The words of a goal that are read."""
+    return words_of(goal)[:MAX_WORDS]
+
+
 def words_of(text: str) -> list[str]:
     """Words, numbers and marks in lower case."""
     return _WORDS.findall(text.lower())
@@ -103,7 +113,7 @@ class Reader:
                 around = [shown[index], shown[min(index + 1, len(shown) - 1)]]
                 pieces = [_piece(_picture(one.image, images, pictures), action.point) for one in around]
                 crops[place] = torch.cat(pieces)
-        words = torch.stack([_padded(buckets(word)) for word in goal[:MAX_WORDS]] or [_padded([])])
+        words = torch.stack([word_buckets(word) for word in goal[:MAX_WORDS]] or [_padded([])])
         return Features(
             words=torch.cat([words, words.new_zeros(MAX_WORDS - len(words), MAX_TRIGRAMS)]),
             kinds=kinds,

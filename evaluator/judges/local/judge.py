@@ -51,7 +51,7 @@ class LocalJudge:
         except PolicyError as error:
             return undecided(self.name, str(error), str(self._path))
         with self._lock, torch.inference_mode():
-            logit = float(self._model(collate([features]))[0])
+            logit = self._model(collate([features]))[0].item()
         return self.verdict(logit)
 
     def verdict(self, logit: float, step: int = 0) -> Verdict:

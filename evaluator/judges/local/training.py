@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from distrl.core.types import Record
 from distrl.evaluator.judges.local.data import Example
+from distrl.evaluator.judges.local.features import Features, goal_words, word_buckets
 from distrl.evaluator.judges.local.judge import probability
 from distrl.evaluator.judges.local.model import JudgeModel, ModelSize, collate
 
-CONTRAST_WEIGHT = 0.5
 WARM_UP = 100
 MAX_GRADIENT = 1.0
 SMALLEST_RATE = 0.02
@@ -28,8 +29,8 @@ class Recipe(Record):
         batch_size: Episodes in an update.
         learning_rate: Of AdamW; it rises for the first hundred updates and falls linearly after.
         weight_decay: AdamW's.
-        contrast: Other goals of its template that a solved episode is asked for, too; it has done none of
-            them. That no task is done before it begins makes this true.
+        telling: Weight of what solved episodes are said to have done, in their goals' words.
+        recolour: Whether colours are changed at random, so that no theme gives a task away.
         seed: Of weights and order.
     """
 
@@ -37,14 +38,15 @@ class Recipe(Record):
     batch_size: int = 32
     learning_rate: float = 1e-3
     weight_decay: float = 0.02
-    contrast: int = 6
+    telling: float = 1.0
+    recolour: bool = True
     seed: int = 0
 
 
 def fit(
     examples: Sequence[Example], size: ModelSize, recipe: Recipe, tell: Callable[[int, float], None]
 ) -> JudgeModel:
-    """A network fitted to `examples` by binary cross-entropy.
+    """A network fitted to `examples` by binary cross-entropy: of its verdicts, and of what it says was done.
 
     Args:
         examples: What to fit to.
@@ -61,14 +63,14 @@ def fit(
         )
         total = recipe.epochs * -(-len(examples) // recipe.batch_size)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: _rate(n, total))
-        goals = _goals(examples)
+        words = _Words(examples)
         order = list(examples)
         for epoch in range(recipe.epochs):
             rng.shuffle(order)
             losses = []
             for start in range(0, len(order), recipe.batch_size):
                 batch = order[start : start + recipe.batch_size]
-                loss = _loss(model, batch, goals, recipe.contrast, rng)
+                loss = _loss(model, batch, words, recipe, rng)
                 optimizer.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
                 nn.utils.clip_grad_norm_(model.parameters(), MAX_GRADIENT)
@@ -84,37 +86,45 @@ def _rate(update: int, total: int) -> float:
     return min(1.0, (update + 1) / WARM_UP) * max(SMALLEST_RATE, 1.0 - update / total)
 
 
-def _goals(examples: Sequence[Example]) -> dict[str, dict[str, Tensor]]:
-    """The words of every goal, by template and goal."""
-    found: dict[str, dict[str, Tensor]] = {}
-    for example in examples:
-        found.setdefault(example.task.template, {})[example.task.goal] = example.features.words
-    return found
+class _Words:
+    """The words of all goals, as a vocabulary."""
+
+    def __init__(self, examples: Sequence[Example]) -> None:
+        names = sorted({word for example in examples for word in goal_words(example.task.goal)})
+        self._places = {word: place for place, word in enumerate(names)}
+        self.buckets = torch.stack([word_buckets(word) for word in names])
+
+    def told(self, examples: Sequence[Example]) -> Tensor:
+        """[B, V] which words are in each goal."""
+        found = torch.zeros(len(examples), len(self._places))
+        for row, example in enumerate(examples):
+            found[row, [self._places[word] for word in goal_words(example.task.goal)]] = 1.0
+        return found
 
 
 def _loss(
-    model: JudgeModel,
-    batch: Sequence[Example],
-    goals: dict[str, dict[str, Tensor]],
-    contrast: int,
-    rng: random.Random,
+    model: JudgeModel, batch: Sequence[Example], words: _Words, recipe: Recipe, rng: random.Random
 ) -> Tensor:
-    """Mean cross-entropy over what each episode is asked for: its own goal, and others if it is solved."""
-    words, owner, truths, weights = [], [], [], []
-    for place, example in enumerate(batch):
-        known = goals[example.task.template]
-        others = [found for goal, found in known.items() if goal != example.task.goal and example.truth]
-        chosen = rng.sample(others, min(contrast, len(others)))
-        words += [example.features.words, *chosen]
-        owner += [place] * (1 + len(chosen))
-        truths += [float(example.truth), *[0.0] * len(chosen)]
-        weights += [1.0, *[CONTRAST_WEIGHT] * len(chosen)]
-    features = collate([example.features for example in batch])
-    logits = model(features, torch.stack(words), torch.tensor(owner))
-    losses = nn.functional.binary_cross_entropy_with_logits(
-        logits, torch.tensor(truths), torch.tensor(weights), reduction="sum"
+    """Mean cross-entropy of the verdicts, and of each word that tells what the solved episodes have done."""
+    features = collate(
+        [_recoloured(example.features, rng) if recipe.recolour else example.features for example in batch]
     )
-    return losses / sum(weights)
+    logits, telling = model(features, words.buckets)
+    truths = torch.tensor([float(example.truth) for example in batch])
+    cross_entropy = nn.functional.binary_cross_entropy_with_logits
+    loss = cross_entropy(logits, truths)
+    told = words.told(batch)
+    missed = cross_entropy(telling, told, reduction="none").sum(1) / told.sum(1)
+    return loss + recipe.telling * (missed * truths).sum() / truths.sum().clamp(min=1.0)
+
+
+def _recoloured(features: Features, rng: random.Random) -> Features:
+    """The same episode in other colours: channels exchanged, and half of the time light for dark."""
+    order = rng.sample(range(3), 3)
+    screen, crops = features.screen[order], features.crops[:, [*order, *(3 + place for place in order)]]
+    if rng.random() < 0.5:
+        screen, crops = 255 - screen, 255 - crops
+    return replace(features, screen=screen, crops=crops)
 
 
 @torch.inference_mode()
@@ -123,7 +133,7 @@ def logits_of(model: JudgeModel, examples: Sequence[Example]) -> list[float]:
     found: list[float] = []
     for start in range(0, len(examples), MEASURE_BATCH):
         batch = [example.features for example in examples[start : start + MEASURE_BATCH]]
-        found += model(collate(batch)).tolist()
+        found += model(collate(batch))[0].tolist()
     return found
 
 

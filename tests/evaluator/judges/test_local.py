@@ -225,8 +225,16 @@ def test_the_command_fits_measures_and_shows_errors(place: Path, tmp_path: Path)
     assert "holds a judge already" in again.output
 
 
+def stored(place: Path) -> list[Trajectory]:
+    store = TrajectoryStore(place / "store.sqlite3")
+    try:
+        return list(store.iterate())
+    finally:
+        store.close()
+
+
 def test_stored_episodes_are_judged_again(place: Path, trained: Path) -> None:
-    before = (place / "store.sqlite3").read_bytes()
+    before = stored(place)
     config = Config.model_validate({"judge": {"kind": "local", "local": {"path": str(trained)}}})
 
     def judge(limit: int | None) -> Rejudged:
@@ -242,4 +250,4 @@ def test_stored_episodes_are_judged_again(place: Path, trained: Path) -> None:
     assert len({line.trajectory_id for line in lines}) == 60
     assert sum(bool(line.truth) for line in lines) == 30
     assert (place / "agreement-local.json").is_file()
-    assert (place / "store.sqlite3").read_bytes() == before
+    assert stored(place) == before

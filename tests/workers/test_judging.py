@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from counting_env import counting_task
 from judge_endpoint import GARBAGE_REPLY, JudgeEndpoint, Reply, status
-from judge_fake import FakeJudge
+from judge_fake import FakeJudge, FakeLink
 from policy_of_counting import CountingPolicy
 from waiting import until
 
 from distrl.configs.judge import JudgeConfig, RewardConfig
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, JudgeError, JudgeUnavailable
-from distrl.core.messages import Lease, Status
+from distrl.core.messages import Lease
 from distrl.core.types import Fault, Observation, Outcome, Purpose, Trajectory, Verdict
 from distrl.workers import worker as worker_module
 from distrl.workers.judging import JudgingLink, first_steps, judge_steps, load_judge
@@ -30,40 +29,6 @@ YES = Verdict(success=True, score=1.0, reason="Yes.", judge="fake", cost=0.5)
 NO = Verdict(success=False, score=0.0, reason="No.", judge="fake", cost=0.5)
 UNSURE = Verdict(success=False, score=0.5, reason="Who knows.", is_decided=False, judge="fake")
 REWARDS = RewardConfig(source="judge")
-
-
-class FakeLink:
-    """Hands out leases, and keeps what is submitted with the run it is for."""
-
-    def __init__(self, leases: Sequence[Lease] = (), expected: int = -1) -> None:
-        self.leases, self.expected = list(leases), expected
-        self.shutdown = threading.Event()
-        self.status: Status | None = Status(run_id="r", phase="training", act_endpoints=("inproc://act",))
-        self.submitted: list[tuple[Trajectory, Mapping[str, bytes], str | None]] = []
-        self.stats: Mapping[str, float] = {}
-        self._lock = threading.Lock()
-
-    def lease(self, timeout_s: float) -> Lease | None:
-        with self._lock:
-            return self.leases.pop(0) if self.leases else None
-
-    def release(self, lease_id: str) -> None:
-        pass
-
-    def run_of(self, lease_id: str) -> str:
-        return "r"
-
-    def submit(self, trajectory: Trajectory, images: Mapping[str, bytes], run_id: str | None = None) -> None:
-        with self._lock:
-            self.submitted.append((trajectory, images, run_id))
-            if len(self.submitted) == self.expected:
-                self.shutdown.set()
-
-    def set_stats(self, stats: Mapping[str, float]) -> None:
-        self.stats = stats
-
-    def check(self) -> None:
-        pass
 
 
 def play(

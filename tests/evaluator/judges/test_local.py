@@ -106,7 +106,7 @@ def test_judges_that_cannot_be_read(trained: Path, tmp_path: Path) -> None:
 def test_the_same_seed_gives_the_same_judge(place: Path, tmp_path: Path) -> None:
     recipe = RECIPE.model_copy(update={"epochs": 1})
     for name in "ab":
-        fit_judge([place], tmp_path / name, 40, 0.2, recipe, lambda line: None, SMALL)
+        fit_judge([place], tmp_path / name, 20, 0.2, recipe, lambda line: None, SMALL)
     assert (tmp_path / "a/judge.safetensors").read_bytes() == (tmp_path / "b/judge.safetensors").read_bytes()
 
 

@@ -239,13 +239,16 @@ class Chunk(Record):
 
 
 class ActRequest(Record):
-    """Complete this chat. Frame i + 1 holds the bytes of `images[i]`.
+    """Complete this chat. The frames behind it hold the bytes of `images`, in order, without those `held`.
 
-    With a `prefix` the chat goes on from a token sequence: `messages` are what comes after it. Servers keep
-    nothing of earlier requests, so any of them can go on.
+    With a `prefix` the chat goes on from a token sequence: `messages` are what comes after it. Any server can
+    go on: the pictures of earlier requests are all that one keeps, for some time. If it has one of `held` no
+    longer (or is another process at the same address), it rejects the request with `not-found`, and gets it
+    again with all images.
 
     Attributes:
         images: Every image that is shown, in `messages` or in the prefix, each once.
+        held: Those of them that are not sent, since this server has had them.
         prefix: The token ids so far, prompts and answers; empty for a chat that begins.
         prefix_images: The images of the prefix in order of appearance.
     """
@@ -254,6 +257,7 @@ class ActRequest(Record):
     id: Name
     messages: tuple[ChatMessage, ...]
     images: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
     sampling: Sampling = Sampling()
     prefix: tuple[TokenId, ...] = ()
     prefix_images: tuple[str, ...] = ()

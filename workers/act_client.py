@@ -6,6 +6,7 @@ import hashlib
 import logging
 import time
 import uuid
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 
 from distrl.core.errors import ContextFull, InferenceUnavailable, NetworkError, ProtocolError
@@ -19,13 +20,15 @@ AVOID_S = {RejectCode.BUSY: 0.5, RejectCode.NOT_READY: 1.0}
 AVOID_FAILED_S = 5.0
 # These tell about the request; all others tell about the server.
 _REFUSALS = frozenset({RejectCode.MALFORMED, RejectCode.TOO_LARGE, RejectCode.DIGEST, RejectCode.UNEXPECTED})
+MAX_HELD = 256  # digests of images that a server has had; one slot shows fewer in an episode
 _log = logging.getLogger(__name__)
 
 
 class ActClient:
     """The policy as one slot sees it. Used by one thread.
 
-    Each slot prefers servers in an order of its own, so that slots spread over the servers.
+    Each slot prefers servers in an order of its own, so that slots spread over the servers. A server gets an
+    image once: later requests only name it, and are sent whole if the server does not hold it any more.
 
     Args:
         wire: Makes the connections.
@@ -45,7 +48,7 @@ class ActClient:
     ) -> None:
         self._wire, self._endpoints, self._is_stopping = wire, endpoints, is_stopping
         self._name, self._timeout_s = name, timeout_s
-        self._channels: dict[str, Channel] = {}
+        self._links: dict[str, _Link] = {}
         self._avoid_until: dict[str, float] = {}
 
     def act(
@@ -77,14 +80,13 @@ class ActClient:
             prefix=prefix.token_ids,
             prefix_images=prefix.images,
         )
-        blobs = [images[digest] for digest in digests]
         deadline = time.monotonic() + self._timeout_s
         while time.monotonic() < deadline and not self._is_stopping():
             endpoint = self._choose()
             if endpoint is None:
                 time.sleep(min(POLL_S, max(0.0, deadline - time.monotonic())))
                 continue
-            completion = self._try(endpoint, request, blobs, deadline)
+            completion = self._try(endpoint, request, images, deadline)
             if completion is not None:
                 return completion
         why = "the process is stopping" if self._is_stopping() else f"none answered in {self._timeout_s:g} s"
@@ -96,15 +98,15 @@ class ActClient:
 
     def close(self) -> None:
         """Closes all connections."""
-        for channel in self._channels.values():
-            channel.close()
-        self._channels.clear()
+        for link in self._links.values():
+            link.channel.close()
+        self._links.clear()
 
     def _choose(self) -> str | None:
         """The most preferred server that is alive and has not failed just now."""
         alive = list(self._endpoints())
-        for gone in self._channels.keys() - set(alive):
-            self._channels.pop(gone).close()
+        for gone in self._links.keys() - set(alive):
+            self._links.pop(gone).channel.close()
         now = time.monotonic()
         good = [endpoint for endpoint in alive if self._avoid_until.get(endpoint, 0.0) <= now]
         return min(good, key=self._rank, default=None)
@@ -113,13 +115,18 @@ class ActClient:
         return hashlib.blake2b(f"{self._name} {endpoint}".encode(), digest_size=8).digest()
 
     def _try(
-        self, endpoint: str, request: ActRequest, blobs: list[bytes], deadline: float
+        self, endpoint: str, request: ActRequest, images: Mapping[str, bytes], deadline: float
     ) -> Completion | None:
         """One server's answer; None when it failed, which is remembered."""
         try:
-            channel = self._channel(endpoint)
-            channel.send(request, blobs, timeout_s=max(0.0, min(CONNECT_S, deadline - time.monotonic())))
-            return self._wait(channel, request, deadline)
+            link = self._link(endpoint)
+            try:
+                completion = self._ask(link, link.held_of(request), images, deadline)
+            except _NotHeld:
+                link.held.clear()
+                completion = self._ask(link, request, images, deadline)
+            link.hold(request.images)
+            return completion
         except _ServerFailed as error:
             self._avoid(endpoint, error.avoid_s, error.message)
         except ProtocolError:
@@ -127,6 +134,14 @@ class ActClient:
         except NetworkError as error:
             self._avoid(endpoint, AVOID_FAILED_S, error.message)
         return None
+
+    def _ask(
+        self, link: _Link, request: ActRequest, images: Mapping[str, bytes], deadline: float
+    ) -> Completion | None:
+        """Sends the request with the images that the server does not hold, and waits for the answer."""
+        blobs = [images[digest] for digest in request.images if digest not in request.held]
+        link.channel.send(request, blobs, timeout_s=max(0.0, min(CONNECT_S, deadline - time.monotonic())))
+        return self._wait(link.channel, request, deadline)
 
     def _wait(self, channel: Channel, request: ActRequest, deadline: float) -> Completion | None:
         # With another server at hand half of the time is enough for this one.
@@ -151,6 +166,8 @@ class ActClient:
             if isinstance(message, Reject) and message.ref in ("", request.id):
                 if message.code is RejectCode.CONTEXT_FULL:
                     raise ContextFull(message.reason)
+                if message.code is RejectCode.NOT_FOUND and request.held:
+                    raise _NotHeld(message.reason)
                 if message.code in _REFUSALS:
                     raise ProtocolError(message.code.value, f"{channel.endpoint}: {message.reason}")
                 raise _ServerFailed(message.reason, AVOID_S.get(message.code, AVOID_FAILED_S))
@@ -158,16 +175,16 @@ class ActClient:
             return None
         raise _ServerFailed("did not answer in time")
 
-    def _channel(self, endpoint: str) -> Channel:
-        if endpoint not in self._channels:
-            self._channels[endpoint] = self._wire.connect_dealer(endpoint)
-        return self._channels[endpoint]
+    def _link(self, endpoint: str) -> _Link:
+        if endpoint not in self._links:
+            self._links[endpoint] = _Link(self._wire.connect_dealer(endpoint))
+        return self._links[endpoint]
 
     def _avoid(self, endpoint: str, seconds: float, reason: str) -> None:
         _log.warning("%s passes over %s for %g s: %s", self._name or "a slot", endpoint, seconds, reason)
         self._avoid_until[endpoint] = time.monotonic() + seconds
-        if endpoint in self._channels:
-            self._channels.pop(endpoint).close()  # a late answer must not meet the next request
+        if endpoint in self._links:
+            self._links.pop(endpoint).channel.close()  # a late answer must not meet the next request
 
 
 class _ServerFailed(NetworkError):
@@ -176,3 +193,30 @@ class _ServerFailed(NetworkError):
     def __init__(self, message: str, avoid_s: float = AVOID_FAILED_S) -> None:
         super().__init__(message)
         self.avoid_s = avoid_s
+
+
+class _NotHeld(NetworkError):
+    """The server no longer has an image that was not sent; it answers if it gets all of them."""
+
+
+class _Link:
+    """The connection to a server, and the digests of the images that it has had by it.
+
+    What the server has dropped since is no harm: it says so, and gets all images again.
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self.held: OrderedDict[str, None] = OrderedDict()
+
+    def held_of(self, request: ActRequest) -> ActRequest:
+        """The request, with what the server holds marked."""
+        return request.model_copy(update={"held": tuple(d for d in request.images if d in self.held)})
+
+    def hold(self, digests: Sequence[str]) -> None:
+        """Remembers what the server has had; the oldest are forgotten."""
+        for digest in digests:
+            self.held[digest] = None
+            self.held.move_to_end(digest)
+        while len(self.held) > MAX_HELD:
+            self.held.popitem(last=False)

@@ -20,6 +20,7 @@ SUITES: dict[str, str] = {
     "quickstart": "distrl.evaluator.suites.quickstart:tasks",
     "install": "distrl.evaluator.suites.install:tasks",
     "miniwob": "distrl.evaluator.suites.miniwob:tasks",
+    "two_screens": "distrl.evaluator.suites.two_screens:tasks",
 }
 """Names and loaders ("module:function", the function returns the suite's tasks)."""
 

@@ -17,6 +17,7 @@ ENVS = {
     "phone": "distrl.workers.envs.phone:PhoneEnv",
     "browser": "distrl.workers.envs.browser:BrowserEnv",
     "android_world": "distrl.workers.envs.android_world:AndroidWorldEnv",
+    "two_screens": "distrl.workers.envs.two_screens:TwoScreensEnv",
 }
 
 

@@ -8,7 +8,8 @@
 The queue is bounded by `inference.max_queue`: what does not fit is refused as busy, and the client asks
 another server. The outbox holds at most the replies to requests that were queued. An engine that runs whole
 batches gets one when it is due; a continuous one gets requests as they come, while fewer than
-`inference.max_batch` run. `complete` is the way in for others of this process, past the sockets.
+`inference.max_batch` run. The router thread holds the images of requests, which later ones only name.
+`complete` is the way in for others of this process, past the sockets.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ from distrl.core.errors import ContextFull, DistrlError, PolicyError, ProtocolEr
 from distrl.core.messages import ActReply, ActRequest, Info, InfoRequest, Reject, RejectCode
 from distrl.core.service import Service
 from distrl.core.sockets import Channel, Poller, Received, Waker, Wire
-from distrl.core.types import ChatMessage, Completion, Prefix, Record, Sampling, image_digest, shown_images
+from distrl.core.types import ChatMessage, Completion, Prefix, Record, Sampling
 from distrl.workers.inference.batch_queue import BatchQueue
 from distrl.workers.inference.batcher import Batcher, Queued
 from distrl.workers.inference.engine import NO_WEIGHTS, Engine, Result
+from distrl.workers.inference.held_images import HeldImages
 from distrl.workers.inference.stats import ServerStats
 from distrl.workers.inference.weight_feed import WeightFeed
 
@@ -80,6 +82,7 @@ class InferenceServer:
         self._feed: WeightFeed | None = None
         self._stopping = threading.Event()
         self._error: BaseException | None = None
+        self._images = HeldImages()
         self._service = Service(self._channel, self._handle)
         self._threads = [
             threading.Thread(target=self._guard(loop), name=f"inference-{what}", daemon=True)
@@ -139,6 +142,8 @@ class InferenceServer:
             "queue": float(len(self._queue)),
             "running": float(self._num_running),
             "weight_version": float(self._engine.version),
+            "image_bytes": float(self._images.num_received_bytes),
+            "image_bytes_spared": float(self._images.num_spared_bytes),
         }
 
     def _guard(self, loop: Callable[[], None]) -> Callable[[], None]:
@@ -185,7 +190,8 @@ class InferenceServer:
             try:
                 self._accept(received, message)
             except ProtocolError as error:
-                self.stats.rejected()
+                if error.code != RejectCode.NOT_FOUND.value:  # which is asked again at once, and answered
+                    self.stats.rejected()
                 self._service.reject(received.peer, error, message.id)
         else:
             raise ProtocolError(
@@ -194,7 +200,7 @@ class InferenceServer:
 
     def _accept(self, received: Received, request: ActRequest) -> None:
         self._check_room()
-        images = _images(received, request)
+        images = self._images.of(request, received.blobs)
         try:
             prefix = Prefix(token_ids=request.prefix, images=request.prefix_images)
             prepared = self._engine.prepare(request.messages, images, request.sampling, prefix)
@@ -326,21 +332,3 @@ class InferenceServer:
             code, reason = RejectCode.INTERNAL, "the policy failed at it, see the server's log"
         _log.error("request %s failed: %s", one.request_id, error, exc_info=None if is_refused else error)
         one.deliver(Reject(code=code, reason=reason, ref=one.request_id))
-
-
-def _images(received: Received, request: ActRequest) -> dict[str, memoryview]:
-    """The images of a request by digest: all that it shows, each with the digest that names it."""
-    if len(received.blobs) != len(request.images):
-        raise ProtocolError(
-            RejectCode.MALFORMED.value,
-            f"{len(request.images)} images are named but {len(received.blobs)} frames came",
-        )
-    images = dict(zip(request.images, received.blobs, strict=True))
-    for digest, data in images.items():
-        if image_digest(bytes(data)) != digest:
-            raise ProtocolError(RejectCode.DIGEST.value, f"image {digest:.40} has another digest")
-    if request.prefix_images and not request.prefix:
-        raise ProtocolError(RejectCode.MALFORMED.value, "images of a prefix, but no prefix")
-    if {*request.prefix_images, *shown_images(request.messages)} - images.keys():
-        raise ProtocolError(RejectCode.MALFORMED.value, "the chat shows an image that was not sent")
-    return images

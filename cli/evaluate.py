@@ -64,6 +64,20 @@ SeedsOption = Annotated[
     ),
 ]
 ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on with an interrupted evaluation.")]
+RejudgeOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--rejudge",
+        metavar="DIR",
+        help="Measure nothing: let --judge judge the stored episodes of a run or an evaluation.",
+    ),
+]
+JudgeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--judge", metavar="NAME", help="Who judges stored episodes: vlm, local, rules; overrides judge.kind."
+    ),
+]
 
 
 def evaluate(
@@ -78,6 +92,8 @@ def evaluate(
     seeds: SeedsOption = None,
     wait: WaitOption = WEIGHTS_S,
     resume: ResumeOption = False,
+    rejudge: RejudgeOption = None,
+    judge: JudgeOption = None,
     overrides: SetOption = None,
     dry_run: DryRunOption = False,
 ) -> None:
@@ -87,14 +103,23 @@ def evaluate(
     again and listed apart. DIR gets results.json, episodes.jsonl, store.sqlite3 and report.html; with --seeds
     a directory for each seed, and the results over all of them. With appo, the mean return of 100 greedy
     episodes (or evaluate.episodes) is measured instead.
+
+    With --rejudge nothing is run: a judge is compared with the ground truth of stored episodes.
     """
     from distrl.core.logs import setup
     from distrl.core.process import install_signals
     from distrl.evaluator.measure import Who, measure, model_of
     from distrl.evaluator.results import load_evaluation
 
-    loaded = load(config, overrides, dry_run)
+    loaded = load(config, [*(overrides or []), *([f"judge.kind={judge}"] if judge else [])], dry_run)
     setup(role="evaluate", level="WARNING")
+    if rejudge is not None:
+        from distrl.cli.rejudge import rejudge_stored
+
+        rejudge_stored(loaded, rejudge)
+        return
+    if judge is not None:
+        raise ConfigError("--judge judges stored episodes.", "Name them with --rejudge.")
     who = Who(checkpoint, tuple(inference or ()), learner, agent)
     subject = who.subject(model_of(loaded, who))
     if loaded.is_control and (split or baseline or seeds):

@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "evaluate": ("evaluate", "evaluate"),
     "table": ("table", "table"),
     "sweep": ("sweep", "sweep"),
+    "train-judge": ("train_judge", "train_judge"),
     "collect": ("collect", "collect"),
     "report": ("report", "report"),
     "inspect": ("inspect", "inspect"),

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from distrl.configs.schema import Config
     from distrl.core.rundir import RunLock
+    from distrl.workers.client import LearnerLink
+    from distrl.workers.judging import JudgingLink
 
 GRACE_S = 5.0  # from the first signal to the end of the process, besides the end of its devices
 FLUSH_S = 1.0  # for the last acks; what comes later stays in the spool
@@ -87,6 +89,7 @@ def work(config: Config, name: str | None, spool_dir: Path, stop: threading.Even
 
     Raises:
         LearnerUnreachable: No learner answered within `network.connect_timeout_s`.
+        JudgeError: The judge cannot be asked.
         DistrlError: Anything else that a user can mend.
     """
     if config.is_control:
@@ -127,16 +130,39 @@ def work(config: Config, name: str | None, spool_dir: Path, stop: threading.Even
                 config.worker.act_timeout_s,
             )
 
+        judging = judging_link(config, link, spool_dir / f"{name}.judge.sqlite3")
         places = open_places(config, config.worker.slots)
         stack.callback(places.close)
-        worker = Worker(config, link, policy, name, stop, places)
+        worker = Worker(config, judging or link, policy, name, stop, places)
         # Slots that are left behind still use the sockets: then the end of the process closes them.
         stack.callback(lambda: wire.close() if worker.is_clear else None)
         link.start()
         stack.callback(link.close)
+        if judging is not None:
+            judging.start()
+            stack.callback(judging.close)
         if wait_for_learner(link, network.control, "network.control", network.connect_timeout_s, stop):
             worker.run()
             link.flush(FLUSH_S)
+
+
+def judging_link(config: Config, link: LearnerLink, spool_file: Path) -> JudgingLink | None:
+    """What has episodes judged on their way to the learner; None if the environment does that.
+
+    Raises:
+        ConfigError: The judge misses something, such as its key.
+        JudgeError: Its files cannot be read.
+        MissingDependency: It needs a package that is not installed.
+    """
+    from distrl.workers.judging import JudgingLink, load_judge
+    from distrl.workers.spool import Spool
+
+    if config.worker.rewards.source != "judge":
+        return None
+    judge = load_judge(config.judge)
+    # A judge may still wait for its endpoint when the worker stops: the end of the process closes its spool.
+    spool = Spool(spool_file)
+    return JudgingLink(link, judge, config.judge, config.worker.rewards, spool)
 
 
 def train_here(config: Config, name: str | None, folder: Path, stop: threading.Event) -> None:

@@ -23,6 +23,7 @@ from distrl.configs.algorithms import (
 from distrl.configs.control import CONTROL, AppoConfig, check_control
 from distrl.configs.devices import DevicesConfig
 from distrl.configs.engines import VLLMConfig
+from distrl.configs.judge import JudgeConfig, RewardConfig, check_judge
 from distrl.configs.mismatch import MismatchConfig, check_bound
 from distrl.configs.policy import PolicyConfig
 from distrl.configs.ranks import RanksConfig
@@ -86,21 +87,13 @@ class NetworkConfig(Section):
         return Path(self.keys_dir).expanduser() if self.keys_dir else None
 
 
-class RewardConfig(Section):
-    """Parts of the reward besides the outcome. `repetition` is κ: −κ, −2κ, … while an action repeats on an
-    unchanged screen. `require_complete`: success counts only if the agent said that it is done."""
-
-    repetition: NonNegative = 0.05
-    invalid: NonNegative = 0.1
-    require_complete: bool = True
-
-
 class WorkerConfig(Section):
     """A worker process: `slots` environments, each in a thread of its own.
 
     With `devices.pool` an environment is on whatever device is free, and `slots` is the most at a time. With
     `barrier` each slot waits after its episode until all have ended theirs, as in synchronous collection;
-    demonstrations go on without.
+    demonstrations go on without. `texts` keeps what stands on the last screen, or on all, with the episode,
+    for the judge `rules`; on a real phone each costs a call of uiautomator.
     """
 
     slots: Count = 8
@@ -110,6 +103,7 @@ class WorkerConfig(Section):
     act_timeout_s: Positive = 30.0
     max_unacked: Count = 64
     barrier: bool = False
+    texts: Literal["none", "final", "all"] = "none"
 
 
 class InferenceConfig(Section):
@@ -311,6 +305,7 @@ class Config(Section):
     policy: PolicyConfig = PolicyConfig()
     network: NetworkConfig = NetworkConfig()
     worker: WorkerConfig = WorkerConfig()
+    judge: JudgeConfig = JudgeConfig()
     inference: InferenceConfig = InferenceConfig()
     learner: LearnerConfig = LearnerConfig()
     store: StoreConfig = StoreConfig()
@@ -381,6 +376,11 @@ class Config(Section):
                 "with learner.algorithm 'appo' workers train; set learner.num_processes to 1 and "
                 "learner.engine to 'torch'"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _somebody_judges(self) -> Config:
+        check_judge(self)
         return self
 
     @model_validator(mode="after")

@@ -128,6 +128,24 @@ class MismatchError(DistrlError):
     exit_code = 14
 
 
+class JudgeError(DistrlError):
+    """A judge cannot be made, or cannot be asked: its endpoint refuses, or its files are damaged."""
+
+    exit_code = 15
+
+
+class JudgeUnavailable(JudgeError):
+    """A judge gives no verdict now, but may later: out of reach, overloaded, or out of its quota.
+
+    Args:
+        retry_after_s: When to ask again, if the judge says so.
+    """
+
+    def __init__(self, message: str, remedy: str = "", retry_after_s: float | None = None) -> None:
+        super().__init__(message, remedy)
+        self.retry_after_s = retry_after_s
+
+
 class NothingCameIn(DistrlError):
     """The run's time is over before the episodes it needs have come; why, only workers' logs may tell."""
 

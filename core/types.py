@@ -147,6 +147,7 @@ class Observation(Record):
         app: The app or page in front, when the environment knows it.
         distance: How many steps a scripted expert would still take before it said that the task is done; None
             when nobody asked, or it cannot be known. For measurements only: no agent sees it.
+        texts: What stands on the screen, where `worker.texts` asks for it; None where nobody asked.
     """
 
     image: str
@@ -154,6 +155,7 @@ class Observation(Record):
     height: int
     app: str = ""
     distance: int | None = None
+    texts: tuple[str, ...] | None = None
 
 
 class RewardParts(Record):
@@ -217,6 +219,39 @@ class Fault(str, Enum):
     INFERENCE = "inference"
 
 
+class Verdict(Record):
+    """What a judge says of an episode, and how it came to say so.
+
+    Attributes:
+        success: Whether the task counts as solved.
+        score: Credit in [0, 1]; of a judge that is unsure, how probable success is to it.
+        reason: Why, in one sentence for people.
+        is_decided: False if the judge came to no verdict: the episode is unjudged, whatever `success` says.
+        judge: The judge's name, as in the section `judge` of the configuration.
+        model: What judged: a model's name or a trained judge's directory.
+        step: The number of steps that were looked at, counted from 1; 0 for all.
+        prompt: What a model was asked, without its pictures.
+        answers: What it answered, one text per vote.
+        input_tokens, output_tokens: As the endpoint counted them, over all votes.
+        cost: In the currency of the prices that are configured; 0 without prices.
+        is_cached: Whether the answers came from the cache, for nothing.
+    """
+
+    success: bool
+    score: Number = Field(ge=0.0, le=1.0)
+    reason: str
+    is_decided: bool = True
+    judge: str = ""
+    model: str = ""
+    step: int = 0
+    prompt: str = ""
+    answers: tuple[str, ...] = ()
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: Number = 0.0
+    is_cached: bool = False
+
+
 class Task(Record):
     """One task instance.
 
@@ -258,7 +293,11 @@ class Trajectory(Record):
         steps: The steps, at least one unless `fault` is set.
         final: The observation after the last action (bootstraps a truncated episode).
         outcome, fault, fault_detail: How it ended.
-        success: The judge's score in [0, 1].
+        success: The score in [0, 1] that counts: the environment's, or with `worker.rewards.source` judge the
+            judge's.
+        truth: The environment's score where a judge gives the one that counts. Nobody learns from it; None
+            where `success` is the environment's, or it has none.
+        verdict: What the judge said, where one was asked.
         truncated: Whether the step limit or a full token sequence, rather than the agent or the environment,
             ended it.
         started_at, duration_s: Unix time, seconds.
@@ -277,9 +316,18 @@ class Trajectory(Record):
     fault: Fault = Fault.NONE
     fault_detail: str = ""
     success: Number = 0.0
+    truth: Number | None = None
+    verdict: Verdict | None = None
     truncated: bool = False
     started_at: Number = 0.0
     duration_s: Number = 0.0
+
+    @property
+    def ground_truth(self) -> float | None:
+        """The environment's own score in [0, 1]; None if it has none, or the episode faulted."""
+        if self.fault is not Fault.NONE or self.truth is not None:
+            return self.truth
+        return None if self.verdict is not None or self.outcome is Outcome.UNJUDGED else self.success
 
     @property
     def oldest_version(self) -> int:

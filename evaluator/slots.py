@@ -100,6 +100,9 @@ class SlotPool:
     ) -> None:
         self._config, self._places, self._policy, self._act = config, places, policy, act
         self._agent = build_agent(config.agent)
+        # Ground truth is measured, whoever judges in training.
+        rewards = config.worker.rewards.model_copy(update={"source": "environment"})
+        self._worker = config.worker.model_copy(update={"rewards": rewards})
         self._tasks: queue.Queue[Attempt] = queue.Queue(maxsize=max(1, capacity))
         self._finished: queue.Queue[Finished | BaseException] = queue.Queue(maxsize=2 * num_slots)
         self._stop = threading.Event()
@@ -178,7 +181,7 @@ class SlotPool:
             place.env,
             self._agent,
             policy,
-            self._config.worker,
+            self._worker,
             worker=self._act.worker,
             slot=index,
             stop=self._stop,

@@ -169,8 +169,17 @@ class LearnerLink:
         if not self._stopping.is_set():
             self._waker.wake()
 
-    def submit(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> None:
+    def run_of(self, lease_id: str) -> str:
+        """The run that an episode belongs to: that of its lease, else the present one, "" if unknown."""
+        with self._condition:
+            return self._book.run_of(lease_id) or (self.status.run_id if self.status else "")
+
+    def submit(self, trajectory: Trajectory, images: Mapping[str, bytes], run_id: str | None = None) -> None:
         """Spools a finished trajectory; it is safe on return, and delivered in the background.
+
+        Args:
+            trajectory, images: The episode, and its screenshots by digest.
+            run_id: The run that it belongs to, where its lease may not be known any more.
 
         Raises:
             StoreError: The spool's disk is full.
@@ -178,7 +187,7 @@ class LearnerLink:
         assert self._spool is not None, "this link has no spool"
         assert self._delivery is not None
         with self._condition:  # also around `put`: a reconnection must not see it half done
-            run_id = self._book.run_of(trajectory.lease_id) or (self.status.run_id if self.status else "")
+            run_id = run_id or self.run_of(trajectory.lease_id)
             self._spool.put(trajectory, images, run_id)
             self._book.close(trajectory.lease_id)
             self._delivery.add(trajectory.id, run_id)

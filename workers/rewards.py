@@ -11,9 +11,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from distrl.configs.schema import RewardConfig
+from distrl.configs.judge import RewardConfig
 from distrl.core.actions import Action, ActionKind
-from distrl.core.types import ActionRecord, Outcome, RewardParts, TimeStep
+from distrl.core.types import ActionRecord, Outcome, Purpose, RewardParts, TimeStep, Trajectory, Verdict
 
 NEAR = 0.04
 """Points closer than this (a fraction of the screen, Euclidean) count as the same place."""
@@ -23,7 +23,7 @@ SUCCESS_SCORE = 1.0
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Ending:
     """How an episode that was not faulted ended.
 
     Attributes:
@@ -44,8 +44,15 @@ def needs_evaluation(last: Action, env_done: bool, config: RewardConfig) -> bool
     return not config.require_complete or env_done or last.kind is ActionKind.COMPLETE
 
 
-def judge(last: Action, score: float | None, truncated: bool) -> Verdict:
-    """The verdict on an episode.
+def is_asked_about(trajectory: Trajectory, config: RewardConfig) -> bool:
+    """Whether what a judge says of a finished episode can count; see `needs_evaluation`."""
+    last = Action(**trajectory.steps[-1].action.model_dump())
+    env_done = not trajectory.truncated and not last.is_terminal
+    return needs_evaluation(last, env_done, config)
+
+
+def judge(last: Action, score: float | None, truncated: bool) -> Ending:
+    """How an episode ended.
 
     Args:
         last: Its last action.
@@ -54,10 +61,45 @@ def judge(last: Action, score: float | None, truncated: bool) -> Verdict:
     """
     success = 0.0 if score is None else min(1.0, max(0.0, score))
     if success >= SUCCESS_SCORE:
-        return Verdict(Outcome.SUCCESS, success)
+        return Ending(Outcome.SUCCESS, success)
     if last.kind is ActionKind.IMPOSSIBLE:
-        return Verdict(Outcome.IMPOSSIBLE_CLAIMED, success)
-    return Verdict(Outcome.STEP_LIMIT if truncated else Outcome.FAILURE, success)
+        return Ending(Outcome.IMPOSSIBLE_CLAIMED, success)
+    return Ending(Outcome.STEP_LIMIT if truncated else Outcome.FAILURE, success)
+
+
+def awaits_judge(purpose: Purpose, config: RewardConfig) -> bool:
+    """Whether the section `judge` says how an episode ended, and not the environment.
+
+    Demonstrations are never judged: what is learnt from them is the expert's answers.
+    """
+    return config.source == "judge" and purpose is not Purpose.DEMO
+
+
+def judged(trajectory: Trajectory, verdict: Verdict) -> Trajectory:
+    """The episode with a judge's verdict on it, which is also the outcome part of its last reward.
+
+    A verdict on an earlier screen (`verdict.step`) ends the episode there: what came later is left out. With
+    one that is not decided the episode stays unjudged, and earns nothing.
+    """
+    steps, final = trajectory.steps, trajectory.final
+    if verdict.is_decided and 0 < verdict.step < len(steps):
+        final, steps = steps[verdict.step].observation, steps[: verdict.step]
+    truncated = trajectory.truncated and len(steps) == len(trajectory.steps)
+    last = steps[-1]
+    ending = Ending(Outcome.UNJUDGED, 0.0)
+    if verdict.is_decided:
+        ending = judge(Action(**last.action.model_dump()), float(verdict.success), truncated)
+    reward = last.reward.model_copy(update={"outcome": ending.success})
+    return trajectory.model_copy(
+        update={
+            "steps": (*steps[:-1], last.model_copy(update={"reward": reward, "done": True})),
+            "final": final,
+            "outcome": ending.outcome,
+            "success": ending.success,
+            "truncated": truncated,
+            "verdict": verdict,
+        }
+    )
 
 
 def step_penalties(

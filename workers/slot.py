@@ -24,7 +24,6 @@ from distrl.core.types import (
     Observation,
     Outcome,
     Purpose,
-    Task,
     TimeStep,
     Timing,
     Trajectory,
@@ -32,8 +31,8 @@ from distrl.core.types import (
 from distrl.workers.agents.base import Agent
 from distrl.workers.conversation import Conversation, PolicyClient
 from distrl.workers.demonstrator import Demonstrator
-from distrl.workers.envs.base import Env, Frame, KnowsDistance, MayLackTruth, WordsGoals
-from distrl.workers.rewards import Verdict, judge, needs_evaluation, step_penalties
+from distrl.workers.envs.base import Env, Frame, KnowsDistance, MayLackTruth, TellsTexts, WordsGoals
+from distrl.workers.rewards import Ending, awaits_judge, judge, needs_evaluation, step_penalties
 from distrl.workers.screenshots import observe
 
 Episode = tuple[Trajectory, dict[str, bytes]]
@@ -114,7 +113,7 @@ class EpisodeRunner:
             rng = random.Random(f"{lease.id}/{task.id}/{task.seed}")
             expert = Demonstrator(self._env, self._agent, lease.noise, rng)
         conversation = Conversation(self._policy, draft.images, lease.sampling)
-        screen, observe_s = self._look(self._env.reset(task), draft)
+        screen, observe_s = self._look(self._env.reset(task), draft, False)
         if isinstance(self._env, WordsGoals):
             draft.task = task = task.model_copy(update={"goal": self._env.goal})
         while not self._stop.is_set():
@@ -124,7 +123,7 @@ class EpisodeRunner:
             except ContextFull:
                 if not draft.steps:
                     raise
-                self._cut(task, draft, screen)
+                self._cut(draft, screen)
                 return True
             think_s = time.perf_counter() - clock
             clock = time.perf_counter()
@@ -135,9 +134,8 @@ class EpisodeRunner:
             truncated = not done and len(draft.steps) + 1 >= task.max_steps
             reward = step_penalties(draft.steps, action, screen.image, self._config.rewards)
             if done or truncated:
-                draft.verdict = self._judge(task, action, result.done, truncated)
-                draft.truncated = truncated
-                reward = reward.model_copy(update={"outcome": draft.verdict.success})
+                self._judge(draft, action, result.done, truncated)
+                reward = reward.model_copy(update={"outcome": draft.ending.success})
             step = TimeStep(
                 observation=screen,
                 chats=chats,
@@ -154,16 +152,19 @@ class EpisodeRunner:
                 guard=result.guard,
             )
             draft.steps.append(step)
-            screen, observe_s = self._look(result.frame, draft)
+            screen, observe_s = self._look(result.frame, draft, step.done)
             if step.done:
                 draft.final = screen
                 return True
         return False
 
-    def _look(self, frame: Frame, draft: _Draft) -> tuple[Observation, float]:
-        """Keeps the screenshot. Returns the observation and the seconds that encoding it took."""
+    def _look(self, frame: Frame, draft: _Draft, is_last: bool) -> tuple[Observation, float]:
+        """Keeps the screenshot. Returns the observation and the seconds that making it took."""
         clock = time.perf_counter()
         observation, data = observe(frame, self._config)
+        wanted = self._config.texts == "all" or (is_last and self._config.texts == "final")
+        if wanted and isinstance(self._env, TellsTexts):
+            observation = observation.model_copy(update={"texts": self._env.texts()})
         draft.images[observation.image] = data
         observe_s = time.perf_counter() - clock
         if self._ruler is not None:
@@ -194,19 +195,26 @@ class EpisodeRunner:
             "Choose another agent.",
         )
 
-    def _cut(self, task: Task, draft: _Draft, screen: Observation) -> None:
+    def _cut(self, draft: _Draft, screen: Observation) -> None:
         """Ends an episode after the step that it has made last, as the step limit would have."""
         last = draft.steps[-1]
-        draft.verdict = self._judge(task, Action(**last.action.model_dump()), False, True)
-        draft.truncated, draft.final = True, screen
-        reward = last.reward.model_copy(update={"outcome": draft.verdict.success})
+        self._judge(draft, Action(**last.action.model_dump()), False, True)
+        draft.final = screen
+        reward = last.reward.model_copy(update={"outcome": draft.ending.success})
         draft.steps[-1] = last.model_copy(update={"reward": reward, "done": True})
 
-    def _judge(self, task: Task, last: Action, env_done: bool, truncated: bool) -> Verdict:
-        if isinstance(self._env, MayLackTruth) and not self._env.has_truth(task):
-            return Verdict(Outcome.UNJUDGED, 0.0)
+    def _judge(self, draft: _Draft, last: Action, env_done: bool, truncated: bool) -> None:
+        """Ends the episode; unjudged as yet where a judge is to say how, see `distrl.workers.judging`."""
+        draft.truncated = truncated
         counts = needs_evaluation(last, env_done, self._config.rewards)
-        return judge(last, self._env.evaluate() if counts else None, truncated)
+        has_truth = not isinstance(self._env, MayLackTruth) or self._env.has_truth(draft.task)
+        if has_truth:
+            draft.ending = judge(last, self._env.evaluate() if counts else None, truncated)
+        else:
+            draft.ending = Ending(Outcome.UNJUDGED, 0.0)
+        if awaits_judge(draft.lease.purpose, self._config.rewards):
+            draft.truth = draft.ending.success if has_truth else None
+            draft.ending = Ending(Outcome.UNJUDGED, 0.0) if counts else judge(last, None, truncated)
 
 
 class _Draft:
@@ -218,7 +226,8 @@ class _Draft:
         self.steps: list[TimeStep] = []
         self.images: dict[str, bytes] = {}
         self.final: Observation | None = None
-        self.verdict: Verdict | None = None
+        self.ending = Ending(Outcome.UNJUDGED, 0.0)
+        self.truth: float | None = None
         self.truncated = False
         self.fault = Fault.NONE
         self.fault_detail = ""
@@ -237,14 +246,13 @@ class _Draft:
             slot=slot,
             steps=tuple(self.steps),
             final=self.final,
+            outcome=self.ending.outcome,
+            success=self.ending.success,
+            truth=self.truth,
             fault=self.fault,
             fault_detail=self.fault_detail[:500],
             truncated=self.truncated,
             started_at=self._started_at,
             duration_s=time.perf_counter() - self._clock,
         )
-        if self.verdict is not None:
-            trajectory = trajectory.model_copy(
-                update={"outcome": self.verdict.outcome, "success": self.verdict.success}
-            )
         return trajectory, {digest: self.images[digest] for digest in trajectory.image_digests}

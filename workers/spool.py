@@ -29,10 +29,11 @@ CREATE TABLE IF NOT EXISTS spooled (
 
 @dataclass(frozen=True)
 class Spooled:
-    """A spooled trajectory with the bytes of its images by digest."""
+    """A spooled trajectory, the bytes of its images by digest, and the run that it belongs to."""
 
     trajectory: Trajectory
     images: dict[str, bytes]
+    run_id: str = ""
 
 
 class Spool:
@@ -76,12 +77,12 @@ class Spool:
         Raises:
             StoreError: It is not here.
         """
-        query = "SELECT body, images FROM spooled WHERE id = ?"
+        query = "SELECT body, images, run_id FROM spooled WHERE id = ?"
         with self._lock, typed_errors(self._path):
             row = self._connection.execute(query, (trajectory_id,)).fetchone()
         if row is None:
             raise StoreError(f"No trajectory {trajectory_id} in {self._path}.")
-        return Spooled(unpack_trajectory(row[0]), msgpack.unpackb(row[1], raw=False))
+        return Spooled(unpack_trajectory(row[0]), msgpack.unpackb(row[1], raw=False), row[2])
 
     def delete(self, *trajectory_ids: str) -> None:
         """Forgets trajectories, all in one commit: the learner has them."""

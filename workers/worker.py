@@ -51,7 +51,11 @@ class Link(Protocol):
     """What a worker needs of its `distrl.workers.client.LearnerLink`."""
 
     shutdown: threading.Event
-    status: Status | None
+
+    @property
+    def status(self) -> Status | None:
+        """The learner's last."""
+        ...
 
     def lease(self, timeout_s: float) -> Lease | None:
         """A lease, or None when none came in time."""

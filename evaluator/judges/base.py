@@ -5,28 +5,48 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from pydantic import Field
+from distrl.core.types import Observation, TimeStep, Trajectory, Verdict
 
-from distrl.core.types import Number, Record, Trajectory
-
-
-class Verdict(Record):
-    """What a judge says of an episode.
-
-    Attributes:
-        success: Whether the task counts as solved.
-        score: Credit in [0, 1].
-        reason: Why, in one sentence for people.
-    """
-
-    success: bool
-    score: Number = Field(ge=0.0, le=1.0)
-    reason: str
+__all__ = ["Judge", "Screens", "Verdict", "acted", "screens", "undecided"]
 
 
 class Judge(Protocol):
-    """Judges episodes that ended without a fault. Judges never act: stored episodes can be judged again."""
+    """Judges episodes that ended without a fault. Judges never act: stored episodes can be judged again.
+
+    Attributes:
+        name: As verdicts name it.
+    """
+
+    name: str
 
     def judge(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> Verdict:
-        """The verdict on `trajectory`; `images` are its encoded screenshots by digest."""
+        """The verdict on `trajectory`; `images` are its encoded screenshots by digest. Any thread may ask.
+
+        A judge that cannot tell says so by a verdict that is not decided.
+
+        Raises:
+            JudgeUnavailable: No verdict now; later there may be one.
+        """
         ...
+
+
+Screens = tuple[Observation, ...]
+"""What the screen showed, oldest first; the last is what it shows in the end."""
+
+
+def screens(trajectory: Trajectory) -> Screens:
+    """Every screen of the episode: before each step, and after the last."""
+    shown = tuple(step.observation for step in trajectory.steps)
+    return (*shown, trajectory.final) if trajectory.final is not None else shown
+
+
+def acted(trajectory: Trajectory) -> tuple[TimeStep, ...]:
+    """The steps that did something: all but a last claim that the episode is over."""
+    steps = trajectory.steps
+    is_claim = bool(steps) and steps[-1].action.kind in ("complete", "impossible")
+    return steps[:-1] if is_claim else steps
+
+
+def undecided(judge: str, reason: str, model: str = "") -> Verdict:
+    """The verdict of a judge that cannot tell."""
+    return Verdict(success=False, score=0.0, reason=reason, is_decided=False, judge=judge, model=model)

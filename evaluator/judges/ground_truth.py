@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from distrl.core.types import Outcome, Trajectory
-from distrl.evaluator.judges.base import Verdict
+from distrl.evaluator.judges.base import Verdict, undecided
 
 _FULL_CREDIT = 1.0 - 1e-9
 
@@ -14,15 +14,21 @@ class GroundTruthJudge:
     """Judges by state, not by pixels.
 
     When an episode ends, the worker asks the environment for `Env.evaluate()`, a programmatic check of the
-    state behind the screen, and records it as `Trajectory.success` (0 where the agent has to say that it is
-    done and did not; see `distrl.workers.rewards.needs_evaluation`). This judge repeats that number. A task
-    counts as solved only with full credit.
+    state behind the screen, and records it (0 where the agent has to say that it is done and did not; see
+    `distrl.workers.rewards.needs_evaluation`). This judge repeats that number, `Trajectory.ground_truth`. A
+    task counts as solved only with full credit.
     """
 
+    name = "ground_truth"
+
     def judge(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> Verdict:
-        """The recorded score. `images` are not looked at."""
-        score = min(1.0, max(0.0, trajectory.success))
-        return Verdict(success=score >= _FULL_CREDIT, score=score, reason=_reason(score, trajectory.outcome))
+        """The recorded score; undecided without one. `images` are not looked at."""
+        truth = trajectory.ground_truth
+        if truth is None:
+            return undecided(self.name, "The environment gave no score.")
+        score = min(1.0, max(0.0, truth))
+        reason = _reason(score, trajectory.outcome)
+        return Verdict(success=score >= _FULL_CREDIT, score=score, reason=reason, judge=self.name)
 
 
 def _reason(score: float, outcome: Outcome) -> str:
@@ -32,8 +38,6 @@ def _reason(score: float, outcome: Outcome) -> str:
         return "The step limit was reached before the task was done."
     if outcome is Outcome.IMPOSSIBLE_CLAIMED:
         return "The agent said that the task is impossible."
-    if outcome is Outcome.UNJUDGED:
-        return "The environment gave no score."
     if score > 0.0:
         return f"The final state fulfils the task in part ({score:.2f})."
     return "The final state does not fulfil the task."

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
+import pytest
+from judge_fake import FakeJudge, FakeLink
+
+from distrl.configs.judge import JudgeConfig, RewardConfig
 from distrl.core.errors import ProtocolError
 from distrl.core.messages import Heartbeat, Hello
 from distrl.learner import peers as module
 from distrl.learner.peers import MAX_HOLDERS, Peers
 from distrl.workers.devices.pool.pool import DevicePool
 from distrl.workers.inference.stats import ServerStats
+from distrl.workers.judging import JudgingLink
+from distrl.workers.spool import Spool
 from distrl.workers.tally import Tally
 
 
@@ -100,8 +106,11 @@ def test_there_is_a_limit(rig, monkeypatch) -> None:
     rig.beat("worker", "a")
 
 
-def test_the_names_are_those_that_workers_and_servers_send() -> None:
-    sent = {("worker", name) for name in [*Tally().stats(), *DevicePool().stats()]}
+def test_the_names_are_those_that_workers_and_servers_send(tmp_path: Path) -> None:
+    link, spool = FakeLink(), Spool(tmp_path / "judge.sqlite3")
+    judging = JudgingLink(link, FakeJudge(), JudgeConfig(), RewardConfig(), spool)
+    sent = {("worker", name) for name in [*Tally().stats(), *DevicePool().stats(), *judging.stats()]}
+    spool.close()
     sent |= {("inference", name) for name in [*ServerStats().snapshot(), "queue", "weight_version"]}
     assert {*module.RATES, *module.TOTALS, *module.GAUGES} == sent
 

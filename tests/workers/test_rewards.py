@@ -2,7 +2,7 @@
 
 import pytest
 
-from distrl.configs.schema import RewardConfig
+from distrl.configs.judge import RewardConfig
 from distrl.core.actions import Action, ActionKind
 from distrl.core.types import ActionRecord, Observation, Outcome, TimeStep
 from distrl.workers.rewards import judge, needs_evaluation, step_penalties

@@ -10,7 +10,8 @@ import pytest
 from counting_env import BACK, COMPLETE, IMPOSSIBLE, TAP, CountingEnv, counting_task
 from PIL import Image
 
-from distrl.configs.schema import RewardConfig, WorkerConfig
+from distrl.configs.judge import RewardConfig
+from distrl.configs.schema import WorkerConfig
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import ConfigError, ContextFull, EnvError, InferenceUnavailable, ProtocolError
 from distrl.core.messages import Lease

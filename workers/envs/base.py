@@ -110,3 +110,12 @@ class WordsGoals(Protocol):
     def goal(self) -> str:
         """What the agent is to do."""
         ...
+
+
+@runtime_checkable
+class TellsTexts(Protocol):
+    """An environment that knows what stands on its screen."""
+
+    def texts(self) -> tuple[str, ...]:
+        """The texts and descriptions of the elements on the screen, from top to bottom."""
+        ...

@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from typing import Annotated, Literal, Protocol, TypeVar, runtime_checkable
+from xml.etree import ElementTree
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -235,6 +236,10 @@ class PhoneEnv:
         ask = getattr(self._backend, "has_truth", None)
         return ask is None or bool(ask(task))
 
+    def texts(self) -> tuple[str, ...]:
+        """The texts and content descriptions in the screen's hierarchy, in its order."""
+        return texts_of(self._device.hierarchy())
+
     def evaluate(self) -> float:
         """The task's ground-truth score by the phone's state."""
         if self._task is None:
@@ -268,6 +273,20 @@ class PhoneEnv:
     def close(self) -> None:
         """Releases the device."""
         self._device.close()
+
+
+def texts_of(hierarchy: str) -> tuple[str, ...]:
+    """The texts, else the content descriptions, in uiautomator XML.
+
+    Raises:
+        EnvError: It is no XML.
+    """
+    try:
+        nodes = ElementTree.fromstring(hierarchy).iter("node")
+    except ElementTree.ParseError as error:
+        raise EnvError(f"The screen's hierarchy is no XML: {error}.", fault="device") from error
+    found = (node.get("text") or node.get("content-desc") or "" for node in nodes)
+    return tuple(text for text in found if text)
 
 
 def _simulated(width: int, height: int) -> TaskBackend:

@@ -8,7 +8,7 @@ from episode_factory import make_episode
 from distrl.core.importing import choose
 from distrl.core.types import Outcome
 from distrl.evaluator.judges import JUDGES
-from distrl.evaluator.judges.base import Judge
+from distrl.evaluator.judges.base import Judge, Verdict
 
 
 @pytest.fixture
@@ -30,6 +30,21 @@ def test_every_outcome_has_a_reason(judge: Judge, outcome: Outcome) -> None:
     assert judge.judge(trajectory.model_copy(update={"outcome": outcome}), images).reason.endswith(".")
 
 
-def test_every_registered_judge_can_be_made() -> None:
+def test_an_episode_without_a_score_is_undecided(judge: Judge) -> None:
+    trajectory, images = make_episode()
+    verdict = judge.judge(trajectory.model_copy(update={"outcome": Outcome.UNJUDGED}), images)
+    assert not verdict.is_decided
+
+
+def test_what_another_judge_said_is_not_the_truth(judge: Judge) -> None:
+    trajectory, images = make_episode(success=True)
+    said = Verdict(success=True, score=1.0, reason="It seems so.")
+    assert not judge.judge(trajectory.model_copy(update={"verdict": said}), images).is_decided
+    verdict = judge.judge(trajectory.model_copy(update={"verdict": said, "truth": 0.0}), images)
+    assert verdict.is_decided
+    assert not verdict.success
+
+
+def test_every_judge_has_its_configured_name() -> None:
     for kind in JUDGES:
-        assert hasattr(choose(JUDGES, kind)(), "judge")
+        assert choose(JUDGES, kind).name == kind

@@ -1,0 +1,51 @@
+"""`distrl evaluate --rejudge`: a judge on stored episodes, and how far it agrees with their ground truth."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from distrl.core.errors import MissingDependency
+
+if TYPE_CHECKING:
+    from distrl.configs.schema import Config
+
+GRACE_S = 5.0
+TELL_EVERY = 25
+
+
+def rejudge_stored(config: Config, place: Path) -> None:
+    """Lets `config.judge` judge the episodes in `place`; at most `evaluate.episodes` of them, newest first.
+
+    Verdicts go beside what is there; an interrupted session goes on when it is called again.
+
+    Raises:
+        ConfigError: The judge misses something, such as its key.
+        StoreError: There are no episodes.
+        JudgeError: The judge's files cannot be read.
+    """
+    from distrl.core.process import install_signals
+    from distrl.evaluator.agreement import lines
+    from distrl.evaluator.rejudge import Rejudged
+
+    def tell(done: int, total: int) -> None:
+        if done % TELL_EVERY == 0 or done == total:
+            typer.echo(f"judged {done} of {total}", err=True)
+
+    stop = install_signals(GRACE_S)
+    with contextlib.closing(Rejudged(place, config.judge, config.worker.rewards)) as rejudged:
+        report = rejudged.run(config.evaluate.episodes, stop, tell)
+        for line in lines(report):
+            typer.echo(line)
+        if rejudged.num_not_asked:
+            typer.echo(
+                f"  {rejudged.num_not_asked} were not asked about: faulted, or failures whatever is shown"
+            )
+        typer.echo(f"Verdicts: {rejudged.file}")
+        try:
+            typer.echo(f"Report: {rejudged.write_page()}")
+        except MissingDependency as error:
+            typer.echo(f"No report: {error}", err=True)

@@ -1,0 +1,104 @@
+"""`distrl train-judge`: fits a judge of episodes to stored ones with ground truth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from distrl.core.errors import MissingDependency, RunDirectoryError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from distrl.evaluator.agreement import AgreementReport, Judged
+    from distrl.evaluator.judges.local.data import Example
+
+VERDICTS_FILE = "held-out.jsonl"
+SHOWN = 10
+
+SourcesArgument = Annotated[
+    list[Path],
+    typer.Argument(metavar="RUN...", help="Runs or evaluations whose episodes have ground truth, or stores."),
+]
+OutputOption = Annotated[
+    Path, typer.Option("--output", metavar="DIR", help="Where the judge goes; name it in judge.local.path.")
+]
+EpisodesOption = Annotated[
+    int, typer.Option("--episodes", metavar="N", min=1, help="At most so many, drawn from all sources alike.")
+]
+EpochsOption = Annotated[int, typer.Option("--epochs", metavar="N", min=1, help="Passes over the episodes.")]
+HeldOutOption = Annotated[
+    float,
+    typer.Option(
+        "--held-out",
+        metavar="SHARE",
+        min=0.02,
+        max=0.6,
+        help="The share of the tasks to measure on; half as many again are for calibration.",
+    ),
+]
+SeedOption = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of weights and split.")]
+ThreadsOption = Annotated[int, typer.Option("--threads", metavar="N", min=1, help="CPU threads.")]
+
+
+def train_judge(
+    sources: SourcesArgument,
+    output: OutputOption,
+    episodes: EpisodesOption = 5000,
+    epochs: EpochsOption = 20,
+    held_out: HeldOutOption = 0.2,
+    seed: SeedOption = 0,
+    threads: ThreadsOption = 1,
+) -> None:
+    """Fit a small judge to stored episodes, measure it on tasks that it has not seen, and show its errors.
+
+    It looks at the goal, the last actions with what they touched, and the last screen. DIR gets the judge,
+    its verdicts on the held-out episodes, agreement.json and agreement.html.
+    """
+    from distrl.core.policies import use_threads
+    from distrl.evaluator.judges.local.files import CARD_FILE
+    from distrl.evaluator.judges.local.fitting import fit_judge
+    from distrl.evaluator.judges.local.training import Recipe
+
+    if (output / CARD_FILE).exists():
+        raise RunDirectoryError(f"{output} holds a judge already.", "Name another directory with --output.")
+    use_threads(threads)
+    recipe = Recipe(epochs=epochs, seed=seed)
+    result = fit_judge(sources, output, episodes, held_out, recipe, lambda line: typer.echo(line, err=True))
+    page = write_results(output, result.report, result.judged, result.examples)
+    print_results(result.report, result.judged)
+    typer.echo(f"Judge: {output}")
+    if page is not None:
+        typer.echo(f"Errors: {page}")
+
+
+def write_results(
+    output: Path, report: AgreementReport, judged: Sequence[Judged], examples: Sequence[Example]
+) -> Path | None:
+    """Writes the held-out verdicts, the numbers and the page; None, and a line why, without jinja2."""
+    from distrl.core.files import write_atomically
+    from distrl.evaluator.judges.local.data import stored_examples
+    from distrl.evaluator.report.agreement import write_agreement_page
+
+    write_atomically(output / VERDICTS_FILE, "".join(one.model_dump_json() + "\n" for one in judged))
+    write_atomically(output / "agreement.json", report.model_dump_json(indent=2))
+    page = output / "agreement.html"
+    try:
+        write_agreement_page(page, report, judged, stored_examples(judged, examples))
+    except MissingDependency as error:
+        typer.echo(f"No page: {error}", err=True)
+        return None
+    return page
+
+
+def print_results(report: AgreementReport, judged: Sequence[Judged]) -> None:
+    """Prints agreement on the held-out tasks, and the worst errors."""
+    from distrl.evaluator.agreement import disagreements, lines
+
+    for line in lines(report):
+        typer.echo(line)
+    for one in disagreements(judged)[:SHOWN]:
+        said = "success" if one.verdict.success else "failure"
+        typer.echo(f"  wrong: {said} ({one.verdict.score:.2f})  {one.goal}  {one.trajectory_id}")

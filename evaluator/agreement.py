@@ -1,0 +1,226 @@
+"""How far a judge agrees with ground truth: confusion matrix, Cohen's κ, and where the two differ most."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from distrl.core.types import Number, Record, Task, Verdict
+from distrl.evaluator.statistics import Z_95, Interval, wilson
+
+
+class Judged(Record):
+    """An episode with ground truth and a judge's verdict: one line of `verdicts/JUDGE.jsonl`.
+
+    Attributes:
+        trajectory_id: Where the whole episode is in the store.
+        task_id, template, split, goal: Its task.
+        truth: Whether the environment gave full credit; None if it gave no score.
+        verdict: What the judge says.
+    """
+
+    trajectory_id: str
+    task_id: str
+    template: str
+    split: str
+    goal: str
+    truth: bool | None
+    verdict: Verdict
+
+    @classmethod
+    def of(cls, trajectory_id: str, task: Task, truth: bool | None, verdict: Verdict) -> Judged:
+        """The line of an episode of `task`."""
+        return cls(
+            trajectory_id=trajectory_id,
+            task_id=task.id,
+            template=task.template,
+            split=task.split,
+            goal=task.goal,
+            truth=truth,
+            verdict=verdict,
+        )
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether both have said something."""
+        return self.truth is not None and self.verdict.is_decided
+
+    @property
+    def distance(self) -> float:
+        """How far the judge's score is from the truth, in [0, 1]."""
+        return abs(self.verdict.score - float(bool(self.truth)))
+
+
+class Agreement(Record):
+    """A judge against ground truth.
+
+    Attributes:
+        both, judge_only, truth_only, neither: Who says success: the confusion matrix.
+        undecided: Episodes with ground truth on which the judge came to no verdict; in no other number.
+        rate, interval: Share of the verdicts that are right, and Wilson's 95% interval.
+        kappa: Cohen's κ; None where it is not defined, as all say the same.
+        kappa_interval: Its 95% interval.
+        precision: Share of the judge's successes that are some; None without any.
+        recall: Share of the successes that the judge calls so; None without any.
+    """
+
+    both: int
+    judge_only: int
+    truth_only: int
+    neither: int
+    undecided: int
+    rate: Number
+    interval: Interval
+    kappa: Number | None
+    kappa_interval: Interval | None
+    precision: Number | None
+    recall: Number | None
+
+    @property
+    def total(self) -> int:
+        """How many verdicts were compared."""
+        return self.both + self.judge_only + self.truth_only + self.neither
+
+
+class AgreementReport(Record):
+    """A judge against ground truth on a set of episodes: `agreement-JUDGE.json`.
+
+    Attributes:
+        judge, model: Who judged.
+        source: The store.
+        overall: On all of it.
+        templates: By template.
+        unknown: Episodes without ground truth, which nothing is compared with.
+        cost, input_tokens, output_tokens: Of all verdicts together; cached answers cost nothing.
+    """
+
+    judge: str
+    model: str
+    source: str
+    overall: Agreement
+    templates: dict[str, Agreement]
+    unknown: int = 0
+    cost: Number = 0.0
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+def cohen_kappa(table: Sequence[Sequence[int]]) -> tuple[float, float] | None:
+    """Cohen's κ of a square table of counts, and its standard error.
+
+    With p_ij = n_ij / n, row and column sums p_i. and p_.i:
+
+        κ   = (p_o − p_e) / (1 − p_e),  p_o = Σ p_ii,  p_e = Σ p_i. p_.i
+        var = [ Σ_i p_ii (1 − (p_i. + p_.i)(1 − κ))² + (1 − κ)² Σ_{i≠j} p_ij (p_.i + p_j.)²
+                − (κ − p_e (1 − κ))² ] / (n (1 − p_e)²)
+
+    (Cohen 1960; Fleiss, Cohen & Everitt 1969, equation 13.)
+
+    Args:
+        table: n_ij: how often the first says i and the second j.
+
+    Returns:
+        κ and its standard error; None if there is nothing, or both always say the same one thing.
+    """
+    size, n = range(len(table)), sum(map(sum, table))
+    if n == 0:
+        return None
+    p = [[table[i][j] / n for j in size] for i in size]
+    rows = [sum(p[i]) for i in size]
+    columns = [sum(p[i][j] for i in size) for j in size]
+    observed = sum(p[i][i] for i in size)
+    expected = sum(rows[i] * columns[i] for i in size)
+    if math.isclose(expected, 1.0):
+        return None
+    kappa = (observed - expected) / (1.0 - expected)
+    on = sum(p[i][i] * (1.0 - (rows[i] + columns[i]) * (1.0 - kappa)) ** 2 for i in size)
+    off = sum(p[i][j] * (columns[i] + rows[j]) ** 2 for i in size for j in size if i != j)
+    variance = on + (1.0 - kappa) ** 2 * off - (kappa - expected * (1.0 - kappa)) ** 2
+    return kappa, math.sqrt(max(0.0, variance) / n) / (1.0 - expected)
+
+
+def agreement(judged: Iterable[Judged]) -> Agreement:
+    """The numbers over episodes with ground truth; others count for nothing."""
+    known = [one for one in judged if one.truth is not None]
+    pairs = [(one.verdict.success, bool(one.truth)) for one in known if one.is_compared]
+    both, judge_only = pairs.count((True, True)), pairs.count((True, False))
+    truth_only, neither = pairs.count((False, True)), pairs.count((False, False))
+    right, n = both + neither, len(pairs)
+    found = cohen_kappa([[both, judge_only], [truth_only, neither]])
+    interval = None
+    if found is not None:
+        kappa, error = found
+        interval = Interval(low=max(-1.0, kappa - Z_95 * error), high=min(1.0, kappa + Z_95 * error))
+    return Agreement(
+        both=both,
+        judge_only=judge_only,
+        truth_only=truth_only,
+        neither=neither,
+        undecided=len(known) - n,
+        rate=right / n if n else 0.0,
+        interval=wilson(right, n),
+        kappa=found[0] if found is not None else None,
+        kappa_interval=interval,
+        precision=both / (both + judge_only) if both + judge_only else None,
+        recall=both / (both + truth_only) if both + truth_only else None,
+    )
+
+
+def compare(judged: Sequence[Judged], judge: str, source: str) -> AgreementReport:
+    """The report on a judge's verdicts.
+
+    Args:
+        judged: The episodes.
+        judge: The judge's name.
+        source: Where the episodes are.
+    """
+    templates = sorted({one.template for one in judged})
+    asked = [one.verdict for one in judged if not one.verdict.is_cached]
+    return AgreementReport(
+        judge=judge,
+        model=next((one.verdict.model for one in judged if one.verdict.model), ""),
+        source=source,
+        overall=agreement(judged),
+        templates={name: agreement(one for one in judged if one.template == name) for name in templates},
+        unknown=sum(one.truth is None for one in judged),
+        cost=math.fsum(verdict.cost for verdict in asked),
+        input_tokens=sum(verdict.input_tokens for verdict in asked),
+        output_tokens=sum(verdict.output_tokens for verdict in asked),
+    )
+
+
+def disagreements(judged: Iterable[Judged]) -> list[Judged]:
+    """Where the judge is wrong, the surest errors first."""
+    wrong = [one for one in judged if one.is_compared and one.verdict.success is not one.truth]
+    return sorted(wrong, key=lambda one: (-one.distance, one.task_id))
+
+
+def lines(report: AgreementReport) -> list[str]:
+    """The report in a few lines of text."""
+    told = [f"{report.judge} against ground truth: {describe(report.overall)}"]
+    if len(report.templates) > 1:
+        told += [f"  {name:<22}  {describe(found)}" for name, found in report.templates.items()]
+    table = report.overall
+    told += [
+        f"  {'':<22}  truth: success  truth: failure",
+        f"  {'judge: success':<22}  {table.both:>14}  {table.judge_only:>14}",
+        f"  {'judge: failure':<22}  {table.truth_only:>14}  {table.neither:>14}",
+    ]
+    if report.overall.undecided or report.unknown:
+        told.append(f"  {report.overall.undecided} unjudged; {report.unknown} without ground truth")
+    if report.input_tokens or report.cost:
+        told.append(f"  {report.input_tokens} + {report.output_tokens} tokens, cost {report.cost:.4g}")
+    return told
+
+
+def describe(found: Agreement) -> str:
+    """Agreement and κ with their intervals, in one line."""
+    if not found.total:
+        return "nothing to compare"
+    low, high = 100 * found.interval.low, 100 * found.interval.high
+    text = f"{100 * found.rate:.1f}% agree ({low:.1f} to {high:.1f}), n = {found.total}"
+    if found.kappa is None or found.kappa_interval is None:
+        return text
+    return (
+        f"{text}, κ = {found.kappa:.2f} ({found.kappa_interval.low:.2f} to {found.kappa_interval.high:.2f})"
+    )

@@ -1,0 +1,177 @@
+"""What a judge is fitted to: stored episodes with ground truth, and the split of their tasks."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from distrl.core.errors import JudgeError, PolicyError
+from distrl.core.types import Fault, Purpose, Task, Trajectory
+from distrl.evaluator.agreement import Judged
+from distrl.evaluator.judges.local.features import Features, Reader
+from distrl.evaluator.report.agreement import worst
+from distrl.evaluator.stores import open_store
+from distrl.workers.judging import first_steps
+
+
+@dataclass(frozen=True)
+class Example:
+    """An episode, and whether it has done its task.
+
+    Attributes:
+        source: Its store.
+        trajectory_id: There.
+        task: Which one.
+        num_steps: How many of its steps were looked at.
+        truth: Whether the environment gave full credit.
+    """
+
+    source: Path
+    trajectory_id: str
+    task: Task
+    num_steps: int
+    truth: bool
+    features: Features
+
+    @property
+    def kin(self) -> str:
+        """Equal for tasks that differ in their seed or their place in the list alone."""
+        return json.dumps([self.task.template, self.task.goal, self.task.params], sort_keys=True)
+
+
+def choose_episodes(sources: Sequence[Path], limit: int, rng: random.Random) -> list[tuple[Path, str]]:
+    """At most `limit` stored episodes, drawn from all sources alike.
+
+    Raises:
+        StoreError: A source has no store.
+    """
+    shares: list[list[tuple[Path, str]]] = []
+    for source in sources:
+        store = open_store(source)
+        try:
+            found = [(source, name) for name in store.ids()]
+        finally:
+            store.close()
+        rng.shuffle(found)
+        shares.append(found)
+    mixed = [pair for turn in range(max(map(len, shares), default=0)) for pair in _turn(shares, turn)]
+    return mixed[:limit]
+
+
+def _turn(shares: Sequence[Sequence[tuple[Path, str]]], turn: int) -> list[tuple[Path, str]]:
+    return [share[turn] for share in shares if turn < len(share)]
+
+
+def read_examples(
+    episodes: Iterable[tuple[Path, str]], reader: Reader, rng: random.Random
+) -> Iterable[Example]:
+    """The examples in stored episodes, one or two in each that a judge could be asked about.
+
+    That is one that ended without a fault, has ground truth, and was ended by the agent saying that it is
+    done, or by success. (That a step limit's episode counts as failed says nothing of its screen: with
+    `require_complete` it does so whatever it shows.) A demonstration gives a second one: the episode up to an
+    earlier step, where the expert's answer tells whether the task was done by then.
+
+    Raises:
+        StoreError: A store cannot be read.
+    """
+    stores = {}
+    try:
+        for source, name in episodes:
+            if source not in stores:
+                stores[source] = open_store(source)
+            store = stores[source]
+            trajectory = store.get(name)
+            if not is_askable(trajectory):
+                continue
+            parts = [(trajectory, trajectory.ground_truth == 1.0)]
+            if trajectory.purpose is Purpose.DEMO:
+                parts += _earlier(trajectory, rng)
+            images = store.images(trajectory.image_digests)
+            for part, truth in parts:
+                try:
+                    features = reader.read(part, images)
+                except PolicyError:  # a broken screenshot tells nothing
+                    continue
+                yield Example(source, name, part.task, len(part.steps), truth, features)
+    finally:
+        for store in stores.values():
+            store.close()
+
+
+def stored_examples(
+    judged: Iterable[Judged], examples: Iterable[Example]
+) -> Iterator[tuple[Judged, tuple[Trajectory, Mapping[str, bytes]]]]:
+    """The worst of the verdicts on `examples`, each with what was looked at."""
+    sources = {(example.trajectory_id, example.num_steps): example.source for example in examples}
+    for one in worst(list(judged)):
+        store = open_store(sources[one.trajectory_id, one.verdict.step])
+        try:
+            trajectory = first_steps(store.get(one.trajectory_id), one.verdict.step)
+            yield one, (trajectory, store.images(trajectory.image_digests))
+        finally:
+            store.close()
+
+
+def is_askable(trajectory: Trajectory) -> bool:
+    """Whether its ground truth says something of what its screens show."""
+    if trajectory.fault is not Fault.NONE or not trajectory.steps or trajectory.ground_truth is None:
+        return False
+    return trajectory.steps[-1].action.kind == "complete" or trajectory.ground_truth == 1.0
+
+
+def _earlier(trajectory: Trajectory, rng: random.Random) -> list[tuple[Trajectory, bool]]:
+    """A part of a demonstration that ended well: the task was done there if the expert says there as at the
+    end that it is."""
+    steps = trajectory.steps
+    if trajectory.ground_truth != 1.0 or steps[-1].action.kind != "complete" or len(steps) < 3:
+        return []
+    count = rng.randrange(1, len(steps) - 1)
+    said = [step.chats[-1].completion.text for step in (steps[count], steps[-1])]
+    return [(first_steps(trajectory, count), said[0] == said[1])]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Examples to fit to, to calibrate with, and to measure on; no task is in two of them."""
+
+    fitted: list[Example]
+    calibration: list[Example]
+    held_out: list[Example]
+
+
+def split_by_task(examples: Sequence[Example], held_out: float, seed: int) -> Split:
+    """Splits tasks at random; those that differ in their seed alone are one.
+
+    Args:
+        examples: All.
+        held_out: The share of the tasks to measure on; half as many are for calibration.
+        seed: Of the drawing.
+
+    Raises:
+        JudgeError: There is nothing to learn from, or a part would be empty.
+    """
+    if len({example.truth for example in examples}) < 2:
+        raise JudgeError(
+            f"{len(examples)} usable episodes, and not both solved and failed ones among them.",
+            "Name stores that have both, such as a run's own.",
+        )
+    tasks = sorted({example.kin for example in examples})
+    random.Random(f"split/{seed}").shuffle(tasks)
+    first, second = round(held_out * len(tasks)), round(1.5 * held_out * len(tasks))
+    if not 0 < first < second < len(tasks):
+        raise JudgeError(
+            f"{len(tasks)} tasks are too few to hold out {100 * held_out:g}% of them and half as many again.",
+            "Name more episodes, or set another --held-out.",
+        )
+    place = {task: index for index, task in enumerate(tasks)}
+    parts: tuple[list[Example], ...] = ([], [], [])
+    for example in examples:
+        index = place[example.kin]
+        parts[2 if index < first else 1 if index < second else 0].append(example)
+    if not all(parts):
+        raise JudgeError("A part of the split is empty.", "Name more episodes.")
+    return Split(*parts)

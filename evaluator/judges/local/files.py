@@ -1,0 +1,69 @@
+"""A trained judge on disk: DIR/judge.json (what it is and how well it agrees) and DIR/judge.safetensors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from distrl.core.errors import CheckpointError, JudgeError
+from distrl.core.files import write_atomically
+from distrl.core.policies import weights_io
+from distrl.core.types import Number, Record
+from distrl.evaluator.judges.local.model import JudgeModel, ModelSize
+
+CARD_FILE = "judge.json"
+WEIGHTS_FILE = "judge.safetensors"
+
+
+class JudgeCard(Record):
+    """What a trained judge is.
+
+    Attributes:
+        size: Its network's.
+        temperature: Its logits are divided by this to be probabilities (Guo et al. 2017).
+        threshold: From this probability on an episode counts as a success.
+        seed: Of its weights and of the split.
+        sources: The stores that it was fitted to.
+        num_fitted, num_calibration, num_held_out: Episodes of each part of the split.
+        agreement: Share of the held-out episodes on which it agrees with ground truth.
+    """
+
+    version: int = 1
+    size: ModelSize
+    temperature: Number
+    threshold: Number
+    seed: int
+    sources: tuple[str, ...]
+    num_fitted: int
+    num_calibration: int
+    num_held_out: int
+    agreement: Number
+
+
+def write_judge(directory: Path, model: JudgeModel, card: JudgeCard) -> None:
+    """Writes a trained judge; the card comes last."""
+    directory.mkdir(parents=True, exist_ok=True)
+    weights_io.write(directory / WEIGHTS_FILE, model.state_dict())
+    write_atomically(directory / CARD_FILE, card.model_dump_json(indent=2))
+
+
+def read_judge(directory: Path) -> tuple[JudgeModel, JudgeCard]:
+    """A trained judge, ready to judge.
+
+    Raises:
+        JudgeError: There is none, or it is damaged.
+    """
+    if not (directory / CARD_FILE).is_file():
+        raise JudgeError(
+            f"{directory} holds no trained judge ({CARD_FILE} is missing).",
+            "Train one with distrl train-judge, and name its directory in judge.local.path.",
+        )
+    try:
+        card = JudgeCard.model_validate_json((directory / CARD_FILE).read_text(encoding="utf-8"))
+        model = JudgeModel(card.size)
+        weights_io.load_into(model.state_dict(), directory / WEIGHTS_FILE)
+    except (ValidationError, CheckpointError, OSError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise JudgeError(f"The judge in {directory} cannot be read: {reason}.", "Train it again.") from error
+    return model.eval(), card

@@ -1,0 +1,76 @@
+"""The judge `local`: what `distrl train-judge` has fitted, asked in this process."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from distrl.configs.judge import LocalJudgeConfig
+from distrl.core.errors import ConfigError, PolicyError
+from distrl.core.policies import use_threads
+from distrl.core.types import Trajectory, Verdict
+from distrl.evaluator.judges.base import undecided
+from distrl.evaluator.judges.local.features import Reader
+from distrl.evaluator.judges.local.files import read_judge
+from distrl.evaluator.judges.local.model import collate
+
+
+class LocalJudge:
+    """Asks a trained network. Any thread may ask; they take turns.
+
+    Args:
+        config: Where it is, and how sure it has to be.
+
+    Raises:
+        ConfigError: No directory is named.
+        JudgeError: It holds no judge.
+    """
+
+    name = "local"
+
+    def __init__(self, config: LocalJudgeConfig) -> None:
+        if not config.path:
+            raise ConfigError("judge.local.path is empty.", "Name the directory of distrl train-judge.")
+        self._path, self._config = Path(config.path).expanduser(), config
+        self._model, self._card = read_judge(self._path)
+        self._reader = Reader((self._card.size.width, self._card.size.height))
+        self._lock = threading.Lock()
+        use_threads(config.threads)
+
+    def judge(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> Verdict:
+        """The network's verdict; `score` is its calibrated probability of success.
+
+        Undecided where a screenshot is no picture, or the network is less sure than `min_confidence`.
+        """
+        try:
+            features = self._reader.read(trajectory, images)
+        except PolicyError as error:
+            return undecided(self.name, str(error), str(self._path))
+        with self._lock, torch.inference_mode():
+            logit = self._model(collate([features]))[0].item()
+        return self.verdict(logit)
+
+    def verdict(self, logit: float, step: int = 0) -> Verdict:
+        """What the network's output means; `step` as in `Verdict`."""
+        score = probability(logit, self._card.temperature)
+        success = score >= self._card.threshold
+        sure = max(score, 1.0 - score)
+        return Verdict(
+            success=success,
+            score=score,
+            reason=f"The trained judge holds success for {100 * score:.1f}% probable.",
+            is_decided=sure >= self._config.min_confidence,
+            judge=self.name,
+            model=str(self._path),
+            step=step,
+        )
+
+
+def probability(logit: float, temperature: float) -> float:
+    """σ(logit / temperature)."""
+    scaled = logit / temperature
+    return 1.0 / (1.0 + math.exp(-scaled)) if scaled >= 0 else math.exp(scaled) / (1.0 + math.exp(scaled))

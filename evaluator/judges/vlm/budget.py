@@ -1,0 +1,76 @@
+"""How often, and for how much, an endpoint may be asked by this process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from distrl.configs.judge import VlmConfig
+from distrl.core.errors import JudgeError, JudgeUnavailable
+from distrl.evaluator.judges.vlm.endpoints import Answer
+
+MINUTE_S = 60.0
+PER_TOKENS = 1_000_000
+
+
+class BudgetSpent(JudgeError):
+    """Nothing more may be asked: what comes now is unjudged."""
+
+
+class Budget:
+    """The quota of one judge. Any thread may call it.
+
+    Args:
+        config: `calls_per_minute`, `max_calls`, `max_cost` and the prices.
+        clock: Seconds that only grow.
+    """
+
+    def __init__(self, config: VlmConfig, clock: Callable[[], float] = time.monotonic) -> None:
+        self._config, self._clock = config, clock
+        self._lock = threading.Lock()
+        self._recent: deque[float] = deque()
+        self._num_calls = 0
+        self._cost = 0.0
+
+    def take(self) -> None:
+        """Counts a call that is about to be made.
+
+        Raises:
+            BudgetSpent: There were enough.
+            JudgeUnavailable: The minute has had its calls; it says when there is room again.
+        """
+        config = self._config
+        with self._lock:
+            if config.max_calls is not None and self._num_calls >= config.max_calls:
+                raise BudgetSpent(f"judge.vlm.max_calls={config.max_calls} are spent.", "Raise it to go on.")
+            if config.max_cost is not None and self._cost >= config.max_cost:
+                raise BudgetSpent(f"judge.vlm.max_cost={config.max_cost:g} is spent.", "Raise it to go on.")
+            self._keep_pace()
+            self._num_calls += 1
+
+    def _keep_pace(self) -> None:
+        if self._config.calls_per_minute is None:
+            return
+        now = self._clock()
+        # Fewer than one a minute is one in so many minutes.
+        window_s = MINUTE_S * max(1.0, 1.0 / self._config.calls_per_minute)
+        while self._recent and now - self._recent[0] >= window_s:
+            self._recent.popleft()
+        if len(self._recent) >= max(1.0, self._config.calls_per_minute):
+            wait_s = self._recent[0] + window_s - now
+            raise JudgeUnavailable(
+                f"judge.vlm.calls_per_minute={self._config.calls_per_minute:g} are used up.",
+                retry_after_s=wait_s,
+            )
+        self._recent.append(now)
+
+    def pay(self, answer: Answer) -> float:
+        """Counts what an answer cost, and returns it."""
+        tokens = answer.input_tokens, answer.output_tokens
+        prices = self._config.price_input, self._config.price_output
+        cost = sum(count * price for count, price in zip(tokens, prices, strict=True)) / PER_TOKENS
+        with self._lock:
+            self._cost += cost
+        return cost

@@ -1,0 +1,154 @@
+"""What an endpoint is sent and what it sends back: OpenAI-compatible chat completions, and Gemini's."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from distrl.configs.judge import VlmConfig
+from distrl.core.errors import ConfigError
+from distrl.evaluator.judges.vlm.prompt import Question
+
+OPENAI_URL = "https://api.openai.com/v1"
+GEMINI_URL = "https://generativelanguage.googleapis.com/v1beta"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model wrote, and how many tokens that took as the endpoint counted them."""
+
+    text: str
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+class Endpoint(Protocol):
+    """A format of requests and replies."""
+
+    url: str
+
+    def headers(self, key: str) -> dict[str, str]:
+        """The headers that carry the key, if there is one."""
+        ...
+
+    def body(self, question: Question, config: VlmConfig) -> dict[str, Any]:
+        """The request."""
+        ...
+
+    def answer(self, reply: Any) -> Answer | None:
+        """What the model wrote; None if the reply holds nothing of the kind."""
+        ...
+
+
+def make_endpoint(config: VlmConfig) -> Endpoint:
+    """The endpoint that `config` names.
+
+    Raises:
+        ConfigError: No model is named, or the address is none.
+    """
+    if not config.model:
+        raise ConfigError("judge.vlm.model is empty.", "Name the model that judges.")
+    base = config.url.rstrip("/")
+    if base and not base.startswith(("http://", "https://")):
+        raise ConfigError(f"judge.vlm.url {config.url!r} is no address.", "Begin it with https://.")
+    if config.api == "openai":
+        return OpenAI(f"{base or OPENAI_URL}/chat/completions")
+    return Gemini(f"{base or GEMINI_URL}/models/{config.model}:generateContent")
+
+
+class OpenAI:
+    """POST {base}/chat/completions."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def headers(self, key: str) -> dict[str, str]:
+        """See `Endpoint`."""
+        return {"Authorization": f"Bearer {key}"} if key else {}
+
+    def body(self, question: Question, config: VlmConfig) -> dict[str, Any]:
+        """See `Endpoint`."""
+        content: list[dict[str, Any]] = []
+        for part in question.parts:
+            if isinstance(part, str):
+                content.append({"type": "text", "text": part})
+            else:
+                uri = f"data:image/jpeg;base64,{base64.b64encode(part).decode('ascii')}"
+                content.append({"type": "image_url", "image_url": {"url": uri}})
+        return {
+            "model": config.model,
+            "messages": [
+                {"role": "system", "content": question.system},
+                {"role": "user", "content": content},
+            ],
+            "temperature": config.temperature,
+            "max_tokens": config.max_tokens,
+        }
+
+    def answer(self, reply: Any) -> Answer | None:
+        """See `Endpoint`."""
+        text = _at(reply, "choices", 0, "message", "content")
+        if isinstance(text, list):
+            text = "".join(str(_at(part, "text") or "") for part in text)
+        if not isinstance(text, str):
+            return None
+        return Answer(
+            text, _count(reply, "usage", "prompt_tokens"), _count(reply, "usage", "completion_tokens")
+        )
+
+
+class Gemini:
+    """POST {base}/models/MODEL:generateContent."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def headers(self, key: str) -> dict[str, str]:
+        """See `Endpoint`. The key is not in the address, which servers write into their logs."""
+        return {"x-goog-api-key": key} if key else {}
+
+    def body(self, question: Question, config: VlmConfig) -> dict[str, Any]:
+        """See `Endpoint`."""
+        parts: list[dict[str, Any]] = []
+        for part in question.parts:
+            if isinstance(part, str):
+                parts.append({"text": part})
+            else:
+                data = base64.b64encode(part).decode("ascii")
+                parts.append({"inlineData": {"mimeType": "image/jpeg", "data": data}})
+        return {
+            "systemInstruction": {"parts": [{"text": question.system}]},
+            "contents": [{"role": "user", "parts": parts}],
+            "generationConfig": {"temperature": config.temperature, "maxOutputTokens": config.max_tokens},
+        }
+
+    def answer(self, reply: Any) -> Answer | None:
+        """See `Endpoint`."""
+        parts = _at(reply, "candidates", 0, "content", "parts")
+        if not isinstance(parts, list):
+            return None
+        text = "".join(str(_at(part, "text") or "") for part in parts)
+        return Answer(
+            text,
+            _count(reply, "usageMetadata", "promptTokenCount"),
+            _count(reply, "usageMetadata", "candidatesTokenCount"),
+        )
+
+
+def _at(data: Any, *path: str | int) -> Any:
+    """What is at `path` in parsed JSON, None if nothing is."""
+    for key in path:
+        if isinstance(key, str) and isinstance(data, Mapping):
+            data = data.get(key)
+        elif isinstance(key, int) and isinstance(data, list) and len(data) > key:
+            data = data[key]
+        else:
+            return None
+    return data
+
+
+def _count(reply: Any, *path: str) -> int:
+    found = _at(reply, *path)
+    return found if isinstance(found, int) and found > 0 else 0

@@ -1,0 +1,174 @@
+"""Judging stored episodes again, offline: no phone, no policy, only the store.
+
+DIR/verdicts/JUDGE.jsonl    one `Judged` per line, written as it comes; an interrupted session goes on
+DIR/agreement-JUDGE.json    the numbers
+DIR/agreement-JUDGE.html    the same with the worst errors
+
+What the environment or another judge said stays as it is.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from distrl.configs.judge import JudgeConfig, RewardConfig
+from distrl.core.errors import DistrlError, JudgeUnavailable, RunDirectoryError
+from distrl.core.files import write_atomically
+from distrl.core.store import TrajectoryStore
+from distrl.core.types import Fault, Trajectory, Verdict
+from distrl.evaluator.agreement import AgreementReport, Judged, compare
+from distrl.evaluator.judges.base import Judge, undecided
+from distrl.evaluator.judges.build import build_judge
+from distrl.evaluator.report.agreement import Episode, worst, write_agreement_page
+from distrl.evaluator.stores import open_store
+from distrl.workers.judging import judge_steps
+from distrl.workers.rewards import is_asked_about
+
+VERDICTS = "verdicts"
+
+
+class Rejudged:
+    """Verdicts on the episodes of one store.
+
+    Args:
+        place: A run's or an evaluation's directory, or a store file.
+        config: Who judges, and how.
+        rewards: With `require_complete`, episodes whose agent did not say that it is done are failures
+            whatever a judge says: it is not asked about them.
+
+    Attributes:
+        directory: Where the results are.
+        judged: The verdicts so far.
+        num_not_asked: Episodes that this session did not ask about.
+
+    Raises:
+        StoreError: There is no store.
+        ConfigError: The judge cannot be made; see `build_judge`.
+        RunDirectoryError: The verdicts that are there already are damaged.
+    """
+
+    def __init__(self, place: Path, config: JudgeConfig, rewards: RewardConfig) -> None:
+        self._place, self._config, self._rewards = place, config, rewards
+        self.num_not_asked = 0
+        self.directory = place if place.is_dir() else place.parent
+        self._judge: Judge = build_judge(config)
+        self._store: TrajectoryStore = open_store(place)
+        self.file = self.directory / VERDICTS / f"{config.name}.jsonl"
+        self.judged: list[Judged] = [one for one in read_verdicts(self.file) if one.verdict.is_decided]
+
+    def run(
+        self, limit: int | None, stop: threading.Event, tell: Callable[[int, int], None]
+    ) -> AgreementReport:
+        """Judges what is not judged yet, the newest first, and writes the numbers.
+
+        What the judge has no verdict on is asked again in the next session.
+
+        Args:
+            limit: Judges at most so many episodes; None: all.
+            stop: Ends it early; what was judged is kept.
+            tell: Called with how many are judged, and of how many.
+        """
+        known = {one.trajectory_id for one in self.judged}
+        names = list(reversed(self._store.ids()))
+        todo = [name for name in names if name not in known][: None if limit is None else max(0, limit)]
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.file, "".join(one.model_dump_json() + "\n" for one in self.judged))
+        with self.file.open("a", encoding="utf-8") as log, ThreadPoolExecutor(self._config.threads) as pool:
+            waiting: list[Future[Judged | None]] = []
+            for count, name in enumerate(todo, start=1):
+                if stop.is_set():
+                    break
+                waiting.append(pool.submit(self._one, name))
+                if len(waiting) >= 2 * self._config.threads or count == len(todo):
+                    self._take(waiting, log.write)
+                    log.flush()
+                    tell(count, len(todo))
+        return self._finish()
+
+    def close(self) -> None:
+        """Closes the store."""
+        self._store.close()
+
+    def _take(self, waiting: list[Future[Judged | None]], write: Callable[[str], object]) -> None:
+        for future in waiting:
+            judged = future.result()
+            if judged is None:
+                self.num_not_asked += 1
+            else:
+                self.judged.append(judged)
+                write(judged.model_dump_json() + "\n")
+        waiting.clear()
+
+    def _one(self, name: str) -> Judged | None:
+        """The verdict on an episode; None for one that is not asked about."""
+        trajectory = self._store.get(name)
+        is_whole = trajectory.fault is Fault.NONE and trajectory.steps
+        if not is_whole or not is_asked_about(trajectory, self._rewards):
+            return None
+        truth = trajectory.ground_truth
+        solved = None if truth is None else truth >= 1.0
+        return Judged.of(name, trajectory.task, solved, self._verdict(trajectory))
+
+    def _verdict(self, trajectory: Trajectory) -> Verdict:
+        images = self._store.images(trajectory.image_digests)
+        try:
+            if self._config.when == "steps":
+                return judge_steps(self._judge, trajectory, images)
+            return self._judge.judge(trajectory, images)
+        except JudgeUnavailable as error:
+            return undecided(self._judge.name, error.message)
+        except DistrlError as error:
+            return undecided(self._judge.name, str(error))
+
+    def _finish(self) -> AgreementReport:
+        report = compare(self.judged, self._config.name, str(self._place))
+        write_atomically(self._path("json"), report.model_dump_json(indent=2))
+        return report
+
+    def write_page(self) -> Path:
+        """Writes the page with the worst errors.
+
+        Raises:
+            MissingDependency: If jinja2 is not installed.
+        """
+        report = compare(self.judged, self._config.name, str(self._place))
+        page = self._path("html")
+        write_agreement_page(page, report, self.judged, stored_episodes(self._store, worst(self.judged)))
+        return page
+
+    def _path(self, ending: str) -> Path:
+        return self.directory / f"agreement-{self._config.name}.{ending}"
+
+
+def stored_episodes(store: TrajectoryStore, judged: Sequence[Judged]) -> Iterator[tuple[Judged, Episode]]:
+    """Each with its episode."""
+    for one in judged:
+        trajectory = store.get(one.trajectory_id)
+        yield one, (trajectory, store.images(trajectory.image_digests))
+
+
+def read_verdicts(file: Path) -> list[Judged]:
+    """The lines of a file of verdicts; a last one that a crash tore off is left out.
+
+    Raises:
+        RunDirectoryError: Another line is damaged.
+    """
+    if not file.is_file():
+        return []
+    lines = file.read_text(encoding="utf-8").splitlines()
+    found = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            found.append(Judged.model_validate_json(line))
+        except ValidationError as error:
+            if number == len(lines):
+                break
+            raise RunDirectoryError(
+                f"line {number} of {file} is damaged.", "Remove the file to judge again."
+            ) from error
+    return found

@@ -1,0 +1,253 @@
+"""The trained judge, end to end on a tiny store: it learns what one screen says, and shows its errors."""
+
+from __future__ import annotations
+
+import random
+import threading
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="needs torch: not installed")
+
+import torch
+from episode_factory import make_episode, make_task
+from typer.testing import CliRunner
+
+from distrl.cli.main import app
+from distrl.configs.judge import LocalJudgeConfig
+from distrl.configs.schema import Config
+from distrl.core.errors import ConfigError, JudgeError
+from distrl.core.store import TrajectoryStore
+from distrl.core.types import ActionRecord, Fault, Outcome, Purpose, Trajectory
+from distrl.evaluator.judges.local.data import is_askable, read_examples, split_by_task
+from distrl.evaluator.judges.local.features import MAX_ACTIONS, MAX_WORDS, Reader, buckets
+from distrl.evaluator.judges.local.fitting import fit_judge
+from distrl.evaluator.judges.local.judge import LocalJudge, probability
+from distrl.evaluator.judges.local.model import JudgeModel, ModelSize, collate
+from distrl.evaluator.judges.local.training import Recipe, calibrate
+from distrl.evaluator.rejudge import Rejudged, read_verdicts
+
+SMALL = ModelSize(width=36, height=80, d_model=24, num_layers=1, num_heads=2)
+RECIPE = Recipe(epochs=12, batch_size=8, learning_rate=5e-3)
+
+
+def episode(
+    number: int, success: bool, purpose: Purpose = Purpose.TRAIN
+) -> tuple[Trajectory, dict[str, bytes]]:
+    """A switch is on where the agent typed "on"; else it typed "off". It says that it is done in any case."""
+    task = make_task(number, goal=f"Turn on switch {number % 7}").model_copy(update={"seed": 0})
+    trajectory, images = make_episode(task, success=True)
+    typed = ActionRecord(kind="type", text="on" if success else "off")
+    steps = (trajectory.steps[0].model_copy(update={"action": typed}), *trajectory.steps[1:])
+    outcome = Outcome.SUCCESS if success else Outcome.FAILURE
+    changes = {"steps": steps, "success": float(success), "outcome": outcome, "purpose": purpose}
+    return trajectory.model_copy(update=changes), images
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of 60 tasks, half of them solved."""
+    place = tmp_path_factory.mktemp("run")
+    store = TrajectoryStore(place / "store.sqlite3")
+    for number in range(60):
+        store.add(*episode(number, number % 2 == 0))
+    store.close()
+    return place
+
+
+@pytest.fixture(scope="module")
+def trained(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_num_threads(1)
+    directory = tmp_path_factory.mktemp("judge") / "judge"
+    fitted = fit_judge([place], directory, 100, 0.2, RECIPE, lambda line: None, SMALL)
+    assert fitted.report.overall.total == 12
+    assert fitted.report.overall.rate >= 0.9
+    return directory
+
+
+def test_it_judges_what_it_has_not_seen(trained: Path) -> None:
+    judge = LocalJudge(LocalJudgeConfig(path=str(trained)))
+    for success in (True, False):
+        verdict = judge.judge(*episode(101, success))
+        assert verdict.success is success
+        assert verdict.is_decided
+        assert verdict.judge == "local"
+        assert 0.0 <= verdict.score <= 1.0
+
+
+def test_who_is_not_sure_enough_is_undecided(trained: Path) -> None:
+    judge = LocalJudge(LocalJudgeConfig(path=str(trained), min_confidence=0.9))
+    assert not judge.verdict(0.0).is_decided
+    assert judge.verdict(1e3).is_decided
+    assert judge.verdict(1e3).success
+    assert not judge.verdict(-1e3).success
+
+
+def test_a_broken_picture_is_undecided(trained: Path) -> None:
+    trajectory, images = episode(0, True)
+    verdict = LocalJudge(LocalJudgeConfig(path=str(trained))).judge(
+        trajectory, dict.fromkeys(images, b"no picture")
+    )
+    assert not verdict.is_decided
+
+
+def test_judges_that_cannot_be_read(trained: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"judge\.local\.path"):
+        LocalJudge(LocalJudgeConfig())
+    with pytest.raises(JudgeError, match="train-judge"):
+        LocalJudge(LocalJudgeConfig(path=str(tmp_path)))
+    (tmp_path / "judge.json").write_bytes((trained / "judge.json").read_bytes())
+    (tmp_path / "judge.safetensors").write_bytes(b"torn")
+    with pytest.raises(JudgeError, match="cannot be read"):
+        LocalJudge(LocalJudgeConfig(path=str(tmp_path)))
+
+
+def test_the_same_seed_gives_the_same_judge(place: Path, tmp_path: Path) -> None:
+    recipe = RECIPE.model_copy(update={"epochs": 1})
+    for name in "ab":
+        fit_judge([place], tmp_path / name, 20, 0.2, recipe, lambda line: None, SMALL)
+    assert (tmp_path / "a/judge.safetensors").read_bytes() == (tmp_path / "b/judge.safetensors").read_bytes()
+
+
+def test_no_task_is_in_two_parts(place: Path) -> None:
+    store = TrajectoryStore(place / "store.sqlite3")
+    names = [(place, name) for name in store.ids()]
+    store.close()
+    examples = list(read_examples(names, Reader((36, 80)), random.Random(0)))
+    for seed in range(5):
+        split = split_by_task(examples, 0.25, seed)
+        parts = [
+            {example.kin for example in part} for part in (split.fitted, split.calibration, split.held_out)
+        ]
+        assert all(parts)
+        assert sum(map(len, parts)) == len(set().union(*parts))
+        assert sum(map(len, (split.fitted, split.calibration, split.held_out))) == len(examples)
+
+
+def test_tasks_that_differ_in_their_seed_are_one(place: Path) -> None:
+    store = TrajectoryStore(place / "store.sqlite3")
+    name = store.ids()[0]
+    store.close()
+    (example,) = read_examples([(place, name)], Reader((36, 80)), random.Random(0))
+    twin = example.task.model_copy(update={"seed": 99, "id": "another/one"})
+    assert type(example)(place, name, twin, 3, True, example.features).kin == example.kin
+
+
+def test_too_few_episodes_are_told(place: Path, tmp_path: Path) -> None:
+    with pytest.raises(JudgeError, match=r"not both solved and failed|too few"):
+        fit_judge([place], tmp_path / "judge", 2, 0.2, RECIPE, lambda line: None, SMALL)
+
+
+def test_what_a_judge_can_be_asked_about() -> None:
+    done, _ = make_episode(success=True)
+    cut, _ = make_episode(success=False)
+    assert is_askable(done)
+    assert not is_askable(cut)  # the step limit failed it, whatever it shows
+    assert not is_askable(done.model_copy(update={"fault": Fault.DEVICE}))
+    assert not is_askable(done.model_copy(update={"outcome": Outcome.UNJUDGED}))
+
+
+def demonstration(texts: list[str]) -> tuple[Trajectory, dict[str, bytes]]:
+    trajectory, images = make_episode(num_steps=len(texts))
+    steps = []
+    for step, text in zip(trajectory.steps, texts, strict=True):
+        completion = step.chats[0].completion.model_copy(update={"text": text})
+        chat = step.chats[0].model_copy(update={"completion": completion})
+        steps.append(step.model_copy(update={"chats": (chat,)}))
+    return trajectory.model_copy(update={"steps": tuple(steps), "purpose": Purpose.DEMO}), images
+
+
+@pytest.mark.parametrize(("said", "truth"), [("tap", False), ("done", True)])
+def test_a_demonstration_shows_what_is_not_done_yet(tmp_path: Path, said: str, truth: bool) -> None:
+    store = TrajectoryStore(tmp_path / "store.sqlite3")
+    trajectory, images = demonstration(["tap", said, "done"])
+    store.add(trajectory, images)
+    store.close()
+    whole, part = read_examples([(tmp_path, trajectory.id)], Reader((36, 80)), random.Random(0))
+    assert (whole.num_steps, whole.truth) == (3, True)
+    assert (part.num_steps, part.truth) == (1, truth)
+
+
+def test_features_have_one_shape_whatever_the_episode() -> None:
+    reader = Reader((36, 80))
+    long = make_task(goal=" ".join(f"word{i}" for i in range(99)))
+    shapes = set()
+    for number, task in ((1, make_task()), (12, long)):
+        features = reader.read(*make_episode(task, num_steps=number))
+        shapes.add(tuple(tuple(getattr(features, name).shape) for name in vars(features)))
+    assert len(shapes) == 1
+    assert features.words.shape[0] == MAX_WORDS
+    assert features.kinds.shape[0] == MAX_ACTIONS
+    assert features.kinds.min() > 0
+
+
+def test_one_episode_does_not_change_what_is_said_of_another() -> None:
+    torch.manual_seed(0)
+    model = JudgeModel(SMALL).eval()
+    episodes = [Reader((36, 80)).read(*episode(number, True)) for number in (1, 2)]
+    with torch.inference_mode():
+        together, _ = model(collate(episodes))
+        alone = torch.cat([model(collate([one]))[0] for one in episodes])
+    assert torch.allclose(together, alone, atol=1e-5)
+
+
+def test_no_word_is_unknown() -> None:
+    assert buckets("Wi") == buckets("wi") != buckets("wo")
+    assert set(buckets("bluetooth")) & set(buckets("bluetooths"))
+    assert 0 not in buckets("anything")
+
+
+def test_calibration() -> None:
+    """Logits that are twice too sure are divided by about two, and a shifted threshold is found."""
+    rng = random.Random(0)
+    logits = [rng.uniform(-4, 4) for _ in range(4000)]
+    truths = [rng.random() < probability(logit, 2.0) for logit in logits]
+    temperature, threshold = calibrate(logits, truths)
+    assert 1.6 < temperature < 2.5
+    assert 0.35 < threshold < 0.65
+    _, shifted = calibrate(logits, [logit > 1.5 for logit in logits])
+    assert shifted > 0.6
+
+
+def test_the_command_fits_measures_and_shows_errors(place: Path, tmp_path: Path) -> None:
+    output = tmp_path / "judge"
+    line = ["train-judge", str(place), "--output", str(output), "--epochs", "1"]
+    result = CliRunner().invoke(app, line, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert "local against ground truth" in result.output
+    assert "truth: success" in result.output
+    assert len(read_verdicts(output / "held-out.jsonl")) == 12
+    page = (output / "agreement.html").read_text()
+    assert "Confusion matrix" in page
+    again = CliRunner().invoke(app, line)
+    assert again.exit_code == 3
+    assert "holds a judge already" in again.output
+
+
+def stored(place: Path) -> list[Trajectory]:
+    store = TrajectoryStore(place / "store.sqlite3")
+    try:
+        return list(store.iterate())
+    finally:
+        store.close()
+
+
+def test_stored_episodes_are_judged_again(place: Path, trained: Path) -> None:
+    before = stored(place)
+    config = Config.model_validate({"judge": {"kind": "local", "local": {"path": str(trained)}}})
+
+    def judge(limit: int | None) -> Rejudged:
+        rejudged = Rejudged(place, config.judge, config.worker.rewards)
+        rejudged.run(limit, threading.Event(), lambda done, total: None)
+        rejudged.close()
+        return rejudged
+
+    assert len(judge(20).judged) == 20
+    rejudged = judge(None)
+    assert len(rejudged.judged) == 60
+    lines = read_verdicts(rejudged.file)
+    assert len({line.trajectory_id for line in lines}) == 60
+    assert sum(bool(line.truth) for line in lines) == 30
+    assert (place / "agreement-local.json").is_file()
+    assert stored(place) == before

@@ -1,0 +1,319 @@
+"""The judge `vlm` against an endpoint that fails in every way before it answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from episode_factory import make_episode
+from judge_endpoint import JudgeEndpoint, Reply, says, status
+
+from distrl.configs.judge import VlmConfig
+from distrl.core.errors import ConfigError, JudgeError, JudgeUnavailable
+from distrl.evaluator.judges.vlm.budget import Budget
+from distrl.evaluator.judges.vlm.client import Client
+from distrl.evaluator.judges.vlm.endpoints import make_endpoint
+from distrl.evaluator.judges.vlm.judge import VlmJudge
+
+KEY = "sk-not-to-be-seen"
+GARBAGE = [
+    says("I cannot help with that."),
+    says("Status: success or failure?"),
+    says("Status: success\nStatus: failure"),
+    says('{"status": "perhaps"}'),
+    says(""),
+    Reply(body='{"choices": [{"message": {"cont'),
+    Reply(body="<html>gateway</html>"),
+    Reply(body='{"choices": []}'),
+    Reply(body="[]"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISTRL_JUDGE_KEY", KEY)
+
+
+class Slept(list[float]):
+    """The pauses that were made, none of them waited for."""
+
+    def __call__(self, seconds: float) -> None:
+        self.append(seconds)
+
+
+def make(endpoint: JudgeEndpoint, slept: Slept | None = None, **fields: Any) -> VlmJudge:
+    config = VlmConfig.model_validate({"model": "m", "url": endpoint.url, "timeout_s": 20.0, **fields})
+    client = Client(make_endpoint(config), config, KEY, Budget(config), Slept() if slept is None else slept)
+    return VlmJudge(config, client)
+
+
+def serve(*replies: Reply) -> AbstractContextManager[JudgeEndpoint]:
+    return JudgeEndpoint(replies)
+
+
+@pytest.mark.parametrize("success", [True, False])
+def test_a_verdict_holds_question_answer_model_and_cost(success: bool) -> None:
+    with serve(status(success)) as endpoint:
+        verdict = make(endpoint, price_input=2.0, price_output=10.0).judge(*make_episode())
+    assert (verdict.success, verdict.is_decided, verdict.score) == (success, True, float(success))
+    assert (verdict.judge, verdict.model) == ("vlm", "m")
+    assert verdict.answers == (f"I see it.\nStatus: {'success' if success else 'failure'}",)
+    assert "Task: Turn on switch 0" in verdict.prompt
+    assert "expert in evaluating" in verdict.prompt
+    assert verdict.cost == pytest.approx((1000 * 2.0 + 20 * 10.0) / 1e6)
+    assert (verdict.input_tokens, verdict.output_tokens) == (1000, 20)
+    assert KEY not in verdict.model_dump_json()
+
+
+def test_the_question_has_examples_with_pictures_and_the_last_screens() -> None:
+    with serve(status(True)) as endpoint:
+        make(endpoint, screenshots=3).judge(*make_episode(num_steps=4))
+        path, headers, body = endpoint.requests[0]
+    assert path == "/v1/chat/completions"
+    assert headers["Authorization"] == f"Bearer {KEY}"
+    parts = body["messages"][1]["content"]
+    kinds = [part["type"] for part in parts]
+    assert kinds.count("image_url") == 4 + 3
+    texts = [part["text"] for part in parts if part["type"] == "text"]
+    assert texts[0] == "=====Examples====="
+    assert sum("Status: failure" in text for text in texts) == 2
+    assert "Screenshot 3 of 3, the last:" in texts
+
+
+def test_gemini_is_asked_in_its_own_words() -> None:
+    reply = {
+        "candidates": [{"content": {"parts": [{"text": "It is.\n"}, {"text": "Status: success"}]}}],
+        "usageMetadata": {"promptTokenCount": 7, "candidatesTokenCount": 3},
+    }
+    with serve(Reply(body=json.dumps(reply))) as endpoint:
+        verdict = make(endpoint, api="gemini", examples=None).judge(*make_episode())
+        path, headers, body = endpoint.requests[0]
+    assert verdict.success
+    assert (verdict.input_tokens, verdict.output_tokens) == (7, 3)
+    assert path == "/v1/models/m:generateContent"
+    assert KEY not in path
+    assert {name.lower(): value for name, value in headers.items()}["x-goog-api-key"] == KEY
+    assert "inlineData" in json.dumps(body["contents"])
+
+
+@pytest.mark.parametrize("bad", [Reply(429), Reply(500, "oh"), Reply(503), *GARBAGE])
+def test_what_fails_is_tried_again(bad: Reply) -> None:
+    with serve(bad, bad, status(True)) as endpoint:
+        verdict = make(endpoint).judge(*make_episode())
+        assert len(endpoint.requests) == 3
+    assert verdict.success
+    assert verdict.is_decided
+
+
+def test_a_torn_reply_is_tried_again() -> None:
+    torn = Reply(body=status(True).body, cut=True)
+    with serve(torn, status(False)) as endpoint:
+        verdict = make(endpoint, timeout_s=0.5).judge(*make_episode())
+    assert verdict.is_decided
+    assert not verdict.success
+
+
+def test_an_endpoint_that_hangs_is_given_up() -> None:
+    with serve(Reply(hangs=True)) as endpoint, pytest.raises(JudgeUnavailable, match="does not answer"):
+        make(endpoint, timeout_s=0.05, attempts=2).judge(*make_episode())
+
+
+def test_nobody_at_the_address() -> None:
+    with serve(status(True)) as endpoint:
+        judge = make(endpoint, attempts=2)
+    with pytest.raises(JudgeUnavailable, match="does not answer"):
+        judge.judge(*make_episode())
+
+
+def test_pauses_grow_and_the_endpoints_wish_counts() -> None:
+    slept = Slept()
+    replies = (Reply(500), Reply(500), Reply(429, headers={"Retry-After": "30"}), status(True))
+    with serve(*replies) as endpoint:
+        make(endpoint, slept, backoff_s=1.0).judge(*make_episode())
+    assert [round(seconds) for seconds in slept][2] == 30
+    assert 0.75 <= slept[0] <= 1.25
+    assert 1.5 <= slept[1] <= 2.5
+
+
+def test_who_is_to_wait_for_long_comes_back_later() -> None:
+    slept = Slept()
+    with serve(Reply(429, headers={"Retry-After": "3600"})) as endpoint:
+        with pytest.raises(JudgeUnavailable) as caught:
+            make(endpoint, slept).judge(*make_episode())
+        assert len(endpoint.requests) == 1
+    assert caught.value.retry_after_s == 3600
+    assert slept == []
+
+
+@pytest.mark.parametrize("code", [401, 403, 404])
+def test_a_wrong_key_keeps_episodes_waiting_and_is_not_shown(code: int) -> None:
+    with serve(Reply(code, f"bad key {KEY}")) as endpoint:
+        with pytest.raises(JudgeUnavailable) as caught:
+            make(endpoint).judge(*make_episode())
+        assert len(endpoint.requests) == 1
+    assert KEY not in str(caught.value)
+    assert "***" in str(caught.value)
+
+
+def test_a_refused_question_has_no_verdict() -> None:
+    with serve(Reply(400, "too many pictures")) as endpoint, pytest.raises(JudgeError) as caught:
+        make(endpoint).judge(*make_episode())
+    assert not isinstance(caught.value, JudgeUnavailable)
+    assert "too many pictures" in str(caught.value)
+
+
+def test_a_redirect_does_not_take_the_key_elsewhere() -> None:
+    with serve(status(True)) as other:
+        there = Reply(302, headers={"Location": f"{other.url}/chat/completions"})
+        with serve(there) as endpoint, pytest.raises(JudgeError):
+            make(endpoint).judge(*make_episode())
+        assert other.requests == []
+
+
+@pytest.mark.parametrize("bad", GARBAGE)
+def test_nothing_but_garbage_is_undecided(bad: Reply) -> None:
+    with serve(bad) as endpoint:
+        verdict = make(endpoint, attempts=3).judge(*make_episode())
+        assert len(endpoint.requests) == 3
+    assert not verdict.is_decided
+    assert not verdict.success
+
+
+def votes(*said: bool) -> list[Reply]:
+    return [status(one) for one in said]
+
+
+@pytest.mark.parametrize(
+    ("said", "agreement", "decided", "success", "calls"),
+    [
+        ((True, True, False), 0.5, True, True, 2),
+        ((True, False, True), 0.5, True, True, 3),
+        ((False, True, False), 0.5, True, False, 3),
+        ((True, False, True), 1.0, False, False, 2),
+    ],
+)
+def test_votes(said: tuple[bool, ...], agreement: float, decided: bool, success: bool, calls: int) -> None:
+    with serve(*votes(*said)) as endpoint:
+        verdict = make(endpoint, votes=3, temperature=0.7, agreement=agreement).judge(*make_episode())
+        assert len(endpoint.requests) == calls
+    assert (verdict.is_decided, verdict.success) == (decided, success)
+    if not decided:
+        assert "disagree" in verdict.reason
+
+
+def test_an_even_split_is_undecided() -> None:
+    with serve(*votes(True, False)) as endpoint:
+        verdict = make(endpoint, votes=2, temperature=0.7).judge(*make_episode())
+    assert not verdict.is_decided
+
+
+def test_a_cached_answer_costs_nothing(tmp_path: Path) -> None:
+    episode = make_episode()
+    with serve(*votes(True, True)) as endpoint:
+        judge = make(endpoint, votes=3, temperature=0.7, cache=str(tmp_path))
+        first, second = judge.judge(*episode), judge.judge(*episode)
+        assert len(endpoint.requests) == 2
+    assert (first.is_cached, second.is_cached) == (False, True)
+    assert second.answers == first.answers
+    assert second.cost == 0.0
+
+
+def test_the_cache_is_by_content_and_apart_for_each_task(tmp_path: Path) -> None:
+    from episode_factory import make_task
+
+    one, other = make_episode(make_task(1)), make_episode(make_task(2))
+    with serve(status(True)) as endpoint:
+        make(endpoint, cache=str(tmp_path)).judge(*one)
+        make(endpoint, cache=str(tmp_path)).judge(*other)
+        assert len(endpoint.requests) == 2
+        make(endpoint, cache=str(tmp_path), model="n").judge(*one)
+        assert len(endpoint.requests) == 3
+    assert len(list(tmp_path.iterdir())) == 2
+    assert KEY not in "".join(file.read_text() for file in tmp_path.rglob("*.json"))
+
+
+def test_a_damaged_cache_is_asked_anew(tmp_path: Path) -> None:
+    episode = make_episode()
+    with serve(status(True)) as endpoint:
+        judge = make(endpoint, cache=str(tmp_path))
+        judge.judge(*episode)
+        (file,) = tmp_path.rglob("*.json")
+        file.write_text("{")
+        assert judge.judge(*episode).success
+        assert len(endpoint.requests) == 2
+
+
+def test_garbage_is_not_cached(tmp_path: Path) -> None:
+    episode = make_episode()
+    with serve(says("hm"), says("hm"), status(True)) as endpoint:
+        judge = make(endpoint, cache=str(tmp_path), attempts=2)
+        assert not judge.judge(*episode).is_decided
+        assert judge.judge(*episode).success
+
+
+def test_a_spent_budget_is_undecided() -> None:
+    with serve(status(True)) as endpoint:
+        judge = make(endpoint, max_calls=1)
+        assert judge.judge(*make_episode()).is_decided
+        verdict = judge.judge(*make_episode())
+        assert len(endpoint.requests) == 1
+    assert not verdict.is_decided
+    assert "max_calls=1" in verdict.reason
+
+
+def test_a_spent_purse_is_undecided() -> None:
+    with serve(status(True)) as endpoint:
+        judge = make(endpoint, max_cost=0.001, price_input=1.0)
+        assert judge.judge(*make_episode()).is_decided
+        assert "max_cost" in judge.judge(*make_episode()).reason
+
+
+def test_the_pace_is_kept() -> None:
+    now = [0.0]
+    config = VlmConfig(calls_per_minute=2)
+    budget = Budget(config, lambda: now[0])
+    budget.take()
+    now[0] = 10.0
+    budget.take()
+    with pytest.raises(JudgeUnavailable) as caught:
+        budget.take()
+    assert caught.value.retry_after_s == pytest.approx(50.0)
+    now[0] = 60.0
+    budget.take()
+
+
+def test_less_than_one_call_a_minute() -> None:
+    now = [0.0]
+    budget = Budget(VlmConfig(calls_per_minute=0.5), lambda: now[0])
+    budget.take()
+    now[0] = 119.0
+    with pytest.raises(JudgeUnavailable):
+        budget.take()
+    now[0] = 120.0
+    budget.take()
+
+
+def test_the_key_has_to_be_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DISTRL_JUDGE_KEY")
+    with pytest.raises(ConfigError, match="DISTRL_JUDGE_KEY"):
+        VlmJudge(VlmConfig(model="m"))
+    VlmJudge(VlmConfig(model="m", key_env="", url="http://127.0.0.1:1/v1"))
+
+
+def examples(text: str) -> Callable[[Path], Path]:
+    def write(folder: Path) -> Path:
+        file = folder / "examples.yaml"
+        file.write_text(text)
+        return file
+
+    return write
+
+
+@pytest.mark.parametrize("text", ["examples: [", "examples: []", "examples: [{image: no.jpg}]", "other: 1"])
+def test_wrong_examples_are_refused(text: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"examples\.yaml"):
+        VlmJudge(VlmConfig(model="m", examples=str(examples(text)(tmp_path))))

@@ -1,0 +1,111 @@
+"""A judge against ground truth: the numbers against slow ones, and the order of the errors."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from distrl.core.types import Verdict
+from distrl.evaluator.agreement import Judged, agreement, cohen_kappa, compare, disagreements, lines
+
+
+def judged(
+    truth: bool | None, score: float, decided: bool = True, template: str = "a", number: int = 0
+) -> Judged:
+    verdict = Verdict(success=score >= 0.5, score=score, reason="It says.", is_decided=decided, judge="j")
+    name = f"{template}-{number}"
+    return Judged(
+        trajectory_id=name,
+        task_id=name,
+        template=template,
+        split="test",
+        goal="Go",
+        truth=truth,
+        verdict=verdict,
+    )
+
+
+def slow_kappa(pairs: list[tuple[bool, bool]]) -> float:
+    """Agreement beyond chance, by counting what would agree if the second were dealt at random."""
+    n = len(pairs)
+    by_chance = sum(first == second for first, _ in pairs for _, second in pairs) / n**2
+    observed = sum(first == second for first, second in pairs) / n
+    return (observed - by_chance) / (1 - by_chance)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_kappa_is_agreement_beyond_chance(seed: int) -> None:
+    rng = random.Random(seed)
+    share, noise = rng.uniform(0.2, 0.8), rng.uniform(0.0, 0.5)
+    truths = [rng.random() < share for _ in range(200)]
+    pairs = [(truth != (rng.random() < noise), truth) for truth in truths]
+    found = agreement([judged(truth, float(said), number=i) for i, (said, truth) in enumerate(pairs)])
+    assert found.kappa == pytest.approx(slow_kappa(pairs))
+    assert found.rate == pytest.approx(sum(said == truth for said, truth in pairs) / 200)
+    assert found.both == pairs.count((True, True))
+    assert found.judge_only == pairs.count((True, False))
+    assert found.truth_only == pairs.count((False, True))
+    assert found.neither == pairs.count((False, False))
+
+
+def test_the_error_of_kappa_is_that_of_resampling() -> None:
+    rng = random.Random(1)
+    table = [[40, 9], [6, 45]]
+    cells = [(i, j) for i in range(2) for j in range(2) for _ in range(table[i][j])]
+    found = cohen_kappa(table)
+    assert found is not None
+    samples = []
+    for _ in range(3000):
+        drawn = rng.choices(cells, k=len(cells))
+        again = cohen_kappa([[drawn.count((i, j)) for j in range(2)] for i in range(2)])
+        assert again is not None
+        samples.append(again[0])
+    mean = sum(samples) / len(samples)
+    spread = math.sqrt(sum((sample - mean) ** 2 for sample in samples) / len(samples))
+    assert found[1] == pytest.approx(spread, rel=0.1)
+
+
+@pytest.mark.parametrize("table", [[[0, 0], [0, 0]], [[7, 0], [0, 0]]])
+def test_kappa_of_one_answer_is_not_defined(table: list[list[int]]) -> None:
+    assert cohen_kappa(table) is None
+
+
+def test_who_is_always_right_and_who_never_is() -> None:
+    right, wrong = cohen_kappa([[5, 0], [0, 5]]), cohen_kappa([[0, 5], [5, 0]])
+    assert right == pytest.approx((1.0, 0.0))
+    assert wrong is not None
+    assert wrong[0] == pytest.approx(-1.0)
+
+
+def test_what_is_not_decided_or_not_known_is_counted_apart() -> None:
+    report = compare(
+        [judged(True, 1.0), judged(True, 0.0, decided=False), judged(None, 1.0), judged(False, 0.9)],
+        "j",
+        "here",
+    )
+    assert (report.overall.total, report.overall.undecided, report.unknown) == (2, 1, 1)
+    assert report.overall.rate == 0.5
+    assert (report.overall.precision, report.overall.recall) == (0.5, 1.0)
+
+
+def test_numbers_of_nothing() -> None:
+    report = compare([], "j", "here")
+    assert (report.overall.total, report.overall.kappa, report.overall.precision) == (0, None, None)
+    assert "nothing to compare" in lines(report)[0]
+
+
+def test_the_surest_errors_come_first() -> None:
+    found = disagreements(
+        [judged(True, 0.4, number=1), judged(False, 0.99, number=2), judged(True, 0.9, number=3),
+         judged(False, 0.6, number=4), judged(False, 0.99, decided=False, number=5)]
+    )  # fmt: skip
+    assert [one.task_id for one in found] == ["a-2", "a-1", "a-4"]
+
+
+def test_lines_show_templates_and_the_matrix() -> None:
+    text = "\n".join(lines(compare([judged(True, 1.0), judged(False, 0.0, template="b")], "j", "here")))
+    assert "100.0% agree" in text
+    assert "  b " in text
+    assert "truth: success" in text

@@ -1,0 +1,136 @@
+"""Judging a stored evaluation again: verdicts beside the ground truth, and a page with what differs."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from episode_factory import make_episode, make_task
+from judge_endpoint import JudgeEndpoint, Reply, says, status
+from typer.testing import CliRunner
+
+from distrl.cli.main import app
+from distrl.configs.schema import Config
+from distrl.core.errors import RunDirectoryError
+from distrl.core.store import TrajectoryStore
+from distrl.core.types import Fault, Trajectory
+from distrl.evaluator.rejudge import Rejudged, read_verdicts
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISTRL_JUDGE_KEY", "sk")
+
+
+def fill(place: Path, *successes: bool) -> list[Trajectory]:
+    """A store with episodes that said that they were done, and a faulted and a cut one."""
+    store = TrajectoryStore(place / "store.sqlite3")
+    found = []
+    for number, success in enumerate(successes):
+        trajectory, images = make_episode(make_task(number))
+        found.append(trajectory.model_copy(update={"success": float(success)}))
+        store.add(found[-1], images)
+    store.add(*make_episode(make_task(90), fault=Fault.DEVICE))
+    store.add(*make_episode(make_task(91), success=False))
+    store.close()
+    return found
+
+
+def config(endpoint: JudgeEndpoint, **judge: Any) -> Config:
+    vlm = {"url": endpoint.url, "model": "m", "examples": None, "attempts": 1, "timeout_s": 5.0}
+    return Config.model_validate({"judge": {"kind": "vlm", "vlm": vlm, **judge}})
+
+
+def run(place: Path, endpoint: JudgeEndpoint, **judge: Any) -> Rejudged:
+    loaded = config(endpoint, **judge)
+    rejudged = Rejudged(place, loaded.judge, loaded.worker.rewards)
+    rejudged.run(None, threading.Event(), lambda done, total: None)
+    rejudged.close()
+    return rejudged
+
+
+def test_verdicts_and_truth_are_compared(tmp_path: Path) -> None:
+    fill(tmp_path, True, False, False)
+    with JudgeEndpoint([status(False), status(True), status(True)]) as endpoint:  # the newest is asked first
+        rejudged = run(tmp_path, endpoint)
+    assert rejudged.num_not_asked == 2
+    said = {one.task_id[-4:]: (one.truth, one.verdict.success) for one in rejudged.judged}
+    assert said == {"0002": (False, False), "0001": (False, True), "0000": (True, True)}
+
+
+def test_without_an_endpoint_they_are_undecided_and_asked_again_next_time(tmp_path: Path) -> None:
+    fill(tmp_path, True, True)
+    with JudgeEndpoint([Reply(500), says("Hm."), status(True)]) as endpoint:
+        first = run(tmp_path, endpoint)
+        assert [one.verdict.is_decided for one in first.judged] == [False, False]
+        second = run(tmp_path, endpoint)
+    assert [one.verdict.is_decided for one in second.judged] == [True, True]
+    assert len(read_verdicts(second.file)) == 2
+
+
+def test_what_is_judged_is_not_asked_again(tmp_path: Path) -> None:
+    fill(tmp_path, True, False)
+    with JudgeEndpoint([status(True)]) as endpoint:
+        run(tmp_path, endpoint)
+        run(tmp_path, endpoint)
+        assert len(endpoint.requests) == 2
+
+
+def test_a_judge_can_go_through_the_steps(tmp_path: Path) -> None:
+    fill(tmp_path, True)
+    with JudgeEndpoint([status(False), status(True)]) as endpoint:
+        loaded = config(endpoint, when="end")
+        rewards = loaded.worker.rewards.model_copy(update={"require_complete": False})
+        rejudged = Rejudged(tmp_path, loaded.judge.model_copy(update={"when": "steps"}), rewards)
+        rejudged.run(1 + 2, threading.Event(), lambda done, total: None)
+        rejudged.close()
+    verdicts = {one.task_id[-4:]: one.verdict for one in rejudged.judged}
+    assert verdicts["0091"].step == 3  # the screen after its second step was seen before
+
+
+def test_a_torn_line_is_left_out_and_a_damaged_one_told(tmp_path: Path) -> None:
+    fill(tmp_path, True, True)
+    with JudgeEndpoint([status(True)]) as endpoint:
+        file = run(tmp_path, endpoint).file
+    whole = file.read_text()
+    file.write_text(whole[:-20])
+    assert len(read_verdicts(file)) == 1
+    file.write_text("{\n" + whole)
+    with pytest.raises(RunDirectoryError, match="line 1"):
+        read_verdicts(file)
+
+
+def test_the_command_prints_the_numbers_and_writes_the_page(tmp_path: Path) -> None:
+    pytest.importorskip("jinja2", reason="needs jinja2: not installed")
+    (wrong, *_) = fill(tmp_path, False, True)
+    with JudgeEndpoint([status(True)]) as endpoint:
+        options = ["url=" + endpoint.url, "model=m", "examples=null"]
+        sets = [part for option in options for part in ("--set", f"judge.vlm.{option}")]
+        line = ["evaluate", "quickstart", "--rejudge", str(tmp_path), "--judge", "vlm", *sets]
+        result = CliRunner().invoke(app, line, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert "vlm against ground truth: 50.0% agree" in result.output
+    assert "2 were not asked about" in result.output
+    page = (tmp_path / "agreement-vlm.html").read_text()
+    assert wrong.id in page
+    assert "truth: failure" in page
+    assert "data:image/jpeg;base64" in page
+    assert "I see it." in page
+    assert (tmp_path / "verdicts/vlm.jsonl").is_file()
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--judge", "vlm"], "--rejudge"),
+        (["--rejudge", "/nowhere"], "There is no judge"),
+        (["--rejudge", "/nowhere", "--judge", "rules"], "no rules"),
+        (["--rejudge", "/nowhere", "--judge", "ground_truth"], "no trajectory store"),
+    ],
+)
+def test_what_is_missing_is_told(options: list[str], problem: str) -> None:
+    result = CliRunner().invoke(app, ["evaluate", "quickstart", *options])
+    assert result.exit_code != 0
+    assert problem in " ".join(result.output.split())

@@ -1,0 +1,65 @@
+"""A judge that says what it was told to say, and the link of the worker that asks it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+
+from distrl.core.messages import Lease, Status
+from distrl.core.types import Trajectory, Verdict
+
+DEADLINE_S = 20.0
+
+
+class FakeJudge:
+    """Says, or raises, what it was given, in order; the last for ever."""
+
+    name = "fake"
+
+    def __init__(self, *says: Verdict | Exception) -> None:
+        self.says, self.asked = list(says), 0
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def judge(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> Verdict:
+        assert self.gate.wait(DEADLINE_S)
+        assert set(trajectory.image_digests) <= set(images)
+        self.asked += 1
+        said = self.says.pop(0) if len(self.says) > 1 else self.says[0]
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+
+class FakeLink:
+    """Hands out leases, and keeps what is submitted with the run it is for."""
+
+    def __init__(self, leases: Sequence[Lease] = (), expected: int = -1) -> None:
+        self.leases, self.expected = list(leases), expected
+        self.shutdown = threading.Event()
+        self.status: Status | None = Status(run_id="r", phase="training", act_endpoints=("inproc://act",))
+        self.submitted: list[tuple[Trajectory, Mapping[str, bytes], str | None]] = []
+        self.stats: Mapping[str, float] = {}
+        self._lock = threading.Lock()
+
+    def lease(self, timeout_s: float) -> Lease | None:
+        with self._lock:
+            return self.leases.pop(0) if self.leases else None
+
+    def release(self, lease_id: str) -> None:
+        pass
+
+    def run_of(self, lease_id: str) -> str:
+        return "r"
+
+    def submit(self, trajectory: Trajectory, images: Mapping[str, bytes], run_id: str | None = None) -> None:
+        with self._lock:
+            self.submitted.append((trajectory, images, run_id))
+            if len(self.submitted) == self.expected:
+                self.shutdown.set()
+
+    def set_stats(self, stats: Mapping[str, float]) -> None:
+        self.stats = stats
+
+    def check(self) -> None:
+        pass

@@ -1,0 +1,311 @@
+"""Judging between the slots and the link: nobody is waited for, nothing is lost, nothing is guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from counting_env import counting_task
+from judge_endpoint import GARBAGE_REPLY, JudgeEndpoint, Reply, status
+from judge_fake import FakeJudge, FakeLink
+from policy_of_counting import CountingPolicy
+from waiting import until
+
+from distrl.configs.judge import JudgeConfig, RewardConfig
+from distrl.configs.schema import Config
+from distrl.core.errors import ConfigError, JudgeError, JudgeUnavailable
+from distrl.core.messages import Lease
+from distrl.core.types import Fault, Observation, Outcome, Purpose, Trajectory, Verdict
+from distrl.workers import worker as worker_module
+from distrl.workers.judging import JudgingLink, first_steps, judge_steps, load_judge
+from distrl.workers.slot import EpisodeRunner
+from distrl.workers.spool import Spool
+from distrl.workers.worker import Worker
+
+DEADLINE_S = 20.0
+YES = Verdict(success=True, score=1.0, reason="Yes.", judge="fake", cost=0.5)
+NO = Verdict(success=False, score=0.0, reason="No.", judge="fake", cost=0.5)
+UNSURE = Verdict(success=False, score=0.5, reason="Who knows.", is_decided=False, judge="fake")
+REWARDS = RewardConfig(source="judge")
+
+
+def play(
+    purpose: Purpose = Purpose.TRAIN, index: int = 0, **rewards: Any
+) -> tuple[Trajectory, dict[str, bytes]]:
+    """An episode that counts to three and says that it is done."""
+    from counting_env import CountingEnv
+
+    from distrl.workers.agents.autoui import AutoUIAgent
+
+    settings = {"source": "judge", **rewards}
+    config = Config.model_validate({"judge": {"kind": "rules"}, "worker": {"rewards": settings}}).worker
+    lease = Lease(id=f"lease-{index}", task=counting_task(index), purpose=purpose)
+    episode = EpisodeRunner(CountingEnv(), AutoUIAgent(), CountingPolicy(0), config).run(lease)
+    assert episode is not None
+    return episode
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Iterator[Spool]:
+    spool = Spool(tmp_path / "judge.sqlite3")
+    yield spool
+    spool.close()
+
+
+def start(link: FakeLink, judge: Any, spool: Spool, **fields: Any) -> JudgingLink:
+    config = JudgeConfig.model_validate({"kind": "rules", "retry_s": 0.01, **fields})
+    judging = JudgingLink(link, judge, config, REWARDS, spool)
+    judging.start()
+    return judging
+
+
+def the_only(link: FakeLink) -> Trajectory:
+    until(lambda: link.submitted, "the episode")
+    ((trajectory, images, _),) = link.submitted
+    assert set(images) == set(trajectory.image_digests)
+    return trajectory
+
+
+def test_a_slot_leaves_the_ending_open_and_keeps_the_truth_apart() -> None:
+    trajectory, _ = play()
+    assert (trajectory.outcome, trajectory.success, trajectory.truth) == (Outcome.UNJUDGED, 0.0, 1.0)
+    assert trajectory.steps[-1].reward.outcome == 0.0
+    assert trajectory.ground_truth == 1.0
+
+
+def test_demonstrations_are_not_judged() -> None:
+    trajectory, _ = play(Purpose.DEMO)
+    assert (trajectory.outcome, trajectory.success, trajectory.truth) == (Outcome.SUCCESS, 1.0, None)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "outcome", "success"), [(YES, Outcome.SUCCESS, 1.0), (NO, Outcome.FAILURE, 0.0)]
+)
+def test_the_verdict_is_the_reward(spool: Spool, verdict: Verdict, outcome: Outcome, success: float) -> None:
+    link = FakeLink()
+    judging = start(link, FakeJudge(verdict), spool)
+    judging.submit(*play())
+    trajectory = the_only(link)
+    assert (trajectory.outcome, trajectory.success) == (outcome, success)
+    assert trajectory.steps[-1].reward.outcome == success
+    assert trajectory.verdict == verdict
+    assert trajectory.truth == 1.0
+    until(lambda: len(spool) == 0)
+    judging.set_stats({"mine": 1.0})
+    assert link.stats["judge_judged"] == 1.0
+    assert link.stats["judge_cost"] == 0.5
+    assert link.stats["mine"] == 1.0
+    assert judging.close()
+
+
+def test_what_is_not_for_the_judge_goes_on_at_once(spool: Spool) -> None:
+    link, judge = FakeLink(), FakeJudge(YES)
+    judging = start(link, judge, spool)
+    faulted = play()[0].model_copy(update={"fault": Fault.DEVICE})
+    judging.submit(faulted, play()[1])
+    judging.submit(*play(Purpose.DEMO))
+    assert len(link.submitted) == 2
+    assert judge.asked == 0
+    assert judging.close()
+
+
+def test_it_waits_for_a_judge_that_is_away(spool: Spool) -> None:
+    link = FakeLink()
+    away = JudgeUnavailable("Away.")
+    judge = FakeJudge(away, away, away, YES)
+    judging = start(link, judge, spool)
+    judging.submit(*play())
+    assert the_only(link).success == 1.0
+    assert judge.asked == 4
+    assert judging.stats()["judge_retries"] == 3.0
+    assert judging.close()
+
+
+def test_after_its_patience_an_episode_is_unjudged(spool: Spool) -> None:
+    link = FakeLink()
+    judging = start(link, FakeJudge(JudgeUnavailable("Away.", retry_after_s=9.0)), spool, patience_s=0.05)
+    judging.submit(*play())
+    trajectory = the_only(link)
+    assert (trajectory.outcome, trajectory.success) == (Outcome.UNJUDGED, 0.0)
+    assert trajectory.verdict is not None
+    assert "Away" in trajectory.verdict.reason
+    until(lambda: judging.stats()["judge_unjudged"] == 1.0)
+    assert judging.close()
+
+
+@pytest.mark.parametrize("said", [UNSURE, JudgeError("It refuses.")])
+def test_without_a_verdict_it_is_unjudged(spool: Spool, said: Verdict | Exception) -> None:
+    link = FakeLink()
+    judging = start(link, FakeJudge(said), spool)
+    judging.submit(*play())
+    trajectory = the_only(link)
+    assert trajectory.outcome is Outcome.UNJUDGED
+    assert trajectory.steps[-1].reward.outcome == 0.0
+    assert trajectory.truth == 1.0
+    assert judging.close()
+
+
+def test_a_bug_of_the_judge_is_seen_and_costs_no_episode(spool: Spool) -> None:
+    link = FakeLink()
+    judging = start(link, FakeJudge(ZeroDivisionError("a bug")), spool)
+    judging.submit(*play())
+
+    def fails() -> bool:
+        try:
+            judging.check()
+        except ZeroDivisionError:
+            return True
+        return False
+
+    until(fails, "the bug")
+    assert len(spool) == 1
+    assert link.submitted == []
+
+
+def test_what_waits_outlives_the_process(tmp_path: Path) -> None:
+    judge = FakeJudge(YES)
+    judge.gate.clear()
+    spool = Spool(tmp_path / "judge.sqlite3")
+    link = FakeLink()
+    judging = start(link, judge, spool)
+    episodes = [play(index=index) for index in range(3)]
+    for episode in episodes:
+        judging.submit(*episode)
+    assert not judging.close()  # it is still being asked
+    judge.gate.set()
+    until(lambda: not any(thread.is_alive() for thread in judging._threads))
+    assert link.submitted == []
+    spool.close()
+
+    spool = Spool(tmp_path / "judge.sqlite3")
+    link = FakeLink()
+    judging = start(link, FakeJudge(YES), spool)
+    until(lambda: len(link.submitted) == 3, "the three episodes")
+    assert [trajectory.id for trajectory, _, _ in link.submitted] == [one.id for one, _ in episodes]
+    assert {run for _, _, run in link.submitted} == {"r"}
+    assert judging.close()
+    spool.close()
+
+
+def test_while_too_many_wait_nothing_is_leased(spool: Spool) -> None:
+    judge = FakeJudge(YES)
+    judge.gate.clear()
+    link = FakeLink([Lease(id="next", task=counting_task())])
+    judging = start(link, judge, spool, max_waiting=1)
+    judging.submit(*play())
+    assert judging.lease(0.05) is None
+    judge.gate.set()
+    lease = judging.lease(DEADLINE_S)
+    assert lease is not None
+    assert lease.id == "next"
+    assert judging.close()
+
+
+def test_steps_are_judged_in_order_and_the_first_success_ends_the_episode(spool: Spool) -> None:
+    link = FakeLink()
+    judge = FakeJudge(NO, YES)
+    judging = start(link, judge, spool, when="steps")
+    trajectory, images = play(require_complete=False)
+    judging.submit(trajectory, images)
+    cut = the_only(link)
+    assert judge.asked == 2
+    assert len(cut.steps) == 2
+    assert cut.steps[-1].done
+    assert cut.steps[-1].reward.outcome == cut.success == 1.0
+    assert cut.final == trajectory.steps[2].observation
+    assert cut.verdict is not None
+    assert (cut.verdict.step, cut.verdict.cost) == (2, 1.0)
+    assert judging.close()
+
+
+def test_a_screen_that_was_seen_is_not_judged_again() -> None:
+    trajectory, images = play(require_complete=False)
+    same = trajectory.steps[1].observation
+    steps = tuple(step.model_copy(update={"observation": same}) for step in trajectory.steps)
+    judge = FakeJudge(NO)
+    verdict = judge_steps(judge, trajectory.model_copy(update={"steps": steps, "final": same}), images)
+    assert judge.asked == 2  # the first screen, and the end
+    assert not verdict.success
+
+
+def test_an_unsure_step_leaves_the_episode_open() -> None:
+    trajectory, images = play(require_complete=False)
+    judge = FakeJudge(NO, UNSURE, YES)
+    assert not judge_steps(judge, trajectory, images).is_decided
+    assert judge.asked == 2
+
+
+def test_first_steps() -> None:
+    trajectory, _ = play()
+    part = first_steps(trajectory, 1)
+    assert len(part.steps) == 1
+    assert part.final == trajectory.steps[1].observation
+    assert first_steps(trajectory, 99) is trajectory
+    assert isinstance(part.final, Observation)
+
+
+@pytest.mark.parametrize(
+    ("judge", "problem"),
+    [
+        ({}, "There is no judge"),
+        ({"kind": "vlm"}, "judge.vlm.model"),
+        ({"kind": "local"}, "judge.local.path"),
+        ({"kind": "rules"}, "no rules"),
+        ({"import_path": "counting_env:Nobody"}, "Nobody"),
+    ],
+)
+def test_a_judge_that_cannot_be_made_is_told(judge: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        load_judge(JudgeConfig.model_validate(judge))
+
+
+def test_a_judge_of_ones_own(spool: Spool) -> None:
+    judge = load_judge(JudgeConfig(import_path="judge_fake:FakeJudge"))
+    assert judge.name == "fake"
+
+
+def test_a_run_with_an_endpoint_that_fails_goes_on(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every episode ends judged as the endpoint says, or unjudged; none as anything else."""
+    monkeypatch.setattr(worker_module, "WATCH_S", 0.01)
+    monkeypatch.setattr(worker_module, "IDLE_S", 0.001)
+    monkeypatch.setenv("DISTRL_JUDGE_KEY", "sk")
+    replies = [
+        Reply(500), status(True),
+        Reply(hangs=True), Reply(429, headers={"Retry-After": "0"}), status(False),
+        GARBAGE_REPLY, GARBAGE_REPLY, GARBAGE_REPLY,
+        Reply(503), Reply(503), Reply(503), Reply(400, "no"),
+        status(True),
+    ]  # fmt: skip
+    leases = [Lease(id=f"lease-{i}", task=counting_task(i)) for i in range(5)]
+    link = FakeLink(leases, expected=5)
+    with JudgeEndpoint(replies) as endpoint:
+        vlm = {
+            "url": endpoint.url, "model": "m", "examples": None, "timeout_s": 0.5, "attempts": 3,
+            "backoff_s": 0.001,
+        }  # fmt: skip
+        config = Config.model_validate(
+            {
+                "env": {"import_path": "counting_env:CountingEnv"},
+                "worker": {"slots": 1, "rewards": {"source": "judge"}},
+                "judge": {"kind": "vlm", "vlm": vlm, "retry_s": 0.01},
+            }
+        )
+        judging = JudgingLink(link, load_judge(config.judge), config.judge, config.worker.rewards, spool)
+        judging.start()
+        Worker(config, judging, CountingPolicy, "w").run()
+        assert judging.close()
+    found = sorted((trajectory.lease_id, trajectory.outcome.value) for trajectory, _, _ in link.submitted)
+    # One thread takes the oldest that is due, so that one which is put off can come after others.
+    assert sorted(outcome for _, outcome in found) == [
+        "failure", "success", "success", "unjudged", "unjudged",
+    ]  # fmt: skip
+    for trajectory, _, _ in link.submitted:
+        verdict = trajectory.verdict
+        assert verdict is not None
+        if verdict.is_decided:
+            assert trajectory.success == float("Status: success" in verdict.answers[-1])
+        else:
+            assert (trajectory.outcome, trajectory.success) == (Outcome.UNJUDGED, 0.0)
+        assert trajectory.truth == 1.0

@@ -1,0 +1,306 @@
+"""Episodes that a judge has to see before the learner does: a queue on disk between the slots and the link.
+
+    slot threads ── submit() ──► [spool, bounded] ──► judge thread 0 … N−1 ── verdict ──► link.submit()
+                                       ▲ asked again later ──┘ none now
+
+No slot waits for a judge. An episode is in the spool from its end until it is handed in, so a restart costs
+another question and nothing else. A judge thread waits for an episode that is due; a judge's own waits have
+deadlines. What the judge has no verdict on now is asked again after a pause that doubles, and is handed in
+unjudged after `judge.patience_s`: it is stored and counted, and nobody learns from it. While `max_waiting`
+episodes wait, no new ones are leased.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from distrl.configs.judge import JudgeConfig, RewardConfig
+from distrl.core.errors import DistrlError, JudgeUnavailable
+from distrl.core.importing import import_object
+from distrl.core.messages import Lease, Status
+from distrl.core.types import Fault, Outcome, Trajectory, Verdict
+from distrl.workers.rewards import awaits_judge, judged
+from distrl.workers.spool import Spool
+
+MAX_PAUSE_S = 600.0
+POLL_S = 0.2
+STOP_S = 1.0
+"""How long judges have to give a verdict when the worker stops; what has none then waits in the spool."""
+
+_BUILD = "distrl.evaluator.judges.build:build_judge"
+_log = logging.getLogger(__name__)
+
+
+class Judge(Protocol):
+    """What is needed of a judge; see `distrl.evaluator.judges.base`."""
+
+    name: str
+
+    def judge(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> Verdict:
+        """The verdict, which may be not decided. Raises JudgeUnavailable when there may be one later."""
+        ...
+
+
+class RunLink(Protocol):
+    """What is needed of a `distrl.workers.client.LearnerLink`."""
+
+    shutdown: threading.Event
+
+    @property
+    def status(self) -> Status | None:
+        """See `distrl.workers.worker.Link`."""
+        ...
+
+    def lease(self, timeout_s: float) -> Lease | None:
+        """See `distrl.workers.worker.Link`."""
+        ...
+
+    def release(self, lease_id: str) -> None:
+        """See `distrl.workers.worker.Link`."""
+        ...
+
+    def run_of(self, lease_id: str) -> str:
+        """The run that an episode belongs to."""
+        ...
+
+    def submit(self, trajectory: Trajectory, images: Mapping[str, bytes], run_id: str | None = None) -> None:
+        """Spools a trajectory of a run for delivery."""
+        ...
+
+    def set_stats(self, stats: Mapping[str, float]) -> None:
+        """See `distrl.workers.worker.Link`."""
+        ...
+
+    def check(self) -> None:
+        """See `distrl.workers.worker.Link`."""
+        ...
+
+
+def load_judge(config: JudgeConfig) -> Judge:
+    """The judge that `config` names.
+
+    Raises:
+        ConfigError: There is none, or it misses something, such as its key.
+        JudgeError: Its files cannot be read.
+        MissingDependency: It needs a package that is not installed.
+    """
+    judge: Judge = import_object(_BUILD)(config)
+    return judge
+
+
+@dataclass
+class _Waiting:
+    since: float
+    due: float = 0.0
+    tries: int = 0
+    is_asked: bool = False
+
+
+class JudgingLink:
+    """A worker's link whose episodes pass the judge first.
+
+    Args:
+        link: Where they go then, and where leases come from.
+        judge: Asked by several threads.
+        config: How often, how long.
+        rewards: Which episodes are judged.
+        spool: Where they wait; what an earlier process left there is judged, too.
+
+    Attributes:
+        shutdown: The link's own.
+    """
+
+    def __init__(
+        self, link: RunLink, judge: Judge, config: JudgeConfig, rewards: RewardConfig, spool: Spool
+    ) -> None:
+        self._link, self._judge, self._config, self._rewards = link, judge, config, rewards
+        self._spool = spool
+        self._condition = threading.Condition()
+        self._stopping = threading.Event()
+        now = time.monotonic()
+        self._waiting = {name: _Waiting(now) for name in spool.ids()}  # guarded by the condition
+        self._counts = {"judged": 0, "successes": 0, "unjudged": 0, "retries": 0}  # guarded by the condition
+        self._cost = 0.0  # guarded by the condition
+        self._error: BaseException | None = None
+        self._threads = [
+            threading.Thread(target=self._guard, name=f"judge-{i}", daemon=True)
+            for i in range(config.threads)
+        ]
+        self.shutdown = link.shutdown
+
+    @property
+    def status(self) -> Status | None:
+        """The learner's last."""
+        return self._link.status
+
+    def start(self) -> None:
+        """Starts the judge threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> bool:
+        """Stops judging; what has no verdict waits in the spool. Returns whether all threads have ended."""
+        self._stopping.set()
+        with self._condition:
+            self._condition.notify_all()
+        deadline = time.monotonic() + STOP_S
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def lease(self, timeout_s: float) -> Lease | None:
+        """A lease; none while `judge.max_waiting` episodes wait for their verdicts."""
+        deadline = time.monotonic() + timeout_s
+        with self._condition:
+            if not self._condition.wait_for(lambda: len(self._waiting) < self._config.max_waiting, timeout_s):
+                return None
+        return self._link.lease(max(0.0, deadline - time.monotonic()))
+
+    def release(self, lease_id: str) -> None:
+        """As the link's."""
+        self._link.release(lease_id)
+
+    def submit(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> None:
+        """Takes a finished episode; it is safe on return, and judged in the background if it has to be.
+
+        Raises:
+            StoreError: The spool's disk is full.
+        """
+        is_open = trajectory.fault is Fault.NONE and trajectory.outcome is Outcome.UNJUDGED
+        if not is_open or not awaits_judge(trajectory.purpose, self._rewards):
+            self._link.submit(trajectory, images)
+            return
+        self._spool.put(trajectory, images, self._link.run_of(trajectory.lease_id))
+        with self._condition:
+            self._waiting[trajectory.id] = _Waiting(time.monotonic())
+            self._condition.notify_all()
+
+    def set_stats(self, stats: Mapping[str, float]) -> None:
+        """The worker's numbers, and those of the judge."""
+        self._link.set_stats({**stats, **self.stats()})
+
+    def stats(self) -> dict[str, float]:
+        """What was judged so far, what waits, and what it cost."""
+        with self._condition:
+            counts = {f"judge_{name}": float(count) for name, count in self._counts.items()}
+            return {**counts, "judge_waiting": float(len(self._waiting)), "judge_cost": self._cost}
+
+    def check(self) -> None:
+        """Raises what ended the link or a judge thread."""
+        if self._error is not None:
+            raise self._error
+        self._link.check()
+
+    # ---- judge threads ----
+
+    def _guard(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                name = self._next()
+                if name is not None:
+                    self._ask(name)
+        except BaseException as error:  # noqa: BLE001 - `check` raises it in the main thread
+            self._error = error
+
+    def _next(self) -> str | None:
+        """The oldest episode that is due, which is then this thread's; None if none was for a moment."""
+        with self._condition:
+            now = time.monotonic()
+            for name, waiting in self._waiting.items():
+                if not waiting.is_asked and waiting.due <= now:
+                    waiting.is_asked = True
+                    return name
+            self._condition.wait(POLL_S)
+            return None
+
+    def _ask(self, name: str) -> None:
+        spooled = self._spool.get(name)
+        try:
+            verdict = self._verdict(spooled.trajectory, spooled.images)
+        except JudgeUnavailable as error:
+            if not self._is_over(name):
+                self._postpone(name, error)
+                return
+            verdict = self._none(f"No verdict within {self._config.patience_s:g} s: {error.message}")
+        except DistrlError as error:  # it will not do better another time
+            verdict = self._none(str(error))
+        if self._stopping.is_set():
+            return
+        if not verdict.is_decided:
+            _log.warning("%s is unjudged: %s", spooled.trajectory.task.id, verdict.reason)
+        trajectory = judged(spooled.trajectory, verdict)
+        images = {digest: spooled.images[digest] for digest in trajectory.image_digests}
+        self._link.submit(trajectory, images, spooled.run_id)
+        self._spool.delete(name)
+        with self._condition:
+            del self._waiting[name]
+            self._counts["judged" if verdict.is_decided else "unjudged"] += 1
+            self._counts["successes"] += verdict.is_decided and verdict.success
+            self._cost += verdict.cost
+            self._condition.notify_all()
+
+    def _verdict(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> Verdict:
+        if self._config.when == "end":
+            return self._judge.judge(trajectory, images)
+        return judge_steps(self._judge, trajectory, images)
+
+    def _none(self, reason: str) -> Verdict:
+        return Verdict(success=False, score=0.0, reason=reason, is_decided=False, judge=self._judge.name)
+
+    def _is_over(self, name: str) -> bool:
+        with self._condition:
+            return time.monotonic() - self._waiting[name].since >= self._config.patience_s
+
+    def _postpone(self, name: str, error: JudgeUnavailable) -> None:
+        with self._condition:
+            waiting = self._waiting[name]
+            pause_s = self._config.retry_s * 2**waiting.tries
+            pause_s = min(MAX_PAUSE_S, max(pause_s, error.retry_after_s or 0.0))
+            over = waiting.since + self._config.patience_s
+            waiting.due = min(time.monotonic() + pause_s, over)
+            waiting.tries += 1
+            waiting.is_asked = False
+            self._counts["retries"] += 1
+            is_first = waiting.tries == 1
+        if is_first:
+            _log.warning("no verdict now, asking again: %s", error)
+
+
+def judge_steps(judge: Judge, trajectory: Trajectory, images: Mapping[str, bytes]) -> Verdict:
+    """The verdict on the first screen that fulfils the task, `step` says after how many steps; else the last.
+
+    Screens that the steps before have shown already are not looked at again. One that the judge cannot tell
+    leaves the whole episode undecided: what came after it might have been counted wrongly.
+
+    Raises:
+        JudgeUnavailable: As the judge's.
+    """
+    shown: set[str] = set()
+    verdict: Verdict | None = None
+    costs = 0.0
+    for count in range(1, len(trajectory.steps) + 1):
+        part = first_steps(trajectory, count)
+        last = part.final.image if part.final is not None else ""
+        if last in shown and count < len(trajectory.steps):
+            continue
+        shown.add(last)
+        verdict = judge.judge(part, images)
+        costs += verdict.cost
+        if verdict.success or not verdict.is_decided:
+            return verdict.model_copy(update={"step": count, "cost": costs})
+    assert verdict is not None, "an episode without steps"
+    return verdict.model_copy(update={"cost": costs})
+
+
+def first_steps(trajectory: Trajectory, count: int) -> Trajectory:
+    """The episode as if it had ended after `count` of its steps."""
+    if count >= len(trajectory.steps):
+        return trajectory
+    final = trajectory.steps[count].observation
+    return trajectory.model_copy(update={"steps": trajectory.steps[:count], "final": final})

@@ -35,7 +35,7 @@ def solved(task: Task, phone: Phone) -> bool:
 
 
 def snapped(point: tuple[float, float]) -> tuple[float, float]:
-    """The centre of the point's cell on a grid of 12 columns and 24 rows, where a policy with tap tokens taps."""
+    """The centre of the point's cell on a grid of 12 columns and 24 rows, as of policies with tap tokens."""
     return (int(point[0] * 12) + 0.5) / 12, (min(23, int(point[1] * 24)) + 0.5) / 24
 
 

@@ -6,7 +6,7 @@ from distrl.core.actions import Action, ActionKind
 from distrl.workers.simphone import interruptions, nodes
 from distrl.workers.simphone import state as st
 from distrl.workers.simphone.apps import launcher
-from distrl.workers.simphone.nodes import WIDTH, Node, visible
+from distrl.workers.simphone.nodes import WIDTH, Box, Node, visible
 from distrl.workers.simphone.phone import Phone
 
 BACK = Action(kind=ActionKind.BACK)
@@ -15,7 +15,10 @@ ENTER = Action(kind=ActionKind.ENTER)
 WAIT = Action(kind=ActionKind.WAIT)
 COMPLETE = Action(kind=ActionKind.COMPLETE)
 IMPOSSIBLE = Action(kind=ActionKind.IMPOSSIBLE)
+SWIPE_DOWN = Action.swipe((0.5, 0.35), (0.5, 0.7))
 _SWIPE_UP = Action.swipe((0.5, 0.7), (0.5, 0.35))
+_LOWEST = 34.0
+"""Least height in dp of what can be hit surely: a row of a grid of 24."""
 
 
 class Hand:
@@ -61,13 +64,24 @@ class Hand:
             if node.rid == rid:
                 x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
                 if self._takes(node, x, y):
-                    return Action.tap(x / WIDTH, y / self.phone.height)
+                    return self._unclip(node, box) or Action.tap(x / WIDTH, y / self.phone.height)
         if self.phone.state["focus"] or self.phone.state["shade"]:
             return BACK
         for node in nodes.walk(tree):
             if node.scroll and node.offset < node.extent:
                 return self._swipe_up(node)
         return BACK
+
+    def _unclip(self, node: Node, box: Box) -> Action | None:
+        """A swipe that shows more of `node`, if the part `box` that shows is too low to be hit surely."""
+        if box[3] - box[1] >= min(node.h, _LOWEST):
+            return None
+        area = nodes.hit(self.phone.tree(), (box[0] + box[2]) / 2, (box[1] + box[3]) / 2, "scroll")
+        if area is None:
+            return None
+        if box[1] > node.y and area.offset > 0:
+            return SWIPE_DOWN
+        return self._swipe_up(area) if box[1] == node.y and area.offset < area.extent else None
 
     def _swipe_up(self, area: Node) -> Action:
         """A swipe that scrolls `area`: over the middle of the screen if it is there, else inside it."""

@@ -34,14 +34,21 @@ def solved(task: Task, phone: Phone) -> bool:
     return tasks.template(task.template, task.params).check(phone.state, task.params)
 
 
+def snapped(point: tuple[float, float]) -> tuple[float, float]:
+    """The centre of the point's cell on a grid of 12 columns and 24 rows, as of policies with tap tokens."""
+    return (int(point[0] * 12) + 0.5) / 12, (min(23, int(point[1] * 24)) + 0.5) / 24
+
+
 def act(phone: Phone, action: Action) -> None:
+    """Does what an action says, as exactly as a policy can say it."""
     if action.kind is ActionKind.TAP:
         assert action.point is not None
-        phone.tap(action.point[0] * WIDTH, action.point[1] * phone.height)
+        x, y = snapped(action.point)
+        phone.tap(x * WIDTH, y * phone.height)
     elif action.kind is ActionKind.SWIPE:
         assert action.point is not None
         assert action.to is not None
-        (x1, y1), (x2, y2) = action.point, action.to
+        (x1, y1), (x2, y2) = snapped(action.point), snapped(action.to)
         phone.swipe(x1 * WIDTH, y1 * phone.height, x2 * WIDTH, y2 * phone.height)
     elif action.kind is ActionKind.TYPE:
         phone.type_text(action.text)

@@ -12,12 +12,11 @@ from distrl.workers.simphone import state as st
 from distrl.workers.simphone.apps.web import start, store
 from distrl.workers.simphone.apps.web.goods import PRODUCTS, Product
 from distrl.workers.simphone.apps.web.shops import SHOPS
-from distrl.workers.simphone.hand import BACK, ENTER, Hand
+from distrl.workers.simphone.hand import BACK, ENTER, SWIPE_DOWN, Hand
 from distrl.workers.simphone.state import Page, State
 
 UNSORTED = {"sort": "best", "brand": "", "band": ""}
 """Results as a shop first shows them."""
-_SWIPE_DOWN = Action.swipe((0.5, 0.35), (0.5, 0.7))
 _MARKS = {
     "count": ("more", "less"),
     "add": ("add_to_cart",),
@@ -168,7 +167,7 @@ class Shopper:
         if not has(rid) and section in sections:
             later = sections[sections.index(section) + 1 :]
             if any(has(mark) for name in later for mark in _MARKS.get(name, ())):
-                return _SWIPE_DOWN
+                return SWIPE_DOWN
         return self.hand.tap(rid)
 
     def _choose(self, what: str, value: str | int, now: str | int) -> Action:

@@ -13,14 +13,16 @@ from typing import Any
 
 MAX_REPLY_BYTES = 4 * 2**20
 CHUNK_BYTES = 2**16
+GARBLED = 200
+"""The status of a reply that came and cannot be read."""
 
 
 class PostFailed(Exception):
     """No reply that can be read came.
 
     Attributes:
-        status: The HTTP status; 0 where there was no connection, or it broke off or took too long; 200 for a
-            reply that is no JSON.
+        status: The HTTP status; 0 where there was no connection, or it broke off or took too long;
+            `GARBLED` for a reply that is no JSON.
         detail: What the endpoint says, or what went wrong.
         retry_after_s: Seconds that the endpoint asks to be left alone; None if it says nothing.
     """
@@ -32,7 +34,7 @@ class PostFailed(Exception):
     @property
     def may_pass(self) -> bool:
         """Whether the same request may succeed later: no connection, a busy or failing server, garbage."""
-        return self.status in (0, 200, 408, 409, 425, 429) or self.status >= 500
+        return self.status in (0, GARBLED, 408, 409, 425, 429) or self.status >= 500
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -73,7 +75,9 @@ def post_json(url: str, body: bytes, headers: Mapping[str, str], timeout_s: floa
     try:
         return json.loads(data)
     except ValueError:
-        raise PostFailed(200, f"the reply is no JSON: {short(data.decode('utf-8', 'replace'))!r}.") from None
+        raise PostFailed(
+            GARBLED, f"the reply is no JSON: {short(data.decode('utf-8', 'replace'))!r}."
+        ) from None
 
 
 def retry_after(value: str | None) -> float | None:
@@ -104,7 +108,7 @@ def _read(reply: http.client.HTTPResponse, deadline: float) -> bytes:
     while chunk := reply.read1(CHUNK_BYTES):
         data += chunk
         if len(data) > MAX_REPLY_BYTES:
-            raise PostFailed(200, f"the reply has more than {MAX_REPLY_BYTES} bytes.")
+            raise PostFailed(GARBLED, f"the reply has more than {MAX_REPLY_BYTES} bytes.")
         if time.monotonic() > deadline:
             raise TimeoutError("the reply takes too long")
     if reply.length:  # what read1 does not tell

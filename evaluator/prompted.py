@@ -16,7 +16,7 @@ from typing import Any
 
 from distrl.configs.schema import Config, PromptedConfig
 from distrl.core.errors import ConfigError, InferenceUnavailable
-from distrl.core.http_post import PostFailed, post_json
+from distrl.core.http_post import GARBLED, PostFailed, post_json
 from distrl.core.types import (
     NO_PREFIX,
     ChatMessage,
@@ -113,7 +113,7 @@ class PromptedPolicy:
         except (KeyError, IndexError, TypeError):
             text = None
         if not isinstance(text, str):
-            raise PostFailed(200, "the reply holds no answer.")
+            raise PostFailed(GARBLED, "the reply holds no answer.")
         return text
 
     def _body(

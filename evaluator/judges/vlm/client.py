@@ -10,18 +10,15 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import random
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 from distrl.configs.judge import VlmConfig
 from distrl.core.errors import JudgeError, JudgeUnavailable
+from distrl.core.http_post import GARBLED, PostFailed, post_json, short
 from distrl.evaluator.judges.vlm.budget import Budget
 from distrl.evaluator.judges.vlm.endpoints import Answer, Endpoint
 from distrl.evaluator.judges.vlm.prompt import Question
@@ -32,21 +29,11 @@ MAX_PAUSE_S = 60.0
 MENDABLE_S = 120.0
 """When to ask again whom people have to put right first: longer than a pause between two tries."""
 
-MAX_REPLY_BYTES = 4 * 2**20
-CHUNK_BYTES = 2**16
-_BUSY = frozenset({408, 409, 425, 429})
 _MENDABLE = frozenset({401, 403, 404})
 
 
 class Garbage(JudgeError):
     """The endpoint's reply holds no answer."""
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect would take the key to somebody else."""
-
-    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        """Never."""
 
 
 class Client:
@@ -73,7 +60,6 @@ class Client:
         self._endpoint, self._config, self._key = endpoint, config, key
         self._budget, self._sleep = budget, sleep
         self._rng = rng or random.Random()
-        self._opener = urllib.request.build_opener(_NoRedirect)
 
     def ask(self, question: Question, is_answer: Callable[[str], bool]) -> tuple[Answer, float]:
         """An answer that is one, and what it and those before it cost.
@@ -106,7 +92,7 @@ class Client:
             paid += self._budget.pay(answer)
             if is_answer(answer.text):
                 return answer, paid
-            failure = Garbage(f"No status in the answer {_short(answer.text)!r}.")
+            failure = Garbage(f"No status in the answer {short(answer.text)!r}.")
         raise failure
 
     def _take(self) -> None:
@@ -135,73 +121,19 @@ class Client:
         self._sleep(max(asked_s or 0.0, pause_s * self._rng.uniform(0.75, 1.25)))
 
     def _post(self, body: bytes) -> Any:
-        headers = {"Content-Type": "application/json", **self._endpoint.headers(self._key)}
-        request = urllib.request.Request(self._endpoint.url, body, headers, method="POST")
-        deadline = time.monotonic() + self._config.timeout_s
+        headers = self._endpoint.headers(self._key)
         try:
-            with self._opener.open(request, timeout=self._config.timeout_s) as reply:
-                data = _read(reply, deadline)
-        except urllib.error.HTTPError as error:
-            with error:
-                raise _refusal(error, self._key) from None
-        except (OSError, http.client.HTTPException) as error:
-            reason = getattr(error, "reason", error)
-            raise JudgeUnavailable(f"The endpoint {self._endpoint.url} does not answer: {reason}.") from None
-        try:
-            return json.loads(data)
-        except ValueError:
-            raise Garbage(f"The reply is no JSON: {_short(data.decode('utf-8', 'replace'))!r}.") from None
+            return post_json(self._endpoint.url, body, headers, self._config.timeout_s, self._key)
+        except PostFailed as error:
+            raise _meaning(error) from None
 
 
-def _read(reply: http.client.HTTPResponse, deadline: float) -> bytes:
-    """The whole reply.
-
-    Raises:
-        OSError: It drips too slowly, or broke off.
-        Garbage: It is too long.
-    """
-    data = bytearray()
-    while chunk := reply.read1(CHUNK_BYTES):
-        data += chunk
-        if len(data) > MAX_REPLY_BYTES:
-            raise Garbage(f"The reply has more than {MAX_REPLY_BYTES} bytes.")
-        if time.monotonic() > deadline:
-            raise TimeoutError("the reply takes too long")
-    if reply.length:  # what read1 does not tell
-        raise ConnectionError("the reply broke off")
-    return bytes(data)
-
-
-def _refusal(error: urllib.error.HTTPError, key: str) -> JudgeError:
-    """What an HTTP status means. Nothing that the endpoint says may show the key."""
-    try:
-        said = error.read(CHUNK_BYTES).decode("utf-8", "replace")
-    except (OSError, http.client.HTTPException):
-        said = ""
-    if key:
-        said = said.replace(key, "***")
-    told = f"The endpoint answers {error.code}: {_short(said) or error.reason}."
-    if error.code in _MENDABLE:
-        return JudgeUnavailable(
-            told, "Check judge.vlm.url, judge.vlm.model and the key.", retry_after_s=MENDABLE_S
-        )
-    if error.code in _BUSY or error.code >= 500:
-        return JudgeUnavailable(told, retry_after_s=retry_after(error.headers.get("Retry-After")))
-    return JudgeError(told)
-
-
-def retry_after(value: str | None) -> float | None:
-    """Seconds that the header Retry-After asks for: a number of them, or a date; None if it says nothing."""
-    if value is None:
-        return None
-    text = value.strip()
-    if text.isdigit():
-        return float(text)
-    try:
-        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
-    except (ValueError, OverflowError):
-        return None
-
-
-def _short(text: str) -> str:
-    return " ".join(text.split())[:200]
+def _meaning(error: PostFailed) -> JudgeError:
+    """What a request that failed says of the verdict."""
+    told = f"The endpoint: {error.detail}"
+    if error.status in _MENDABLE:
+        remedy = "Check judge.vlm.url, judge.vlm.model and the key."
+        return JudgeUnavailable(told, remedy, retry_after_s=MENDABLE_S)
+    if error.status == GARBLED:
+        return Garbage(told)
+    return JudgeUnavailable(told, retry_after_s=error.retry_after_s) if error.may_pass else JudgeError(told)

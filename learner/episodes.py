@@ -161,8 +161,7 @@ def compile_episode(
     terminated = not trajectory.truncated or outcome > 0.0 or trajectory.final is None
     final_images: tuple[str, ...] = ()
     if not terminated and trajectory.final is not None:
-        shown = steps[-1].state()[1]
-        final_images = (*shown[:-1], trajectory.final.image) if shown else ()
+        final_images = _final_images([step.state()[1] for step in steps[-2:]], trajectory.final.image)
     return Episode(
         id=trajectory.id,
         task_id=trajectory.task.id,
@@ -174,6 +173,19 @@ def compile_episode(
         ended_at=trajectory.started_at + trajectory.duration_s,
         digests=tuple(dict.fromkeys([d for s in steps for d in s.images] + list(final_images))),
     )
+
+
+def _final_images(shown: Sequence[tuple[str, ...]], final: str) -> tuple[str, ...]:
+    """The pictures of the state after the last action, in the places of those that the last step showed.
+
+    Of prompts that show the newest few, each drops the oldest of the one before: so does this state. Where
+    pictures are only ever added there is no place for one more, and the final one takes the last.
+    """
+    *before, last = shown
+    if not last:
+        return ()
+    slides = bool(before) and len(before[0]) == len(last) and before[0][1:] == last[:-1]
+    return (*(last[1:] if slides else last[:-1]), final)
 
 
 def _compile_step(step: TimeStep, answers: Sequence[Answer], where: tuple[Span, ...]) -> StepData:

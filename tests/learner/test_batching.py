@@ -13,7 +13,7 @@ import torch
 
 from distrl.configs.training import ReplayConfig
 from distrl.core.errors import StoreError
-from distrl.core.types import Fault, Purpose
+from distrl.core.types import Fault, ImagePart, Purpose
 from distrl.learner.batching import Batcher, ImageCache
 from distrl.learner.episodes import compile_episode
 from distrl.learner.replay import Replay
@@ -40,6 +40,24 @@ def test_rewards_versions_and_ends(toy, policy) -> None:
     assert cut.final_images == (toy.digests[3],)
     assert [s.penalty for s in cut.steps] == pytest.approx([-0.05, -0.1])
     assert [s.invalid for s in cut.steps] == [False, True]
+
+
+def with_picture(toy, step, image):
+    """The step with another picture before its own."""
+    chat = step.chats[0]
+    parts = (ImagePart(digest=toy.digests[image]), *chat.messages[0].parts)
+    message = chat.messages[0].model_copy(update={"parts": parts})
+    return step.model_copy(update={"chats": (chat.model_copy(update={"messages": (message,)}),)})
+
+
+def test_of_the_newest_pictures_the_oldest_goes_when_the_final_one_comes(toy, policy) -> None:
+    first, second, third = (toy.step(1, (4,), (-1.0,), image=number) for number in range(3))
+    second, third = with_picture(toy, second, 0), with_picture(toy, third, 1)
+    cut = compile_episode(toy.trajectory("a", [first, second, third], truncated=True), policy)
+    assert cut.steps[-1].images == (toy.digests[1], toy.digests[2])
+    assert cut.final_images == (toy.digests[2], toy.digests[3])
+    grown = compile_episode(toy.trajectory("a", [first, second], truncated=True), policy)
+    assert grown.final_images == (toy.digests[0], toy.digests[3])
 
 
 def test_an_outcome_paid_at_the_step_limit_ends_the_episode(toy, policy) -> None:

@@ -77,16 +77,17 @@ def test_where_an_episode_is_one_sequence_that_is_what_there_is_room_for(model: 
 
 
 def test_sockets_have_a_folder_of_their_own_unless_the_user_says_where(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    place = Path("/scratch")
     monkeypatch.delenv(SOCKETS, raising=False)
-    with sockets_in(tmp_path):
-        assert os.environ[SOCKETS] == str(tmp_path)
+    with sockets_in(place):
+        assert os.environ[SOCKETS] == str(place)
     assert SOCKETS not in os.environ
-    with sockets_in(tmp_path / ("x" * 100)):
+    with sockets_in(place / ("x" * 100)):
         assert SOCKETS not in os.environ, "no socket could be made there"
     monkeypatch.setenv(SOCKETS, "/elsewhere")
-    with sockets_in(tmp_path):
+    with sockets_in(place):
         assert os.environ[SOCKETS] == "/elsewhere"
     assert os.environ[SOCKETS] == "/elsewhere"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from distrl.cli.options import ConfigArgument, DryRunOption, SetOption, load
-from distrl.core.errors import ConfigError
+from distrl.core.errors import ConfigError, EnvError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,6 +71,8 @@ def collect(
     for result in faulted:
         typer.echo(f"left out, as it faulted again and again: {result.task_id}: {result.fault_detail}")
     count, solved = len(results) - len(faulted), sum(result.success for result in results)
+    if faulted and not count:
+        raise EnvError(f"None of {len(results)} demonstrations could be collected.", "See the faults above.")
     typer.echo(f"{directory}: {count} demonstrations are new, {solved} of them solve their task")
 
 

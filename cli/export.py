@@ -98,6 +98,11 @@ def _write_adapter(policy: Path, directory: Path) -> Path:
     names = ("adapter_config.json", "adapter_model.safetensors")
     if not all((policy / name).is_file() for name in names):
         raise CheckpointError(f"{policy} holds no LoRA adapter: all weights were trained.", "Use --merged.")
+    if (policy / "fusion.safetensors").is_file():
+        raise CheckpointError(
+            f"{policy} holds more than an adapter: what fuses words and pictures was trained whole.",
+            "Use --merged.",
+        )
     directory.mkdir(parents=True, exist_ok=True)
     for name in names:
         shutil.copyfile(policy / name, directory / name)

@@ -50,6 +50,8 @@ def train(
     from distrl.core.rundir import RunDir
 
     check_tasks(loaded)
+    if not resume:  # later it has its own copy of them
+        check_demonstrations(loaded)
     network = free_addresses(loaded.network)
     check_addresses(network, 0 if loaded.is_control else loaded.local.inference_servers)
     console = Console(highlight=False)
@@ -83,15 +85,13 @@ def report(run: RunDir, results: dict[str, Path], local: LocalRun, console: Cons
 
 
 def check_tasks(config: Config) -> None:
-    """Makes sure that the suite and its splits are there, that simulated phones know their tasks, and that
-    demonstrations that were collected before fit.
+    """Makes sure that the suite and its splits are there, and that simulated phones know their tasks.
 
     With continuous control, which has no tasks, that the environment can be made.
 
     Raises:
         TaskError: One is not, or they do not.
-        RunDirectoryError: There are no such demonstrations.
-        ConfigError: They do not fit, or there is no such environment.
+        ConfigError: There is no such environment.
         MissingDependency: It needs a package.
     """
     if config.is_control:
@@ -106,12 +106,22 @@ def check_tasks(config: Config) -> None:
     drift = [tasks.drift.split] if tasks.drift else []
     for split in (tasks.train, tasks.validation, *tasks.test, *drift):
         check_playable(config, load_suite(tasks.suite, split))
+
+
+def check_demonstrations(config: Config) -> None:
+    """Makes sure that demonstrations that were collected before, if the run starts from some, fit.
+
+    Raises:
+        RunDirectoryError: There are none.
+        ConfigError: They do not.
+    """
     demonstrations = config.learner.demonstrations
     if demonstrations.dataset is not None:
+        from distrl.configs.demonstrations import wanted_of
         from distrl.core.demonstrations import check_dataset
 
         path = Path(demonstrations.dataset).expanduser()
-        check_dataset(path, config.agent.model_dump(mode="json"), demonstrations.episodes)
+        check_dataset(path, wanted_of(config), demonstrations.episodes)
 
 
 def check_packages(needed: Mapping[str, str] = NEEDED) -> None:

@@ -7,6 +7,7 @@ DIR/store.sqlite3     the episodes with their screenshots
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,17 @@ class CollectionSpec(Record):
     noise: Number
     seed: int
     episodes: int
+
+
+def lease_of(number: int, task_id: str) -> str:
+    """The lease of the demonstration that was drawn as number `number`, from 0."""
+    return f"collect-{number}-{task_id}"[:200]
+
+
+def draw_number(lease_id: str) -> int:
+    """The number that `lease_of` was given; -1 for another lease."""
+    match = re.match(r"collect-(\d+)-", lease_id)
+    return int(match[1]) if match else -1
 
 
 def check_collection(path: Path, spec: CollectionSpec, resume: bool) -> None:
@@ -85,26 +97,27 @@ def read_collection(path: Path) -> CollectionSpec:
         ) from error
 
 
-def check_dataset(path: Path, agent: Mapping[str, Any], episodes: int) -> None:
+def check_dataset(path: Path, wanted: Mapping[str, Any], episodes: int) -> None:
     """Makes sure that a run can start from the collection in `path`.
 
     Args:
         path: Its directory.
-        agent: The run's section `agent`.
+        wanted: What of its `CollectionSpec` must be so: the run's suite, training split and section `agent`.
         episodes: How many demonstrations the run wants.
 
     Raises:
-        ConfigError: It holds fewer, or they are in another agent's notation.
+        ConfigError: It holds fewer, or they are of other tasks or in another agent's notation.
         RunDirectoryError: There is none.
         StoreError: It cannot be read.
     """
-    theirs = read_collection(path).agent
-    if theirs != agent:
-        raise ConfigError(
-            f"The demonstrations in {path} are in the notation of the agent {json.dumps(theirs)}, "
-            f"not of {json.dumps(agent)}.",
-            "Collect them with this configuration's section `agent`, or take the same agent.",
-        )
+    theirs = read_collection(path).model_dump(mode="json")
+    for key, value in wanted.items():
+        if theirs[key] != value:
+            raise ConfigError(
+                f"The demonstrations in {path} have the {key} {json.dumps(theirs[key])}, "
+                f"this run has {json.dumps(value)}.",
+                "Collect them with this configuration, from its training tasks.",
+            )
     store = TrajectoryStore(path / STORE_FILE)
     try:
         count = store.count(Purpose.DEMO)

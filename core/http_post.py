@@ -70,7 +70,7 @@ def post_json(url: str, body: bytes, headers: Mapping[str, str], timeout_s: floa
     except urllib.error.HTTPError as error:
         with error:
             raise _refusal(error, secret) from None
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, UnicodeError, http.client.HTTPException) as error:
         raise PostFailed(0, f"{url} does not answer: {getattr(error, 'reason', error)}.") from None
     try:
         return json.loads(data)
@@ -84,7 +84,7 @@ def retry_after(value: str | None) -> float | None:
     """Seconds that the header Retry-After asks for: a number of them, or a date; None if it says nothing."""
     if value is None:
         return None
-    if value.strip().isdigit():
+    if value.strip().isdecimal() and value.isascii():
         return float(value)
     try:
         return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from distrl.configs.schema import Config
-from distrl.core.demonstrations import COLLECTION_FILE, STORE_FILE, CollectionSpec, check_collection
+from distrl.core.demonstrations import COLLECTION_FILE, STORE_FILE, CollectionSpec, check_collection, lease_of
 from distrl.core.errors import DistrlError
 from distrl.core.files import write_atomically
 from distrl.core.store import TrajectoryStore
@@ -85,7 +85,7 @@ class Collector:
 
     def _attempt(self, place: int) -> Attempt:
         task = self._draw()
-        return Attempt(task, name=f"collect-{place}-{task.id}"[:200])
+        return Attempt(task, name=lease_of(place, task.id))
 
     def _collect(self, todo: Sequence[Attempt], store: TrajectoryStore) -> list[EpisodeResult]:
         num_slots = min(self._config.evaluate.slots, len(todo))

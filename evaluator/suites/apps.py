@@ -41,7 +41,7 @@ _MAILS = product(subject=stuff.MAILS)
 FAMILIES = (
     _family("music_play", _SONGS, 'Play the song "{song}"', 'I want to hear "{song}"'),
     _family("music_like", _SONGS, 'Like the song "{song}"', 'Mark "{song}" as a song that I like'),
-    _family("music_queue", _SONGS, 'Add "{song}" to the queue', 'Let "{song}" play after this song'),
+    _family("music_queue", _SONGS, 'Add "{song}" to the queue', 'Put "{song}" into the music queue'),
     _family(
         "music_album",
         product(album=tuple(music.ALBUMS)),

@@ -31,6 +31,8 @@ from distrl.workers.simphone.apps.web.shops import SHOPS
 
 SUITE = "webshop"
 SPLITS = ("train", "val", "test")
+DISJOINT = ("tasks",)
+"""What `val` and `test` never share with `train`. All goals of `test` are new too, some of `val` are not."""
 LAYOUTS = (0, 1, 2, 3)
 MAX_STEPS = 20
 COUNTS: dict[str, dict[str, int]] = {

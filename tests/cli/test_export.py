@@ -48,6 +48,14 @@ def test_an_adapter_is_copied_without_its_base_model(tmp_path: Path) -> None:
         assert (out / "adapter_model.safetensors").read_bytes() == b"weights"
 
 
+def test_an_adapter_that_is_half_of_what_was_trained_is_not_exported(tmp_path: Path) -> None:
+    files = {"adapter_config__json": b"{}", "adapter_model__safetensors": b"w", "fusion__safetensors": b"f"}
+    run = run_with(tmp_path / "run", TINY, **files)
+    status, said = export(run, "--adapter", tmp_path / "out")
+    assert (status, "Use --merged" in said) == (4, True)
+    assert not (tmp_path / "out").exists()
+
+
 def test_what_cannot_be_exported_is_one_line(tmp_path: Path) -> None:
     run = run_with(tmp_path / "run", TINY, weights=b"w")
     full = tmp_path / "full"

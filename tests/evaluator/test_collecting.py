@@ -119,10 +119,13 @@ def test_faults_are_tried_again_and_never_stored(tmp_path: Path) -> None:
 
 def test_a_run_cannot_start_from_what_does_not_fit(tmp_path: Path) -> None:
     collector(tmp_path, TASKS).run()
-    check_dataset(tmp_path / "out", SPEC.agent, 5)
+    wanted = {"suite": "counting", "split": "test", "agent": SPEC.agent}
+    check_dataset(tmp_path / "out", wanted, 5)
     with pytest.raises(ConfigError, match="holds 5"):
-        check_dataset(tmp_path / "out", SPEC.agent, 6)
-    with pytest.raises(ConfigError, match="in the notation of the agent"):
-        check_dataset(tmp_path / "out", {"kind": "mobile-use"}, 5)
+        check_dataset(tmp_path / "out", wanted, 6)
+    with pytest.raises(ConfigError, match=r"have the agent .*, this run has .*mobile-use"):
+        check_dataset(tmp_path / "out", {**wanted, "agent": {"kind": "mobile-use"}}, 5)
+    with pytest.raises(ConfigError, match='have the split "test", this run has "train"'):
+        check_dataset(tmp_path / "out", {**wanted, "split": "train"}, 5)
     with pytest.raises(RunDirectoryError, match=r"collection\.json is missing"):
-        check_dataset(tmp_path, SPEC.agent, 5)
+        check_dataset(tmp_path, wanted, 5)

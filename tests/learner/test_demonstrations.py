@@ -30,7 +30,7 @@ def collection(toy: Any, tmp_path: Path) -> Path:
         kept.add(trajectory, world.store.images(trajectory.image_digests))
     kept.close()
     spec = CollectionSpec(
-        suite="s",
+        suite=Config().tasks.suite,
         split="train",
         agent=Config().agent.model_dump(mode="json"),
         noise=0.0,

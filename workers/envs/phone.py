@@ -256,7 +256,8 @@ class PhoneEnv:
         """How many steps the expert would still take before it ends the episode.
 
         Returns:
-            None if the backend cannot rehearse, or the expert needs more than `MAX_DISTANCE` steps.
+            None if the backend cannot rehearse, the task has become impossible, or the expert needs more than
+            `MAX_DISTANCE` steps.
         """
         rehearse = getattr(self._backend, "rehearse", None)
         if rehearse is None or self._task is None:
@@ -266,7 +267,7 @@ class PhoneEnv:
         for taken in range(MAX_DISTANCE + 1):
             action = rehearsal.expert_action()
             if action.is_terminal:
-                return taken
+                return taken if action.kind is ActionKind.COMPLETE else None
             rehearsal.step(action)
         return None
 

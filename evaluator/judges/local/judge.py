@@ -58,7 +58,7 @@ class LocalJudge:
         """What the network's output means; `step` as in `Verdict`."""
         score = probability(logit, self._card.temperature)
         success = score >= self._card.threshold
-        sure = max(score, 1.0 - score)
+        sure = score if success else 1.0 - score
         return Verdict(
             success=success,
             score=score,

@@ -82,6 +82,9 @@ def test_who_is_not_sure_enough_is_undecided(trained: Path) -> None:
     assert judge.verdict(1e3).is_decided
     assert judge.verdict(1e3).success
     assert not judge.verdict(-1e3).success
+    judge._card = judge._card.model_copy(update={"threshold": 0.05, "temperature": 1.0})
+    assert judge.verdict(-2.0).success, "beyond its threshold"
+    assert not judge.verdict(-2.0).is_decided, "12% are not 90%"
 
 
 def test_a_broken_picture_is_undecided(trained: Path) -> None:

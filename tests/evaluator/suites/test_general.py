@@ -166,3 +166,25 @@ def test_what_is_only_renamed_is_not_deleted(
     assert not check(state, task.params)
     listed.remove(meant)
     assert check(state, task.params)
+
+
+def test_an_alarm_that_is_set_anew_is_not_deleted() -> None:
+    task = next(task for task in TASKS if task.template == "alarm_delete")
+    state = simphone.start_state(task.template, task.params, task.seed)
+    alarms = state["apps"]["clock"]["alarms"]
+    meant = next(alarm for alarm in alarms if alarm.pop("mark", None))
+    check = simphone.template(task.template, task.params).check
+    assert not check(state, task.params)
+    alarms.remove(meant)
+    assert check(state, task.params)
+
+
+def test_what_has_become_impossible_has_no_distance() -> None:
+    task = next(task for task in TASKS if task.template == "list_tick")
+    env = PhoneEnv()
+    env.reset(task)
+    assert env.distance() == 3
+    state = env._backend.device.phone.state  # type: ignore[attr-defined]
+    note = next(note for note in state["apps"]["notes"]["notes"] if note["title"] == task.params["title"])
+    note["items"] = []
+    assert env.distance() is None

@@ -100,7 +100,8 @@ def _off_way(hand: Hand, params: Params) -> Action:
 
 
 def _gone_check(state: State, params: Params) -> bool:
-    return not is_marked(state["apps"]["clock"]["alarms"])
+    is_gone = not is_marked(state["apps"]["clock"]["alarms"])
+    return is_gone and not _alarm(state, minutes_of(params))  # setting it anew takes the place of the old one
 
 
 def _on_page(hand: Hand, minutes: int) -> Action | None:

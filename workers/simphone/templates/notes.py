@@ -123,6 +123,8 @@ def _tick_way(hand: Hand, params: Params) -> Action:
     if (way := _opened(hand, params)) is not None:
         return way
     names = [what for what, _ in _items(hand.phone.state, params)]
+    if params["item"] not in names:
+        return IMPOSSIBLE
     return hand.tap(f"item_{names.index(params['item'])}")
 
 

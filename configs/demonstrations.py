@@ -8,7 +8,7 @@ from distrl.configs.schema import Config
 
 
 def wanted_of(config: Config) -> dict[str, Any]:
-    """The suite, the split and the agent that they must be of: for `distrl.core.demonstrations.check_dataset`.
+    """The suite, the split and the agent that they must be of, for `core.demonstrations.check_dataset`.
 
     Other splits are for measuring: what is learnt from them measures nothing.
     """

@@ -93,6 +93,9 @@ class Evaluator:
             max_new_tokens=config.learner.max_new_tokens,
             episodes=config.evaluate.episodes,
             seed=seed,
+            env=config.env.model_dump(mode="json"),
+            agent=config.agent.model_dump(mode="json"),
+            rewards=config.worker.rewards.model_dump(mode="json", exclude={"source"}),
         )
         self._judge: Judge = choose(JUDGES, self._spec.judge)()
         self._stop = stop or threading.Event()

@@ -16,7 +16,7 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
@@ -63,6 +63,7 @@ class EvaluationSpec(Record):
     Attributes:
         episodes: The limit per split (None: all tasks).
         seed: Of the repetition; see `distrl.evaluator.repeats.reseed`.
+        env, agent, rewards: The configuration's sections `env`, `agent` and `worker.rewards` (but its `source`).
     """
 
     suite: str
@@ -73,6 +74,9 @@ class EvaluationSpec(Record):
     max_new_tokens: int = 32
     episodes: int | None = None
     seed: int = 0
+    env: dict[str, Any] = {}
+    agent: dict[str, Any] = {}
+    rewards: dict[str, Any] = {}
 
 
 class Repeats(Record):

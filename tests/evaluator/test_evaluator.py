@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from counting_phone import CountingEnv, TappingPolicy, counting_config, write_suite
 
+from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, RunDirectoryError, TaskError
 from distrl.core.types import Fault, Purpose
 from distrl.evaluator.evaluator import EvaluationStopped, Evaluator
@@ -163,3 +164,18 @@ def test_an_unknown_split_is_an_error_before_anything_is_written(tmp_path: Path)
 def test_it_must_be_clear_whom_to_measure(who: Who) -> None:
     with pytest.raises(ConfigError, match=r"Whom to measure is not clear|no baseline agent 'monkey'"):
         who.subject()
+
+
+def test_what_was_measured_otherwise_is_not_gone_on_with(tmp_path: Path) -> None:
+    suite = write_suite(tmp_path, [{"taps": 1}])
+    measure(counting_config(suite), Who(agent="expert"), tmp_path / "out", progress=Quiet())
+    for section, change in (
+        ("env", {"options": {"starts": False}}),
+        ("agent", {"options": {"history": 0}}),
+        ("worker", {"rewards": {"require_complete": False}}),
+    ):
+        raw = counting_config(suite).model_dump()
+        raw[section] |= change
+        other = Config.model_validate(raw)
+        with pytest.raises(RunDirectoryError, match="holds another evaluation"):
+            measure(other, Who(agent="expert"), tmp_path / "out", resume=True, progress=Quiet())

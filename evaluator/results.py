@@ -63,7 +63,7 @@ class EvaluationSpec(Record):
     Attributes:
         episodes: The limit per split (None: all tasks).
         seed: Of the repetition; see `distrl.evaluator.repeats.reseed`.
-        env, agent, rewards: The configuration's sections `env`, `agent` and `worker.rewards` (but its `source`).
+        env, agent, rewards: The sections `env`, `agent` and `worker.rewards` (but its `source`).
     """
 
     suite: str

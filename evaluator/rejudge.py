@@ -1,5 +1,6 @@
 """Judging stored episodes again, offline: no phone, no policy, only the store.
 
+DIR/verdicts/JUDGE.json     what its verdicts hang on; another judge of the kind is JUDGE-2, JUDGE-3, …
 DIR/verdicts/JUDGE.jsonl    one `Judged` per line, written as it comes; an interrupted session goes on
 DIR/agreement-JUDGE.json    the numbers
 DIR/agreement-JUDGE.html    the same with the worst errors
@@ -9,6 +10,8 @@ What the environment or another judge said stays as it is.
 
 from __future__ import annotations
 
+import itertools
+import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,6 +27,7 @@ from distrl.core.types import Fault, Trajectory, Verdict
 from distrl.evaluator.agreement import AgreementReport, Judged, compare
 from distrl.evaluator.judges.base import Judge, undecided
 from distrl.evaluator.judges.build import build_judge
+from distrl.evaluator.judges.identity import identity
 from distrl.evaluator.report.agreement import Episode, worst, write_agreement_page
 from distrl.evaluator.stores import open_store
 from distrl.workers.judging import judge_steps
@@ -43,6 +47,7 @@ class Rejudged:
 
     Attributes:
         directory: Where the results are.
+        name: The judge's, in the names of their files.
         judged: The verdicts so far.
         num_not_asked: Episodes that this session did not ask about.
 
@@ -58,7 +63,8 @@ class Rejudged:
         self.directory = place if place.is_dir() else place.parent
         self._judge: Judge = build_judge(config)
         self._store: TrajectoryStore = open_store(place)
-        self.file = self.directory / VERDICTS / f"{config.name}.jsonl"
+        self.name = name_of(self.directory / VERDICTS, config)
+        self.file = self.directory / VERDICTS / f"{self.name}.jsonl"
         self.judged: list[Judged] = [one for one in read_verdicts(self.file) if one.verdict.is_decided]
 
     def run(
@@ -77,6 +83,7 @@ class Rejudged:
         names = list(reversed(self._store.ids()))
         todo = [name for name in names if name not in known][: None if limit is None else max(0, limit)]
         self.file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.file.with_suffix(".json"), json.dumps(identity(self._config), indent=2))
         write_atomically(self.file, "".join(one.model_dump_json() + "\n" for one in self.judged))
         with self.file.open("a", encoding="utf-8") as log, ThreadPoolExecutor(self._config.threads) as pool:
             waiting: list[Future[Judged | None]] = []
@@ -142,7 +149,29 @@ class Rejudged:
         return page
 
     def _path(self, ending: str) -> Path:
-        return self.directory / f"agreement-{self._config.name}.{ending}"
+        return self.directory / f"agreement-{self.name}.{ending}"
+
+
+def name_of(directory: Path, config: JudgeConfig) -> str:
+    """The name under which `directory` has, or will have, this judge's verdicts.
+
+    Raises:
+        RunDirectoryError: A file of it is damaged.
+    """
+    asked = identity(config)
+    for number in itertools.count(1):
+        name = config.name if number == 1 else f"{config.name}-{number}"
+        file = directory / f"{name}.json"
+        if not file.is_file() or _read_identity(file) == asked:
+            break
+    return name
+
+
+def _read_identity(file: Path) -> object:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RunDirectoryError(f"{file} is damaged.", "Remove it, and its verdicts.") from error
 
 
 def stored_episodes(store: TrajectoryStore, judged: Sequence[Judged]) -> Iterator[tuple[Judged, Episode]]:

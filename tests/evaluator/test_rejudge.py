@@ -102,6 +102,19 @@ def test_a_torn_line_is_left_out_and_a_damaged_one_told(tmp_path: Path) -> None:
         read_verdicts(file)
 
 
+def test_two_judges_of_a_kind_are_two_judges(tmp_path: Path) -> None:
+    fill(tmp_path, True, False)
+    with JudgeEndpoint([status(True)] * 2 + [status(False)] * 2) as endpoint:
+        first = run(tmp_path, endpoint)
+        vlm = {"url": endpoint.url, "model": "other", "examples": None, "attempts": 1}
+        other = run(tmp_path, endpoint, vlm=vlm)
+        again = run(tmp_path, endpoint, threads=2)
+    assert (first.name, other.name, again.name) == ("vlm", "vlm-2", "vlm")
+    assert {one.verdict.success for one in first.judged} == {True}
+    assert {one.verdict.success for one in other.judged} == {False}
+    assert {one.verdict.success for one in again.judged} == {True}
+
+
 def test_the_command_prints_the_numbers_and_writes_the_page(tmp_path: Path) -> None:
     pytest.importorskip("jinja2", reason="needs jinja2: not installed")
     (wrong, *_) = fill(tmp_path, False, True)

@@ -23,9 +23,13 @@ def open_store(place: Path) -> TrajectoryStore:
     """
     file = place / STORE_FILE if place.is_dir() else place
     if not file.is_file():
-        raise StoreError(
-            f"There is no trajectory store {file}.", "Name a run, an evaluation or a store.sqlite3."
+        parts = ", ".join(sorted(part.parent.name for part in place.glob(f"seed-*/{STORE_FILE}")))
+        remedy = (
+            f"Name one of its repetitions: {parts}."
+            if parts
+            else "Name a run, an evaluation or a store.sqlite3."
         )
+        raise StoreError(f"There is no trajectory store {file}.", remedy)
     return TrajectoryStore(file)
 
 

@@ -127,3 +127,11 @@ def test_no_tokenizer_no_names(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{")
     assert find_token_names([tmp_path]) is None
     assert find_token_names([]) is None
+
+
+def test_of_repetitions_one_must_be_named(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        (tmp_path / f"seed-{seed}").mkdir()
+        TrajectoryStore(tmp_path / f"seed-{seed}" / "store.sqlite3").close()
+    with pytest.raises(StoreError, match="one of its repetitions: seed-0, seed-1"):
+        open_store(tmp_path)

@@ -26,6 +26,7 @@ from pydantic import Field, ValidationError, field_validator
 from distrl.configs.arms import choose, points, with_values
 from distrl.configs.load import check_config, find_config, load_config
 from distrl.configs.parse import parse_yaml
+from distrl.configs.presets import find_file
 from distrl.configs.schema import Config
 from distrl.configs.section import Positive, Section
 from distrl.core.errors import ConfigError
@@ -119,27 +120,6 @@ class Sweep:
         return list(dict.fromkeys(run.arm for run in self.runs))
 
 
-def sweep_presets() -> list[str]:
-    """The names of the sweeps that come with distrl."""
-    return sorted(path.stem for path in SWEEPS_DIR.glob("*.yaml"))
-
-
-def find_sweep(sweep: str | Path) -> Path:
-    """The file that `sweep` names: a path, or the bare name of a preset.
-
-    Raises:
-        ConfigError: There is no such file and no such preset.
-    """
-    path = Path(sweep)
-    if path.is_file():
-        return path
-    if path.name == str(sweep) and path.stem in sweep_presets() and path.suffix in ("", ".yaml"):
-        return SWEEPS_DIR / f"{path.stem}.yaml"
-    raise ConfigError(
-        f"There is no sweep {path}.", f"Give a YAML file, or a preset: {', '.join(sweep_presets())}."
-    )
-
-
 def load_sweep(
     path: str | Path,
     seeds: Sequence[int] | None = None,
@@ -158,7 +138,7 @@ def load_sweep(
     Raises:
         ConfigError: Something in the file, or in a run that it describes, is wrong.
     """
-    file = find_sweep(path)
+    file = find_file(path, SWEEPS_DIR, "sweep")
     spec = _read(file, {"seeds": list(seeds) if seeds else None, "minutes": minutes, "name": name})
     base = load_config(_base(spec.base, file))
     common = with_values(base.model_dump(mode="json"), spec.common, f"{file}: set")

@@ -25,6 +25,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from distrl.configs.arms import with_values
 from distrl.configs.load import check_config, find_config, load_config
 from distrl.configs.parse import parse_yaml
+from distrl.configs.presets import find_file
 from distrl.configs.schema import Config
 from distrl.configs.section import Section
 from distrl.core.errors import ConfigError
@@ -123,27 +124,6 @@ class TableSpec(Section):
         return self
 
 
-def table_presets() -> list[str]:
-    """The names of the tables that come with distrl."""
-    return sorted(path.stem for path in TABLES_DIR.glob("*.yaml"))
-
-
-def find_table(table: str | Path) -> Path:
-    """The file that `table` names: a path, or the bare name of a preset.
-
-    Raises:
-        ConfigError: There is no such file and no such preset.
-    """
-    path = Path(table)
-    if path.is_file():
-        return path
-    if path.name == str(table) and path.stem in table_presets() and path.suffix in ("", ".yaml"):
-        return TABLES_DIR / f"{path.stem}.yaml"
-    raise ConfigError(
-        f"There is no table {path}.", f"Give a YAML file, or a preset: {', '.join(table_presets())}."
-    )
-
-
 def load_table(table: str | Path, agents: Sequence[str] | None = None, **instead: Any) -> TableSpec:
     """Reads a table's file.
 
@@ -155,7 +135,7 @@ def load_table(table: str | Path, agents: Sequence[str] | None = None, **instead
     Raises:
         ConfigError: Something in the file is wrong, or there is no such agent.
     """
-    file = find_table(table)
+    file = find_file(table, TABLES_DIR, "table")
     try:
         data = parse_yaml(file.read_text(encoding="utf-8"), str(file))
     except (OSError, UnicodeDecodeError) as error:

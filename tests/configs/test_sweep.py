@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from distrl.configs.load import load_config
-from distrl.configs.sweep import Sweep, load_sweep, sweep_presets
+from distrl.configs.presets import preset_names
+from distrl.configs.sweep import SWEEPS_DIR, Sweep, load_sweep
 from distrl.core.errors import ConfigError
 
 
@@ -140,7 +141,7 @@ def test_an_arm_that_is_not_there_is_told_with_the_nearest(tmp_path) -> None:
     assert "no arm 'arid'. Did you mean aride?" in refused(tmp_path, text, arms=["arid,ppo"])
 
 
-@pytest.mark.parametrize("name", sweep_presets())
+@pytest.mark.parametrize("name", preset_names(SWEEPS_DIR))
 def test_every_sweep_that_ships_is_sound(name: str) -> None:
     sweep = load_sweep(name)
     assert sweep.name == name

@@ -10,7 +10,8 @@ import pytest
 import yaml
 from counting_phone import CountingEnv, write_suite
 
-from distrl.configs.table import cell_config, load_table, table_presets
+from distrl.configs.presets import preset_names
+from distrl.configs.table import TABLES_DIR, cell_config, load_table
 from distrl.core.errors import ConfigError, RunDirectoryError
 from distrl.evaluator.tables.plan import Cell, columns_of, plan_cells
 from distrl.evaluator.tables.results import markdown, read_cells, table_data, write_section
@@ -116,7 +117,7 @@ def test_a_section_of_a_file_is_replaced_and_the_rest_stays(tmp_path: Path) -> N
         write_section(file, "a", "four\n")
 
 
-@pytest.mark.parametrize("name", table_presets())
+@pytest.mark.parametrize("name", preset_names(TABLES_DIR))
 def test_shipped_tables_are_sound(name: str, tmp_path: Path) -> None:
     spec = load_table(name)
     cells = plan_cells(spec, tmp_path)

@@ -75,7 +75,9 @@ RejudgeOption = Annotated[
 JudgeOption = Annotated[
     str | None,
     typer.Option(
-        "--judge", metavar="NAME", help="Who judges stored episodes: vlm, local, rules; overrides judge.kind."
+        "--judge",
+        metavar="NAME",
+        help="Who judges stored episodes: vlm, local, rules, ground_truth; overrides judge.kind.",
     ),
 ]
 

@@ -247,6 +247,19 @@ def test_a_damaged_cache_is_asked_anew(tmp_path: Path) -> None:
         assert len(endpoint.requests) == 2
 
 
+def test_a_cache_that_cannot_be_written_is_told_once_and_the_verdicts_stand(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "file"
+    folder.write_text("no folder")
+    with serve(status(True)) as endpoint:
+        judge = make(endpoint, cache=str(folder))
+        verdicts = [judge.judge(*make_episode()) for _ in range(2)]
+    assert [(one.is_decided, one.success) for one in verdicts] == [(True, True)] * 2
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert f"judge.vlm.cache {folder} cannot be written" in told
+
+
 def test_garbage_is_not_cached(tmp_path: Path) -> None:
     episode = make_episode()
     with serve(says("hm"), says("hm"), status(True)) as endpoint:

@@ -22,14 +22,13 @@ from pydantic import ValidationError
 from distrl.configs.judge import JudgeConfig, RewardConfig
 from distrl.core.errors import DistrlError, JudgeUnavailable, RunDirectoryError
 from distrl.core.files import write_atomically
-from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Trajectory, Verdict
 from distrl.evaluator.agreement import AgreementReport, Judged, compare
 from distrl.evaluator.judges.base import Judge, undecided
 from distrl.evaluator.judges.build import build_judge
 from distrl.evaluator.judges.identity import identity
 from distrl.evaluator.report.agreement import Episode, worst, write_agreement_page
-from distrl.evaluator.stores import open_store
+from distrl.evaluator.stores import StoredEpisodes
 from distrl.workers.judging import judge_steps
 from distrl.workers.rewards import is_asked_about
 
@@ -37,10 +36,10 @@ VERDICTS = "verdicts"
 
 
 class Rejudged:
-    """Verdicts on the episodes of one store.
+    """Verdicts on stored episodes.
 
     Args:
-        place: A run's or an evaluation's directory, or a store file.
+        place: A run's or an evaluation's directory, with all its repetitions, or a store file.
         config: Who judges, and how.
         rewards: With `require_complete`, episodes whose agent did not say that it is done are failures
             whatever a judge says: it is not asked about them.
@@ -62,7 +61,7 @@ class Rejudged:
         self.num_not_asked = 0
         self.directory = place if place.is_dir() else place.parent
         self._judge: Judge = build_judge(config)
-        self._store: TrajectoryStore = open_store(place)
+        self._store = StoredEpisodes(place)
         self.name = name_of(self.directory / VERDICTS, config)
         self.file = self.directory / VERDICTS / f"{self.name}.jsonl"
         self.judged: list[Judged] = [one for one in read_verdicts(self.file) if one.verdict.is_decided]
@@ -174,7 +173,7 @@ def _read_identity(file: Path) -> object:
         raise RunDirectoryError(f"{file} is damaged.", "Remove it, and its verdicts.") from error
 
 
-def stored_episodes(store: TrajectoryStore, judged: Sequence[Judged]) -> Iterator[tuple[Judged, Episode]]:
+def stored_episodes(store: StoredEpisodes, judged: Sequence[Judged]) -> Iterator[tuple[Judged, Episode]]:
     """Each with its episode."""
     for one in judged:
         trajectory = store.get(one.trajectory_id)

@@ -78,6 +78,18 @@ def test_what_is_judged_is_not_asked_again(tmp_path: Path) -> None:
         assert len(endpoint.requests) == 2
 
 
+def test_all_repetitions_of_an_evaluation_are_judged(tmp_path: Path) -> None:
+    place = tmp_path / "out"
+    for seed in (0, 1):
+        (place / f"seed-{seed}").mkdir(parents=True)
+        fill(place / f"seed-{seed}", True, False)
+    with JudgeEndpoint([status(True)]) as endpoint:
+        rejudged = run(place, endpoint)
+    assert [one.truth for one in rejudged.judged] == [False, True] * 2
+    assert rejudged.num_not_asked == 4
+    assert rejudged.file == place / "verdicts" / "vlm.jsonl"
+
+
 def test_a_judge_can_go_through_the_steps(tmp_path: Path) -> None:
     fill(tmp_path, True)
     with JudgeEndpoint([status(False), status(True)]) as endpoint:

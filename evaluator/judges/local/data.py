@@ -13,7 +13,7 @@ from distrl.core.types import Fault, Purpose, Task, Trajectory
 from distrl.evaluator.agreement import Judged
 from distrl.evaluator.judges.local.features import Features, Reader
 from distrl.evaluator.report.agreement import worst
-from distrl.evaluator.stores import open_store
+from distrl.evaluator.stores import StoredEpisodes
 from distrl.workers.judging import first_steps
 
 
@@ -22,7 +22,7 @@ class Example:
     """An episode, and whether it has done its task.
 
     Attributes:
-        source: Its store.
+        source: Where it is stored.
         trajectory_id: There.
         task: Which one.
         num_steps: How many of its steps were looked at.
@@ -50,7 +50,7 @@ def choose_episodes(sources: Sequence[Path], limit: int, rng: random.Random) -> 
     """
     shares: list[list[tuple[Path, str]]] = []
     for source in sources:
-        store = open_store(source)
+        store = StoredEpisodes(source)
         try:
             found = [(source, name) for name in store.ids()]
         finally:
@@ -82,7 +82,7 @@ def read_examples(
     try:
         for source, name in episodes:
             if source not in stores:
-                stores[source] = open_store(source)
+                stores[source] = StoredEpisodes(source)
             store = stores[source]
             trajectory = store.get(name)
             if not is_askable(trajectory):
@@ -108,7 +108,7 @@ def stored_examples(
     """The worst of the verdicts on `examples`, each with what was looked at."""
     sources = {(example.trajectory_id, example.num_steps): example.source for example in examples}
     for one in worst(list(judged)):
-        store = open_store(sources[one.trajectory_id, one.verdict.step])
+        store = StoredEpisodes(sources[one.trajectory_id, one.verdict.step])
         try:
             trajectory = first_steps(store.get(one.trajectory_id), one.verdict.step)
             yield one, (trajectory, store.images(trajectory.image_digests))

@@ -20,7 +20,7 @@ from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, JudgeError
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import ActionRecord, Fault, Outcome, Purpose, Trajectory
-from distrl.evaluator.judges.local.data import is_askable, read_examples, split_by_task
+from distrl.evaluator.judges.local.data import choose_episodes, is_askable, read_examples, split_by_task
 from distrl.evaluator.judges.local.features import MAX_ACTIONS, MAX_WORDS, Reader, buckets
 from distrl.evaluator.judges.local.fitting import fit_judge
 from distrl.evaluator.judges.local.judge import LocalJudge, probability
@@ -135,6 +135,23 @@ def test_tasks_that_differ_in_their_seed_are_one(place: Path) -> None:
     (example,) = read_examples([(place, name)], Reader((36, 80)), random.Random(0))
     twin = example.task.model_copy(update={"seed": 99, "id": "another/one"})
     assert type(example)(place, name, twin, 3, True, example.features).kin == example.kin
+
+
+def test_all_repetitions_of_an_evaluation_are_fitted_to(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        (tmp_path / f"seed-{seed}").mkdir()
+        store = TrajectoryStore(tmp_path / f"seed-{seed}" / "store.sqlite3")
+        for number in range(2):
+            store.add(*episode(number, number == seed))
+        store.close()
+    chosen = choose_episodes([tmp_path], 10, random.Random(0))
+    examples = list(read_examples(chosen, Reader((36, 80)), random.Random(0)))
+    assert sorted((one.task.params["switch"], one.truth) for one in examples) == [
+        (0, False),
+        (0, True),
+        (1, False),
+        (1, True),
+    ]
 
 
 def test_too_few_episodes_are_told(place: Path, tmp_path: Path) -> None:

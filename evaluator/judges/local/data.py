@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,7 +66,10 @@ def _turn(shares: Sequence[Sequence[tuple[Path, str]]], turn: int) -> list[tuple
 
 
 def read_examples(
-    episodes: Iterable[tuple[Path, str]], reader: Reader, rng: random.Random
+    episodes: Iterable[tuple[Path, str]],
+    reader: Reader,
+    rng: random.Random,
+    left_out: Callable[[str, PolicyError], None],
 ) -> Iterable[Example]:
     """The examples in stored episodes, one or two in each that a judge could be asked about.
 
@@ -74,6 +77,12 @@ def read_examples(
     done, or by success. (That a step limit's episode counts as failed says nothing of its screen: with
     `require_complete` it does so whatever it shows.) A demonstration gives a second one: the episode up to an
     earlier step, where the expert's answer tells whether the task was done by then.
+
+    Args:
+        episodes: Where they are stored, and their ids.
+        reader: Makes features of them.
+        rng: Draws the earlier steps.
+        left_out: Called with the id of an episode that has a broken screenshot, and what is wrong with it.
 
     Raises:
         StoreError: A store cannot be read.
@@ -94,8 +103,9 @@ def read_examples(
             for part, truth in parts:
                 try:
                     features = reader.read(part, images)
-                except PolicyError:  # a broken screenshot tells nothing
-                    continue
+                except PolicyError as error:
+                    left_out(name, error)
+                    break
                 yield Example(source, name, part.task, len(part.steps), truth, features)
     finally:
         for store in stores.values():

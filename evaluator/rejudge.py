@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import TextIO
 
 from pydantic import ValidationError
 
@@ -74,51 +75,54 @@ class Rejudged:
         What the judge has no verdict on is asked again in the next session.
 
         Args:
-            limit: Judges at most so many episodes; None: all.
+            limit: Asks about at most so many episodes; None: all.
             stop: Ends it early; what was judged is kept.
-            tell: Called with how many are judged, and of how many.
+            tell: Called with how many are judged, and of how many at most.
         """
         known = {one.trajectory_id for one in self.judged}
-        names = list(reversed(self._store.ids()))
-        todo = [name for name in names if name not in known][: None if limit is None else max(0, limit)]
+        todo = [name for name in reversed(self._store.ids()) if name not in known]
         self.file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self.file.with_suffix(".json"), json.dumps(identity(self._config), indent=2))
         write_atomically(self.file, "".join(one.model_dump_json() + "\n" for one in self.judged))
         with self.file.open("a", encoding="utf-8") as log, ThreadPoolExecutor(self._config.threads) as pool:
-            waiting: list[Future[Judged | None]] = []
-            for count, name in enumerate(todo, start=1):
-                if stop.is_set():
+            waiting: list[Future[Judged]] = []
+            most, count = len(todo) if limit is None else max(0, limit), 0
+            for name in todo:
+                if stop.is_set() or count >= most:
                     break
-                waiting.append(pool.submit(self._one, name))
-                if len(waiting) >= 2 * self._config.threads or count == len(todo):
-                    self._take(waiting, log.write)
-                    log.flush()
-                    tell(count, len(todo))
+                trajectory = self._store.get(name)
+                if not self._is_asked_about(trajectory):
+                    self.num_not_asked += 1
+                    continue
+                waiting.append(pool.submit(self._one, trajectory))
+                count += 1
+                if len(waiting) >= 2 * self._config.threads:
+                    self._take(waiting, log)
+                    tell(count, min(most, len(todo) - self.num_not_asked))
+            self._take(waiting, log)
+            tell(count, min(most, len(todo) - self.num_not_asked))
         return self._finish()
 
     def close(self) -> None:
         """Closes the store."""
         self._store.close()
 
-    def _take(self, waiting: list[Future[Judged | None]], write: Callable[[str], object]) -> None:
+    def _take(self, waiting: list[Future[Judged]], log: TextIO) -> None:
         for future in waiting:
             judged = future.result()
-            if judged is None:
-                self.num_not_asked += 1
-            else:
-                self.judged.append(judged)
-                write(judged.model_dump_json() + "\n")
+            self.judged.append(judged)
+            log.write(judged.model_dump_json() + "\n")
+        log.flush()
         waiting.clear()
 
-    def _one(self, name: str) -> Judged | None:
-        """The verdict on an episode; None for one that is not asked about."""
-        trajectory = self._store.get(name)
-        is_whole = trajectory.fault is Fault.NONE and trajectory.steps
-        if not is_whole or not is_asked_about(trajectory, self._rewards):
-            return None
+    def _is_asked_about(self, trajectory: Trajectory) -> bool:
+        is_whole = trajectory.fault is Fault.NONE and bool(trajectory.steps)
+        return is_whole and is_asked_about(trajectory, self._rewards)
+
+    def _one(self, trajectory: Trajectory) -> Judged:
         truth = trajectory.ground_truth
         solved = None if truth is None else truth >= 1.0
-        return Judged.of(name, trajectory.task, solved, self._verdict(trajectory))
+        return Judged.of(trajectory.id, trajectory.task, solved, self._verdict(trajectory))
 
     def _verdict(self, trajectory: Trajectory) -> Verdict:
         images = self._store.images(trajectory.image_digests)

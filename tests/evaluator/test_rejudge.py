@@ -70,6 +70,19 @@ def test_without_an_endpoint_they_are_undecided_and_asked_again_next_time(tmp_pa
     assert len(read_verdicts(second.file)) == 2
 
 
+def test_a_limit_counts_those_that_are_asked_about(tmp_path: Path) -> None:
+    fill(tmp_path, True, False, False)  # the newest two of five are not asked about
+    told = []
+    with JudgeEndpoint([status(True)]) as endpoint:
+        loaded = config(endpoint)
+        rejudged = Rejudged(tmp_path, loaded.judge, loaded.worker.rewards)
+        rejudged.run(2, threading.Event(), lambda done, total: told.append((done, total)))
+        rejudged.close()
+        assert len(endpoint.requests) == 2
+    assert [one.task_id[-4:] for one in rejudged.judged] == ["0002", "0001"]
+    assert told[-1] == (2, 2)
+
+
 def test_what_is_judged_is_not_asked_again(tmp_path: Path) -> None:
     fill(tmp_path, True, False)
     with JudgeEndpoint([status(True)]) as endpoint:

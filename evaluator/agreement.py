@@ -15,7 +15,8 @@ class Judged(Record):
     Attributes:
         trajectory_id: Where the whole episode is in the store.
         task_id, template, split, goal: Its task.
-        truth: Whether the environment gave full credit; None if it gave no score.
+        truth: Whether the environment gave full credit, of a judge that goes through the steps at the step
+            where it decided; None if there is no score.
         verdict: What the judge says.
     """
 
@@ -91,6 +92,7 @@ class AgreementReport(Record):
         overall: On all of it.
         templates: By template.
         unknown: Episodes without ground truth, which nothing is compared with.
+        num_cut: Those of them that the judge ended at a step whose truth nobody recorded.
         cost, input_tokens, output_tokens: Of all verdicts together; cached answers cost nothing.
     """
 
@@ -100,6 +102,7 @@ class AgreementReport(Record):
     overall: Agreement
     templates: dict[str, Agreement]
     unknown: int = 0
+    num_cut: int = 0
     cost: Number = 0.0
     input_tokens: int = 0
     output_tokens: int = 0
@@ -183,6 +186,7 @@ def compare(judged: Sequence[Judged], judge: str, source: str) -> AgreementRepor
         overall=agreement(judged),
         templates={name: agreement(one for one in judged if one.template == name) for name in templates},
         unknown=sum(one.truth is None for one in judged),
+        num_cut=sum(one.truth is None and one.verdict.step > 0 for one in judged),
         cost=math.fsum(verdict.cost for verdict in asked),
         input_tokens=sum(verdict.input_tokens for verdict in asked),
         output_tokens=sum(verdict.output_tokens for verdict in asked),
@@ -208,6 +212,8 @@ def lines(report: AgreementReport) -> list[str]:
     ]
     if report.overall.undecided or report.unknown:
         told.append(f"  {report.overall.undecided} unjudged; {report.unknown} without ground truth")
+    if report.num_cut:
+        told.append(f"  {report.num_cut} of these ended by the judge at a step whose truth is not recorded")
     if report.input_tokens or report.cost:
         told.append(f"  {report.input_tokens} + {report.output_tokens} tokens, cost {report.cost:.4g}")
     return told

@@ -31,7 +31,7 @@ from distrl.evaluator.judges.identity import identity
 from distrl.evaluator.report.agreement import Episode, worst, write_agreement_page
 from distrl.evaluator.stores import StoredEpisodes
 from distrl.workers.judging import judge_steps
-from distrl.workers.rewards import is_asked_about
+from distrl.workers.rewards import is_asked_about, truth_after
 
 VERDICTS = "verdicts"
 
@@ -120,9 +120,14 @@ class Rejudged:
         return is_whole and is_asked_about(trajectory, self._rewards)
 
     def _one(self, trajectory: Trajectory) -> Judged:
-        truth = trajectory.ground_truth
-        solved = None if truth is None else truth >= 1.0
-        return Judged.of(trajectory.id, trajectory.task, solved, self._verdict(trajectory))
+        verdict = self._verdict(trajectory)
+        return Judged.of(trajectory.id, trajectory.task, self._truth(trajectory, verdict), verdict)
+
+    def _truth(self, trajectory: Trajectory, verdict: Verdict) -> bool | None:
+        """Whether the task was done where the judge decided."""
+        by_steps = self._config.when == "steps"
+        truth = truth_after(trajectory, verdict.step) if by_steps else trajectory.ground_truth
+        return None if truth is None else truth >= 1.0
 
     def _verdict(self, trajectory: Trajectory) -> Verdict:
         images = self._store.images(trajectory.image_digests)

@@ -16,7 +16,9 @@ from distrl.configs.schema import Config
 from distrl.core.errors import RunDirectoryError
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Trajectory
+from distrl.evaluator.agreement import lines
 from distrl.evaluator.rejudge import Rejudged, read_verdicts
+from distrl.workers.rewards import truth_after
 
 
 @pytest.fixture(autouse=True)
@@ -113,6 +115,57 @@ def test_a_judge_can_go_through_the_steps(tmp_path: Path) -> None:
         rejudged.close()
     verdicts = {one.task_id[-4:]: one.verdict for one in rejudged.judged}
     assert verdicts["0091"].step == 3  # the screen after its second step was seen before
+
+
+def with_distances(trajectory: Trajectory, distances: tuple[int, ...]) -> Trajectory:
+    """The episode, its screens told to be so far from the goal."""
+    assert trajectory.final is not None
+    *before, last = distances
+    steps = tuple(
+        step.model_copy(update={"observation": step.observation.model_copy(update={"distance": distance})})
+        for step, distance in zip(trajectory.steps, before, strict=True)
+    )
+    final = trajectory.final.model_copy(update={"distance": last})
+    return trajectory.model_copy(update={"steps": steps, "final": final})
+
+
+@pytest.mark.parametrize(
+    ("distances", "truths"),
+    [
+        (((3, 0, 1, 2), (2, 1, 0, 0)), {"0": True, "1": False}),
+        (None, {"0": None, "1": None}),
+    ],
+)
+def test_a_judge_of_steps_is_compared_with_the_truth_where_it_decided(
+    tmp_path: Path, distances: tuple[tuple[int, ...], ...] | None, truths: dict[str, bool | None]
+) -> None:
+    """It says success after the first step: there one is done, which fails in the end, and the other not."""
+    store = TrajectoryStore(tmp_path / "store.sqlite3")
+    for number, success in enumerate((False, True)):
+        trajectory, images = make_episode(make_task(number), success=success)
+        if distances is not None:
+            trajectory = with_distances(trajectory, distances[number])
+        store.add(trajectory, images)
+    store.close()
+    with JudgeEndpoint([status(True)]) as endpoint:
+        loaded = config(endpoint)
+        rewards = loaded.worker.rewards.model_copy(update={"require_complete": False})
+        judge = loaded.judge.model_copy(update={"when": "steps"})
+        for _ in range(2):  # the second session reads what the first one wrote
+            rejudged = Rejudged(tmp_path, judge, rewards)
+            report = rejudged.run(None, threading.Event(), lambda done, total: None)
+            rejudged.close()
+            assert {one.task_id[-1]: one.truth for one in rejudged.judged} == truths
+            assert (report.unknown, report.num_cut) == ((0, 0) if distances is not None else (2, 2))
+    assert ("2 of these ended by the judge at a step" in " ".join(lines(report))) is (distances is None)
+
+
+def test_what_a_cut_off_episode_shows_counts_for_a_judge_of_steps() -> None:
+    cut_off, _ = make_episode(success=False)
+    shown = with_distances(cut_off, (3, 2, 1, 0))
+    assert cut_off.ground_truth == 0.0
+    assert truth_after(shown, 0) == truth_after(shown, 3) == 1.0
+    assert truth_after(shown, 1) == truth_after(cut_off, 0) == 0.0
 
 
 def test_a_torn_line_is_left_out_and_a_damaged_one_told(tmp_path: Path) -> None:

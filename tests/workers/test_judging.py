@@ -220,6 +220,27 @@ def test_steps_are_judged_in_order_and_the_first_success_ends_the_episode(spool:
     assert judging.close()
 
 
+@pytest.mark.parametrize(("distances", "truth"), [((2, 1, 0, 0), 1.0), ((2, 1, 1, 0), 0.0), (None, None)])
+def test_a_cut_episode_has_the_truth_of_where_it_was_cut(
+    spool: Spool, distances: tuple[int, ...] | None, truth: float | None
+) -> None:
+    link = FakeLink()
+    judging = start(link, FakeJudge(NO, YES), spool, when="steps")
+    trajectory, images = play(require_complete=False)
+    assert trajectory.truth == 1.0
+    if distances is not None:
+        seen = (step.observation for step in trajectory.steps)
+        steps = tuple(
+            step.model_copy(update={"observation": shown.model_copy(update={"distance": distance})})
+            for step, shown, distance in zip(trajectory.steps, seen, distances, strict=True)
+        )
+        trajectory = trajectory.model_copy(update={"steps": steps})
+    judging.submit(trajectory, images)
+    cut = the_only(link)
+    assert (len(cut.steps), cut.success, cut.ground_truth) == (2, 1.0, truth)
+    assert judging.close()
+
+
 def test_a_screen_that_was_seen_is_not_judged_again() -> None:
     trajectory, images = play(require_complete=False)
     same = trajectory.steps[1].observation

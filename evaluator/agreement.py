@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from distrl.core.types import Number, Record, Task, Verdict
+from distrl.core.types import Number, Record, Spent, Task, Verdict
 from distrl.evaluator.statistics import Z_95, Interval, wilson
 
 
@@ -93,7 +93,8 @@ class AgreementReport(Record):
         templates: By template.
         unknown: Episodes without ground truth, which nothing is compared with.
         num_cut: Those of them that the judge ended at a step whose truth nobody recorded.
-        cost, input_tokens, output_tokens: Of all verdicts together; cached answers cost nothing.
+        calls, input_tokens, output_tokens, cost: What asking took, as in `Spent`, over all sessions; cached
+            answers cost nothing.
     """
 
     judge: str
@@ -103,9 +104,15 @@ class AgreementReport(Record):
     templates: dict[str, Agreement]
     unknown: int = 0
     num_cut: int = 0
-    cost: Number = 0.0
+    calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    cost: Number = 0.0
+
+    @property
+    def spent(self) -> Spent:
+        """What asking took."""
+        return Spent(**{name: getattr(self, name) for name in Spent.model_fields})
 
 
 def cohen_kappa(table: Sequence[Sequence[int]]) -> tuple[float, float] | None:
@@ -178,7 +185,7 @@ def compare(judged: Sequence[Judged], judge: str, source: str) -> AgreementRepor
         source: Where the episodes are.
     """
     templates = sorted({one.template for one in judged})
-    asked = [one.verdict for one in judged if not one.verdict.is_cached]
+    spent = Spent.total(one.verdict.spent for one in judged if not one.verdict.is_cached)
     return AgreementReport(
         judge=judge,
         model=next((one.verdict.model for one in judged if one.verdict.model), ""),
@@ -187,9 +194,7 @@ def compare(judged: Sequence[Judged], judge: str, source: str) -> AgreementRepor
         templates={name: agreement(one for one in judged if one.template == name) for name in templates},
         unknown=sum(one.truth is None for one in judged),
         num_cut=sum(one.truth is None and one.verdict.step > 0 for one in judged),
-        cost=math.fsum(verdict.cost for verdict in asked),
-        input_tokens=sum(verdict.input_tokens for verdict in asked),
-        output_tokens=sum(verdict.output_tokens for verdict in asked),
+        **dict(spent),
     )
 
 
@@ -214,8 +219,8 @@ def lines(report: AgreementReport) -> list[str]:
         told.append(f"  {report.overall.undecided} unjudged; {report.unknown} without ground truth")
     if report.num_cut:
         told.append(f"  {report.num_cut} of these ended by the judge at a step whose truth is not recorded")
-    if report.input_tokens or report.cost:
-        told.append(f"  {report.input_tokens} + {report.output_tokens} tokens, cost {report.cost:.4g}")
+    if report.calls or report.input_tokens:
+        told.append(f"  {report.spent.describe()}")
     return told
 
 

@@ -1,7 +1,8 @@
 """Judging stored episodes again, offline: no phone, no policy, only the store.
 
 DIR/verdicts/JUDGE.json     what its verdicts hang on; another judge of the kind is JUDGE-2, JUDGE-3, …
-DIR/verdicts/JUDGE.jsonl    one `Judged` per line, written as it comes; an interrupted session goes on
+DIR/verdicts/JUDGE.jsonl    one `Judged` per line, written as it comes; an interrupted session goes on, and
+                            of several lines of an episode the last one counts
 DIR/agreement-JUDGE.json    the numbers
 DIR/agreement-JUDGE.html    the same with the worst errors
 
@@ -21,9 +22,9 @@ from typing import TextIO
 from pydantic import ValidationError
 
 from distrl.configs.judge import JudgeConfig, RewardConfig
-from distrl.core.errors import DistrlError, JudgeUnavailable, RunDirectoryError
+from distrl.core.errors import DistrlError, JudgeError, JudgeUnavailable, RunDirectoryError
 from distrl.core.files import write_atomically
-from distrl.core.types import Fault, Trajectory, Verdict
+from distrl.core.types import Fault, Spent, Trajectory, Verdict
 from distrl.evaluator.agreement import AgreementReport, Judged, compare
 from distrl.evaluator.judges.base import Judge, undecided
 from distrl.evaluator.judges.build import build_judge
@@ -48,7 +49,6 @@ class Rejudged:
     Attributes:
         directory: Where the results are.
         name: The judge's, in the names of their files.
-        judged: The verdicts so far.
         num_not_asked: Episodes that this session did not ask about.
 
     Raises:
@@ -65,7 +65,12 @@ class Rejudged:
         self._store = StoredEpisodes(place)
         self.name = name_of(self.directory / VERDICTS, config)
         self.file = self.directory / VERDICTS / f"{self.name}.jsonl"
-        self.judged: list[Judged] = [one for one in read_verdicts(self.file) if one.verdict.is_decided]
+        self._judged: dict[str, Judged] = {one.trajectory_id: one for one in read_verdicts(self.file)}
+
+    @property
+    def judged(self) -> list[Judged]:
+        """The verdicts so far, those that are not decided included."""
+        return list(self._judged.values())
 
     def run(
         self, limit: int | None, stop: threading.Event, tell: Callable[[int, int], None]
@@ -79,11 +84,11 @@ class Rejudged:
             stop: Ends it early; what was judged is kept.
             tell: Called with how many are judged, and of how many at most.
         """
-        known = {one.trajectory_id for one in self.judged}
+        known = {one.trajectory_id for one in self.judged if one.verdict.is_decided}
         todo = [name for name in reversed(self._store.ids()) if name not in known]
         self.file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self.file.with_suffix(".json"), json.dumps(identity(self._config), indent=2))
-        write_atomically(self.file, "".join(one.model_dump_json() + "\n" for one in self.judged))
+        self._write()  # without a torn line
         with self.file.open("a", encoding="utf-8") as log, ThreadPoolExecutor(self._config.threads) as pool:
             waiting: list[Future[Judged]] = []
             most, count = len(todo) if limit is None else max(0, limit), 0
@@ -110,7 +115,7 @@ class Rejudged:
     def _take(self, waiting: list[Future[Judged]], log: TextIO) -> None:
         for future in waiting:
             judged = future.result()
-            self.judged.append(judged)
+            self._judged[judged.trajectory_id] = judged
             log.write(judged.model_dump_json() + "\n")
         log.flush()
         waiting.clear()
@@ -120,7 +125,8 @@ class Rejudged:
         return is_whole and is_asked_about(trajectory, self._rewards)
 
     def _one(self, trajectory: Trajectory) -> Judged:
-        verdict = self._verdict(trajectory)
+        earlier = self._judged.get(trajectory.id)
+        verdict = self._verdict(trajectory).after(*([earlier.verdict.spent] if earlier else []))
         return Judged.of(trajectory.id, trajectory.task, self._truth(trajectory, verdict), verdict)
 
     def _truth(self, trajectory: Trajectory, verdict: Verdict) -> bool | None:
@@ -136,11 +142,17 @@ class Rejudged:
                 return judge_steps(self._judge, trajectory, images)
             return self._judge.judge(trajectory, images)
         except JudgeUnavailable as error:
-            return undecided(self._judge.name, error.message)
+            return undecided(self._judge.name, error.message).after(error.spent or Spent())
         except DistrlError as error:
-            return undecided(self._judge.name, str(error))
+            spent = error.spent if isinstance(error, JudgeError) else None
+            return undecided(self._judge.name, str(error)).after(spent or Spent())
+
+    def _write(self) -> None:
+        """Writes each verdict once."""
+        write_atomically(self.file, "".join(one.model_dump_json() + "\n" for one in self.judged))
 
     def _finish(self) -> AgreementReport:
+        self._write()
         report = compare(self.judged, self._config.name, str(self._place))
         write_atomically(self._path("json"), report.model_dump_json(indent=2))
         return report

@@ -69,6 +69,8 @@ def test_without_an_endpoint_they_are_undecided_and_asked_again_next_time(tmp_pa
         assert [one.verdict.is_decided for one in first.judged] == [False, False]
         second = run(tmp_path, endpoint)
     assert [one.verdict.is_decided for one in second.judged] == [True, True]
+    assert sum(one.verdict.calls for one in second.judged) == 4, "the first session's too"
+    assert [one.verdict.input_tokens for one in second.judged] == [1000, 2000]
     assert len(read_verdicts(second.file)) == 2
 
 
@@ -204,11 +206,13 @@ def test_the_command_prints_the_numbers_and_writes_the_page(tmp_path: Path) -> N
     assert result.exit_code == 0, result.output
     assert "vlm against ground truth: 50.0% agree" in result.output
     assert "2 were not asked about" in result.output
+    assert "2 calls, 2,000 + 40 tokens\n" in result.output
     page = (tmp_path / "agreement-vlm.html").read_text()
     assert wrong.id in page
     assert "truth: failure" in page
     assert "data:image/jpeg;base64" in page
     assert "I see it." in page
+    assert "2 calls, 2,000 + 40 tokens; failed calls and garbage included" in page
     assert (tmp_path / "verdicts/vlm.jsonl").is_file()
 
 

@@ -17,7 +17,7 @@ from distrl.configs.judge import JudgeConfig, RewardConfig
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, JudgeError, JudgeUnavailable
 from distrl.core.messages import Lease
-from distrl.core.types import Fault, Observation, Outcome, Purpose, Trajectory, Verdict
+from distrl.core.types import Fault, Observation, Outcome, Purpose, Spent, Trajectory, Verdict
 from distrl.workers import worker as worker_module
 from distrl.workers.judging import JudgingLink, first_steps, judge_steps, load_judge
 from distrl.workers.slot import EpisodeRunner
@@ -121,6 +121,33 @@ def test_it_waits_for_a_judge_that_is_away(spool: Spool) -> None:
     assert judge.asked == 4
     assert judging.stats()["judge_retries"] == 3.0
     assert judging.close()
+
+
+def test_what_was_spent_before_a_verdict_came_is_part_of_it(spool: Spool) -> None:
+    link = FakeLink()
+    away, refuses = JudgeUnavailable("Away."), JudgeError("It refuses.")
+    away.spent = refuses.spent = Spent(calls=2, input_tokens=10, cost=0.25)
+    judging = start(link, FakeJudge(away, YES, away, refuses), spool)
+    judging.submit(*play())
+    first = the_only(link).verdict
+    assert first is not None
+    assert (first.success, first.calls, first.input_tokens, first.cost) == (True, 2, 10, 0.75)
+    judging.submit(*play(index=1))
+    until(lambda: len(link.submitted) == 2, "the other episode")
+    second = link.submitted[1][0].verdict
+    assert second is not None
+    assert (second.is_decided, second.calls, second.cost) == (False, 4, 0.5)
+    stats = judging.stats()
+    assert [stats[f"judge_{name}"] for name in ("calls", "input_tokens", "cost")] == [6.0, 30.0, 1.25]
+    assert judging.close()
+
+
+def test_a_judge_of_steps_counts_the_steps_before_the_one_where_it_failed() -> None:
+    away = JudgeUnavailable("Away.")
+    away.spent = Spent(calls=1)
+    with pytest.raises(JudgeUnavailable) as caught:
+        judge_steps(FakeJudge(NO, away), *play(require_complete=False))
+    assert caught.value.spent == Spent(calls=1, cost=0.5)
 
 
 def test_after_its_patience_an_episode_is_unjudged(spool: Spool) -> None:

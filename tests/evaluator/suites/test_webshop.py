@@ -14,7 +14,7 @@ import pytest
 
 from distrl.core.actions import Action, ActionKind
 from distrl.core.types import Task
-from distrl.evaluator.suites import load_suite, webshop
+from distrl.evaluator.suites import leakage, load_suite, promises, webshop
 from distrl.evaluator.suites.webshop_goals import PHRASES
 from distrl.workers.simphone import interruptions, tasks
 from distrl.workers.simphone.apps.web.goods import BY_TITLE
@@ -221,11 +221,16 @@ def test_only_test_asks_for_held_out_brands() -> None:
     assert asking("test") > 20
 
 
-def test_goals_and_phrasings_of_test_are_new() -> None:
+def test_goals_and_phrasings_of_val_and_test_are_new() -> None:
     for template in webshop.COUNTS:
         assert set(PHRASES[template]["train"]).isdisjoint(PHRASES[template]["test"])
-    train, val, test = ({task.goal for task in found} for found in BY_SPLIT.values())
+        assert set(PHRASES[template].get("val", ())).isdisjoint(PHRASES[template]["train"])
+    train, val, test = ({leakage.normalised(task.goal) for task in found} for found in BY_SPLIT.values())
     assert test.isdisjoint(train | val)
+    assert val.isdisjoint(train)
+    found = leakage.find(BY_SPLIT["train"], BY_SPLIT["val"] + BY_SPLIT["test"])
+    assert found.broken(promises("webshop").rules) == []
+    assert set(promises("webshop").rules) == {"tasks", "goals"}
 
 
 def test_a_goal_names_the_shop_and_what_is_wanted() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import time
@@ -69,15 +70,14 @@ def post_json(url: str, body: bytes, headers: Mapping[str, str], timeout_s: floa
             data = _read(reply, deadline)
     except urllib.error.HTTPError as error:
         with error:
-            raise _refusal(error, secret) from None
+            raise _refusal(error, secret, deadline) from None
     except (OSError, UnicodeError, http.client.HTTPException) as error:
         raise PostFailed(0, f"{url} does not answer: {getattr(error, 'reason', error)}.") from None
     try:
         return json.loads(data)
-    except ValueError:
-        raise PostFailed(
-            GARBLED, f"the reply is no JSON: {short(data.decode('utf-8', 'replace'))!r}."
-        ) from None
+    except (ValueError, RecursionError):  # the second: brackets without end
+        said = _without(secret, data.decode("utf-8", "replace"))
+        raise PostFailed(GARBLED, f"the reply is no JSON: {short(said)!r}.") from None
 
 
 def retry_after(value: str | None) -> float | None:
@@ -95,6 +95,10 @@ def retry_after(value: str | None) -> float | None:
 def short(text: str) -> str:
     """The beginning of `text` on one line, for an error."""
     return " ".join(text.split())[:200]
+
+
+def _without(secret: str, text: str) -> str:
+    return text.replace(secret, "***") if secret else text
 
 
 def _read(reply: http.client.HTTPResponse, deadline: float) -> bytes:
@@ -116,13 +120,12 @@ def _read(reply: http.client.HTTPResponse, deadline: float) -> bytes:
     return bytes(data)
 
 
-def _refusal(error: urllib.error.HTTPError, secret: str) -> PostFailed:
+def _refusal(error: urllib.error.HTTPError, secret: str, deadline: float) -> PostFailed:
     """What an HTTP status means."""
-    try:
-        said = error.read(CHUNK_BYTES).decode("utf-8", "replace")
-    except (OSError, http.client.HTTPException):
-        said = ""
-    if secret:
-        said = said.replace(secret, "***")
+    data = bytearray()
+    with contextlib.suppress(OSError, http.client.HTTPException):  # the status alone tells enough
+        while len(data) < CHUNK_BYTES and time.monotonic() < deadline and (part := error.read1(CHUNK_BYTES)):
+            data += part
+    said = _without(secret, data.decode("utf-8", "replace"))
     detail = f"{error.url} answers {error.code}: {short(said) or error.reason}."
     return PostFailed(error.code, detail, retry_after(error.headers.get("Retry-After")))

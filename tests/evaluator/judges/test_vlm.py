@@ -154,6 +154,22 @@ def test_an_endpoint_that_hangs_is_given_up() -> None:
         make(endpoint, timeout_s=0.05, attempts=2).judge(*make_episode())
 
 
+@pytest.mark.parametrize("drips", ["headers", "body"])
+@pytest.mark.parametrize("code", [200, 400])
+def test_the_deadline_is_for_the_whole_reply_however_it_drips(drips: Any, code: int) -> None:
+    """Each byte comes in time."""
+    slow = Reply(code, body=" " * 60 + status(True).body, drips=drips)
+    with serve(slow) as endpoint:
+        judge = make(endpoint, timeout_s=0.3, attempts=1)
+        if drips == "body" and code == 400:
+            with pytest.raises(JudgeError, match="answers 400") as caught:
+                judge.judge(*make_episode())
+            assert "choices" not in caught.value.message, "what came after the deadline"
+        else:
+            with pytest.raises(JudgeUnavailable, match="does not answer"):
+                judge.judge(*make_episode())
+
+
 def test_nobody_at_the_address() -> None:
     with serve(status(True)) as endpoint:
         judge = make(endpoint, attempts=2)

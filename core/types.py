@@ -334,6 +334,7 @@ class Trajectory(Record):
         outcome, fault, fault_detail: How it ended.
         success: The score in [0, 1] that counts: the environment's, or with `worker.rewards.source` judge the
             judge's.
+        shortfall: What the environment says is lacking, in a sentence; "" if nothing is, or it does not say.
         truth: The environment's score where a judge gives the one that counts. Nobody learns from it; None
             where `success` is the environment's, or it has none.
         verdict: What the judge said, where one was asked.
@@ -355,6 +356,7 @@ class Trajectory(Record):
     fault: Fault = Fault.NONE
     fault_detail: str = ""
     success: Number = 0.0
+    shortfall: str = ""
     truth: Number | None = None
     verdict: Verdict | None = None
     truncated: bool = False

@@ -31,7 +31,15 @@ from distrl.core.types import (
 from distrl.workers.agents.base import Agent
 from distrl.workers.conversation import Conversation, PolicyClient
 from distrl.workers.demonstrator import Demonstrator
-from distrl.workers.envs.base import Env, Frame, KnowsDistance, MayLackTruth, TellsTexts, WordsGoals
+from distrl.workers.envs.base import (
+    Env,
+    Frame,
+    KnowsDistance,
+    MayLackTruth,
+    TellsShortfall,
+    TellsTexts,
+    WordsGoals,
+)
 from distrl.workers.rewards import Ending, awaits_judge, judge, needs_evaluation, step_penalties
 from distrl.workers.screenshots import observe
 
@@ -210,6 +218,8 @@ class EpisodeRunner:
         has_truth = not isinstance(self._env, MayLackTruth) or self._env.has_truth(draft.task)
         if has_truth:
             draft.ending = judge(last, self._env.evaluate() if counts else None, truncated)
+            if isinstance(self._env, TellsShortfall):
+                draft.shortfall = self._env.shortfall()
         else:
             draft.ending = Ending(Outcome.UNJUDGED, 0.0)
         if awaits_judge(draft.lease.purpose, self._config.rewards):
@@ -227,6 +237,7 @@ class _Draft:
         self.images: dict[str, bytes] = {}
         self.final: Observation | None = None
         self.ending = Ending(Outcome.UNJUDGED, 0.0)
+        self.shortfall = ""
         self.truth: float | None = None
         self.truncated = False
         self.fault = Fault.NONE
@@ -248,6 +259,7 @@ class _Draft:
             final=self.final,
             outcome=self.ending.outcome,
             success=self.ending.success,
+            shortfall=self.shortfall,
             truth=self.truth,
             fault=self.fault,
             fault_detail=self.fault_detail[:500],

@@ -94,11 +94,20 @@ class MayLackTruth(Protocol):
 
 
 @runtime_checkable
+class TellsShortfall(Protocol):
+    """An environment that says why it gives no full score."""
+
+    def shortfall(self) -> str:
+        """What the GUI's present state lacks for the task to be solved, in a sentence; "" if nothing."""
+        ...
+
+
+@runtime_checkable
 class KnowsDistance(Protocol):
     """An environment that can try out, without a trace, what its scripted expert would do from here."""
 
     def distance(self) -> int | None:
-        """How many steps the expert would still take before it ends the episode; None if it is not known."""
+        """How many steps the expert would still take to full score; None if it is not known or never."""
         ...
 
 

@@ -246,6 +246,11 @@ class PhoneEnv:
             raise EnvError("evaluate() came before reset().", "Reset the environment to a task first.")
         return self._backend.score(self._task)
 
+    def shortfall(self) -> str:
+        """What the phone's state lacks for the task to be solved; "" too if the backend cannot say."""
+        ask = getattr(self._backend, "shortfall", None)
+        return "" if ask is None or self._task is None else str(ask(self._task))
+
     def expert_action(self) -> Action:
         """What the scripted expert would do now; COMPLETE once the task is fulfilled."""
         if self._task is None:
@@ -256,8 +261,8 @@ class PhoneEnv:
         """How many steps the expert would still take before it ends the episode.
 
         Returns:
-            None if the backend cannot rehearse, the task has become impossible, or the expert needs more than
-            `MAX_DISTANCE` steps.
+            None if the backend cannot rehearse, the task cannot be solved any more, or the expert needs more
+            than `MAX_DISTANCE` steps.
         """
         rehearse = getattr(self._backend, "rehearse", None)
         if rehearse is None or self._task is None:
@@ -267,7 +272,7 @@ class PhoneEnv:
         for taken in range(MAX_DISTANCE + 1):
             action = rehearsal.expert_action()
             if action.is_terminal:
-                return taken if action.kind is ActionKind.COMPLETE else None
+                return taken if rehearsal.evaluate() >= 1.0 else None
             rehearsal.step(action)
         return None
 

@@ -74,6 +74,7 @@ class Completion(Record):
         logprobs: log μ of each sampled token under the sampling temperature.
         weight_versions: The weight version that sampled each token.
         sampling: The parameters used.
+        server: Where the worker had it from: the address of an inference server.
     """
 
     text: str
@@ -82,6 +83,7 @@ class Completion(Record):
     logprobs: tuple[Number, ...] = ()
     weight_versions: tuple[int, ...] = ()
     sampling: Sampling = Sampling()
+    server: str = ""
 
 
 class Chat(Record):

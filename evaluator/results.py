@@ -30,6 +30,7 @@ from distrl.evaluator.statistics import (
     EpisodeResult,
     Interval,
     Summary,
+    by_level,
     by_template,
     count_invalid,
     count_repeats,
@@ -97,6 +98,7 @@ class SplitResult(Record):
 
     Attributes:
         overall, templates: Over all episodes that count, of all repetitions.
+        levels: The same by level of difficulty, where tasks have a parameter `level`.
         faulted: The last episode of each task that only ever faulted.
         num_retries: Faulted episodes whose task was tried again.
         num_unjudged: Episodes that nobody could judge; they count nowhere either.
@@ -105,6 +107,7 @@ class SplitResult(Record):
 
     overall: Summary
     templates: dict[str, Summary]
+    levels: dict[str, Summary] = {}
     faulted: tuple[EpisodeResult, ...] = ()
     num_retries: int = 0
     num_unjudged: int = 0
@@ -244,6 +247,7 @@ def episode_result(trajectory: Trajectory, verdict: Verdict, attempt: int, seed:
         oldest_version=min(versions, default=-1),
         newest_version=max(versions, default=-1),
         seed=seed,
+        level=_level(trajectory.task),
         mode=failure_mode(trajectory) if is_failure else None,
         expert_steps=expert_steps(trajectory),
         tokens_in=sum(len(completion.prompt_token_ids) for completion in completions),
@@ -251,6 +255,12 @@ def episode_result(trajectory: Trajectory, verdict: Verdict, attempt: int, seed:
         think_s=math.fsum(timing.think_s for timing in timings),
         device_s=math.fsum(timing.observe_s + timing.act_s + timing.settle_s for timing in timings),
     )
+
+
+def _level(task: Task) -> int | None:
+    """A task's level of difficulty, if it has one."""
+    level = task.params.get("level")
+    return level if isinstance(level, int) else None
 
 
 def last_per_task(episodes: Iterable[EpisodeResult]) -> list[EpisodeResult]:
@@ -274,6 +284,7 @@ def split_result(episodes: Iterable[EpisodeResult]) -> SplitResult:
         num_unjudged=sum(episode.fault is Fault.NONE and not episode.is_judged for episode in final),
         overall=summarise(counted),
         templates=by_template(counted),
+        levels=by_level(counted),
         faulted=faulted,
         num_retries=sum(episode.fault is not Fault.NONE for episode in tried) - len(faulted),
         repeats=over_repeats(counted),

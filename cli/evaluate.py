@@ -75,7 +75,9 @@ RejudgeOption = Annotated[
 JudgeOption = Annotated[
     str | None,
     typer.Option(
-        "--judge", metavar="NAME", help="Who judges stored episodes: vlm, local, rules; overrides judge.kind."
+        "--judge",
+        metavar="NAME",
+        help="Who judges stored episodes: vlm, local, rules, ground_truth; overrides judge.kind.",
     ),
 ]
 
@@ -224,6 +226,8 @@ def print_numbers(evaluation: Evaluation) -> None:
             typer.echo(line(f"  {template}", summary))
         for mode, count in result.overall.modes.items():
             typer.echo(f"  {MODE_WORDS[mode].lower()}: {count} ({percent(count / result.overall.episodes)}%)")
+        if result.spent.calls:
+            typer.echo(f"  asking the model took {result.spent.describe()}, faulted tries included")
         if result.num_unjudged:
             typer.echo(f"  {result.num_unjudged} tasks that nobody could judge are not counted")
         if result.faulted:

@@ -1,13 +1,42 @@
-"""What an agent's options must have in common with the policy that answers it."""
+"""The agent, the one that asks a prompted model, and what its options must have in common with the policy."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from distrl.configs.section import Count, NonNegative, Positive, Section
 
 if TYPE_CHECKING:
     from distrl.configs.schema import Config
 
 CHAT_AGENTS = ("androidworld", "mobile-use")
+
+
+class AgentConfig(Section):
+    """The agent: a name of `distrl.workers.agents` or an `import_path`, and its keyword arguments."""
+
+    kind: str = "autoui"
+    import_path: str | None = None
+    options: dict[str, Any] = {}
+
+
+class PromptedConfig(Section):
+    """The baseline `evaluate --agent prompted`: an OpenAI-compatible endpoint, and the agent that asks it.
+
+    The key is in the environment variable `key_env`. A failed try is made again after `backoff_s`, the next
+    one after twice as long. Prices are per million tokens; without them tokens are counted alone.
+    """
+
+    url: str = "https://api.openai.com/v1"
+    model: str = ""
+    key_env: str = "OPENAI_API_KEY"
+    timeout_s: Positive = 120.0
+    attempts: Count = 5
+    backoff_s: Positive = 2.0
+    max_new_tokens: Count = 512
+    price_input: NonNegative = 0.0
+    price_output: NonNegative = 0.0
+    agent: AgentConfig = AgentConfig(kind="androidworld")
 
 
 def check_agent(config: Config) -> None:

@@ -221,6 +221,32 @@ class Fault(str, Enum):
     INFERENCE = "inference"
 
 
+class Spent(Record):
+    """What asking a model behind an endpoint took, with all calls that failed and answers that were none.
+
+    Attributes:
+        calls: Requests that were sent.
+        input_tokens, output_tokens: As the endpoint counted them; 0 where it does not say.
+        cost: In the currency of the prices that are configured; 0 without prices.
+    """
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: Number = 0.0
+
+    @classmethod
+    def total(cls, parts: Iterable[Spent]) -> Spent:
+        """The sum of all."""
+        found = list(parts)
+        return cls(**{name: sum(getattr(one, name) for one in found) for name in cls.model_fields})
+
+    def describe(self) -> str:
+        """In a few words; the cost only where there are prices."""
+        cost = f", cost {self.cost:.4g}" if self.cost else ""
+        return f"{self.calls:,} calls, {self.input_tokens:,} + {self.output_tokens:,} tokens{cost}"
+
+
 class Verdict(Record):
     """What a judge says of an episode, and how it came to say so.
 
@@ -234,8 +260,8 @@ class Verdict(Record):
         step: The number of steps that were looked at, counted from 1; 0 for all.
         prompt: What a model was asked, without its pictures.
         answers: What it answered, one text per vote.
-        input_tokens, output_tokens: As the endpoint counted them, over all votes.
-        cost: In the currency of the prices that are configured; 0 without prices.
+        calls, input_tokens, output_tokens, cost: What it took to ask, as in `Spent`: votes, garbage, and
+            tries that led nowhere.
         is_cached: Whether the answers came from the cache, for nothing.
     """
 
@@ -248,10 +274,21 @@ class Verdict(Record):
     step: int = 0
     prompt: str = ""
     answers: tuple[str, ...] = ()
+    calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     cost: Number = 0.0
     is_cached: bool = False
+
+    @property
+    def spent(self) -> Spent:
+        """What it took to ask."""
+        return Spent(**{name: getattr(self, name) for name in Spent.model_fields})
+
+    def after(self, *earlier: Spent) -> Verdict:
+        """The verdict with what was spent before it came."""
+        spent = Spent.total([*earlier, self.spent])
+        return self.model_copy(update={**dict(spent), "is_cached": self.is_cached and not spent.calls})
 
 
 class Task(Record):

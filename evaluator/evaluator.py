@@ -172,7 +172,7 @@ class Evaluator:
             verdict = Verdict(success=False, score=0.0, reason="Faulted.")
         else:
             verdict = self._judge.judge(trajectory, finished.images)
-        result = episode_result(trajectory, verdict, attempt.number, self._spec.seed)
+        result = episode_result(trajectory, verdict, attempt.number, self._spec.seed, finished.spent)
         directory.add(result, trajectory, finished.images)
         is_final = not is_faulted or attempt.number >= self._config.evaluate.retries
         self._progress.add(result, is_final)

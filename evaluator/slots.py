@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 from distrl.configs.schema import Config
 from distrl.core.errors import EnvError
@@ -27,6 +28,7 @@ from distrl.core.types import (
     Prefix,
     Purpose,
     Sampling,
+    Spent,
     Task,
     Trajectory,
 )
@@ -37,6 +39,7 @@ from distrl.workers.slot import EpisodeRunner
 from distrl.workers.worker import SlotPolicy
 
 POLL_S = 0.1
+NOTHING = Spent()
 
 
 @dataclass(frozen=True)
@@ -59,11 +62,21 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Finished:
-    """An attempt that ended, faulted or not."""
+    """An attempt that ended, faulted or not. `spent`: on a model behind an endpoint, where one acts."""
 
     attempt: Attempt
     trajectory: Trajectory
     images: Mapping[str, bytes]
+    spent: Spent = NOTHING
+
+
+@runtime_checkable
+class Spends(Protocol):
+    """A policy client whose calls are counted."""
+
+    def take_spent(self) -> Spent:
+        """What was spent since this was last asked."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -193,7 +206,8 @@ class SlotPool:
             return
         trajectory, images = episode
         self._places.leave(place, Visit(trajectory, images, runner.error))
-        self._report(Finished(attempt, trajectory, images))
+        spent = policy.take_spent() if isinstance(policy, Spends) else NOTHING
+        self._report(Finished(attempt, trajectory, images, spent))
 
     def _lease(self, attempt: Attempt) -> Lease:
         noise = self._act.expert_noise

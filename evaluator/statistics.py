@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from distrl.core.actions import Action, ActionKind
-from distrl.core.types import Fault, Number, Outcome, Record, TimeStep
+from distrl.core.types import Fault, Number, Outcome, Record, Spent, TimeStep
 from distrl.evaluator.failure_modes import FailureMode
 from distrl.workers import rewards
 
@@ -40,7 +40,9 @@ class EpisodeResult(Record):
         level: The task's parameter `level`, its difficulty; None in suites without levels.
         mode: Why it failed; None if it did not, or if an older version wrote the line.
         expert_steps: Steps that the scripted expert takes; None if unknown.
-        tokens_in, tokens_out: Prompt tokens that the policy read, and tokens that it sampled.
+        tokens_in, tokens_out: Prompt tokens that the policy read, and tokens that it sampled; of a model
+            behind an endpoint as that counted them, over all of `calls`.
+        calls, cost: Requests to such an endpoint, with those that failed, and what they cost by its prices.
         think_s, device_s: Seconds that the agent took to decide, and the device to act and to be looked at.
     """
 
@@ -67,8 +69,19 @@ class EpisodeResult(Record):
     expert_steps: int | None = None
     tokens_in: int = 0
     tokens_out: int = 0
+    calls: int = 0
+    cost: Number = 0.0
     think_s: Number = 0.0
     device_s: Number = 0.0
+
+    @property
+    def spent(self) -> Spent:
+        """What was spent on a model behind an endpoint."""
+        if not self.calls:
+            return Spent()
+        return Spent(
+            calls=self.calls, input_tokens=self.tokens_in, output_tokens=self.tokens_out, cost=self.cost
+        )
 
     @property
     def is_judged(self) -> bool:
@@ -100,6 +113,7 @@ class Summary(Record):
         step_ratio: Steps of the agent / steps of the expert, over solved tasks where both are known; None if
             there are none. 1 is as short as the expert's way.
         mean_tokens_in, mean_tokens_out: Prompt tokens and sampled tokens of an episode.
+        mean_cost: Of an episode of a model behind an endpoint; 0 without prices.
         mean_think_s, mean_device_s: Seconds of an episode that went into deciding, and into the device.
     """
 
@@ -118,6 +132,7 @@ class Summary(Record):
     step_ratio: Number | None = None
     mean_tokens_in: Number = 0.0
     mean_tokens_out: Number = 0.0
+    mean_cost: Number = 0.0
     mean_think_s: Number = 0.0
     mean_device_s: Number = 0.0
 
@@ -272,6 +287,7 @@ def summarise(episodes: Iterable[EpisodeResult]) -> Summary:
         step_ratio=_step_ratio(counted),
         mean_tokens_in=_ratio(sum(episode.tokens_in for episode in counted), n),
         mean_tokens_out=_ratio(sum(episode.tokens_out for episode in counted), n),
+        mean_cost=_ratio(math.fsum(episode.cost for episode in counted), n),
         mean_think_s=_ratio(math.fsum(episode.think_s for episode in counted), n),
         mean_device_s=_ratio(math.fsum(episode.device_s for episode in counted), n),
     )

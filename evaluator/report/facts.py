@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from distrl.configs.schema import Config, LearnerConfig
+from distrl.core.types import Spent
 from distrl.evaluator.report.chart import short_number
 from distrl.evaluator.report.metrics import ELAPSED, EPISODES, UPDATES, RunMetrics
 from distrl.evaluator.report.page import duration
 from distrl.evaluator.results import LoadedEvaluation
 
-WEIGHT_VERSION = "versions"
+WEIGHT_VERSION, JUDGE = "versions", "judge"
 ACTIONS, BATCH_SIZE = "workers/actions_per_s", "inference/batch_size"
 STALENESS, WORST_STALENESS = "off_policy/staleness_mean", "off_policy/staleness_max"
 
@@ -30,7 +31,7 @@ class Fact:
 
 def run_facts(loaded: Mapping[str, LoadedEvaluation], metrics: RunMetrics) -> list[Fact]:
     """What is known of the run; a fact that was not measured is left out."""
-    facts = [*_training_facts(metrics)]
+    facts = [*_training_facts(metrics), *_judge_facts(metrics)]
     evaluations = [one.evaluation for one in loaded.values()]
     if evaluations:
         newest = evaluations[-1]
@@ -39,6 +40,10 @@ def run_facts(loaded: Mapping[str, LoadedEvaluation], metrics: RunMetrics) -> li
         facts.append(
             Fact("evaluation_episodes", count, "Evaluation", f"{count}", f"episodes in {duration(spent)}")
         )
+        asked = Spent.total(split.spent for split in newest.splits.values())
+        if asked.calls:
+            note = f"{asked.describe()}, faulted tries included"
+            facts.append(Fact("model_cost", asked.cost, "Prompted model", _price(asked), note))
         if newest.spec.subject.kind == "served" and newest.weight_versions[1] >= 0:
             facts.append(_version_fact(newest.weight_versions))
     return facts
@@ -69,6 +74,25 @@ def _training_facts(metrics: RunMetrics) -> list[Fact]:
         note = f"versions on average, {short_number(worst)} at most"
         facts.append(Fact("staleness", mean, "Staleness", f"{mean:.1f}", note))
     return facts
+
+
+def _judge_facts(metrics: RunMetrics) -> list[Fact]:
+    """What the judge of a run was asked, and what that took, since the learner was started last."""
+    judged, unjudged = metrics.last(f"{JUDGE}/judged"), metrics.last(f"{JUDGE}/unjudged")
+    if judged is None or unjudged is None or not judged + unjudged:
+        return []
+    note = f"episodes, and {unjudged:,.0f} unjudged"
+    facts = [Fact("judged", judged, "Judged", f"{judged:,.0f}", note)]
+    taken = {name: metrics.last(f"{JUDGE}/{name}") or 0.0 for name in Spent.model_fields}
+    spent = Spent(cost=taken.pop("cost"), **{name: int(number) for name, number in taken.items()})
+    if spent.calls:
+        facts.append(Fact("judge_cost", spent.cost, "Judge", _price(spent), spent.describe()))
+    return facts
+
+
+def _price(spent: Spent) -> str:
+    """The cost; without prices the tokens."""
+    return f"{spent.cost:.4g}" if spent.cost else f"{spent.input_tokens + spent.output_tokens:,} tokens"
 
 
 def _training_mean(metrics: RunMetrics, name: str) -> float | None:

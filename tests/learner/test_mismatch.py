@@ -248,6 +248,36 @@ def test_an_alarm_can_end_the_run_which_goes_on_when_resumed(toy, tmp_path) -> N
     assert again.progress.updates == 40
 
 
+@pytest.mark.parametrize(
+    ("sections", "changed"),
+    [
+        ({}, ""),
+        ({"policy": {"dtype": "bfloat16"}}, "policy.dtype"),
+        ({"policy": {"kind": "hub", "model": "m"}, "inference": {"engine": "vllm"}}, "inference.engine"),
+        ({"worker": {"slots": 2}}, ""),
+    ],
+)
+def test_what_is_usual_is_learnt_anew_when_something_else_gives_probabilities(
+    toy, tmp_path, caplog, sections, changed
+) -> None:
+    learner, _ = build(toy, tmp_path, episodes=80, mismatch={"every": 2})
+    learner.run()
+    usual = learner.parts.usual_mismatch
+    assert usual.count >= NUM_USUAL
+
+    again, _ = build(toy, tmp_path, "i2", episodes=80, mismatch={"every": 2}, sections=sections)
+    with caplog.at_level(logging.INFO):
+        again.parts.load_state_dict(again.parts.checkpointer.load())
+    limit = Alarm(again.parts.config.learner.mismatch, again.parts.usual_mismatch).limit
+    if changed:
+        assert limit == again.parts.config.learner.mismatch.alarm_kl, "not ten times another engine's"
+        assert changed in caplog.text
+    else:
+        assert again.parts.usual_mismatch == usual
+        assert limit < again.parts.config.learner.mismatch.alarm_kl
+        assert "learnt anew" not in caplog.text
+
+
 def test_the_policy_has_its_own_weights_back_also_after_an_error(toy, load_images, monkeypatch) -> None:
     policy, config = toy.policy(), LearnerConfig(micro_batch_tokens=4)
     engine = Engine(policy, toy.critic(), ALGORITHMS["aride"](config), config)

@@ -19,6 +19,7 @@ from typing import Any
 from distrl.configs.judge import VlmConfig
 from distrl.core.errors import JudgeError, JudgeUnavailable
 from distrl.core.http_post import GARBLED, PostFailed, post_json, short
+from distrl.core.types import Spent
 from distrl.evaluator.judges.vlm.budget import Budget
 from distrl.evaluator.judges.vlm.endpoints import Answer, Endpoint
 from distrl.evaluator.judges.vlm.prompt import Question
@@ -61,12 +62,13 @@ class Client:
         self._budget, self._sleep = budget, sleep
         self._rng = rng or random.Random()
 
-    def ask(self, question: Question, is_answer: Callable[[str], bool]) -> tuple[Answer, float]:
-        """An answer that is one, and what it and those before it cost.
+    def ask(self, question: Question, is_answer: Callable[[str], bool], spent: list[Spent]) -> Answer:
+        """An answer that is one.
 
         Args:
             question: The question.
             is_answer: Whether a text says anything; one that does not is asked for again.
+            spent: What each call took is added to it, whatever came of the call.
 
         Raises:
             JudgeUnavailable: None came; later one may.
@@ -76,22 +78,23 @@ class Client:
         """
         body = json.dumps(self._endpoint.body(question, self._config)).encode()
         failure: JudgeError = JudgeUnavailable("judge.vlm was not asked.")
-        paid = 0.0
         for attempt in range(self._config.attempts):
             if attempt:
                 self._pause(attempt, failure)
             self._take()
+            spent.append(Spent(calls=1))
             try:
-                answer = self._endpoint.answer(self._post(body))
+                reply = self._post(body)
             except (JudgeUnavailable, Garbage) as error:
                 failure = error
                 continue
+            spent[-1] = self._budget.pay(*self._endpoint.tokens(reply))
+            answer = self._endpoint.answer(reply)
             if answer is None:
                 failure = Garbage("The reply holds no answer.")
                 continue
-            paid += self._budget.pay(answer)
             if is_answer(answer.text):
-                return answer, paid
+                return answer
             failure = Garbage(f"No status in the answer {short(answer.text)!r}.")
         raise failure
 

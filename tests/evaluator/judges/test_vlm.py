@@ -183,6 +183,43 @@ def test_nothing_but_garbage_is_undecided(bad: Reply) -> None:
     assert not verdict.success
 
 
+NO_ANSWER = Reply(body='{"choices": [], "usage": {"prompt_tokens": 1000, "completion_tokens": 20}}')
+PRICES = {"price_input": 2.0, "price_output": 10.0}
+
+
+@pytest.mark.parametrize(
+    ("replies", "calls", "paid"),
+    [
+        ([status(True)], 1, 1),
+        ([says("hm"), says("hm"), status(True)], 3, 3),
+        ([says("hm")], 4, 4),
+        ([NO_ANSWER, status(True)], 2, 2),
+        ([Reply(500), Reply(body="<html>"), status(True)], 3, 1),
+    ],
+)
+def test_every_call_is_counted_whatever_came_of_it(replies: list[Reply], calls: int, paid: int) -> None:
+    with serve(*replies) as endpoint:
+        verdict = make(endpoint, **PRICES).judge(*make_episode())
+    assert (verdict.calls, verdict.input_tokens, verdict.output_tokens) == (calls, 1000 * paid, 20 * paid)
+    assert verdict.cost == pytest.approx(paid * (1000 * 2.0 + 20 * 10.0) / 1e6)
+
+
+@pytest.mark.parametrize(("last", "kind"), [(Reply(503), JudgeUnavailable), (Reply(400), JudgeError)])
+def test_what_led_to_no_verdict_is_counted(last: Reply, kind: type[JudgeError]) -> None:
+    with serve(says("hm"), last) as endpoint, pytest.raises(kind) as caught:
+        make(endpoint, attempts=2, **PRICES).judge(*make_episode())
+    assert caught.value.spent is not None
+    assert (caught.value.spent.calls, caught.value.spent.input_tokens) == (2, 1000)
+
+
+def test_what_gemini_thought_is_counted() -> None:
+    usage = {"promptTokenCount": 7, "candidatesTokenCount": 3, "thoughtsTokenCount": 90}
+    body = {"candidates": [{"content": {"parts": [{"text": "Status: failure"}]}}], "usageMetadata": usage}
+    with serve(Reply(body=json.dumps(body))) as endpoint:
+        verdict = make(endpoint, api="gemini", examples=None).judge(*make_episode())
+    assert (verdict.input_tokens, verdict.output_tokens) == (7, 93)
+
+
 def votes(*said: bool) -> list[Reply]:
     return [status(one) for one in said]
 
@@ -219,7 +256,7 @@ def test_a_cached_answer_costs_nothing(tmp_path: Path) -> None:
         assert len(endpoint.requests) == 2
     assert (first.is_cached, second.is_cached) == (False, True)
     assert second.answers == first.answers
-    assert second.cost == 0.0
+    assert (first.calls, second.calls, second.input_tokens, second.cost) == (2, 0, 0, 0.0)
 
 
 def test_the_cache_is_by_content_and_apart_for_each_task(tmp_path: Path) -> None:
@@ -245,6 +282,19 @@ def test_a_damaged_cache_is_asked_anew(tmp_path: Path) -> None:
         file.write_text("{")
         assert judge.judge(*episode).success
         assert len(endpoint.requests) == 2
+
+
+def test_a_cache_that_cannot_be_written_is_told_once_and_the_verdicts_stand(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "file"
+    folder.write_text("no folder")
+    with serve(status(True)) as endpoint:
+        judge = make(endpoint, cache=str(folder))
+        verdicts = [judge.judge(*make_episode()) for _ in range(2)]
+    assert [(one.is_decided, one.success) for one in verdicts] == [(True, True)] * 2
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert f"judge.vlm.cache {folder} cannot be written" in told
 
 
 def test_garbage_is_not_cached(tmp_path: Path) -> None:

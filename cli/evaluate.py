@@ -227,7 +227,7 @@ def print_gains(directory: Path, baseline: Path) -> None:
 
 
 def print_numbers(evaluation: Evaluation) -> None:
-    """Prints a line per split and template."""
+    """Prints a line per split, level of difficulty and template."""
     from distrl.evaluator.failure_modes import MODE_WORDS
     from distrl.evaluator.report.page import percent
 
@@ -247,6 +247,8 @@ def print_numbers(evaluation: Evaluation) -> None:
         if result.repeats is not None and result.repeats.sd is not None:
             mean, sd = 100 * result.repeats.mean, 100 * result.repeats.sd
             typer.echo(f"  {'over seeds':<22}  {mean:.1f} ± {sd:.1f}%, n = {len(result.repeats.seeds)}")
+        for level, summary in result.levels.items():
+            typer.echo(line(f"  level {level}", summary))
         templates: Mapping[str, Summary] = result.templates if len(result.templates) > 1 else {}
         for template, summary in templates.items():
             typer.echo(line(f"  {template}", summary))

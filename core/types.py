@@ -178,6 +178,7 @@ class Timing(Record):
     """Seconds that the parts of a step took, and when it started (Unix time).
 
     `settle_s` is what waiting for a still screen took after the action; it is not part of `act_s`.
+    `virtual_s` is: what a virtual clock counted, and nobody waited.
     """
 
     started_at: Number = 0.0
@@ -185,6 +186,7 @@ class Timing(Record):
     think_s: Number = 0.0
     act_s: Number = 0.0
     settle_s: Number = 0.0
+    virtual_s: Number = 0.0
 
 
 class TimeStep(Record):
@@ -340,7 +342,7 @@ class Trajectory(Record):
         verdict: What the judge said, where one was asked.
         truncated: Whether the step limit or a full token sequence, rather than the agent or the environment,
             ended it.
-        started_at, duration_s: Unix time, seconds.
+        started_at, duration_s: Unix time; seconds, those that a virtual clock counted included.
     """
 
     id: str
@@ -369,6 +371,11 @@ class Trajectory(Record):
         if self.fault is not Fault.NONE or self.truth is not None:
             return self.truth
         return None if self.verdict is not None or self.outcome is Outcome.UNJUDGED else self.success
+
+    @property
+    def ended_at(self) -> float:
+        """Unix time at which it ended: what only a virtual clock counted did not go by."""
+        return self.started_at + self.duration_s - sum(step.timing.virtual_s for step in self.steps)
 
     @property
     def oldest_version(self) -> int:

@@ -30,6 +30,7 @@ from distrl.evaluator.statistics import (
     EpisodeResult,
     Interval,
     Summary,
+    by_level,
     by_template,
     count_invalid,
     count_repeats,
@@ -97,6 +98,7 @@ class SplitResult(Record):
 
     Attributes:
         overall, templates: Over all episodes that count, of all repetitions.
+        levels: The same by level of difficulty, where tasks have a parameter `level`.
         faulted: The last episode of each task that only ever faulted.
         num_retries: Faulted episodes whose task was tried again.
         num_unjudged: Episodes that nobody could judge; they count nowhere either.
@@ -106,6 +108,7 @@ class SplitResult(Record):
 
     overall: Summary
     templates: dict[str, Summary]
+    levels: dict[str, Summary] = {}
     faulted: tuple[EpisodeResult, ...] = ()
     num_retries: int = 0
     num_unjudged: int = 0
@@ -249,6 +252,7 @@ def episode_result(
         oldest_version=min(versions, default=-1),
         newest_version=max(versions, default=-1),
         seed=seed,
+        level=_level(trajectory.task),
         mode=failure_mode(trajectory) if is_failure else None,
         expert_steps=expert_steps(trajectory),
         tokens_in=sum(len(one.prompt_token_ids) for one in completions) + spent.input_tokens,
@@ -258,6 +262,12 @@ def episode_result(
         think_s=math.fsum(timing.think_s for timing in timings),
         device_s=math.fsum(timing.observe_s + timing.act_s + timing.settle_s for timing in timings),
     )
+
+
+def _level(task: Task) -> int | None:
+    """A task's level of difficulty, if it has one."""
+    level = task.params.get("level")
+    return level if isinstance(level, int) else None
 
 
 def last_per_task(episodes: Iterable[EpisodeResult]) -> list[EpisodeResult]:
@@ -281,6 +291,7 @@ def split_result(episodes: Iterable[EpisodeResult]) -> SplitResult:
         num_unjudged=sum(episode.fault is Fault.NONE and not episode.is_judged for episode in final),
         overall=summarise(counted),
         templates=by_template(counted),
+        levels=by_level(counted),
         faulted=faulted,
         spent=Spent.total(episode.spent for episode in tried),
         num_retries=sum(episode.fault is not Fault.NONE for episode in tried) - len(faulted),

@@ -37,6 +37,7 @@ class EpisodeResult(Record):
         duration_s: Seconds.
         oldest_version, newest_version: Weight versions that sampled a token; -1 when no policy acted.
         seed: Of the repetition that it belongs to; see `distrl.evaluator.repeats`.
+        level: The task's parameter `level`, its difficulty; None in suites without levels.
         mode: Why it failed; None if it did not, or if an older version wrote the line.
         expert_steps: Steps that the scripted expert takes; None if unknown.
         tokens_in, tokens_out: Prompt tokens that the policy read, and tokens that it sampled; of a model
@@ -63,6 +64,7 @@ class EpisodeResult(Record):
     oldest_version: int = -1
     newest_version: int = -1
     seed: int = 0
+    level: int | None = None
     mode: FailureMode | None = None
     expert_steps: int | None = None
     tokens_in: int = 0
@@ -302,6 +304,15 @@ def by_template(episodes: Iterable[EpisodeResult]) -> dict[str, Summary]:
     for episode in episodes:
         groups.setdefault(episode.template, []).append(episode)
     return {template: summarise(groups[template]) for template in sorted(groups)}
+
+
+def by_level(episodes: Iterable[EpisodeResult]) -> dict[str, Summary]:
+    """One summary per level of difficulty, the easiest first; none for episodes without a level."""
+    groups: dict[int, list[EpisodeResult]] = {}
+    for episode in episodes:
+        if episode.level is not None:
+            groups.setdefault(episode.level, []).append(episode)
+    return {str(level): summarise(groups[level]) for level in sorted(groups)}
 
 
 def _ratio(part: float, whole: int) -> float:

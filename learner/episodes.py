@@ -172,7 +172,7 @@ def compile_episode(
         final_images=final_images,
         success=outcome,
         oldest_version=trajectory.oldest_version,
-        ended_at=trajectory.started_at + trajectory.duration_s,
+        ended_at=trajectory.ended_at,
         digests=tuple(dict.fromkeys([d for s in steps for d in s.images] + list(final_images))),
     )
 

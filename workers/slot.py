@@ -136,7 +136,7 @@ class EpisodeRunner:
             think_s = time.perf_counter() - clock
             clock = time.perf_counter()
             result = self._env.step(action)
-            act_s = time.perf_counter() - clock - result.settle_s
+            act_s = max(0.0, time.perf_counter() - clock - result.settle_s) + result.virtual_s
 
             done = action.is_terminal or result.done
             truncated = not done and len(draft.steps) + 1 >= task.max_steps
@@ -154,8 +154,9 @@ class EpisodeRunner:
                     started_at=started_at,
                     observe_s=observe_s,
                     think_s=think_s,
-                    act_s=max(0.0, act_s),
+                    act_s=act_s,
                     settle_s=result.settle_s,
+                    virtual_s=result.virtual_s,
                 ),
                 guard=result.guard,
             )
@@ -247,6 +248,7 @@ class _Draft:
 
     def finish(self, worker: str, slot: int) -> Episode:
         """The record, and the bytes of the screenshots that it names."""
+        virtual_s = sum(step.timing.virtual_s for step in self.steps)
         trajectory = Trajectory(
             id=uuid.uuid4().hex,
             task=self.task,
@@ -265,6 +267,6 @@ class _Draft:
             fault_detail=self.fault_detail[:500],
             truncated=self.truncated,
             started_at=self._started_at,
-            duration_s=time.perf_counter() - self._clock,
+            duration_s=time.perf_counter() - self._clock + virtual_s,
         )
         return trajectory, {digest: self.images[digest] for digest in trajectory.image_digests}

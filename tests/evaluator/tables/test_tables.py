@@ -85,6 +85,26 @@ def test_a_table_is_measured_once_and_written(file: Path, tmp_path: Path) -> Non
     json.dumps(data)
 
 
+def test_suites_with_levels_have_a_table_of_them(file: Path, tmp_path: Path) -> None:
+    hard = tmp_path / "hard" / "counting.jsonl"
+    tasks = [json.loads(line) for line in hard.read_text().splitlines()]
+    for task in tasks:
+        task["params"]["level"] = 1 if task["params"]["taps"] == 1 else 2
+    hard.write_text("".join(json.dumps(task) + "\n" for task in tasks))
+    spec = load_table(file, agents=["expert"])
+    cells = plan_cells(spec, tmp_path / "out")
+    measure_all(cells)
+    results = read_cells(spec, cells)
+    text = markdown(spec, results, [], "command")
+    assert "### By level on hard test" in text
+    assert "| Agent | level 1 | level 2 |\n| --- | ---: | ---: |\n| expert | 100.0 | 0.0 |" in text
+    assert "By level on easy" not in text
+    cells_data = table_data(spec, results, [], "command")["cells"]
+    found = {(c["suite"], c["trained_on"], c["split"]): c["levels"] for c in cells_data}
+    assert found["hard", "hard", "test"] == {"1": 1.0, "2": 0.0}
+    assert found["easy", "easy", "test"] == {}
+
+
 def test_the_same_cells_are_gone_on_with_and_others_are_refused(file: Path, tmp_path: Path) -> None:
     cells = plan_cells(load_table(file, seeds=[0]), tmp_path / "out")
     measure_all(cells)

@@ -18,16 +18,8 @@ from distrl.configs.agents import PromptedConfig
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, InferenceUnavailable
 from distrl.core.http_post import GARBLED, PostFailed, post_json
-from distrl.core.types import (
-    NO_PREFIX,
-    ChatMessage,
-    Completion,
-    ImagePart,
-    Prefix,
-    Sampling,
-    Spent,
-    TextPart,
-)
+from distrl.core.types import NO_PREFIX, ChatMessage, Completion, ImagePart, Prefix, Sampling, TextPart
+from distrl.core.verdicts import Spent
 from distrl.evaluator.judges.vlm.budget import priced
 from distrl.evaluator.judges.vlm.endpoints import OpenAI
 

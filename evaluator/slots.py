@@ -28,10 +28,10 @@ from distrl.core.types import (
     Prefix,
     Purpose,
     Sampling,
-    Spent,
     Task,
     Trajectory,
 )
+from distrl.core.verdicts import Spent
 from distrl.workers.agents import build_agent
 from distrl.workers.conversation import PolicyClient
 from distrl.workers.places import Place, Places, Visit

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from distrl.configs.schema import Config, LearnerConfig
-from distrl.core.types import Spent
+from distrl.core.verdicts import Spent
 from distrl.evaluator.report.chart import short_number
 from distrl.evaluator.report.metrics import ELAPSED, EPISODES, UPDATES, RunMetrics
 from distrl.evaluator.report.page import duration

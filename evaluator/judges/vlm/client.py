@@ -19,7 +19,7 @@ from typing import Any
 from distrl.configs.judge import VlmConfig
 from distrl.core.errors import JudgeError, JudgeUnavailable
 from distrl.core.http_post import GARBLED, PostFailed, post_json, short
-from distrl.core.types import Spent
+from distrl.core.verdicts import Spent
 from distrl.evaluator.judges.vlm.budget import Budget
 from distrl.evaluator.judges.vlm.endpoints import Answer, Endpoint
 from distrl.evaluator.judges.vlm.prompt import Question

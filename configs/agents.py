@@ -10,6 +10,12 @@ if TYPE_CHECKING:
     from distrl.configs.schema import Config
 
 CHAT_AGENTS = ("androidworld", "mobile-use")
+ONE_PROMPT = {
+    "tiny": "reads one prompt at a time",
+    "autoui": "reads one prompt at a time: its T5's encoder reads in both directions, so that whatever is "
+    "appended changes what it made of all tokens before",
+}
+"""Why policies have no sequence that goes on."""
 
 
 class AgentConfig(Section):
@@ -56,12 +62,19 @@ def check_agent(config: Config) -> None:
                     f"policy.kind=tiny reads agent.options.{name}={only} only, not "
                     f"{agent.options[name]}; leave it out, or set policy.kind to autoui"
                 )
+    goes_on = agent.options.get("mode") == "incremental"
+    if agent.kind == "autoui" and goes_on:
+        raise ValueError(
+            "agent.options.mode=incremental goes on with one token sequence, and agent.kind=autoui writes "
+            "each prompt anew, for models whose prompt cannot grow; leave mode out, or set agent.kind to "
+            "mobile-use or androidworld and policy.kind to hub"
+        )
     if agent.kind not in CHAT_AGENTS:
         return
-    if kind in ("tiny", "autoui") and agent.options.get("mode") == "incremental":
+    if kind in ONE_PROMPT and goes_on:
         raise ValueError(
-            f"agent.options.mode=incremental goes on with one token sequence, and policy.kind={kind} reads "
-            "one prompt at a time; set agent.options.mode to history, or policy.kind to hub"
+            f"agent.options.mode=incremental goes on with one token sequence, and policy.kind={kind} "
+            f"{ONE_PROMPT[kind]}; set agent.options.mode to history, or policy.kind to hub"
         )
     resize = agent.options.get("resize") or {}
     if agent.options.get("coordinates") != "absolute" or not isinstance(resize, dict):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from distrl.core.types import Number, Record, Spent, Task, Verdict
+from distrl.core.types import Number, Record, Task
+from distrl.core.verdicts import Spent, Verdict
 from distrl.evaluator.statistics import Z_95, Interval, wilson
 
 

@@ -18,21 +18,14 @@ from distrl.configs.agents import PromptedConfig
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, InferenceUnavailable
 from distrl.core.http_post import GARBLED, PostFailed, post_json
-from distrl.core.types import (
-    NO_PREFIX,
-    ChatMessage,
-    Completion,
-    ImagePart,
-    Prefix,
-    Sampling,
-    Spent,
-    TextPart,
-)
+from distrl.core.types import NO_PREFIX, ChatMessage, Completion, ImagePart, Prefix, Sampling, TextPart
+from distrl.core.verdicts import Spent
 from distrl.evaluator.judges.vlm.budget import priced
 from distrl.evaluator.judges.vlm.endpoints import OpenAI
 
 NAME = "prompted"
 MAX_PAUSE_S = 60.0
+MAX_DOUBLINGS = 30  # of a pause
 
 
 def as_prompted(config: Config) -> Config:
@@ -137,7 +130,9 @@ class PromptedPolicy:
         }
 
     def _pause_s(self, attempt: int, failure: PostFailed) -> float:
-        backoff_s = self._config.backoff_s * 2.0 ** (attempt - 1) * self._rng.uniform(0.75, 1.25)
+        backoff_s = (
+            self._config.backoff_s * 2.0 ** min(attempt - 1, MAX_DOUBLINGS) * self._rng.uniform(0.75, 1.25)
+        )
         return min(MAX_PAUSE_S, max(failure.retry_after_s or 0.0, backoff_s))
 
 

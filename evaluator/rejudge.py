@@ -24,7 +24,8 @@ from pydantic import ValidationError
 from distrl.configs.judge import JudgeConfig, RewardConfig
 from distrl.core.errors import DistrlError, JudgeError, JudgeUnavailable, RunDirectoryError
 from distrl.core.files import write_atomically
-from distrl.core.types import Fault, Spent, Trajectory, Verdict
+from distrl.core.types import Fault, Trajectory
+from distrl.core.verdicts import Spent, Verdict
 from distrl.evaluator.agreement import AgreementReport, Judged, compare
 from distrl.evaluator.judges.base import Judge, undecided
 from distrl.evaluator.judges.build import build_judge

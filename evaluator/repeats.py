@@ -9,7 +9,8 @@ from pathlib import Path
 
 from distrl.core.errors import ConfigError, RunDirectoryError
 from distrl.core.files import write_atomically
-from distrl.core.types import Spent, Task
+from distrl.core.types import Task
+from distrl.core.verdicts import Spent
 from distrl.evaluator.results import (
     RESULTS_FILE,
     SPEC_FILE,

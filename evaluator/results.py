@@ -23,7 +23,8 @@ from pydantic import ValidationError
 from distrl.core.errors import RunDirectoryError
 from distrl.core.files import write_atomically
 from distrl.core.store import TrajectoryStore
-from distrl.core.types import Fault, Number, Outcome, Record, Spent, Task, Trajectory
+from distrl.core.types import Fault, Number, Outcome, Record, Task, Trajectory
+from distrl.core.verdicts import Spent
 from distrl.evaluator.failure_modes import expert_steps, failure_mode
 from distrl.evaluator.judges.base import Verdict
 from distrl.evaluator.statistics import (

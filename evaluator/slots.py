@@ -28,10 +28,10 @@ from distrl.core.types import (
     Prefix,
     Purpose,
     Sampling,
-    Spent,
     Task,
     Trajectory,
 )
+from distrl.core.verdicts import Spent
 from distrl.workers.agents import build_agent
 from distrl.workers.conversation import PolicyClient
 from distrl.workers.places import Place, Places, Visit
@@ -82,12 +82,14 @@ class Spends(Protocol):
 @dataclass(frozen=True)
 class HowToAct:
     """Who acts. With `expert_noise` the scripted expert does, with that share of random actions. `worker` is
-    what the records say."""
+    what the records say. With `distances` they say how far each screen is from the goal, for those who judge
+    what went wrong."""
 
     temperature: float = 0.0
     max_new_tokens: int = 32
     expert_noise: float | None = None
     worker: str = "evaluate"
+    distances: bool = False
 
 
 class SlotPool:
@@ -198,7 +200,7 @@ class SlotPool:
             worker=self._act.worker,
             slot=index,
             stop=self._stop,
-            distances=self._config.evaluate.distance,
+            distances=self._act.distances,
         )
         episode = runner.run(self._lease(attempt))
         if episode is None:  # abandoned: the evaluation stops

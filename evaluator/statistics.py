@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from distrl.core.actions import Action, ActionKind
-from distrl.core.types import Fault, Number, Outcome, Record, Spent, TimeStep
+from distrl.core.types import Fault, Number, Outcome, Record, TimeStep
+from distrl.core.verdicts import Spent
 from distrl.evaluator.failure_modes import FailureMode
 from distrl.workers import rewards
 

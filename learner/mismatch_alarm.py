@@ -125,7 +125,7 @@ class Alarm:
             kl: Mean over its tokens.
             outside: The share of ratios outside [0.9, 1.1].
             version: Of the weights.
-            worst: The trajectory of the worst token.
+            worst: Where the worst token is from: its trajectory, and the server that wrote it.
         """
         self._kls.append(kl)
         self._shares.append(outside)

@@ -23,11 +23,13 @@ from distrl.configs.judge import JudgeConfig, RewardConfig
 from distrl.core.errors import DistrlError, JudgeError, JudgeUnavailable
 from distrl.core.importing import import_object
 from distrl.core.messages import Lease, Status
-from distrl.core.types import Fault, Outcome, Spent, Trajectory, Verdict
+from distrl.core.types import Fault, Outcome, Trajectory
+from distrl.core.verdicts import Spent, Verdict
 from distrl.workers.rewards import awaits_judge, judged
 from distrl.workers.spool import Spool
 
 MAX_PAUSE_S = 600.0
+MAX_DOUBLINGS = 30  # of a pause
 POLL_S = 0.2
 STOP_S = 1.0
 """How long judges have to give a verdict when the worker stops; what has none then waits in the spool."""
@@ -275,7 +277,7 @@ class JudgingLink:
     def _postpone(self, name: str, error: JudgeUnavailable) -> None:
         with self._condition:
             waiting = self._waiting[name]
-            pause_s = self._config.retry_s * 2**waiting.tries
+            pause_s = self._config.retry_s * 2.0 ** min(waiting.tries, MAX_DOUBLINGS)
             pause_s = min(MAX_PAUSE_S, max(pause_s, error.retry_after_s or 0.0))
             over = waiting.since + self._config.patience_s
             waiting.due = min(time.monotonic() + pause_s, over)

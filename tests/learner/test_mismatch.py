@@ -23,7 +23,7 @@ from distrl.learner.algorithms import ALGORITHMS
 from distrl.learner.batching import Batcher, ImageCache
 from distrl.learner.engine import Engine
 from distrl.learner.episodes import compile_episode
-from distrl.learner.mismatch import LONG_WITHOUT, Mismatch, choose
+from distrl.learner.mismatch import LONG_WITHOUT, Mismatch, choose, worst
 from distrl.learner.mismatch_alarm import NUM_USUAL, Alarm, Usual
 
 
@@ -98,6 +98,21 @@ def test_tokens_without_a_version_are_never_measured(toy, policy) -> None:
     unknown = trajectory.model_copy(update={"steps": (step.model_copy(update={"chats": (chat,)}),)})
     assert choose([compile_episode(trajectory, policy)], [3]) is not None
     assert choose([compile_episode(unknown, policy)], [3]) is None
+
+
+def test_the_server_of_the_worst_token_is_named(toy, policy) -> None:
+    trajectory = toy.trajectory("e", [toy.step(1, (2,), (-1.0,), version=3)])
+    step = trajectory.steps[0]
+    completion = step.chats[0].completion.model_copy(update={"server": "tcp://b:1"})
+    steps = (
+        step.model_copy(update={"chats": (step.chats[0].model_copy(update={"completion": completion}),)}),
+    )
+    compiled = compile_episode(trajectory.model_copy(update={"steps": steps}), policy)
+    assert compiled.steps[0].server == "tcp://b:1"
+    assert worst(np.array([0.1, -0.2]), [("e", ""), ("f", "")]) == "f"
+    assert worst(np.array([0.1, -0.2]), [("e", "tcp://a:1")] * 2) == "e, written by server tcp://a:1"
+    told = worst(np.array([0.1, 0.0, -2.0]), [("e", "tcp://a:1"), ("f", "tcp://b:1"), ("f", "tcp://b:1")])
+    assert told == "f, written by server tcp://b:1; KL by server: tcp://b:1 0.568, tcp://a:1 0.00517"
 
 
 def alarm(usual: float | None = None, **changes) -> Alarm:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from distrl.configs.judge import VlmConfig
 from distrl.core.errors import JudgeError, JudgeUnavailable
-from distrl.core.types import Spent
+from distrl.core.verdicts import Spent
 
 MINUTE_S = 60.0
 PER_TOKENS = 1_000_000

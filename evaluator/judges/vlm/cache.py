@@ -35,7 +35,7 @@ class AnswerCache:
         try:
             data = json.loads(self._file(task_id, digest).read_text(encoding="utf-8"))
             return Answer(str(data["text"]), int(data["input_tokens"]), int(data["output_tokens"]))
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return None
 
     def put(self, task_id: str, digest: str, answer: Answer) -> None:

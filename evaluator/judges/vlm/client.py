@@ -3,7 +3,7 @@
 | what happens | what follows |
 |---|---|
 | no connection, a timeout, 408, 409, 425, 429, 5xx | another try, not before the Retry-After; then later |
-| 401, 403, 404 | later: a key or a model can be put right while episodes wait |
+| 401, 402, 403, 404 | later: a key or a model can be put right while episodes wait |
 | other 4xx, a redirect | no verdict on this episode |
 | a reply that is no JSON, or holds no answer | another try; then no verdict |
 """
@@ -19,7 +19,7 @@ from typing import Any
 from distrl.configs.judge import VlmConfig
 from distrl.core.errors import JudgeError, JudgeUnavailable
 from distrl.core.http_post import GARBLED, PostFailed, post_json, short
-from distrl.core.types import Spent
+from distrl.core.verdicts import Spent
 from distrl.evaluator.judges.vlm.budget import Budget
 from distrl.evaluator.judges.vlm.endpoints import Answer, Endpoint
 from distrl.evaluator.judges.vlm.prompt import Question
@@ -30,7 +30,9 @@ MAX_PAUSE_S = 60.0
 MENDABLE_S = 120.0
 """When to ask again whom people have to put right first: longer than a pause between two tries."""
 
-_MENDABLE = frozenset({401, 403, 404})
+MAX_DOUBLINGS = 30  # of a pause
+
+_MENDABLE = frozenset({401, 402, 403, 404})
 
 
 class Garbage(JudgeError):
@@ -120,7 +122,7 @@ class Client:
         asked_s = failure.retry_after_s if isinstance(failure, JudgeUnavailable) else None
         if asked_s is not None and asked_s > MAX_PAUSE_S:
             raise failure
-        pause_s = min(MAX_PAUSE_S, self._config.backoff_s * 2.0 ** (attempt - 1))
+        pause_s = min(MAX_PAUSE_S, self._config.backoff_s * 2.0 ** min(attempt - 1, MAX_DOUBLINGS))
         self._sleep(max(asked_s or 0.0, pause_s * self._rng.uniform(0.75, 1.25)))
 
     def _post(self, body: bytes) -> Any:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from distrl.configs.judge import VlmConfig
 from distrl.core.errors import ConfigError, JudgeError
-from distrl.core.types import Spent, Trajectory, Verdict
+from distrl.core.types import Trajectory
+from distrl.core.verdicts import Spent, Verdict
 from distrl.evaluator.judges.vlm.budget import Budget, BudgetSpent
 from distrl.evaluator.judges.vlm.cache import AnswerCache
 from distrl.evaluator.judges.vlm.client import Client, Garbage

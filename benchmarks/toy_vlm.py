@@ -8,14 +8,17 @@ adapter alone. Printed is the success on held-out tasks, greedy, after the warm 
     press   one button: where it is must be seen              a fixed answer would have 1/16
     pick    two buttons, the goal names one: read as well     any of both buttons would have 1/4
 
-Thirty updates of 64 episodes are few, and seeds differ: only several, with their intervals, tell of a gain.
+Tasks are of `press` alone unless `--templates` says otherwise: what a random model shows of a picture is
+enough for it to learn where something is, and by far not which of two colours a word means.
 
-    python benchmarks/toy_vlm.py [--seeds 0 1 2] [--engine hf | vllm] [--runs-dir DIR] [--set KEY=VALUE]
+    python benchmarks/toy_vlm.py [--seeds 0 1 2] [--engine hf | vllm] [--templates press [pick]]
+        [--runs-dir DIR] [--set KEY=VALUE]
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 import tempfile
@@ -23,33 +26,40 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from distrl.cli.local.run import EVALUATIONS
 from distrl.core.types import Observation
-from distrl.evaluator.results import load_evaluation
+from distrl.evaluator.results import Evaluation
 from distrl.evaluator.statistics import Summary
+from distrl.evaluator.suites import load_suite
+from distrl.evaluator.suites.files import write_file
 from distrl.workers.agents.mobile_use import MobileUseAgent
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "fakes"))
 
-PRESET = "qwen-vl"
+PRESET, SUITE = "qwen-vl", "two_screens"
 SIZES = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2}
 SETTINGS = {
-    "tasks.suite": "two_screens",
     "tasks.test": "[test]",
-    "env.kind": "two_screens",
+    "env.kind": SUITE,
     "policy.device": "cpu",
-    "policy.max_pixels": "18432",  # 96x192: 18 tokens a screen
+    "policy.max_pixels": "8192",  # 64x128: 8 tokens a screen
     "policy.max_prompt_tokens": "96",
     "policy.max_context_tokens": "480",
+    "policy.gradient_checkpointing": "false",
+    "worker.slots": "32",
+    "inference.max_batch": "32",
+    "evaluate.slots": "24",
     "learner.device": "cpu",
     "learner.max_new_tokens": "12",
-    "learner.episodes": "1920",
+    "learner.episodes": "1280",
     "learner.group_size": "4",
     "learner.eval_every": "0",
     "learner.keep_best": "false",
     # So early an end of cloning that where to tap is half a guess.
-    "learner.demonstrations": "{episodes: 192, noise: 0.2, updates: 200, until_loss: 1.3, batch_size: 32, "
+    "learner.demonstrations": "{episodes: 192, noise: 0.2, updates: 200, until_loss: 1.0, batch_size: 32, "
     "lr: 0.003}",
-    "learner.optim.lr": "0.001",
+    # The first steps of AdamW are as large as its rate, however little the first gradients tell.
+    "learner.optim": "{lr: 0.0005, warmup_updates: 3}",
 }
 ENGINES = {
     "hf": {"inference.engine": "hf"},
@@ -62,12 +72,19 @@ def words() -> list[str]:
     screen = Observation(image="", width=1, height=1, app="")
     return [
         MobileUseAgent(mode="incremental", coordinates="relative").system(screen),
+        *("system: ", "user: ", "assistant: "),
         *("The user query: ", "Step ", ". The screen now:"),
         *("Tap ", "the button", " on both screens", ", then ", "red", "green", "blue", "yellow"),
         '<tool_call>\n{"name": "mobile_use", "arguments": {"action": "',
         *('click", "coordinate": [', 'system_button", "button": "Back"', "}}\n</tool_call>"),
         *("250", "300", "750", ", "),
     ]
+
+
+def save_tasks(file: Path, templates: Sequence[str]) -> None:
+    """The suite's tasks of these templates, as a task file, unless it is there."""
+    if not file.exists():
+        write_file([task for task in load_suite(SUITE) if task.template in templates], file)
 
 
 def save_model(directory: Path, seed: int) -> None:
@@ -79,25 +96,44 @@ def save_model(directory: Path, seed: int) -> None:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run has come to: the numbers on the test tasks, "all" and by template."""
+    """What a run has come to: the numbers on the test tasks, "all" and by template.
+
+    Attributes:
+        before: After the warm start.
+        after: After training.
+    """
 
     before: Mapping[str, Summary]
     after: Mapping[str, Summary]
 
 
-def run(directory: Path, seed: int, engine: str = "hf", changes: Sequence[str] = ()) -> Outcome:
+def run(
+    directory: Path,
+    seed: int,
+    engine: str = "hf",
+    changes: Sequence[str] = (),
+    templates: Sequence[str] = ("press",),
+) -> Outcome:
     """Makes the model of a seed in `directory`, trains it there, and reads what came of it.
 
     Args:
-        directory: Where models and runs are.
+        directory: Where models, tasks and runs are.
         seed: Of the model's weights and of the run.
         engine: One of `ENGINES`.
         changes: More `--set` assignments.
+        templates: Whose tasks it is trained and measured on.
     """
-    model = directory / f"model-{seed}"
+    model, tasks = directory / f"model-{seed}", directory / f"{'-'.join(templates)}.jsonl"
     save_model(model, seed)
+    save_tasks(tasks, templates)
     name = f"toy-{engine}-{seed}"
-    own = {"name": name, "runs_dir": directory / "runs", "seed": seed, "policy.model": model}
+    own = {
+        "name": name,
+        "runs_dir": directory / "runs",
+        "seed": seed,
+        "policy.model": model,
+        "tasks.suite": tasks,
+    }
     settings = SETTINGS | ENGINES[engine] | own
     command = [sys.executable, "-m", "distrl", "train", PRESET]
     for assignment in (*assignments(settings), *changes):
@@ -114,14 +150,20 @@ def assignments(settings: Mapping[str, object]) -> list[str]:
 
 
 def read(run_dir: Path) -> Outcome:
-    """The first and the last evaluation of a finished run."""
-    directories = (run_dir / "evaluations").iterdir()
-    by_step = sorted(directories, key=lambda path: int(path.name.rpartition("_")[2]))
-    before, after = (load_evaluation(path).evaluation.splits["test"] for path in (by_step[0], by_step[-1]))
-    return Outcome(
-        {"all": before.overall, **before.templates},
-        {"all": after.overall, **after.templates},
-    )
+    """What the report of a finished run says of the warm start and of the result."""
+    report = json.loads((run_dir / "report.json").read_text(encoding="utf-8"))
+    before, after = (Evaluation.model_validate(report["evaluations"][label]) for label in EVALUATIONS)
+    return Outcome(_numbers(before), _numbers(after))
+
+
+def _numbers(evaluation: Evaluation) -> dict[str, Summary]:
+    """All tasks of a split, then its templates; of several splits with their names before."""
+    found: dict[str, Summary] = {}
+    for name, split in evaluation.splits.items():
+        before = f"{name} " if len(evaluation.splits) > 1 else ""
+        for key, summary in {"all": split.overall, **split.templates}.items():
+            found[before + key] = summary
+    return found
 
 
 def _cell(summary: Summary) -> str:
@@ -134,6 +176,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--engine", choices=ENGINES, default="hf")
+    parser.add_argument("--templates", choices=("press", "pick"), nargs="+", default=["press"])
     parser.add_argument("--runs-dir", type=Path, default=None, help="kept; by default a temporary one")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
     arguments = parser.parse_args()
@@ -142,7 +185,7 @@ def main() -> None:
         print(f"{'seed':<6}{'tasks':<8}{'after the warm start':<24}{'after training':<24}gain")
         gains = []
         for seed in arguments.seeds:
-            outcome = run(directory, seed, arguments.engine, arguments.changes)
+            outcome = run(directory, seed, arguments.engine, arguments.changes, arguments.templates)
             for name, before in outcome.before.items():
                 after = outcome.after[name]
                 gain = 100 * (after.success_rate - before.success_rate)

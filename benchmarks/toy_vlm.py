@@ -63,29 +63,25 @@ SETTINGS = {
     "learner.keep_best": "false",
 }
 CLONING = "noise: 0.2, updates: 200, batch_size: 32, lr: 0.003"
+SEEING = {
+    "learner.episodes": "6400",
+    "learner.group_size": "4",  # as many tasks in a batch as there are pairs of places
+    "learner.optim": "{lr: 0.0005, warmup_updates: 10}",
+    "learner.demonstrations": f"{{episodes: 192, until_loss: 1.0, {CLONING}}}",
+}
 GAMES = {
     "corner": {
         "learner.episodes": "512",
-        "learner.optim": "{lr: 0.001, warmup_updates: 4}",
         "learner.batch_trajectories": "32",
         "learner.min_replay": "32",
         "learner.replay.capacity": "32",
         "learner.updates_per_episode": "0.03125",
+        "learner.optim": "{lr: 0.001, warmup_updates: 4}",
         "learner.demonstrations": f"{{episodes: 96, weights: {{corner: 0}}, until_loss: 1.45, {CLONING}}}",
         "evaluate.temperature": "1.0",
     },
-    "press": {
-        "learner.episodes": "6400",
-        "learner.group_size": "4",  # as many tasks in a batch as there are pairs of places
-        "learner.optim": "{lr: 0.0005, warmup_updates: 10}",
-        "learner.demonstrations": f"{{episodes: 192, until_loss: 1.0, {CLONING}}}",
-    },
-    "pick": {
-        "learner.episodes": "6400",
-        "learner.group_size": "4",  # as many tasks in a batch as there are pairs of places
-        "learner.optim": "{lr: 0.0005, warmup_updates: 10}",
-        "learner.demonstrations": f"{{episodes: 192, until_loss: 1.0, {CLONING}}}",
-    },
+    "press": SEEING,
+    "pick": SEEING,
 }
 """What a game has of its own; its name is that of the template that is measured."""
 ENGINES = {

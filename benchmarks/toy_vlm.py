@@ -118,10 +118,8 @@ def corner(split: str, count: int) -> list[Task]:
     made = []
     for index in range(count):
         rng = random.Random(f"{SUITE}/corner/{split}/{index}")
-        params = {
-            "screens": [[{"color": rng.choice(COLORS), "place": NUM_PLACES - 1}] for _ in range(2)],
-            "right": [0, 0],
-        }
+        screens = [[{"color": rng.choice(COLORS), "place": NUM_PLACES - 1}] for _ in range(2)]
+        params = {"screens": screens, "right": [0, 0]}
         made.append(
             Task(
                 id=f"{SUITE}/corner/{split}/{index:04d}",
@@ -131,7 +129,7 @@ def corner(split: str, count: int) -> list[Task]:
                 goal=goal("press", params),
                 params=params,
                 seed=rng.getrandbits(31),
-                max_steps=len(params["screens"]),
+                max_steps=len(screens),
             )
         )
     return made

@@ -26,6 +26,7 @@ class JudgeCard(Record):
         seed: Of its weights and of the split.
         sources: The stores that it was fitted to.
         num_fitted, num_calibration, num_held_out: Episodes of each part of the split.
+        num_broken: Episodes that were left out, as a screenshot of theirs is no picture.
         agreement: Share of the held-out episodes on which it agrees with ground truth.
     """
 
@@ -38,6 +39,7 @@ class JudgeCard(Record):
     num_fitted: int
     num_calibration: int
     num_held_out: int
+    num_broken: int = 0
     agreement: Number
 
 

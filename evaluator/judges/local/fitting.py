@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distrl.configs.judge import LocalJudgeConfig
+from distrl.core.errors import PolicyError
 from distrl.evaluator.agreement import AgreementReport, Judged, compare
 from distrl.evaluator.judges.local.data import (
     Example,
@@ -59,7 +60,8 @@ def fit_judge(
         JudgeError: There are too few episodes of both kinds.
     """
     size = size or ModelSize()
-    split = split_by_task(_read(sources, episodes, size, recipe.seed, tell), held_out, recipe.seed)
+    examples, num_broken = _read(sources, episodes, size, recipe.seed, tell)
+    split = split_by_task(examples, held_out, recipe.seed)
     tell(_describe(split))
     model = fit(split.fitted, size, recipe, lambda epoch, loss: tell(_progress(epoch, recipe.epochs, loss)))
     temperature, threshold = calibrate(
@@ -74,6 +76,7 @@ def fit_judge(
         num_fitted=len(split.fitted),
         num_calibration=len(split.calibration),
         num_held_out=len(split.held_out),
+        num_broken=num_broken,
         agreement=0.0,
     )
     write_judge(output, model, card)
@@ -84,15 +87,23 @@ def fit_judge(
 
 def _read(
     sources: Sequence[Path], episodes: int, size: ModelSize, seed: int, tell: Callable[[str], None]
-) -> list[Example]:
+) -> tuple[list[Example], int]:
+    """The examples, and how many episodes are left out for a broken screenshot."""
     rng = random.Random(f"read/{seed}")
     chosen = choose_episodes(sources, episodes, rng)
     found: list[Example] = []
-    for example in read_examples(chosen, Reader((size.width, size.height)), rng):
+    broken: list[str] = []
+
+    def leave_out(name: str, error: PolicyError) -> None:
+        broken.append(f"{name}: {error}")
+
+    for example in read_examples(chosen, Reader((size.width, size.height)), rng, leave_out):
         found.append(example)
         if len(found) % TELL_EVERY == 0:
             tell(f"read {len(found)} examples")
-    return found
+    if broken:
+        tell(f"left out {len(broken)} episodes with a broken screenshot, such as {broken[0]}")
+    return found, len(broken)
 
 
 def _describe(split: Split) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 from pathlib import Path
@@ -17,16 +18,21 @@ from typer.testing import CliRunner
 from distrl.cli.main import app
 from distrl.configs.judge import LocalJudgeConfig
 from distrl.configs.schema import Config
-from distrl.core.errors import ConfigError, JudgeError
+from distrl.core.errors import ConfigError, JudgeError, PolicyError
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import ActionRecord, Fault, Outcome, Purpose, Trajectory
-from distrl.evaluator.judges.local.data import is_askable, read_examples, split_by_task
+from distrl.evaluator.judges.local.data import choose_episodes, is_askable, read_examples, split_by_task
 from distrl.evaluator.judges.local.features import MAX_ACTIONS, MAX_WORDS, Reader, buckets
 from distrl.evaluator.judges.local.fitting import fit_judge
 from distrl.evaluator.judges.local.judge import LocalJudge, probability
 from distrl.evaluator.judges.local.model import JudgeModel, ModelSize, collate
 from distrl.evaluator.judges.local.training import Recipe, calibrate
 from distrl.evaluator.rejudge import Rejudged, read_verdicts
+
+
+def unexpected(name: str, error: PolicyError) -> None:
+    raise AssertionError(f"{name}: {error}")
+
 
 SMALL = ModelSize(width=36, height=80, d_model=24, num_layers=1, num_heads=2)
 RECIPE = Recipe(epochs=12, batch_size=8, learning_rate=5e-3)
@@ -117,7 +123,7 @@ def test_no_task_is_in_two_parts(place: Path) -> None:
     store = TrajectoryStore(place / "store.sqlite3")
     names = [(place, name) for name in store.ids()]
     store.close()
-    examples = list(read_examples(names, Reader((36, 80)), random.Random(0)))
+    examples = list(read_examples(names, Reader((36, 80)), random.Random(0), unexpected))
     for seed in range(5):
         split = split_by_task(examples, 0.25, seed)
         parts = [
@@ -132,9 +138,41 @@ def test_tasks_that_differ_in_their_seed_are_one(place: Path) -> None:
     store = TrajectoryStore(place / "store.sqlite3")
     name = store.ids()[0]
     store.close()
-    (example,) = read_examples([(place, name)], Reader((36, 80)), random.Random(0))
+    (example,) = read_examples([(place, name)], Reader((36, 80)), random.Random(0), unexpected)
     twin = example.task.model_copy(update={"seed": 99, "id": "another/one"})
     assert type(example)(place, name, twin, 3, True, example.features).kin == example.kin
+
+
+def test_all_repetitions_of_an_evaluation_are_fitted_to(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        (tmp_path / f"seed-{seed}").mkdir()
+        store = TrajectoryStore(tmp_path / f"seed-{seed}" / "store.sqlite3")
+        for number in range(2):
+            store.add(*episode(number, number == seed))
+        store.close()
+    chosen = choose_episodes([tmp_path], 10, random.Random(0))
+    examples = list(read_examples(chosen, Reader((36, 80)), random.Random(0), unexpected))
+    assert sorted((one.task.params["switch"], one.truth) for one in examples) == [
+        (0, False),
+        (0, True),
+        (1, False),
+        (1, True),
+    ]
+
+
+def test_broken_screenshots_are_counted_and_told(place: Path, tmp_path: Path) -> None:
+    broken, images = episode(3, True)
+    store = TrajectoryStore(tmp_path / "store.sqlite3")
+    last = broken.image_digests[-1]
+    nothing = broken.model_copy(update={"final": broken.final.model_copy(update={"image": "0" * 32})})
+    store.add(nothing, {**images, "0" * 32: b"no picture", last: images[last]})
+    store.close()
+    told: list[str] = []
+    recipe = RECIPE.model_copy(update={"epochs": 1})
+    fit_judge([place, tmp_path], tmp_path / "judge", 100, 0.2, recipe, told.append, SMALL)
+    (line,) = [one for one in told if "broken screenshot" in one]
+    assert line.startswith(f"left out 1 episodes with a broken screenshot, such as {broken.id}")
+    assert json.loads((tmp_path / "judge" / "judge.json").read_text())["num_broken"] == 1
 
 
 def test_too_few_episodes_are_told(place: Path, tmp_path: Path) -> None:
@@ -167,7 +205,7 @@ def test_a_demonstration_shows_what_is_not_done_yet(tmp_path: Path, said: str, t
     trajectory, images = demonstration(["tap", said, "done"])
     store.add(trajectory, images)
     store.close()
-    whole, part = read_examples([(tmp_path, trajectory.id)], Reader((36, 80)), random.Random(0))
+    whole, part = read_examples([(tmp_path, trajectory.id)], Reader((36, 80)), random.Random(0), unexpected)
     assert (whole.num_steps, whole.truth) == (3, True)
     assert (part.num_steps, part.truth) == (1, truth)
 

@@ -13,8 +13,8 @@ on held-out tasks after the warm start and after training. There are three games
     pick     two buttons, the goal names one: read as well (any of both buttons would have 1/4)
 
 `corner` needs no more than that rewards come to the right tokens with the right sign, and rises within 16
-updates. In `press` and `pick` what is learnt of one place is at first unlearnt of others, since a random model
-shows them alike: see docs/models.md for what was measured.
+updates. In `press` and `pick` what is learnt of one place is at first unlearnt of others, since a random
+model shows them alike: see docs/models.md for what was measured.
 
     python benchmarks/toy_vlm.py [--game corner | press | pick] [--seeds 0 1 2] [--engine hf | vllm]
         [--runs-dir DIR] [--set KEY=VALUE]

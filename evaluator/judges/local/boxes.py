@@ -37,7 +37,7 @@ def find_boxes(grey: NDArray[np.uint8]) -> list[Box]:
 
 
 def grey_of(picture: Image.Image) -> NDArray[np.uint8]:
-    """[height, WIDTH] brightness of a screenshot or a full-width strip of one."""
+    """[height, WIDTH] brightness of a screenshot."""
     grey = picture.convert("L")
     if grey.width != WIDTH:
         height = max(1, round(grey.height * WIDTH / grey.width))
@@ -62,7 +62,7 @@ def _merged(boxes: list[Box]) -> list[Box]:
 def _are_one(one: Box, other: Box) -> bool:
     """Whether `other`, which begins no further left, stands close to `one` in its row, for their height."""
     higher = max(one[3] - one[1], other[3] - other[1])
-    if not LARGE <= higher <= MAX_HEIGHT or not 0 <= other[0] - one[2] <= SPACING * higher:
+    if not LARGE <= higher <= MAX_HEIGHT or other[0] - one[2] > SPACING * higher:
         return False
     return one[1] - 2 <= other[1] and other[3] <= one[3] + 2
 
@@ -75,14 +75,13 @@ def _may_be_text(box: Box) -> bool:
 def _strokes(grey: NDArray[np.uint8]) -> NDArray[np.bool_]:
     """[height / 2, width] where brightness steps from a pixel to its right neighbour, in either row of a pair
     or just above, so that a letter's dot and its stem touch."""
-    steps = np.zeros(grey.shape, dtype=bool)
+    steps: NDArray[np.bool_] = np.zeros(grey.shape, dtype=np.bool_)
     change = np.abs(grey[:, 1:].astype(np.int16) - grey[:, :-1].astype(np.int16)) > STEP
     steps[:, 1:] = change
     steps[1:] |= steps[:-1].copy()
-    pairs = np.zeros((-(-len(steps) // 2), steps.shape[1]), dtype=bool)
-    pairs |= steps[::2]
-    pairs[: len(steps) // 2] |= steps[1::2]
-    return pairs
+    if len(steps) % 2:
+        steps = np.concatenate([steps, steps[-1:]])
+    return steps[::2] | steps[1::2]
 
 
 def _runs(steps: NDArray[np.bool_]) -> NDArray[np.int64]:

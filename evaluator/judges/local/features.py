@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
@@ -244,7 +245,7 @@ def _lines(goal: Sequence[str], seen: _Screens) -> tuple[Tensor, Tensor, list[li
     return _rows([_bag(words) for words in read], MAX_LINES), places, read
 
 
-def _matches(goal: Sequence[str], said: Sequence[list[str]], read: Sequence[list[str]]) -> np.ndarray:
+def _matches(goal: Sequence[str], said: Sequence[list[str]], read: Sequence[list[str]]) -> NDArray[np.uint8]:
     """`Features.matches`."""
     found = np.zeros((MAX_WORDS, MAX_ACTIONS + MAX_LINES), dtype=np.uint8)
     for column, words in [*enumerate(said), *enumerate(read, start=MAX_ACTIONS)]:

@@ -23,6 +23,7 @@ from distrl.core.store import TrajectoryStore
 from distrl.core.types import ActionRecord, Fault, Outcome, Purpose, Trajectory
 from distrl.evaluator.judges.local.data import HoldOut, is_askable, read_examples, split
 from distrl.evaluator.judges.local.features import MAX_ACTIONS, MAX_WORDS, Reader, buckets
+from distrl.evaluator.judges.local.files import read_judge
 from distrl.evaluator.judges.local.fitting import Plan, fit_judge
 from distrl.evaluator.judges.local.judge import LocalJudge, probability
 from distrl.evaluator.judges.local.model import JudgeModel, ModelSize, collate
@@ -140,6 +141,21 @@ def test_no_task_is_in_two_parts(place: Path) -> None:
         assert sum(map(len, (found.fitted, found.calibration, found.held_out))) == len(examples)
 
 
+def test_episodes_of_one_task_may_be_in_two_parts(place: Path) -> None:
+    """By episode no episode is in two parts; its task may be."""
+    store = TrajectoryStore(place / "store.sqlite3")
+    names = [(place, name) for name in store.ids()]
+    store.close()
+    examples = list(read_examples(names, reader(), random.Random(0)))
+    same = [replace(example, task=examples[0].task) for example in examples]
+    found = split(same, 0.25, HoldOut.EPISODE, 0)
+    parts = (found.fitted, found.calibration, found.held_out)
+    assert [len(part) for part in parts] == [38, 7, 15]
+    assert len({example.trajectory_id for part in parts for example in part}) == 60
+    with pytest.raises(JudgeError, match="1 tasks are too few"):
+        split(same, 0.25, HoldOut.TASK, 0)
+
+
 def test_tasks_that_differ_in_their_seed_are_one(place: Path) -> None:
     store = TrajectoryStore(place / "store.sqlite3")
     name = store.ids()[0]
@@ -227,11 +243,16 @@ def test_calibration() -> None:
 def test_the_command_fits_measures_and_shows_errors(place: Path, trained: Path, tmp_path: Path) -> None:
     output = tmp_path / "judge"
     line = ["train-judge", str(place), "--output", str(output), "--epochs", "1", "--reader", str(trained)]
+    line += ["--hold-out", "episode"]
     result = CliRunner().invoke(app, line, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     assert "local against ground truth" in result.output
     assert "truth: success" in result.output
     assert len(read_verdicts(output / "held-out.jsonl")) == 12
+    _, letters, card = read_judge(output)
+    assert card.hold_out is HoldOut.EPISODE
+    for one, other in zip(letters.parameters(), read_judge(trained)[1].parameters(), strict=True):
+        assert torch.equal(one, other), "the reader is the other judge's"
     page = (output / "agreement.html").read_text()
     assert "Confusion matrix" in page
     again = CliRunner().invoke(app, line)

@@ -4,7 +4,7 @@ goal      up to MAX_WORDS words, each as hashed letter trigrams, so that no word
 actions   the last MAX_ACTIONS: kind, points, the words typed or read where they touched, how many of them the
           goal has, and the piece of the screen around the point, before and after: what that did
 lines     what was read on the last screen, and before it what has words of the goal
-matches   which word of the goal is in which action and line
+matches   which word of the goal is in the app's name, in which action and line
 screen    the last screenshot, and the words of the app in front
 """
 
@@ -66,7 +66,8 @@ class Features:
         lines: [MAX_LINES, MAX_TRIGRAMS] buckets of the words read.
         places: [MAX_LINES, 6] left, top, right, bottom in shares of the screen's width and height, the
             screen's age (0: the last; 1: ten before), its words that the goal has.
-        matches: [MAX_WORDS, MAX_ACTIONS + MAX_LINES] uint8, whether the goal's word is there.
+        matches: [MAX_WORDS, 1 + MAX_ACTIONS + MAX_LINES] uint8, whether the goal's word is in the app's name,
+            in each action and line.
         app: [MAX_TRIGRAMS] buckets of the app in front.
         screen: [1, height, width] uint8 brightness.
     """
@@ -93,6 +94,11 @@ def buckets(word: str) -> list[int]:
 def words_of(text: str) -> list[str]:
     """Words and numbers in lower case, without the marks around them: "Wi-Fi", "7:15"."""
     return [word for part in re.split(r"\s+", text.lower()) if (word := part.strip(_EDGES))]
+
+
+def app_words(app: str) -> list[str]:
+    """The words in the name of an app or a package: "com.android.settings"."""
+    return re.findall(r"[^\W_]+", app.lower())
 
 
 def is_same(word: str, other: str) -> bool:
@@ -131,6 +137,7 @@ class Reader:
         goal = words_of(trajectory.task.goal)[:MAX_WORDS]
         kinds, numbers, meant, crops, said = _actions(acted(trajectory), goal, seen)
         lines, places, read = _lines(goal, seen)
+        app = app_words(seen.shown[-1].app)
         return Features(
             words=_rows([buckets(word) for word in goal], MAX_WORDS),
             kinds=kinds,
@@ -139,8 +146,8 @@ class Reader:
             crops=crops,
             lines=lines,
             places=places,
-            matches=torch.from_numpy(_matches(goal, said, read)),
-            app=_rows([_bag(words_of(seen.shown[-1].app))], 1)[0],
+            matches=torch.from_numpy(_matches(goal, app, said, read)),
+            app=_rows([_bag(app)], 1)[0],
             screen=seen.small(len(seen.shown) - 1, self.size),
         )
 
@@ -245,10 +252,12 @@ def _lines(goal: Sequence[str], seen: _Screens) -> tuple[Tensor, Tensor, list[li
     return _rows([_bag(words) for words in read], MAX_LINES), places, read
 
 
-def _matches(goal: Sequence[str], said: Sequence[list[str]], read: Sequence[list[str]]) -> NDArray[np.uint8]:
+def _matches(
+    goal: Sequence[str], app: list[str], said: Sequence[list[str]], read: Sequence[list[str]]
+) -> NDArray[np.uint8]:
     """`Features.matches`."""
-    found = np.zeros((MAX_WORDS, MAX_ACTIONS + MAX_LINES), dtype=np.uint8)
-    for column, words in [*enumerate(said), *enumerate(read, start=MAX_ACTIONS)]:
+    found = np.zeros((MAX_WORDS, 1 + MAX_ACTIONS + MAX_LINES), dtype=np.uint8)
+    for column, words in enumerate([app, *said, *read]):
         for row, word in enumerate(goal):
             found[row, column] = any(is_same(word, other) for other in words)
     return found

@@ -78,7 +78,7 @@ class JudgeModel(nn.Module):
         d = size.d_model
         self.grams = nn.EmbeddingBag(BUCKETS, d, mode="mean", padding_idx=0)
         self.kinds = nn.Embedding(len(KINDS) + 1, d, padding_idx=0)
-        self.numbers, self.places, self.found = _small_net(5, d), _small_net(6, d), _small_net(3, d)
+        self.numbers, self.places, self.found = _small_net(5, d), _small_net(6, d), _small_net(4, d)
         self.crop = _picture_net(2, CROP_STRIDES, CROP, d)
         self.screen = _picture_net(1, SCREEN_STRIDES, (size.width, size.height), d)
         self.word_roles = nn.Parameter(torch.randn(MAX_WORDS, d) * 0.1)
@@ -107,7 +107,8 @@ class JudgeModel(nn.Module):
         )
         hidden = torch.zeros(is_there.shape).masked_fill(~is_there, -torch.inf)
         same = matches.new_zeros(count, tokens.shape[1], tokens.shape[1])
-        same[:, 1 : 1 + num_words, 1 + num_words :] = matches
+        same[:, 1 : 1 + num_words, 0] = matches[:, :, 0]
+        same[:, 1 : 1 + num_words, 1 + num_words :] = matches[:, :, 1:]
         same = same + same.transpose(1, 2)
         tokens = self.drop(tokens)
         for layer in self.layers:
@@ -131,15 +132,15 @@ def _trimmed(batch: Features) -> Features:
         words=batch.words[:, :num_words],
         lines=batch.lines[:, :num_lines],
         places=batch.places[:, :num_lines],
-        matches=batch.matches[:, :num_words, : MAX_ACTIONS + num_lines],
+        matches=batch.matches[:, :num_words, : 1 + MAX_ACTIONS + num_lines],
     )
 
 
 def _where(batch: Features, matches: Tensor) -> Tensor:
-    """[B, words, 3] whether each word is in an action, on the last screen, on an earlier one."""
-    actions, lines = matches[:, :, :MAX_ACTIONS], matches[:, :, MAX_ACTIONS:]
+    """[B, words, 4] whether each word is in the app's name, an action, the last screen, an earlier one."""
+    app, actions, lines = matches.split([1, MAX_ACTIONS, matches.shape[2] - 1 - MAX_ACTIONS], dim=2)
     is_earlier = (batch.places[:, None, :, 4] > 0).float()
-    parts = (actions, lines * (1.0 - is_earlier), lines * is_earlier)
+    parts = (app, actions, lines * (1.0 - is_earlier), lines * is_earlier)
     return torch.stack([part.amax(2) for part in parts], dim=2)
 
 

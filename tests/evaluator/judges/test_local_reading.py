@@ -17,7 +17,7 @@ from PIL import Image
 
 from distrl.core.types import ActionRecord, Observation
 from distrl.evaluator.judges.local.boxes import Box, find_boxes, grey_of
-from distrl.evaluator.judges.local.features import MAX_ACTIONS, Reader, is_same, words_of
+from distrl.evaluator.judges.local.features import MAX_ACTIONS, Reader, app_words, is_same, words_of
 from distrl.evaluator.judges.local.ocr import (
     ALPHABET,
     HEIGHT,
@@ -122,6 +122,7 @@ def test_a_screen_is_read_once() -> None:
 
 
 def test_words() -> None:
+    assert app_words("com.android.settings") == ["com", "android", "settings"]
     assert words_of("Turn on Wi-Fi, at 7:15!") == ["turn", "on", "wi-fi", "at", "7:15"]
     assert is_same("bluetooth", "b1uetooth")
     assert is_same("keyboard", "keyboar")
@@ -158,8 +159,8 @@ def test_what_was_touched_and_what_was_read_before() -> None:
         {"a": rows, "b": [Line("wi-fi is on", (40, 900, 140, 920))], "c": [Line("home", (1, 9, 50, 20))]}
     )
     features = Reader((36, 80), told).read(trajectory, dict.fromkeys("abc", data.getvalue()))
-    taps = features.matches[:3, MAX_ACTIONS - 2].tolist()
+    taps = features.matches[:3, MAX_ACTIONS - 1].tolist()
     assert taps == [0, 0, 1], "the row's text stands far to the left of the switch"
-    lines = features.matches[:3, MAX_ACTIONS : MAX_ACTIONS + 3].tolist()
+    lines = features.matches[:3, MAX_ACTIONS + 1 : MAX_ACTIONS + 4].tolist()
     assert lines == [[0, 0, 0], [0, 1, 0], [0, 1, 1]], "home; then what has words of the goal, newest first"
     assert features.places[:3, 4].tolist() == pytest.approx([0.0, 0.1, 0.2])

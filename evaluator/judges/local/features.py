@@ -60,7 +60,8 @@ class Features:
     Attributes:
         words: [MAX_WORDS, MAX_TRIGRAMS] buckets of the goal; 0 is padding.
         kinds: [MAX_ACTIONS] 1 + index in KINDS; 0 is padding. The newest action is last.
-        numbers: [MAX_ACTIONS, 5] both points in [0, 1] (−1 where there is none), its words that the goal has.
+        numbers: [MAX_ACTIONS, 6] both points in [0, 1] (−1 where there is none), the share of its words that
+            the goal has, and how many were typed, in fives (−1 where none was).
         meant: [MAX_ACTIONS, MAX_TRIGRAMS] buckets of the words typed, else read where it touched.
         crops: [MAX_ACTIONS, 2, 32, 96] uint8 brightness: before and after, 128 where nothing was touched.
         lines: [MAX_LINES, MAX_TRIGRAMS] buckets of the words read.
@@ -202,7 +203,7 @@ def _actions(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, list[list[str]]]:
     """Kinds, numbers, meant, crops as in `Features`, and the words meant by each place."""
     kinds = torch.zeros(MAX_ACTIONS, dtype=torch.int64)
-    numbers = torch.full((MAX_ACTIONS, 5), -1.0)
+    numbers = torch.full((MAX_ACTIONS, 6), -1.0)
     crops = torch.full((MAX_ACTIONS, 2, CROP[1], CROP[0]), 128, dtype=torch.uint8)
     said: list[list[str]] = [[] for _ in range(MAX_ACTIONS)]
     first = max(0, len(steps) - MAX_ACTIONS)
@@ -214,7 +215,8 @@ def _actions(
             crops[place] = torch.stack([seen.piece(at, action.point) for at in (index, after)])
             said[place] = said[place] or _touched(seen.lines(index), action.point, seen.height(index))
         kinds[place] = 1 + KINDS.index(action.kind)
-        numbers[place] = torch.tensor([*_point(action.point), *_point(action.to), _share(said[place], goal)])
+        points = (*_point(action.point), *_point(action.to))
+        numbers[place] = torch.tensor([*points, _share(said[place], goal), typed_count(action.text)])
     return kinds, numbers, _rows([_bag(words) for words in said], MAX_ACTIONS), crops, said
 
 
@@ -278,6 +280,11 @@ def _pixels(picture: Image.Image) -> Tensor:
 
 def _point(point: tuple[float, float] | None) -> tuple[float, float]:
     return (-1.0, -1.0) if point is None else point
+
+
+def typed_count(text: str) -> float:
+    """How many words were typed, in fives; −1 for none."""
+    return len(words_of(text)) / 5 or -1.0
 
 
 def _share(words: Sequence[str], goal: Sequence[str]) -> float:

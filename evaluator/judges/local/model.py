@@ -78,7 +78,7 @@ class JudgeModel(nn.Module):
         d = size.d_model
         self.grams = nn.EmbeddingBag(BUCKETS, d, mode="mean", padding_idx=0)
         self.kinds = nn.Embedding(len(KINDS) + 1, d, padding_idx=0)
-        self.numbers, self.places, self.found = _small_net(5, d), _small_net(6, d), _small_net(4, d)
+        self.numbers, self.places, self.found = _small_net(6, d), _small_net(6, d), _small_net(4, d)
         self.crop = _picture_net(2, CROP_STRIDES, CROP, d)
         self.screen = _picture_net(1, SCREEN_STRIDES, (size.width, size.height), d)
         self.word_roles = nn.Parameter(torch.randn(MAX_WORDS, d) * 0.1)

@@ -17,7 +17,14 @@ from PIL import Image
 
 from distrl.core.types import ActionRecord, Observation
 from distrl.evaluator.judges.local.boxes import Box, find_boxes, grey_of
-from distrl.evaluator.judges.local.features import MAX_ACTIONS, Reader, app_words, is_same, words_of
+from distrl.evaluator.judges.local.features import (
+    MAX_ACTIONS,
+    Reader,
+    app_words,
+    is_same,
+    typed_count,
+    words_of,
+)
 from distrl.evaluator.judges.local.ocr import (
     ALPHABET,
     HEIGHT,
@@ -122,6 +129,8 @@ def test_a_screen_is_read_once() -> None:
 
 
 def test_words() -> None:
+    assert typed_count("blue blue ball") == pytest.approx(0.6)
+    assert typed_count("") == -1.0
     assert app_words("com.android.settings") == ["com", "android", "settings"]
     assert words_of("Turn on Wi-Fi, at 7:15!") == ["turn", "on", "wi-fi", "at", "7:15"]
     assert is_same("bluetooth", "b1uetooth")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -143,13 +144,24 @@ def _sweep(
         options.append("--report-only")
     process = subprocess.Popen([sys.executable, "-m", "distrl", "sweep", preset, *options])
     code = None
-    while code is None:
-        with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C reached the sweep as well, which stops in order
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                code = process.wait(TEND_S)
-            tend()
+    with _ended_with_us(process):
+        while code is None:
+            with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C reached the sweep too, which stops in order
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    code = process.wait(TEND_S)
+                tend()
     if code not in (0, SOME_FAILED):
         sys.exit(code)
+
+
+@contextlib.contextmanager
+def _ended_with_us(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Passes SIGTERM on to `process`, which would go on without us."""
+    before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def gain(outcome: Outcome, better: str, other: str) -> Gain | None:

@@ -73,7 +73,7 @@ def _estimate(config: Config, gpu: str | None, as_json: bool) -> None:
     """Prints what `config` will cost."""
     from dataclasses import asdict
 
-    from distrl.cli.health import estimate, machine
+    from distrl.cli.health import estimate, machine, subject
     from distrl.core.errors import ConfigError
     from distrl.evaluator.suites import load_suite
 
@@ -86,7 +86,8 @@ def _estimate(config: Config, gpu: str | None, as_json: bool) -> None:
         name = None if gpu == "cpu" else gpu
     limits = [task.max_steps for task in load_suite(config.tasks.suite)]
     where = estimate.hardware(name, config.learner.threads)
-    for line in estimate.estimate(config, where, sum(limits) / len(limits), estimate.screen_of(config)):
+    mean, screen = sum(limits) / len(limits), subject.screen_of(config)
+    for line in estimate.estimate(config, where, mean, screen, max(limits)):
         typer.echo(json.dumps(asdict(line)) if as_json else estimate.as_text(line))
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from distrl.configs.schema import Config
     from distrl.evaluator.control.measure import ControlResult
     from distrl.evaluator.results import Evaluation, Subject
+    from distrl.evaluator.statistics import Summary
 
 GRACE_S = 5.0  # from the first signal to the end of the process, besides the end of its devices
 WEIGHTS_S = 600.0
@@ -75,7 +76,9 @@ RejudgeOption = Annotated[
 JudgeOption = Annotated[
     str | None,
     typer.Option(
-        "--judge", metavar="NAME", help="Who judges stored episodes: vlm, local, rules; overrides judge.kind."
+        "--judge",
+        metavar="NAME",
+        help="Who judges stored episodes: vlm, local, rules, ground_truth; overrides judge.kind.",
     ),
 ]
 
@@ -134,6 +137,8 @@ def evaluate(
     evaluation = measure(loaded, who, directory, split, resume, stop, wait, seeds=seeds_of(seeds))
     page = write_report(loaded, directory, evaluation, baseline)
     print_numbers(evaluation)
+    if baseline is not None:
+        print_gains(directory, baseline)
     typer.echo(f"Results: {directory}")
     if page is not None:
         typer.echo(f"Report: {page}")
@@ -197,11 +202,34 @@ def write_report(
         return None
 
 
+def describe_episodes(summary: Summary) -> str:
+    """How episodes went, in a few words."""
+    from distrl.evaluator.report.page import duration, percent
+
+    ratio = "" if summary.step_ratio is None else f"steps ÷ expert's {summary.step_ratio:.2f}, "
+    invalid, repeated = percent(summary.invalid_rate), percent(summary.repeat_rate)
+    time = duration(summary.mean_duration_s)
+    return f"{ratio}invalid actions {invalid}%, repeated {repeated}%, {time} an episode"
+
+
+def print_gains(directory: Path, baseline: Path) -> None:
+    """Prints how each split compares with the baseline's, in pairs where both tried the same instances."""
+    from distrl.evaluator.report.compare import compare
+    from distrl.evaluator.results import load_evaluation
+
+    for block in compare({"baseline": load_evaluation(baseline), "this": load_evaluation(directory)}):
+        row = block.overall
+        if row.gain is None or row.gain_interval is None:
+            continue
+        low, high = 100 * row.gain_interval.low, 100 * row.gain_interval.high
+        pairs = f"; {row.paired.gained} newly solved, {row.paired.lost} lost" if row.paired else ""
+        typer.echo(f"{row.name} gains {100 * row.gain:+.1f} points ({low:+.1f} to {high:+.1f}){pairs}")
+
+
 def print_numbers(evaluation: Evaluation) -> None:
-    """Prints a line per split and template."""
+    """Prints a line per split, level of difficulty and template."""
     from distrl.evaluator.failure_modes import MODE_WORDS
     from distrl.evaluator.report.page import percent
-    from distrl.evaluator.statistics import Summary
 
     def line(name: str, summary: Summary) -> str:
         if not summary.episodes:
@@ -214,15 +242,23 @@ def print_numbers(evaluation: Evaluation) -> None:
 
     for split, result in evaluation.splits.items():
         typer.echo(line(split, result.overall))
+        if result.overall.episodes:
+            typer.echo(f"  {describe_episodes(result.overall)}")
         if result.repeats is not None and result.repeats.sd is not None:
             mean, sd = 100 * result.repeats.mean, 100 * result.repeats.sd
             typer.echo(f"  {'over seeds':<22}  {mean:.1f} ± {sd:.1f}%, n = {len(result.repeats.seeds)}")
+        for level, summary in result.levels.items():
+            typer.echo(line(f"  level {level}", summary))
         templates: Mapping[str, Summary] = result.templates if len(result.templates) > 1 else {}
         for template, summary in templates.items():
             typer.echo(line(f"  {template}", summary))
         for mode, count in result.overall.modes.items():
             typer.echo(f"  {MODE_WORDS[mode].lower()}: {count} ({percent(count / result.overall.episodes)}%)")
+        if result.spent.calls:
+            typer.echo(f"  asking the model took {result.spent.describe()}, faulted tries included")
         if result.num_unjudged:
             typer.echo(f"  {result.num_unjudged} tasks that nobody could judge are not counted")
+        if result.num_retries:
+            typer.echo(f"  {result.num_retries} faulted episodes were tried again")
         if result.faulted:
             typer.echo(f"  {len(result.faulted)} tasks faulted again and again and are not counted")

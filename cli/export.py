@@ -125,20 +125,20 @@ def _write_merged(policy_dir: Path, config: str, directory: Path) -> Path:
 
 
 def _write_dataset(place: Path, directory: Path, purpose: str | None, outcome: str | None) -> str:
-    """Writes the episodes of the store at `place`. Returns what was written, for people."""
+    """Writes the episodes at `place`, of all repetitions. Returns what was written, for people."""
     from distrl.core.types import Purpose
     from distrl.evaluator.datasets import write_dataset
-    from distrl.evaluator.stores import ENDINGS, ending, open_store
+    from distrl.evaluator.stores import ENDINGS, StoredEpisodes, ending
 
     purposes = [one.value for one in Purpose]
     for option, value, known in (("--purpose", purpose, purposes), ("--outcome", outcome, ENDINGS)):
         if value is not None and value not in known:
             raise ConfigError(f"{option} {value!r} is unknown.", f"Use one of {', '.join(known)}.")
-    store = open_store(place)
+    store = StoredEpisodes(place)
     try:
         ids = [
             one.id
-            for one in store.iterate(Purpose(purpose) if purpose else None)
+            for one in map(store.get, store.ids(Purpose(purpose) if purpose else None))
             if (ending(one) == outcome if outcome else not ending(one).endswith("-fault")) and one.steps
         ]
         if not ids:

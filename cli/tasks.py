@@ -122,9 +122,11 @@ def _import_lists(path: Path, lists: Sequence[str], suite: str, max_steps: int) 
     write_file(imported.tasks, path)
     typer.echo(f"{path}: {_counts(imported.tasks)}", err=True)
     if imported.repeated:
-        typer.echo(f"{imported.repeated} instructions were there twice", err=True)
+        typer.echo(f"left out {imported.repeated} that repeat an instruction of their list", err=True)
+    if imported.empty:
+        typer.echo(f"left out {imported.empty} without an instruction", err=True)
     for split, goals in imported.leaked.items():
-        typer.echo(f"{len(goals)} instructions left {split}, as a later list has them:", err=True)
+        typer.echo(f"left out {len(goals)} of {split} that a later list has too:", err=True)
         for goal in goals:
             typer.echo(f"  {goal}", err=True)
 

@@ -30,6 +30,14 @@ def idle_keys(config: Config) -> list[str]:
         found += [f"learner.replay.{name} does nothing: {reason}." for name in names if _is_set(replay, name)]
     if not replay.importance and _is_set(replay, "importance_start"):
         found.append("learner.replay.importance_start does nothing: learner.replay.importance is false.")
+    demonstrations = learner.demonstrations
+    if demonstrations.dataset is not None:
+        reason = "learner.demonstrations.dataset has demonstrations that were acted before"
+        found += [
+            f"learner.demonstrations.{name} does nothing: {reason}."
+            for name in ("noise", "weights")
+            if _is_set(demonstrations, name)
+        ]
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, field_validator, model_validator
 
-from distrl.configs.agents import check_agent
+from distrl.configs.agents import AgentConfig, PromptedConfig, check_agent
 from distrl.configs.algorithms import (
     AlgorithmName,
     ArideConfig,
@@ -39,14 +39,6 @@ class EnvConfig(Section):
     """The environment: a name of `distrl.workers.envs` or an `import_path`, and its keyword arguments."""
 
     kind: str = "phone"
-    import_path: str | None = None
-    options: dict[str, Any] = {}
-
-
-class AgentConfig(Section):
-    """The agent: a name of `distrl.workers.agents` or an `import_path`, and its keyword arguments."""
-
-    kind: str = "autoui"
     import_path: str | None = None
     options: dict[str, Any] = {}
 
@@ -251,23 +243,6 @@ class StoreConfig(Section):
     """The learner's trajectory store; the oldest trajectories that replay no longer needs go first."""
 
     max_bytes: Count = 4 * 2**30
-
-
-class PromptedConfig(Section):
-    """The baseline `evaluate --agent prompted`: an OpenAI-compatible endpoint, and the agent that asks it.
-
-    The key is in the environment variable `key_env`. A failed try is made again after `backoff_s`, the next
-    one after twice as long.
-    """
-
-    url: str = "https://api.openai.com/v1"
-    model: str = ""
-    key_env: str = "OPENAI_API_KEY"
-    timeout_s: Positive = 120.0
-    attempts: Count = 5
-    backoff_s: Positive = 2.0
-    max_new_tokens: Count = 512
-    agent: AgentConfig = AgentConfig(kind="androidworld")
 
 
 class EvaluateConfig(Section):

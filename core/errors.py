@@ -6,6 +6,11 @@ traceback. Anything else that escapes is our own bug.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from distrl.core.verdicts import Spent
+
 
 class DistrlError(Exception):
     """Base of all errors meant for users.
@@ -129,9 +134,14 @@ class MismatchError(DistrlError):
 
 
 class JudgeError(DistrlError):
-    """A judge cannot be made, or cannot be asked: its endpoint refuses, or its files are damaged."""
+    """A judge cannot be made, or cannot be asked: its endpoint refuses, or its files are damaged.
+
+    Attributes:
+        spent: What asking took all the same; None for nothing.
+    """
 
     exit_code = 15
+    spent: Spent | None = None
 
 
 class JudgeUnavailable(JudgeError):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import io
 import json
+import socket
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any
 
 MAX_REPLY_BYTES = 4 * 2**20
@@ -44,7 +48,60 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         """Never."""
 
 
-_OPENER = urllib.request.build_opener(_NoRedirect)
+class _Timed(io.RawIOBase):
+    """What a socket receives until a deadline: a timeout of its own is for each piece, however small."""
+
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
+        self._sock, self._deadline = sock, deadline
+        self._raw: Any = sock.makefile("rb", buffering=0)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left_s = self._deadline - time.monotonic()
+        if left_s <= 0.0:
+            raise TimeoutError("the reply takes too long")
+        self._sock.settimeout(left_s)
+        count: int | None = self._raw.readinto(buffer)
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Response(http.client.HTTPResponse):
+    """A reply, headers and all, with a deadline."""
+
+    def __init__(self, deadline: float, sock: socket.socket, *args: Any, **options: Any) -> None:
+        super().__init__(sock, *args, **options)
+        self.fp.close()
+        self.fp = io.BufferedReader(_Timed(sock, deadline))
+
+
+def _with_deadline(kind: type[http.client.HTTPConnection]) -> Any:
+    """Makes connections whose timeout, from now on, is for all of the reply."""
+
+    def make(host: str, timeout: float, **options: Any) -> http.client.HTTPConnection:
+        connection = kind(host, timeout=timeout, **options)
+        connection.response_class = partial(_Response, time.monotonic() + timeout)  # type: ignore[assignment]
+        return connection
+
+    return make
+
+
+class _Http(urllib.request.HTTPHandler):
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_with_deadline(http.client.HTTPConnection), req)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_with_deadline(http.client.HTTPSConnection), req)
+
+
+_OPENER = urllib.request.build_opener(_NoRedirect, _Http, _Https)
 
 
 def post_json(url: str, body: bytes, headers: Mapping[str, str], timeout_s: float, secret: str = "") -> Any:
@@ -54,7 +111,7 @@ def post_json(url: str, body: bytes, headers: Mapping[str, str], timeout_s: floa
         url: http:// or https://; redirects are not followed.
         body: The request.
         headers: Besides Content-Type.
-        timeout_s: For connecting, and for the whole reply.
+        timeout_s: For connecting, and from then on for the whole reply.
         secret: A key that no error may show.
 
     Raises:
@@ -63,10 +120,9 @@ def post_json(url: str, body: bytes, headers: Mapping[str, str], timeout_s: floa
     request = urllib.request.Request(
         url, body, {"Content-Type": "application/json", **headers}, method="POST"
     )
-    deadline = time.monotonic() + timeout_s
     try:
         with _OPENER.open(request, timeout=timeout_s) as reply:
-            data = _read(reply, deadline)
+            data = _read(reply)
     except urllib.error.HTTPError as error:
         with error:
             raise _refusal(error, secret) from None
@@ -74,10 +130,9 @@ def post_json(url: str, body: bytes, headers: Mapping[str, str], timeout_s: floa
         raise PostFailed(0, f"{url} does not answer: {getattr(error, 'reason', error)}.") from None
     try:
         return json.loads(data)
-    except ValueError:
-        raise PostFailed(
-            GARBLED, f"the reply is no JSON: {short(data.decode('utf-8', 'replace'))!r}."
-        ) from None
+    except (ValueError, RecursionError):  # the second: brackets without end
+        said = _without(secret, data.decode("utf-8", "replace"))
+        raise PostFailed(GARBLED, f"the reply is no JSON: {short(said)!r}.") from None
 
 
 def retry_after(value: str | None) -> float | None:
@@ -97,11 +152,15 @@ def short(text: str) -> str:
     return " ".join(text.split())[:200]
 
 
-def _read(reply: http.client.HTTPResponse, deadline: float) -> bytes:
+def _without(secret: str, text: str) -> str:
+    return text.replace(secret, "***") if secret else text
+
+
+def _read(reply: http.client.HTTPResponse) -> bytes:
     """The whole reply.
 
     Raises:
-        OSError: It drips too slowly, or broke off.
+        OSError: It takes too long, or broke off.
         PostFailed: It is too long.
     """
     data = bytearray()
@@ -109,8 +168,6 @@ def _read(reply: http.client.HTTPResponse, deadline: float) -> bytes:
         data += chunk
         if len(data) > MAX_REPLY_BYTES:
             raise PostFailed(GARBLED, f"the reply has more than {MAX_REPLY_BYTES} bytes.")
-        if time.monotonic() > deadline:
-            raise TimeoutError("the reply takes too long")
     if reply.length:  # what read1 does not tell
         raise ConnectionError("the reply broke off")
     return bytes(data)
@@ -118,11 +175,10 @@ def _read(reply: http.client.HTTPResponse, deadline: float) -> bytes:
 
 def _refusal(error: urllib.error.HTTPError, secret: str) -> PostFailed:
     """What an HTTP status means."""
-    try:
-        said = error.read(CHUNK_BYTES).decode("utf-8", "replace")
-    except (OSError, http.client.HTTPException):
-        said = ""
-    if secret:
-        said = said.replace(secret, "***")
+    data = bytearray()
+    with contextlib.suppress(OSError, http.client.HTTPException):  # the status alone tells enough
+        while len(data) < CHUNK_BYTES and (part := error.read1(CHUNK_BYTES)):
+            data += part
+    said = _without(secret, data.decode("utf-8", "replace"))
     detail = f"{error.url} answers {error.code}: {short(said) or error.reason}."
     return PostFailed(error.code, detail, retry_after(error.headers.get("Retry-After")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 MAX_ASPECT = 200
 
@@ -32,3 +33,33 @@ def smart_resize(width: int, height: int, factor: int, min_pixels: int, max_pixe
         wide = math.ceil(width * scale / factor) * factor
         high = math.ceil(height * scale / factor) * factor
     return wide, high
+
+
+@dataclass(frozen=True)
+class Resize:
+    """The size that a Qwen-VL image processor gives to a picture, without the processor.
+
+    It is `smart_resize` with the values of the model's `preprocessor_config.json`.
+
+    Attributes:
+        patch_size, merge_size: Pixels of a patch's side, and patches of a token's side.
+        min_pixels, max_pixels: Bounds of width · height (`size.shortest_edge` and `size.longest_edge` there).
+    """
+
+    patch_size: int = 14
+    merge_size: int = 2
+    min_pixels: int = 56 * 56
+    max_pixels: int = 28 * 28 * 1280
+
+    def __post_init__(self) -> None:
+        for name in ("patch_size", "merge_size", "min_pixels", "max_pixels"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"{name} must be a whole number above 0, not {value!r}")
+        if self.min_pixels > self.max_pixels:
+            raise ValueError(f"min_pixels {self.min_pixels} is more than max_pixels {self.max_pixels}")
+
+    def size(self, width: int, height: int) -> tuple[int, int]:
+        """(width, height) that a picture of `width` × `height` pixels is resized to."""
+        factor = self.patch_size * self.merge_size
+        return smart_resize(width, height, factor, self.min_pixels, self.max_pixels)

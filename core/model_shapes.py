@@ -45,7 +45,7 @@ class ImageShape:
     Attributes:
         patch: Pixels of a side of a patch.
         merge: Patches of a side that become one token.
-        max_pixels: The processor's bound of width times height.
+        min_pixels, max_pixels: The processor's bounds of width times height.
         is_fixed: All pictures are resized to the same size.
     """
 
@@ -53,6 +53,7 @@ class ImageShape:
     merge: int
     max_pixels: int
     is_fixed: bool
+    min_pixels: int = 1
 
     def num_tokens(self, max_pixels: int | None = None) -> int:
         """Tokens of the largest picture."""
@@ -308,7 +309,8 @@ def _image_shape(config: Mapping[str, Any], directory: Path) -> ImageShape:
         return ImageShape(patch, 1, side * side, is_fixed=True)
     size = processor.get("size") or {}
     bound = processor.get("max_pixels") or size.get("longest_edge") or 12_845_056  # Qwen2-VL's own default
-    return ImageShape(patch, int(merge), int(bound), is_fixed=False)
+    least = processor.get("min_pixels") or size.get("shortest_edge") or 3136
+    return ImageShape(patch, int(merge), int(bound), is_fixed=False, min_pixels=int(least))
 
 
 def read_json(file: Path) -> dict[str, Any]:

@@ -12,16 +12,11 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-
-class Record(BaseModel):
-    """Base of all records: immutable, and an unknown field is an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-Number = Annotated[float, Field(allow_inf_nan=False)]
+from distrl.core.records import Number as Number
+from distrl.core.records import Record as Record
+from distrl.core.verdicts import Verdict
 
 
 def image_digest(data: bytes) -> str:
@@ -74,6 +69,7 @@ class Completion(Record):
         logprobs: log μ of each sampled token under the sampling temperature.
         weight_versions: The weight version that sampled each token.
         sampling: The parameters used.
+        server: Where the worker had it from: the address of an inference server.
     """
 
     text: str
@@ -82,6 +78,7 @@ class Completion(Record):
     logprobs: tuple[Number, ...] = ()
     weight_versions: tuple[int, ...] = ()
     sampling: Sampling = Sampling()
+    server: str = ""
 
 
 class Chat(Record):
@@ -176,6 +173,7 @@ class Timing(Record):
     """Seconds that the parts of a step took, and when it started (Unix time).
 
     `settle_s` is what waiting for a still screen took after the action; it is not part of `act_s`.
+    `virtual_s` is: what a virtual clock counted, and nobody waited.
     """
 
     started_at: Number = 0.0
@@ -183,6 +181,7 @@ class Timing(Record):
     think_s: Number = 0.0
     act_s: Number = 0.0
     settle_s: Number = 0.0
+    virtual_s: Number = 0.0
 
 
 class TimeStep(Record):
@@ -217,39 +216,6 @@ class Fault(str, Enum):
     DEVICE = "device"
     ENV = "env"
     INFERENCE = "inference"
-
-
-class Verdict(Record):
-    """What a judge says of an episode, and how it came to say so.
-
-    Attributes:
-        success: Whether the task counts as solved.
-        score: Credit in [0, 1]; of a judge that is unsure, how probable success is to it.
-        reason: Why, in one sentence for people.
-        is_decided: False if the judge came to no verdict: the episode is unjudged, whatever `success` says.
-        judge: The judge's name, as in the section `judge` of the configuration.
-        model: What judged: a model's name or a trained judge's directory.
-        step: The number of steps that were looked at, counted from 1; 0 for all.
-        prompt: What a model was asked, without its pictures.
-        answers: What it answered, one text per vote.
-        input_tokens, output_tokens: As the endpoint counted them, over all votes.
-        cost: In the currency of the prices that are configured; 0 without prices.
-        is_cached: Whether the answers came from the cache, for nothing.
-    """
-
-    success: bool
-    score: Number = Field(ge=0.0, le=1.0)
-    reason: str
-    is_decided: bool = True
-    judge: str = ""
-    model: str = ""
-    step: int = 0
-    prompt: str = ""
-    answers: tuple[str, ...] = ()
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cost: Number = 0.0
-    is_cached: bool = False
 
 
 class Task(Record):
@@ -295,12 +261,13 @@ class Trajectory(Record):
         outcome, fault, fault_detail: How it ended.
         success: The score in [0, 1] that counts: the environment's, or with `worker.rewards.source` judge the
             judge's.
+        shortfall: What the environment says is lacking, in a sentence; "" if nothing is, or it does not say.
         truth: The environment's score where a judge gives the one that counts. Nobody learns from it; None
             where `success` is the environment's, or it has none.
         verdict: What the judge said, where one was asked.
         truncated: Whether the step limit or a full token sequence, rather than the agent or the environment,
             ended it.
-        started_at, duration_s: Unix time, seconds.
+        started_at, duration_s: Unix time; seconds, those that a virtual clock counted included.
     """
 
     id: str
@@ -316,6 +283,7 @@ class Trajectory(Record):
     fault: Fault = Fault.NONE
     fault_detail: str = ""
     success: Number = 0.0
+    shortfall: str = ""
     truth: Number | None = None
     verdict: Verdict | None = None
     truncated: bool = False
@@ -328,6 +296,11 @@ class Trajectory(Record):
         if self.fault is not Fault.NONE or self.truth is not None:
             return self.truth
         return None if self.verdict is not None or self.outcome is Outcome.UNJUDGED else self.success
+
+    @property
+    def ended_at(self) -> float:
+        """Unix time at which it ended: what only a virtual clock counted did not go by."""
+        return self.started_at + self.duration_s - sum(step.timing.virtual_s for step in self.steps)
 
     @property
     def oldest_version(self) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from distrl.core.types import Number, Record, Task, Verdict
+from distrl.core.types import Number, Record, Task
+from distrl.core.verdicts import Spent, Verdict
 from distrl.evaluator.statistics import Z_95, Interval, wilson
 
 
@@ -15,7 +16,8 @@ class Judged(Record):
     Attributes:
         trajectory_id: Where the whole episode is in the store.
         task_id, template, split, goal: Its task.
-        truth: Whether the environment gave full credit; None if it gave no score.
+        truth: Whether the environment gave full credit, of a judge that goes through the steps at the step
+            where it decided; None if there is no score.
         verdict: What the judge says.
     """
 
@@ -91,7 +93,9 @@ class AgreementReport(Record):
         overall: On all of it.
         templates: By template.
         unknown: Episodes without ground truth, which nothing is compared with.
-        cost, input_tokens, output_tokens: Of all verdicts together; cached answers cost nothing.
+        num_cut: Those of them that the judge ended at a step whose truth nobody recorded.
+        calls, input_tokens, output_tokens, cost: What asking took, as in `Spent`, over all sessions; cached
+            answers cost nothing.
     """
 
     judge: str
@@ -100,9 +104,16 @@ class AgreementReport(Record):
     overall: Agreement
     templates: dict[str, Agreement]
     unknown: int = 0
-    cost: Number = 0.0
+    num_cut: int = 0
+    calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    cost: Number = 0.0
+
+    @property
+    def spent(self) -> Spent:
+        """What asking took."""
+        return Spent(**{name: getattr(self, name) for name in Spent.model_fields})
 
 
 def cohen_kappa(table: Sequence[Sequence[int]]) -> tuple[float, float] | None:
@@ -175,7 +186,7 @@ def compare(judged: Sequence[Judged], judge: str, source: str) -> AgreementRepor
         source: Where the episodes are.
     """
     templates = sorted({one.template for one in judged})
-    asked = [one.verdict for one in judged if not one.verdict.is_cached]
+    spent = Spent.total(one.verdict.spent for one in judged if not one.verdict.is_cached)
     return AgreementReport(
         judge=judge,
         model=next((one.verdict.model for one in judged if one.verdict.model), ""),
@@ -183,9 +194,8 @@ def compare(judged: Sequence[Judged], judge: str, source: str) -> AgreementRepor
         overall=agreement(judged),
         templates={name: agreement(one for one in judged if one.template == name) for name in templates},
         unknown=sum(one.truth is None for one in judged),
-        cost=math.fsum(verdict.cost for verdict in asked),
-        input_tokens=sum(verdict.input_tokens for verdict in asked),
-        output_tokens=sum(verdict.output_tokens for verdict in asked),
+        num_cut=sum(one.truth is None and one.verdict.step > 0 for one in judged),
+        **dict(spent),
     )
 
 
@@ -208,8 +218,10 @@ def lines(report: AgreementReport) -> list[str]:
     ]
     if report.overall.undecided or report.unknown:
         told.append(f"  {report.overall.undecided} unjudged; {report.unknown} without ground truth")
-    if report.input_tokens or report.cost:
-        told.append(f"  {report.input_tokens} + {report.output_tokens} tokens, cost {report.cost:.4g}")
+    if report.num_cut:
+        told.append(f"  {report.num_cut} of these ended by the judge at a step whose truth is not recorded")
+    if report.calls or report.input_tokens:
+        told.append(f"  {report.spent.describe()}")
     return told
 
 

@@ -23,8 +23,8 @@ from typing import Any
 import datasets
 
 from distrl.core.errors import StoreError
-from distrl.core.store import TrajectoryStore
 from distrl.core.types import Chat, ChatMessage, TextPart, Trajectory, shown_images
+from distrl.evaluator.stores import StoredEpisodes
 
 Row = dict[str, Any]
 SHARD_BYTES = 400_000_000
@@ -70,7 +70,7 @@ _EPISODES = datasets.Features(
 )
 
 
-def write_dataset(store: TrajectoryStore, ids: list[str], directory: Path, name: str) -> dict[str, int]:
+def write_dataset(store: StoredEpisodes, ids: list[str], directory: Path, name: str) -> dict[str, int]:
     """Writes trajectories as a dataset.
 
     Args:
@@ -159,7 +159,7 @@ def read_episodes(directory: Path) -> Iterator[tuple[Trajectory, dict[str, bytes
 
 
 def _write(
-    store: TrajectoryStore,
+    store: StoredEpisodes,
     ids: list[str],
     rows: Callable[[Trajectory, dict[str, bytes]], Iterator[Row]],
     features: datasets.Features,

@@ -134,7 +134,8 @@ class Evaluator:
     ) -> None:
         evaluate = self._config.evaluate
         noise = {"expert": 0.0, "random": 1.0}.get(self._spec.subject.kind)
-        act = HowToAct(self._spec.temperature, self._spec.max_new_tokens, noise)
+        spec = self._spec
+        act = HowToAct(spec.temperature, spec.max_new_tokens, noise, distances=evaluate.distance)
         num_slots = min(evaluate.slots, len(todo))
         with contextlib.closing(open_places(self._config, num_slots)) as places:
             pool = SlotPool(self._config, places, policy, act, num_slots, capacity=len(todo))
@@ -172,7 +173,7 @@ class Evaluator:
             verdict = Verdict(success=False, score=0.0, reason="Faulted.")
         else:
             verdict = self._judge.judge(trajectory, finished.images)
-        result = episode_result(trajectory, verdict, attempt.number, self._spec.seed)
+        result = episode_result(trajectory, verdict, attempt.number, self._spec.seed, finished.spent)
         directory.add(result, trajectory, finished.images)
         is_final = not is_faulted or attempt.number >= self._config.evaluate.retries
         self._progress.add(result, is_final)

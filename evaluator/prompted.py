@@ -14,21 +14,18 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from distrl.configs.schema import Config, PromptedConfig
+from distrl.configs.agents import PromptedConfig
+from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, InferenceUnavailable
 from distrl.core.http_post import GARBLED, PostFailed, post_json
-from distrl.core.types import (
-    NO_PREFIX,
-    ChatMessage,
-    Completion,
-    ImagePart,
-    Prefix,
-    Sampling,
-    TextPart,
-)
+from distrl.core.types import NO_PREFIX, ChatMessage, Completion, ImagePart, Prefix, Sampling, TextPart
+from distrl.core.verdicts import Spent
+from distrl.evaluator.judges.vlm.budget import priced
+from distrl.evaluator.judges.vlm.endpoints import OpenAI
 
 NAME = "prompted"
 MAX_PAUSE_S = 60.0
+MAX_DOUBLINGS = 30  # of a pause
 
 
 def as_prompted(config: Config) -> Config:
@@ -68,8 +65,14 @@ class PromptedPolicy:
     ) -> None:
         self._config, self._wait = config, wait
         self._key = environ.get(config.key_env, "")
-        self._url = f"{config.url.rstrip('/')}/chat/completions"
+        self._format = OpenAI(f"{config.url.rstrip('/')}/chat/completions")
         self._rng = random.Random()
+        self._spent: list[Spent] = []
+
+    def take_spent(self) -> Spent:
+        """What was spent since this was last asked, on failed tries too."""
+        spent, self._spent = Spent.total(self._spent), []
+        return spent
 
     def act(
         self,
@@ -107,14 +110,14 @@ class PromptedPolicy:
 
     def _ask(self, body: bytes) -> str:
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        reply = post_json(self._url, body, headers, self._config.timeout_s, self._key)
-        try:
-            text = reply["choices"][0]["message"]["content"]
-        except (KeyError, IndexError, TypeError):
-            text = None
-        if not isinstance(text, str):
+        self._spent.append(Spent(calls=1))
+        reply = post_json(self._format.url, body, headers, self._config.timeout_s, self._key)
+        prices = self._config.price_input, self._config.price_output
+        self._spent[-1] = priced(*self._format.tokens(reply), *prices)
+        answer = self._format.answer(reply)
+        if answer is None:
             raise PostFailed(GARBLED, "the reply holds no answer.")
-        return text
+        return answer.text
 
     def _body(
         self, messages: Sequence[ChatMessage], images: Mapping[str, bytes], sampling: Sampling
@@ -127,7 +130,9 @@ class PromptedPolicy:
         }
 
     def _pause_s(self, attempt: int, failure: PostFailed) -> float:
-        backoff_s = self._config.backoff_s * 2.0 ** (attempt - 1) * self._rng.uniform(0.75, 1.25)
+        backoff_s = (
+            self._config.backoff_s * 2.0 ** min(attempt - 1, MAX_DOUBLINGS) * self._rng.uniform(0.75, 1.25)
+        )
         return min(MAX_PAUSE_S, max(failure.retry_after_s or 0.0, backoff_s))
 
 

@@ -1,7 +1,8 @@
 """Judging stored episodes again, offline: no phone, no policy, only the store.
 
 DIR/verdicts/JUDGE.json     what its verdicts hang on; another judge of the kind is JUDGE-2, JUDGE-3, …
-DIR/verdicts/JUDGE.jsonl    one `Judged` per line, written as it comes; an interrupted session goes on
+DIR/verdicts/JUDGE.jsonl    one `Judged` per line, written as it comes; an interrupted session goes on, and
+                            of several lines of an episode the last one counts
 DIR/agreement-JUDGE.json    the numbers
 DIR/agreement-JUDGE.html    the same with the worst errors
 
@@ -16,31 +17,32 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import TextIO
 
 from pydantic import ValidationError
 
 from distrl.configs.judge import JudgeConfig, RewardConfig
-from distrl.core.errors import DistrlError, JudgeUnavailable, RunDirectoryError
+from distrl.core.errors import DistrlError, JudgeError, JudgeUnavailable, RunDirectoryError
 from distrl.core.files import write_atomically
-from distrl.core.store import TrajectoryStore
-from distrl.core.types import Fault, Trajectory, Verdict
+from distrl.core.types import Fault, Trajectory
+from distrl.core.verdicts import Spent, Verdict
 from distrl.evaluator.agreement import AgreementReport, Judged, compare
 from distrl.evaluator.judges.base import Judge, undecided
 from distrl.evaluator.judges.build import build_judge
 from distrl.evaluator.judges.identity import identity
 from distrl.evaluator.report.agreement import Episode, worst, write_agreement_page
-from distrl.evaluator.stores import open_store
+from distrl.evaluator.stores import StoredEpisodes
 from distrl.workers.judging import judge_steps
-from distrl.workers.rewards import is_asked_about
+from distrl.workers.rewards import is_asked_about, truth_after
 
 VERDICTS = "verdicts"
 
 
 class Rejudged:
-    """Verdicts on the episodes of one store.
+    """Verdicts on stored episodes.
 
     Args:
-        place: A run's or an evaluation's directory, or a store file.
+        place: A run's or an evaluation's directory, with all its repetitions, or a store file.
         config: Who judges, and how.
         rewards: With `require_complete`, episodes whose agent did not say that it is done are failures
             whatever a judge says: it is not asked about them.
@@ -48,7 +50,6 @@ class Rejudged:
     Attributes:
         directory: Where the results are.
         name: The judge's, in the names of their files.
-        judged: The verdicts so far.
         num_not_asked: Episodes that this session did not ask about.
 
     Raises:
@@ -62,10 +63,15 @@ class Rejudged:
         self.num_not_asked = 0
         self.directory = place if place.is_dir() else place.parent
         self._judge: Judge = build_judge(config)
-        self._store: TrajectoryStore = open_store(place)
+        self._store = StoredEpisodes(place)
         self.name = name_of(self.directory / VERDICTS, config)
         self.file = self.directory / VERDICTS / f"{self.name}.jsonl"
-        self.judged: list[Judged] = [one for one in read_verdicts(self.file) if one.verdict.is_decided]
+        self._judged: dict[str, Judged] = {one.trajectory_id: one for one in read_verdicts(self.file)}
+
+    @property
+    def judged(self) -> list[Judged]:
+        """The verdicts so far, those that are not decided included."""
+        return list(self._judged.values())
 
     def run(
         self, limit: int | None, stop: threading.Event, tell: Callable[[int, int], None]
@@ -75,51 +81,60 @@ class Rejudged:
         What the judge has no verdict on is asked again in the next session.
 
         Args:
-            limit: Judges at most so many episodes; None: all.
+            limit: Asks about at most so many episodes; None: all.
             stop: Ends it early; what was judged is kept.
-            tell: Called with how many are judged, and of how many.
+            tell: Called with how many are judged, and of how many at most.
         """
-        known = {one.trajectory_id for one in self.judged}
-        names = list(reversed(self._store.ids()))
-        todo = [name for name in names if name not in known][: None if limit is None else max(0, limit)]
+        known = {one.trajectory_id for one in self.judged if one.verdict.is_decided}
+        todo = [name for name in reversed(self._store.ids()) if name not in known]
         self.file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self.file.with_suffix(".json"), json.dumps(identity(self._config), indent=2))
-        write_atomically(self.file, "".join(one.model_dump_json() + "\n" for one in self.judged))
+        self._write()  # without a torn line
         with self.file.open("a", encoding="utf-8") as log, ThreadPoolExecutor(self._config.threads) as pool:
-            waiting: list[Future[Judged | None]] = []
-            for count, name in enumerate(todo, start=1):
-                if stop.is_set():
+            waiting: list[Future[Judged]] = []
+            most, count = len(todo) if limit is None else max(0, limit), 0
+            for name in todo:
+                if stop.is_set() or count >= most:
                     break
-                waiting.append(pool.submit(self._one, name))
-                if len(waiting) >= 2 * self._config.threads or count == len(todo):
-                    self._take(waiting, log.write)
-                    log.flush()
-                    tell(count, len(todo))
+                trajectory = self._store.get(name)
+                if not self._is_asked_about(trajectory):
+                    self.num_not_asked += 1
+                    continue
+                waiting.append(pool.submit(self._one, trajectory))
+                count += 1
+                if len(waiting) >= 2 * self._config.threads:
+                    self._take(waiting, log)
+                    tell(count, min(most, len(todo) - self.num_not_asked))
+            self._take(waiting, log)
+            tell(count, min(most, len(todo) - self.num_not_asked))
         return self._finish()
 
     def close(self) -> None:
         """Closes the store."""
         self._store.close()
 
-    def _take(self, waiting: list[Future[Judged | None]], write: Callable[[str], object]) -> None:
+    def _take(self, waiting: list[Future[Judged]], log: TextIO) -> None:
         for future in waiting:
             judged = future.result()
-            if judged is None:
-                self.num_not_asked += 1
-            else:
-                self.judged.append(judged)
-                write(judged.model_dump_json() + "\n")
+            self._judged[judged.trajectory_id] = judged
+            log.write(judged.model_dump_json() + "\n")
+        log.flush()
         waiting.clear()
 
-    def _one(self, name: str) -> Judged | None:
-        """The verdict on an episode; None for one that is not asked about."""
-        trajectory = self._store.get(name)
-        is_whole = trajectory.fault is Fault.NONE and trajectory.steps
-        if not is_whole or not is_asked_about(trajectory, self._rewards):
-            return None
-        truth = trajectory.ground_truth
-        solved = None if truth is None else truth >= 1.0
-        return Judged.of(name, trajectory.task, solved, self._verdict(trajectory))
+    def _is_asked_about(self, trajectory: Trajectory) -> bool:
+        is_whole = trajectory.fault is Fault.NONE and bool(trajectory.steps)
+        return is_whole and is_asked_about(trajectory, self._rewards)
+
+    def _one(self, trajectory: Trajectory) -> Judged:
+        earlier = self._judged.get(trajectory.id)
+        verdict = self._verdict(trajectory).after(*([earlier.verdict.spent] if earlier else []))
+        return Judged.of(trajectory.id, trajectory.task, self._truth(trajectory, verdict), verdict)
+
+    def _truth(self, trajectory: Trajectory, verdict: Verdict) -> bool | None:
+        """Whether the task was done where the judge decided."""
+        by_steps = self._config.when == "steps"
+        truth = truth_after(trajectory, verdict.step) if by_steps else trajectory.ground_truth
+        return None if truth is None else truth >= 1.0
 
     def _verdict(self, trajectory: Trajectory) -> Verdict:
         images = self._store.images(trajectory.image_digests)
@@ -128,11 +143,17 @@ class Rejudged:
                 return judge_steps(self._judge, trajectory, images)
             return self._judge.judge(trajectory, images)
         except JudgeUnavailable as error:
-            return undecided(self._judge.name, error.message)
+            return undecided(self._judge.name, error.message).after(error.spent or Spent())
         except DistrlError as error:
-            return undecided(self._judge.name, str(error))
+            spent = error.spent if isinstance(error, JudgeError) else None
+            return undecided(self._judge.name, str(error)).after(spent or Spent())
+
+    def _write(self) -> None:
+        """Writes each verdict once."""
+        write_atomically(self.file, "".join(one.model_dump_json() + "\n" for one in self.judged))
 
     def _finish(self) -> AgreementReport:
+        self._write()
         report = compare(self.judged, self._config.name, str(self._place))
         write_atomically(self._path("json"), report.model_dump_json(indent=2))
         return report
@@ -174,7 +195,7 @@ def _read_identity(file: Path) -> object:
         raise RunDirectoryError(f"{file} is damaged.", "Remove it, and its verdicts.") from error
 
 
-def stored_episodes(store: TrajectoryStore, judged: Sequence[Judged]) -> Iterator[tuple[Judged, Episode]]:
+def stored_episodes(store: StoredEpisodes, judged: Sequence[Judged]) -> Iterator[tuple[Judged, Episode]]:
     """Each with its episode."""
     for one in judged:
         trajectory = store.get(one.trajectory_id)

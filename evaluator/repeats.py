@@ -10,6 +10,7 @@ from pathlib import Path
 from distrl.core.errors import ConfigError, RunDirectoryError
 from distrl.core.files import write_atomically
 from distrl.core.types import Task
+from distrl.core.verdicts import Spent
 from distrl.evaluator.results import (
     RESULTS_FILE,
     SPEC_FILE,
@@ -91,8 +92,9 @@ def pooled(parts: Sequence[LoadedEvaluation], seeds: Sequence[int]) -> Evaluatio
     episodes = [episode for part in parts for episode in part.episodes]
     splits = {name: split_result(e for e in episodes if e.split == name) for name in first.splits}
     for name, result in splits.items():
-        retries = sum(part.evaluation.splits[name].num_retries for part in parts)
-        splits[name] = result.model_copy(update={"num_retries": retries})
+        measured = [part.evaluation.splits[name] for part in parts]
+        retries, spent = sum(one.num_retries for one in measured), Spent.total(one.spent for one in measured)
+        splits[name] = result.model_copy(update={"num_retries": retries, "spent": spent})
     return Evaluation(
         spec=first.spec,
         splits=splits,

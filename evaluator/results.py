@@ -24,12 +24,14 @@ from distrl.core.errors import RunDirectoryError
 from distrl.core.files import write_atomically
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Number, Outcome, Record, Task, Trajectory
+from distrl.core.verdicts import Spent
 from distrl.evaluator.failure_modes import expert_steps, failure_mode
 from distrl.evaluator.judges.base import Verdict
 from distrl.evaluator.statistics import (
     EpisodeResult,
     Interval,
     Summary,
+    by_level,
     by_template,
     count_invalid,
     count_repeats,
@@ -97,17 +99,21 @@ class SplitResult(Record):
 
     Attributes:
         overall, templates: Over all episodes that count, of all repetitions.
+        levels: The same by level of difficulty, where tasks have a parameter `level`.
         faulted: The last episode of each task that only ever faulted.
         num_retries: Faulted episodes whose task was tried again.
         num_unjudged: Episodes that nobody could judge; they count nowhere either.
+        spent: On a model behind an endpoint, over all tries: also the faulted ones.
         repeats: The success rate of each repetition, where there are several.
     """
 
     overall: Summary
     templates: dict[str, Summary]
+    levels: dict[str, Summary] = {}
     faulted: tuple[EpisodeResult, ...] = ()
     num_retries: int = 0
     num_unjudged: int = 0
+    spent: Spent = Spent()
     repeats: Repeats | None = None
 
 
@@ -216,8 +222,11 @@ class EvaluationDirectory:
         self.store.close()
 
 
-def episode_result(trajectory: Trajectory, verdict: Verdict, attempt: int, seed: int = 0) -> EpisodeResult:
-    """The line of `episodes.jsonl` for a judged trajectory."""
+def episode_result(
+    trajectory: Trajectory, verdict: Verdict, attempt: int, seed: int = 0, spent: Spent | None = None
+) -> EpisodeResult:
+    """The line of `episodes.jsonl` for a judged trajectory; `spent` on a model behind an endpoint."""
+    spent = spent or Spent()
     versions = [
         v for step in trajectory.steps for chat in step.chats for v in chat.completion.weight_versions
     ]
@@ -244,13 +253,22 @@ def episode_result(trajectory: Trajectory, verdict: Verdict, attempt: int, seed:
         oldest_version=min(versions, default=-1),
         newest_version=max(versions, default=-1),
         seed=seed,
+        level=_level(trajectory.task),
         mode=failure_mode(trajectory) if is_failure else None,
         expert_steps=expert_steps(trajectory),
-        tokens_in=sum(len(completion.prompt_token_ids) for completion in completions),
-        tokens_out=sum(len(completion.token_ids) for completion in completions),
+        tokens_in=sum(len(one.prompt_token_ids) for one in completions) + spent.input_tokens,
+        tokens_out=sum(len(one.token_ids) for one in completions) + spent.output_tokens,
+        calls=spent.calls,
+        cost=spent.cost,
         think_s=math.fsum(timing.think_s for timing in timings),
         device_s=math.fsum(timing.observe_s + timing.act_s + timing.settle_s for timing in timings),
     )
+
+
+def _level(task: Task) -> int | None:
+    """A task's level of difficulty, if it has one."""
+    level = task.params.get("level")
+    return level if isinstance(level, int) else None
 
 
 def last_per_task(episodes: Iterable[EpisodeResult]) -> list[EpisodeResult]:
@@ -274,7 +292,9 @@ def split_result(episodes: Iterable[EpisodeResult]) -> SplitResult:
         num_unjudged=sum(episode.fault is Fault.NONE and not episode.is_judged for episode in final),
         overall=summarise(counted),
         templates=by_template(counted),
+        levels=by_level(counted),
         faulted=faulted,
+        spent=Spent.total(episode.spent for episode in tried),
         num_retries=sum(episode.fault is not Fault.NONE for episode in tried) - len(faulted),
         repeats=over_repeats(counted),
     )

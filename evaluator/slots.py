@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 from distrl.configs.schema import Config
 from distrl.core.errors import EnvError
@@ -30,6 +31,7 @@ from distrl.core.types import (
     Task,
     Trajectory,
 )
+from distrl.core.verdicts import Spent
 from distrl.workers.agents import build_agent
 from distrl.workers.conversation import PolicyClient
 from distrl.workers.places import Place, Places, Visit
@@ -37,6 +39,7 @@ from distrl.workers.slot import EpisodeRunner
 from distrl.workers.worker import SlotPolicy
 
 POLL_S = 0.1
+NOTHING = Spent()
 
 
 @dataclass(frozen=True)
@@ -59,22 +62,34 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Finished:
-    """An attempt that ended, faulted or not."""
+    """An attempt that ended, faulted or not. `spent`: on a model behind an endpoint, where one acts."""
 
     attempt: Attempt
     trajectory: Trajectory
     images: Mapping[str, bytes]
+    spent: Spent = NOTHING
+
+
+@runtime_checkable
+class Spends(Protocol):
+    """A policy client whose calls are counted."""
+
+    def take_spent(self) -> Spent:
+        """What was spent since this was last asked."""
+        ...
 
 
 @dataclass(frozen=True)
 class HowToAct:
     """Who acts. With `expert_noise` the scripted expert does, with that share of random actions. `worker` is
-    what the records say."""
+    what the records say. With `distances` they say how far each screen is from the goal, for those who judge
+    what went wrong."""
 
     temperature: float = 0.0
     max_new_tokens: int = 32
     expert_noise: float | None = None
     worker: str = "evaluate"
+    distances: bool = False
 
 
 class SlotPool:
@@ -185,7 +200,7 @@ class SlotPool:
             worker=self._act.worker,
             slot=index,
             stop=self._stop,
-            distances=self._config.evaluate.distance,
+            distances=self._act.distances,
         )
         episode = runner.run(self._lease(attempt))
         if episode is None:  # abandoned: the evaluation stops
@@ -193,7 +208,8 @@ class SlotPool:
             return
         trajectory, images = episode
         self._places.leave(place, Visit(trajectory, images, runner.error))
-        self._report(Finished(attempt, trajectory, images))
+        spent = policy.take_spent() if isinstance(policy, Spends) else NOTHING
+        self._report(Finished(attempt, trajectory, images, spent))
 
     def _lease(self, attempt: Attempt) -> Lease:
         noise = self._act.expert_noise

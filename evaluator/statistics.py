@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from distrl.core.actions import Action, ActionKind
 from distrl.core.types import Fault, Number, Outcome, Record, TimeStep
+from distrl.core.verdicts import Spent
 from distrl.evaluator.failure_modes import FailureMode
 from distrl.workers import rewards
 
@@ -37,9 +38,12 @@ class EpisodeResult(Record):
         duration_s: Seconds.
         oldest_version, newest_version: Weight versions that sampled a token; -1 when no policy acted.
         seed: Of the repetition that it belongs to; see `distrl.evaluator.repeats`.
+        level: The task's parameter `level`, its difficulty; None in suites without levels.
         mode: Why it failed; None if it did not, or if an older version wrote the line.
         expert_steps: Steps that the scripted expert takes; None if unknown.
-        tokens_in, tokens_out: Prompt tokens that the policy read, and tokens that it sampled.
+        tokens_in, tokens_out: Prompt tokens that the policy read, and tokens that it sampled; of a model
+            behind an endpoint as that counted them, over all of `calls`.
+        calls, cost: Requests to such an endpoint, with those that failed, and what they cost by its prices.
         think_s, device_s: Seconds that the agent took to decide, and the device to act and to be looked at.
     """
 
@@ -61,12 +65,24 @@ class EpisodeResult(Record):
     oldest_version: int = -1
     newest_version: int = -1
     seed: int = 0
+    level: int | None = None
     mode: FailureMode | None = None
     expert_steps: int | None = None
     tokens_in: int = 0
     tokens_out: int = 0
+    calls: int = 0
+    cost: Number = 0.0
     think_s: Number = 0.0
     device_s: Number = 0.0
+
+    @property
+    def spent(self) -> Spent:
+        """What was spent on a model behind an endpoint."""
+        if not self.calls:
+            return Spent()
+        return Spent(
+            calls=self.calls, input_tokens=self.tokens_in, output_tokens=self.tokens_out, cost=self.cost
+        )
 
     @property
     def is_judged(self) -> bool:
@@ -98,6 +114,7 @@ class Summary(Record):
         step_ratio: Steps of the agent / steps of the expert, over solved tasks where both are known; None if
             there are none. 1 is as short as the expert's way.
         mean_tokens_in, mean_tokens_out: Prompt tokens and sampled tokens of an episode.
+        mean_cost: Of an episode of a model behind an endpoint; 0 without prices.
         mean_think_s, mean_device_s: Seconds of an episode that went into deciding, and into the device.
     """
 
@@ -116,6 +133,7 @@ class Summary(Record):
     step_ratio: Number | None = None
     mean_tokens_in: Number = 0.0
     mean_tokens_out: Number = 0.0
+    mean_cost: Number = 0.0
     mean_think_s: Number = 0.0
     mean_device_s: Number = 0.0
 
@@ -270,6 +288,7 @@ def summarise(episodes: Iterable[EpisodeResult]) -> Summary:
         step_ratio=_step_ratio(counted),
         mean_tokens_in=_ratio(sum(episode.tokens_in for episode in counted), n),
         mean_tokens_out=_ratio(sum(episode.tokens_out for episode in counted), n),
+        mean_cost=_ratio(math.fsum(episode.cost for episode in counted), n),
         mean_think_s=_ratio(math.fsum(episode.think_s for episode in counted), n),
         mean_device_s=_ratio(math.fsum(episode.device_s for episode in counted), n),
     )
@@ -286,6 +305,15 @@ def by_template(episodes: Iterable[EpisodeResult]) -> dict[str, Summary]:
     for episode in episodes:
         groups.setdefault(episode.template, []).append(episode)
     return {template: summarise(groups[template]) for template in sorted(groups)}
+
+
+def by_level(episodes: Iterable[EpisodeResult]) -> dict[str, Summary]:
+    """One summary per level of difficulty, the easiest first; none for episodes without a level."""
+    groups: dict[int, list[EpisodeResult]] = {}
+    for episode in episodes:
+        if episode.level is not None:
+            groups.setdefault(episode.level, []).append(episode)
+    return {str(level): summarise(groups[level]) for level in sorted(groups)}
 
 
 def _ratio(part: float, whole: int) -> float:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from distrl.core.errors import StoreError
 from distrl.core.store import TrajectoryStore
-from distrl.core.types import Fault, Outcome, Trajectory
+from distrl.core.types import Fault, Outcome, Purpose, Trajectory
 from distrl.evaluator.failure_modes import FailureMode
 from distrl.evaluator.judges.ground_truth import GroundTruthJudge
 from distrl.evaluator.results import EPISODES_FILE, STORE_FILE, episode_result, read_episodes
@@ -23,13 +23,9 @@ def open_store(place: Path) -> TrajectoryStore:
     """
     file = place / STORE_FILE if place.is_dir() else place
     if not file.is_file():
-        parts = ", ".join(sorted(part.parent.name for part in place.glob(f"seed-*/{STORE_FILE}")))
-        remedy = (
-            f"Name one of its repetitions: {parts}."
-            if parts
-            else "Name a run, an evaluation or a store.sqlite3."
+        raise StoreError(
+            f"There is no trajectory store {file}.", "Name a run, an evaluation or a store.sqlite3."
         )
-        raise StoreError(f"There is no trajectory store {file}.", remedy)
     return TrajectoryStore(file)
 
 
@@ -40,10 +36,46 @@ def open_stores(place: Path) -> list[TrajectoryStore]:
         StoreError: If there is none.
     """
     if place.is_dir() and not (place / STORE_FILE).exists():
-        parts = sorted(place.glob(f"seed-*/{STORE_FILE}"), key=lambda file: int(file.parent.name[5:]))
-        if parts:
+        found = (file for file in place.glob(f"seed-*/{STORE_FILE}") if file.parent.name[5:].isdecimal())
+        if parts := sorted(found, key=lambda file: int(file.parent.name[5:])):
             return [TrajectoryStore(part) for part in parts]
     return [open_store(place)]
+
+
+class StoredEpisodes:
+    """The episodes at a place, oldest first: of a store, or of all of an evaluation's repetitions.
+
+    Args:
+        place: A store file, or a run's or an evaluation's directory.
+
+    Raises:
+        StoreError: There is none.
+    """
+
+    def __init__(self, place: Path) -> None:
+        self._stores = open_stores(place)
+
+    def ids(self, purpose: Purpose | None = None) -> list[str]:
+        """As `TrajectoryStore.ids`, one store after another."""
+        return [name for store in self._stores for name in store.ids(purpose)]
+
+    def get(self, trajectory_id: str) -> Trajectory:
+        """As `TrajectoryStore.get`."""
+        having = (store for store in self._stores if trajectory_id in store)
+        return next(having, self._stores[0]).get(trajectory_id)
+
+    def images(self, digests: Iterable[str]) -> dict[str, bytes]:
+        """As `TrajectoryStore.images`."""
+        *first, last = self._stores
+        wanted, found = set(digests), dict[str, bytes]()
+        for store in first:
+            found |= store.images(store.known_images(wanted - found.keys()))
+        return found | last.images(wanted - found.keys())
+
+    def close(self) -> None:
+        """Closes the files."""
+        for store in self._stores:
+            store.close()
 
 
 def find_in(stores: Sequence[TrajectoryStore], trajectory_id: str) -> tuple[TrajectoryStore, Trajectory]:

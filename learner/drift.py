@@ -64,10 +64,6 @@ class TaskSource:
         """Tasks with at least one finished episode."""
         return self._train.num_tried + (self._after.num_tried if self._after else 0)
 
-    def success(self) -> dict[str, tuple[float, int]]:
-        """Mean success and number of the recent episodes of each task tried."""
-        return self._train.success() | (self._after.success() if self._after else {})
-
     def metrics(self) -> dict[str, float]:
         """Whether it has drifted, if it is to."""
         return {"scheduler/drift": float(self.has_drifted)} if self._drift else {}

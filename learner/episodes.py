@@ -28,6 +28,7 @@ class StepData:
         versions: The weight version that wrote each token; () if that is unknown of any.
         spans: Where the tokens are, answer by answer, if the step goes on with another or has several
             answers (a summary, then an action); else ().
+        server: Which inference server wrote the action; "" if that is unknown.
     """
 
     prompt: tuple[int, ...]
@@ -40,6 +41,7 @@ class StepData:
     invalid: bool
     versions: tuple[int, ...] = ()
     spans: tuple[Span, ...] = ()
+    server: str = ""
 
     def state(self) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """Token ids and image digests of all that the policy knew before its first token of this step."""
@@ -170,7 +172,7 @@ def compile_episode(
         final_images=final_images,
         success=outcome,
         oldest_version=trajectory.oldest_version,
-        ended_at=trajectory.started_at + trajectory.duration_s,
+        ended_at=trajectory.ended_at,
         digests=tuple(dict.fromkeys([d for s in steps for d in s.images] + list(final_images))),
     )
 
@@ -207,4 +209,5 @@ def _compile_step(step: TimeStep, answers: Sequence[Answer], where: tuple[Span, 
         invalid=step.action.kind == ActionKind.INVALID.value,
         versions=tuple(v for answer in answers for v in answer.versions) if are_known else (),
         spans=where,
+        server=step.chats[-1].completion.server if step.chats else "",
     )

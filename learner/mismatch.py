@@ -99,6 +99,31 @@ class Sample:
     episodes: list[str]
 
 
+Origin = tuple[str, str]
+"""Of a token: the id of its episode, and the server that wrote its step."""
+
+
+def worst(log_ratios: Floats, origins: Sequence[Origin]) -> str:
+    """Where the worst of the tokens is from, in words; of several servers also the mean KL of each.
+
+    Args:
+        log_ratios: [n] d.
+        origins: [n].
+    """
+    kl = kl_of_tokens(clamped(log_ratios))
+    name, server = origins[int(np.argmax(kl))]
+    told = f"{name}, written by server {server}" if server else name
+    by_server: dict[str, list[float]] = {}
+    for value, (_, its_server) in zip(kl, origins, strict=True):
+        by_server.setdefault(its_server, []).append(float(value))
+    if len(by_server) < 2:
+        return told
+    means = {its: sum(values) / len(values) for its, values in by_server.items()}
+    ranked = sorted(means, key=lambda its: -means[its])
+    parts = ", ".join(f"{its or 'unknown'} {means[its]:.3g}" for its in ranked)
+    return f"{told}; KL by server: {parts}"
+
+
 def choose(episodes: Iterable[Episode], versions: Sequence[int]) -> Sample | None:
     """The last steps of the newest episodes, of the version in `versions` that most of them have.
 
@@ -150,12 +175,11 @@ class MismatchProbe:
         if sample is None:
             return {"mismatch/tokens": 0.0, **self._without()}
         self._num_without = 0
-        log_ratios, names = self._log_ratios(sample)
+        log_ratios, origins = self._log_ratios(sample)
         numbers = Mismatch.of(log_ratios)
-        worst = names[int(np.argmax(kl_of_tokens(clamped(log_ratios))))]
         metrics = {
             **{f"mismatch/{name}": float(value) for name, value in asdict(numbers).items()},
-            **self._alarm.note(numbers.kl, numbers.outside, sample.version, worst),
+            **self._alarm.note(numbers.kl, numbers.outside, sample.version, worst(log_ratios, origins)),
             "mismatch/measure_s": time.perf_counter() - start,
         }
         if self._is_stopping and self._alarm.is_on:
@@ -166,19 +190,19 @@ class MismatchProbe:
             )
         return metrics
 
-    def _log_ratios(self, sample: Sample) -> tuple[Floats, list[str]]:
-        """[n] d of the sample's tokens of its version, and the ids of the episodes that they are in."""
+    def _log_ratios(self, sample: Sample) -> tuple[Floats, list[Origin]]:
+        """[n] d of the sample's tokens of its version, and where each is from."""
         parts, batch = self._parts, self._parts.batcher.steps(sample.steps)
         behaviour = batch.behaviour_logprobs
         logprobs = parts.engine.logprobs(batch, parts.lendable(sample.version))
         d = (logprobs.double() - behaviour.double()).numpy()
         pairs = [
-            (d[row, place], name)
+            (d[row, place], (name, step.server))
             for row, (step, name) in enumerate(zip(sample.steps, sample.episodes, strict=True))
             for place, version in enumerate(step.versions)
             if version == sample.version
         ]
-        return np.array([value for value, _ in pairs]), [name for _, name in pairs]
+        return np.array([value for value, _ in pairs]), [origin for _, origin in pairs]
 
     def _without(self) -> Mapping[str, float]:
         """Says once, if it lasts, that nothing can be measured; an alarm stays as it was."""

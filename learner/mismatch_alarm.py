@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median_low
+from typing import Any
 
 from distrl.configs.mismatch import MismatchConfig
+from distrl.configs.schema import Config
+from distrl.core.policies.base import Policy
 
 RECENT = 3
 """Measurements whose median is judged: a single token may be far off by chance, two measurements not."""
@@ -36,6 +39,24 @@ REMEDY = (
 _log = logging.getLogger(__name__)
 
 
+def sources(config: Config, policy: Policy) -> dict[str, Any]:
+    """What gives tokens their probabilities, on both sides; JSON-able.
+
+    That is the policy, the engine and the precision of the servers, as far as the configuration says, and
+    where and in which types the learner has its parameters.
+    """
+    inference = config.inference
+    found = {f"policy.{name}": value for name, value in config.policy.model_dump(mode="json").items()}
+    found["inference.engine"] = inference.engine
+    if inference.engine == "vllm":
+        vllm = inference.vllm.model_dump(mode="json")
+        found |= {f"inference.vllm.{name}": value for name, value in vllm.items()}
+    found["learner.temperature"] = config.learner.temperature
+    found["the learner's device"] = policy.device.type
+    found["the learner's types"] = sorted({str(parameter.dtype) for parameter in policy.parameters()})
+    return found
+
+
 @dataclass
 class Usual:
     """What is usual in a run; a checkpoint keeps it.
@@ -43,19 +64,32 @@ class Usual:
     Attributes:
         kl: A moving average of quiet measurements.
         count: How many there were.
+        sources: What they were measured with, as `sources` gives it.
     """
 
     kl: float = 0.0
     count: int = 0
+    sources: dict[str, Any] = field(default_factory=dict)
 
     def note(self, kl: float) -> None:
         """Takes a quiet measurement: a plain mean at first, then an exponential one."""
         self.count += 1
         self.kl += (kl - self.kl) * max(1.0 / self.count, FORGETTING)
 
-    def load_state_dict(self, state: Mapping[str, float]) -> None:
-        """Restores the attributes; those that are missing stay."""
-        self.kl, self.count = float(state.get("kl", self.kl)), int(state.get("count", self.count))
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores what was usual; nothing is, if it was measured with other sources than these."""
+        before = state.get("sources", {})
+        if before == self.sources:
+            self.kl, self.count = float(state.get("kl", 0.0)), int(state.get("count", 0))
+            return
+        self.kl, self.count = 0.0, 0
+        if before:
+            names = sorted(before.keys() | self.sources.keys())
+            changed = [name for name in names if before.get(name) != self.sources.get(name)]
+            _log.info(
+                "train-inference mismatch: other than before are %s; what is usual is learnt anew",
+                ", ".join(changed),
+            )
 
 
 class Alarm:
@@ -91,7 +125,7 @@ class Alarm:
             kl: Mean over its tokens.
             outside: The share of ratios outside [0.9, 1.1].
             version: Of the weights.
-            worst: The trajectory of the worst token.
+            worst: Where the worst token is from: its trajectory, and the server that wrote it.
         """
         self._kls.append(kl)
         self._shares.append(outside)

@@ -23,7 +23,7 @@ from distrl.learner.batching import Batcher
 from distrl.learner.checkpoint import Checkpointer
 from distrl.learner.engine import Engine
 from distrl.learner.ingest import Ingest
-from distrl.learner.mismatch_alarm import Usual
+from distrl.learner.mismatch_alarm import Usual, sources
 from distrl.learner.publish import Publisher
 from distrl.learner.replay import Replay
 from distrl.learner.scheduler import TaskScheduler
@@ -81,8 +81,8 @@ class Parts:
     """Everything that the learner is made of.
 
     Attributes:
-        usual_mismatch: The train–inference mismatch that is usual in this run.
         started: When this process began, by `clock`. The run's time begins later, see `start_clock`.
+        usual_mismatch: The train–inference mismatch that is usual in this run.
     """
 
     config: Config
@@ -98,9 +98,9 @@ class Parts:
     metrics: MetricsWriter
     rng: np.random.Generator
     progress: Progress = field(default_factory=Progress)
-    usual_mismatch: Usual = field(default_factory=Usual)
     clock: Callable[[], float] = time.monotonic
     started: float = field(init=False)
+    usual_mismatch: Usual = field(init=False)
     _at_work_since: float | None = field(init=False, default=None)
     _peers_due: float = field(init=False, default=math.inf)
     _newest: dict[str, float] = field(init=False, default_factory=dict)
@@ -108,6 +108,7 @@ class Parts:
 
     def __post_init__(self) -> None:
         self.started = self.clock()
+        self.usual_mismatch = Usual(sources=sources(self.config, self.engine.policy))
 
     def start_clock(self) -> None:
         """The run's time begins, or goes on after a restart. Again is harmless."""

@@ -232,11 +232,6 @@ class TaskScheduler:
             due = self._ready(Purpose.TRAIN) * self.config.updates_per_episode - self._forgiven
             self._forgiven += max(0.0, due - self._updates)
 
-    def task_success(self) -> dict[str, tuple[float, int]]:
-        """Mean success and number of the recent training episodes of each task tried."""
-        with self._lock:
-            return self._source.success()
-
     def task_table(self) -> dict[str, TaskRecord]:
         """What became of each training task so far, by its id."""
         with self._lock:

@@ -126,7 +126,7 @@ class ActClient:
                 link.held.clear()
                 completion = self._ask(link, request, images, deadline)
             link.hold(request.images)
-            return completion
+            return completion and completion.model_copy(update={"server": endpoint})
         except _ServerFailed as error:
             self._avoid(endpoint, error.avoid_s, error.message)
         except ProtocolError:

@@ -16,18 +16,20 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from distrl.configs.judge import JudgeConfig, RewardConfig
-from distrl.core.errors import DistrlError, JudgeUnavailable
+from distrl.core.errors import DistrlError, JudgeError, JudgeUnavailable
 from distrl.core.importing import import_object
 from distrl.core.messages import Lease, Status
-from distrl.core.types import Fault, Outcome, Trajectory, Verdict
+from distrl.core.types import Fault, Outcome, Trajectory
+from distrl.core.verdicts import Spent, Verdict
 from distrl.workers.rewards import awaits_judge, judged
 from distrl.workers.spool import Spool
 
 MAX_PAUSE_S = 600.0
+MAX_DOUBLINGS = 30  # of a pause
 POLL_S = 0.2
 STOP_S = 1.0
 """How long judges have to give a verdict when the worker stops; what has none then waits in the spool."""
@@ -99,6 +101,7 @@ class _Waiting:
     due: float = 0.0
     tries: int = 0
     is_asked: bool = False
+    spent: Spent = field(default_factory=Spent)
 
 
 class JudgingLink:
@@ -125,7 +128,7 @@ class JudgingLink:
         now = time.monotonic()
         self._waiting = {name: _Waiting(now) for name in spool.ids()}  # guarded by the condition
         self._counts = {"judged": 0, "successes": 0, "unjudged": 0, "retries": 0}  # guarded by the condition
-        self._cost = 0.0  # guarded by the condition
+        self._spent = Spent()  # guarded by the condition
         self._error: BaseException | None = None
         self._threads = [
             threading.Thread(target=self._guard, name=f"judge-{i}", daemon=True)
@@ -189,7 +192,8 @@ class JudgingLink:
         """What was judged so far, what waits, and what it cost."""
         with self._condition:
             counts = {f"judge_{name}": float(count) for name, count in self._counts.items()}
-            return {**counts, "judge_waiting": float(len(self._waiting)), "judge_cost": self._cost}
+            spent = {f"judge_{name}": float(number) for name, number in self._spent}
+            return {**counts, **spent, "judge_waiting": float(len(self._waiting))}
 
     def check(self) -> None:
         """Raises what ended the link or a judge thread."""
@@ -224,17 +228,23 @@ class JudgingLink:
         try:
             verdict = self._verdict(spooled.trajectory, spooled.images)
         except JudgeUnavailable as error:
+            self._pay(name, error.spent)
             if not self._is_over(name):
                 self._postpone(name, error)
                 return
             verdict = self._none(f"No verdict within {self._config.patience_s:g} s: {error.message}")
         except DistrlError as error:  # it will not do better another time
+            self._pay(name, error.spent if isinstance(error, JudgeError) else None)
             verdict = self._none(str(error))
+        else:
+            self._pay(name, verdict.spent)
         if self._stopping.is_set():
             return
         if not verdict.is_decided:
             _log.warning("%s is unjudged: %s", spooled.trajectory.task.id, verdict.reason)
-        trajectory = judged(spooled.trajectory, verdict)
+        with self._condition:
+            spent = self._waiting[name].spent
+        trajectory = judged(spooled.trajectory, verdict.model_copy(update=dict(spent)))
         images = {digest: spooled.images[digest] for digest in trajectory.image_digests}
         self._link.submit(trajectory, images, spooled.run_id)
         self._spool.delete(name)
@@ -242,8 +252,15 @@ class JudgingLink:
             del self._waiting[name]
             self._counts["judged" if verdict.is_decided else "unjudged"] += 1
             self._counts["successes"] += verdict.is_decided and verdict.success
-            self._cost += verdict.cost
             self._condition.notify_all()
+
+    def _pay(self, name: str, spent: Spent | None) -> None:
+        """Counts what asking about an episode took, whether a verdict came of it or not."""
+        if spent is not None:
+            with self._condition:
+                waiting = self._waiting[name]
+                waiting.spent = Spent.total([waiting.spent, spent])
+                self._spent = Spent.total([self._spent, spent])
 
     def _verdict(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> Verdict:
         if self._config.when == "end":
@@ -260,7 +277,7 @@ class JudgingLink:
     def _postpone(self, name: str, error: JudgeUnavailable) -> None:
         with self._condition:
             waiting = self._waiting[name]
-            pause_s = self._config.retry_s * 2**waiting.tries
+            pause_s = self._config.retry_s * 2.0 ** min(waiting.tries, MAX_DOUBLINGS)
             pause_s = min(MAX_PAUSE_S, max(pause_s, error.retry_after_s or 0.0))
             over = waiting.since + self._config.patience_s
             waiting.due = min(time.monotonic() + pause_s, over)
@@ -283,19 +300,23 @@ def judge_steps(judge: Judge, trajectory: Trajectory, images: Mapping[str, bytes
     """
     shown: set[str] = set()
     verdict: Verdict | None = None
-    costs = 0.0
+    spent: list[Spent] = []
     for count in range(1, len(trajectory.steps) + 1):
         part = first_steps(trajectory, count)
         last = part.final.image if part.final is not None else ""
         if last in shown and count < len(trajectory.steps):
             continue
         shown.add(last)
-        verdict = judge.judge(part, images)
-        costs += verdict.cost
+        try:
+            verdict = judge.judge(part, images).after(*spent)
+        except JudgeError as error:
+            error.spent = Spent.total([*spent, error.spent or Spent()])
+            raise
+        spent = [verdict.spent]
         if verdict.success or not verdict.is_decided:
-            return verdict.model_copy(update={"step": count, "cost": costs})
+            return verdict.model_copy(update={"step": count})
     assert verdict is not None, "an episode without steps"
-    return verdict.model_copy(update={"cost": costs})
+    return verdict
 
 
 def first_steps(trajectory: Trajectory, count: int) -> Trajectory:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from distrl.configs.judge import RewardConfig
 from distrl.core.actions import Action, ActionKind
-from distrl.core.types import ActionRecord, Outcome, Purpose, RewardParts, TimeStep, Trajectory, Verdict
+from distrl.core.types import ActionRecord, Outcome, Purpose, RewardParts, TimeStep, Trajectory
+from distrl.core.verdicts import Verdict
 
 NEAR = 0.04
 """Points closer than this (a fraction of the screen, Euclidean) count as the same place."""
@@ -78,11 +79,12 @@ def awaits_judge(purpose: Purpose, config: RewardConfig) -> bool:
 def judged(trajectory: Trajectory, verdict: Verdict) -> Trajectory:
     """The episode with a judge's verdict on it, which is also the outcome part of its last reward.
 
-    A verdict on an earlier screen (`verdict.step`) ends the episode there: what came later is left out. With
-    one that is not decided the episode stays unjudged, and earns nothing.
+    A verdict on an earlier screen (`verdict.step`) ends the episode there: what came later is left out, and
+    its truth with it. With one that is not decided the episode stays unjudged, and earns nothing.
     """
-    steps, final = trajectory.steps, trajectory.final
+    steps, final, truth = trajectory.steps, trajectory.final, trajectory.truth
     if verdict.is_decided and 0 < verdict.step < len(steps):
+        truth = truth_after(trajectory, verdict.step)
         final, steps = steps[verdict.step].observation, steps[: verdict.step]
     truncated = trajectory.truncated and len(steps) == len(trajectory.steps)
     last = steps[-1]
@@ -96,10 +98,32 @@ def judged(trajectory: Trajectory, verdict: Verdict) -> Trajectory:
             "final": final,
             "outcome": ending.outcome,
             "success": ending.success,
+            "truth": truth,
             "truncated": truncated,
             "verdict": verdict,
         }
     )
+
+
+def truth_after(trajectory: Trajectory, count: int) -> float | None:
+    """The environment's score of the screen after `count` steps; None where nobody recorded it.
+
+    The environment scores the end of an episode. On the way there the expert's distance tells, where it was
+    recorded: it is 0 where the task is done. So it does of an end at the step limit, which scores 0 with
+    `require_complete`, whatever it shows.
+
+    Args:
+        trajectory: The whole episode.
+        count: From 1; 0, or all of its steps, means the end.
+    """
+    path = [*(step.observation for step in trajectory.steps), trajectory.final]
+    is_end = not 0 < count < len(trajectory.steps)
+    shown = trajectory.final if is_end else path[count]
+    is_done = shown is not None and shown.distance == 0
+    if is_end:
+        return 1.0 if is_done and trajectory.truncated else trajectory.ground_truth
+    is_known = any(screen is not None and screen.distance is not None for screen in path)
+    return float(is_done) if is_known else None
 
 
 def step_penalties(

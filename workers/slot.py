@@ -31,7 +31,15 @@ from distrl.core.types import (
 from distrl.workers.agents.base import Agent
 from distrl.workers.conversation import Conversation, PolicyClient
 from distrl.workers.demonstrator import Demonstrator
-from distrl.workers.envs.base import Env, Frame, KnowsDistance, MayLackTruth, TellsTexts, WordsGoals
+from distrl.workers.envs.base import (
+    Env,
+    Frame,
+    KnowsDistance,
+    MayLackTruth,
+    TellsShortfall,
+    TellsTexts,
+    WordsGoals,
+)
 from distrl.workers.rewards import Ending, awaits_judge, judge, needs_evaluation, step_penalties
 from distrl.workers.screenshots import observe
 
@@ -128,7 +136,7 @@ class EpisodeRunner:
             think_s = time.perf_counter() - clock
             clock = time.perf_counter()
             result = self._env.step(action)
-            act_s = time.perf_counter() - clock - result.settle_s
+            act_s = max(0.0, time.perf_counter() - clock - result.settle_s) + result.virtual_s
 
             done = action.is_terminal or result.done
             truncated = not done and len(draft.steps) + 1 >= task.max_steps
@@ -146,8 +154,9 @@ class EpisodeRunner:
                     started_at=started_at,
                     observe_s=observe_s,
                     think_s=think_s,
-                    act_s=max(0.0, act_s),
+                    act_s=act_s,
                     settle_s=result.settle_s,
+                    virtual_s=result.virtual_s,
                 ),
                 guard=result.guard,
             )
@@ -210,6 +219,8 @@ class EpisodeRunner:
         has_truth = not isinstance(self._env, MayLackTruth) or self._env.has_truth(draft.task)
         if has_truth:
             draft.ending = judge(last, self._env.evaluate() if counts else None, truncated)
+            if isinstance(self._env, TellsShortfall):
+                draft.shortfall = self._env.shortfall()
         else:
             draft.ending = Ending(Outcome.UNJUDGED, 0.0)
         if awaits_judge(draft.lease.purpose, self._config.rewards):
@@ -227,6 +238,7 @@ class _Draft:
         self.images: dict[str, bytes] = {}
         self.final: Observation | None = None
         self.ending = Ending(Outcome.UNJUDGED, 0.0)
+        self.shortfall = ""
         self.truth: float | None = None
         self.truncated = False
         self.fault = Fault.NONE
@@ -236,6 +248,7 @@ class _Draft:
 
     def finish(self, worker: str, slot: int) -> Episode:
         """The record, and the bytes of the screenshots that it names."""
+        virtual_s = sum(step.timing.virtual_s for step in self.steps)
         trajectory = Trajectory(
             id=uuid.uuid4().hex,
             task=self.task,
@@ -248,11 +261,12 @@ class _Draft:
             final=self.final,
             outcome=self.ending.outcome,
             success=self.ending.success,
+            shortfall=self.shortfall,
             truth=self.truth,
             fault=self.fault,
             fault_detail=self.fault_detail[:500],
             truncated=self.truncated,
             started_at=self._started_at,
-            duration_s=time.perf_counter() - self._clock,
+            duration_s=time.perf_counter() - self._clock + virtual_s,
         )
         return trajectory, {digest: self.images[digest] for digest in trajectory.image_digests}

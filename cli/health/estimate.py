@@ -11,8 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from distrl.core.autoui_shapes import TRAINED_WHOLE, read_autoui
-from distrl.core.model_shapes import ImageShape, ModelShape, TextShape, count, read_model
+from distrl.cli.health.subject import (
+    SCREEN,
+    Subject,
+    activation_bytes,
+    cache_bytes,
+    logit_bytes,
+    prefill_flops,
+    subject,
+    training_flops,
+)
 
 if TYPE_CHECKING:
     from distrl.configs.schema import Config
@@ -32,10 +40,8 @@ PEAKS: dict[str, tuple[float, float]] = {
 CPU_THREAD = 3e10, 1e10  # float32 FLOP/s and bytes/s of a thread, of the order of what is measured
 UTILISATION, BANDWIDTH = 0.35, 0.6  # the share of the peaks that is reached
 BYTES_PER_PIXEL = {"jpeg": 0.17, "png": 0.30}  # of screenshots of a phone
-SCREEN, SIMULATED = (1080, 2400), (540, 1200)  # of a phone, and of a simulated one
 KEPT_VERSIONS = 3  # `distrl.learner.station.KEPT_WEIGHTS`
 CRITIC_WIDTH, CRITIC_HEADS = 64, 4  # `distrl.core.policies.critic`
-STEM_STRIDE = 16  # pixels of a side that become one token of the embedded policy
 STEPS = 15  # of an episode, where the suite's tasks do not say it
 
 
@@ -68,39 +74,6 @@ class Hardware:
     name: str
 
 
-@dataclass(frozen=True)
-class Subject:
-    """A policy as the formulas need it.
-
-    Attributes:
-        trained: Parameters that training changes.
-        bytes_each, trained_bytes: Of a frozen parameter, and of one that is trained.
-        num_pictures: In a prompt.
-    """
-
-    shape: ModelShape
-    trained: int
-    bytes_each: int
-    trained_bytes: int
-    is_lora: bool
-    trains_vision: bool
-    recomputes: bool
-    prompt: int
-    completion: int
-    max_pixels: int | None
-    num_pictures: int = 1
-
-    @property
-    def sequence(self) -> int:
-        """Tokens of a step at most: its prompt, pictures included, and its completion."""
-        return self.prompt + self.completion
-
-    @property
-    def published_bytes(self) -> int:
-        """A version of the weights on the wire, but for some kB of header."""
-        return self.trained * self.trained_bytes
-
-
 def hardware(gpu: str | None, threads: int) -> Hardware:
     """What the name of a GPU stands for; without one, so many threads of a CPU."""
     if gpu is None:
@@ -111,153 +84,52 @@ def hardware(gpu: str | None, threads: int) -> Hardware:
     return Hardware(*PEAKS["A100"], True, f"{gpu}, taken for an A100")
 
 
-def subject(config: Config, is_gpu: bool) -> Subject:
-    """The policy of `config`.
-
-    Raises:
-        PolicyError: Its model's files are not on this machine.
-    """
-    policy = config.policy
-    kind = policy.kind if policy.import_path is None else None
-    if kind == "hub" and policy.model is not None:
-        shape = read_model(policy.model)
-    elif kind == "autoui" and policy.model is not None:
-        shape = read_autoui(policy.model, policy.image_features, policy.image_size)
-    else:
-        shape = _built(config)
-    is_small = kind not in ("hub", "autoui")
-    lora = policy.lora
-    size = {"float32": 4, "bfloat16": 2}.get(policy.dtype, 2 if is_gpu and not is_small else 4)
-    trains_vision = is_small or (policy.train_vision if lora is None else lora.vision)
-    if lora is not None:
-        trained = shape.num_lora(lora.rank, lora.targets, trains_vision)
-        if kind == "autoui":
-            trained += count({n: x for n, x in shape.shapes.items() if n.startswith(TRAINED_WHOLE)})
-    else:
-        trained = shape.num_parameters - (0 if trains_vision else shape.num_vision)
-    # In one growing sequence the longest prompt is all of the episode but its last answer.
-    goes_on = config.agent.options.get("mode") == "incremental"
-    prompt = (
-        policy.max_context_tokens - config.learner.max_new_tokens if goes_on else policy.max_prompt_tokens
-    )
-    if is_small:  # whose pictures are not in its prompts
-        prompt += shape.image.num_tokens()
-    return Subject(
-        shape=shape,
-        trained=trained,
-        bytes_each=size,
-        trained_bytes=4 if lora is not None else size,
-        is_lora=lora is not None,
-        trains_vision=trains_vision,
-        recomputes=policy.gradient_checkpointing,
-        prompt=prompt,
-        completion=config.learner.max_new_tokens,
-        max_pixels=policy.max_pixels,
-    )
-
-
-def _built(config: Config) -> ModelShape:
-    """A policy that needs no files is small: it is built and counted."""
-    from distrl.core.policies import build_policy
-    from distrl.evaluator.suites import vocabulary
-
-    policy = build_policy(
-        config.policy.model_copy(update={"lora": None}), vocabulary(config.tasks.suite), config.seed
-    )
-    sizes = config.policy
-    text = TextShape(
-        hidden=sizes.d_model,
-        layers=sizes.num_layers + (sizes.num_decoder_layers or sizes.num_layers),
-        heads=sizes.num_heads,
-        kv_heads=sizes.num_heads,
-        head_dim=sizes.d_model // sizes.num_heads,
-        intermediate=sizes.d_ff,
-        vocabulary=policy.num_tokens,
-    )
-    width, height = (-(-side // STEM_STRIDE) for side in sizes.image_size)
-    image = ImageShape(STEM_STRIDE, 1, width * height * STEM_STRIDE**2, is_fixed=True)
-    return ModelShape({name: tuple(p.shape) for name, p in policy.named_parameters()}, text, image)
-
-
-def screen_of(config: Config) -> tuple[int, int]:
-    """Width and height of a screenshot, as far as the configuration says it."""
-    if config.env.kind != "phone" or config.devices.pool:
-        return SCREEN
-    options = config.env.options
-    return int(options.get("width", SIMULATED[0])), int(options.get("height", SIMULATED[1]))
-
-
-def activation_bytes(one: Subject, tokens: int) -> float:
-    """What a training pass keeps of so many tokens until their gradients are taken."""
-    text, size = one.shape.text, one.bytes_each
-    inner = 5 * text.hidden + 2 * (text.heads + text.kv_heads) * text.head_dim + 4 * text.intermediate
-    if one.recomputes:
-        return float(size * tokens * (text.layers * text.hidden + inner))
-    return float(size * tokens * text.layers * inner)
-
-
-def logit_bytes(one: Subject, completions: int) -> float:
-    """Logits, their log-probabilities, and the gradients of both, for the tokens of completions."""
-    return completions * (one.completion + 1) * one.shape.text.vocabulary * float(one.bytes_each * 2 + 8)
-
-
-def cache_bytes(one: Subject) -> float:
-    """Keys and values of one sequence."""
-    text = one.shape.text
-    return 2.0 * text.layers * text.kv_heads * text.head_dim * one.bytes_each * one.sequence
-
-
-def forward_flops(one: Subject, tokens: int) -> tuple[float, float]:
-    """FLOP of a pass over a sequence of `tokens`, in the language model and for its pictures."""
-    shape, text = one.shape, one.shape.text
-    embedded = text.vocabulary * text.hidden  # looked up, not multiplied
-    dense = 2.0 * (shape.num_parameters - shape.num_vision - embedded) * tokens
-    attention = 2.0 * tokens**2 * text.heads * text.head_dim * text.layers
-    patches = shape.image.num_patches(one.max_pixels) * one.num_pictures
-    return dense + attention, 2.0 * shape.num_vision * patches
-
-
-def training_flops(one: Subject) -> float:
-    """FLOP of one step's forward and backward pass."""
-    text, vision = forward_flops(one, one.sequence)
-    backward = 1.0 if one.is_lora else 2.0
-    factor = 1.0 + backward + one.recomputes
-    return factor * text + (factor if one.trains_vision else 1.0) * vision
-
-
 def estimate(
-    config: Config, where: Hardware, steps: float = STEPS, screen: tuple[int, int] = SCREEN
+    config: Config,
+    where: Hardware,
+    steps: float = STEPS,
+    screen: tuple[int, int] = SCREEN,
+    longest: float | None = None,
 ) -> list[Line]:
     """All lines.
 
     Args:
         where: What the learner and the inference servers compute on.
-        steps: Of an episode.
+        steps: Of an episode; speed and disk are told for these.
         screen: Width and height of a screenshot in pixels.
+        longest: Steps of the longest episode, which memory must have room for; None: `steps`.
 
     Raises:
         PolicyError: The model's files are not on this machine.
     """
-    one = subject(config, where.is_gpu)
+    usual = subject(config, where.is_gpu, steps, screen)
+    largest = subject(config, where.is_gpu, longest or steps, screen)
     return [
-        *_policy(one),
-        *_learner(config, one),
-        *_inference(config, one),
-        *_disk(config, one, steps, screen),
-        *_speed(config, one, where, steps),
+        *_policy(largest, usual),
+        *_learner(config, largest),
+        *_inference(config, largest),
+        *_disk(config, usual, screen),
+        *_speed(config, usual, where),
     ]
 
 
-def _policy(one: Subject) -> Iterator[Line]:
-    shape = one.shape
+def _policy(largest: Subject, usual: Subject) -> Iterator[Line]:
+    shape, what = largest.shape, "LoRA" if largest.is_lora else "full training"
     yield Line("policy", "parameters", shape.num_parameters, "", is_exact=True)
     yield Line("policy", "of these for pictures", shape.num_vision, "", is_exact=True)
-    what = "LoRA" if one.is_lora else "full training"
-    yield Line("policy", "trained parameters", one.trained, "", what, is_exact=True)
-    tokens, bound = shape.image.num_tokens(one.max_pixels), one.max_pixels or shape.image.max_pixels
+    yield Line("policy", "trained parameters", largest.trained, "", what, is_exact=True)
+    bound = largest.max_pixels or shape.image.max_pixels
+    tokens = shape.image.num_tokens(largest.max_pixels)
     yield Line("policy", "tokens of a screenshot, at most", tokens, "tokens", f"of {bound} pixels at most")
-    yield Line("policy", "tokens of a step, at most", one.sequence, "tokens", "prompt and completion")
-    yield Line("policy", "computation of a training step", training_flops(one), "FLOP", "at that length")
+    if largest.goes_on:
+        how = f"{largest.steps:.0f} steps: one sequence that goes on"
+        yield Line("policy", "tokens of an episode, at most", largest.sequence, "tokens", how)
+        how = f"its share of an episode of {usual.sequence} tokens"
+    else:
+        how = "prompt and completion"
+        yield Line("policy", "tokens of a step, at most", largest.sequence, "tokens", how)
+        how = "at that length"
+    yield Line("policy", "computation of a training step", training_flops(usual) / usual.steps, "FLOP", how)
 
 
 def _learner(config: Config, one: Subject) -> Iterator[Line]:
@@ -267,9 +139,9 @@ def _learner(config: Config, one: Subject) -> Iterator[Line]:
     optimiser = 2.0 * one.trained * one.trained_bytes
     text = one.shape.text
     critic = text.vocabulary * CRITIC_WIDTH + text.hidden * (CRITIC_WIDTH + CRITIC_HEADS)
-    whole = learner.batch_trajectories * STEPS * one.sequence
+    whole = math.ceil(learner.batch_trajectories * one.sequences_per_episode * one.sequence)
     tokens = max(one.sequence, min(whole, learner.micro_batch_tokens or whole))
-    completions = math.ceil(tokens / one.sequence)
+    completions = math.ceil(tokens / one.sequence * one.steps)
     parts = {
         "weights": (weights, f"{one.bytes_each} B each"),
         "gradients": (float(one.trained * one.trained_bytes), f"{one.trained_bytes} B each"),
@@ -295,7 +167,7 @@ def _inference(config: Config, one: Subject) -> Iterator[Line]:
     weights = one.shape.num_parameters * one.bytes_each + (
         one.trained * one.trained_bytes if one.is_lora else 0
     )
-    cache = cache_bytes(one)
+    cache = cache_bytes(one, one.sequence)
     yield Line("inference", "weights", weights, "B", f"{one.bytes_each} B each")
     yield Line("inference", "KV cache of a slot", cache, "B", f"{one.sequence} tokens")
     yield Line("inference", "KV cache", slots * cache, "B", f"inference.max_batch {slots} slots")
@@ -308,12 +180,13 @@ def _inference(config: Config, one: Subject) -> Iterator[Line]:
     )
 
 
-def _disk(config: Config, one: Subject, steps: float, screen: tuple[int, int]) -> Iterator[Line]:
+def _disk(config: Config, one: Subject, screen: tuple[int, int]) -> Iterator[Line]:
     kind, (width, height) = config.worker.screenshot_format, screen
     picture = width * height * BYTES_PER_PIXEL[kind]
-    text = 24.0 * one.completion + 4.0 * one.prompt  # ids and log-probabilities
-    per_episode = steps * (picture + text)
-    how = f"{steps:.0f} steps, {kind} of {width}x{height}; never more than store.max_bytes"
+    asked = one.sequence / one.steps - one.completion  # a sequence's ids are stored once
+    text = 24.0 * one.completion + 4.0 * asked  # ids and log-probabilities
+    per_episode = one.episode_steps * (picture + text)
+    how = f"{one.episode_steps:.0f} steps, {kind} of {width}x{height}; never more than store.max_bytes"
     growth = min(1000 * per_episode, float(config.store.max_bytes))
     yield Line("disk", "store, per 1000 episodes", growth, "B", how)
     kept = config.learner.keep_checkpoints + 2
@@ -321,23 +194,25 @@ def _disk(config: Config, one: Subject, steps: float, screen: tuple[int, int]) -
     yield Line("disk", "checkpoints", kept * size, "B", f"{kept} of them: what is trained, and its moments")
 
 
-def _speed(config: Config, one: Subject, where: Hardware, steps: float) -> Iterator[Line]:
+def _speed(config: Config, one: Subject, where: Hardware) -> Iterator[Line]:
     learner, slots = config.learner, config.inference.max_batch
     flops = where.flops * UTILISATION
-    samples = flops / training_flops(one)
+    samples = flops / training_flops(one) * one.steps
     yield Line("speed", "steps trained", samples, "1/s", f"{where.name} at {UTILISATION:.0%} of its peak")
-    update = learner.batch_trajectories * steps / samples
+    update = learner.batch_trajectories * one.episode_steps / samples
     yield Line("speed", "an update", update, "s", f"{learner.batch_trajectories} trajectories")
     weights = one.shape.num_parameters * one.bytes_each
-    prefill = sum(forward_flops(one, one.prompt)) / flops
-    moved = (weights + slots * cache_bytes(one)) / (where.bandwidth * BANDWIDTH)
+    is_cached = config.inference.engine == "vllm" and config.inference.vllm.prefix_caching
+    prefill = prefill_flops(one, is_cached) / flops
+    context = one.mean_context + one.completion
+    moved = (weights + slots * cache_bytes(one, context)) / (where.bandwidth * BANDWIDTH)
     computed = 2.0 * slots * (one.shape.num_parameters - one.shape.num_vision) / flops
     token = max(moved, computed)
-    yield Line(
-        "speed", "tokens sampled", slots / token, "1/s", f"one server, {slots} slots, at the full length"
-    )
+    length = "the mean length" if one.goes_on else "the full length"
+    yield Line("speed", "tokens sampled", slots / token, "1/s", f"one server, {slots} slots, at {length}")
     acting = slots / (slots * prefill + one.completion * token)
-    yield Line("speed", "actions", acting, "1/s", f"one server, {one.completion} tokens each, nothing cached")
+    cached = "of prompts what is new" if one.goes_on and is_cached else "nothing cached"
+    yield Line("speed", "actions", acting, "1/s", f"one server, {one.completion} tokens each, {cached}")
     yield Line(
         "network", "a version", one.published_bytes, "B", "to each server, or to two with network.relay"
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from distrl.core.errors import CheckpointError, ContextFull, PolicyError
@@ -68,7 +68,7 @@ class AutoUIPolicy(Policy):
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
                 self._adapter = attach_adapter(self.model.t5, config.lora)
-        self._checkpointed = _checkpointed_blocks(self.model.t5) if config.gradient_checkpointing else []
+        self._checkpointed = checkpointed_layers(self.model.t5) if config.gradient_checkpointing else []
         self._start_id = int(self.model.t5.config.decoder_start_token_id or 0)
         self._end_id = int(self.tokenizer.eos_token_id)
         self.register_buffer("_allowed", self._writable(), persistent=False)
@@ -296,13 +296,6 @@ class AutoUIPolicy(Policy):
         t5 = self.model.t5 if self._adapter is None else self._adapter.merge()
         write_model(self.model, t5, directory)
         self.tokenizer.save_pretrained(str(directory))
-
-
-def _checkpointed_blocks(t5: Any) -> list[nn.Module]:
-    """T5's blocks. Its attentions too ask whether they train, and would compute something else again."""
-    from transformers.modeling_layers import GradientCheckpointingLayer
-
-    return [layer for layer in checkpointed_layers(t5) if isinstance(layer, GradientCheckpointingLayer)]
 
 
 def _require_pictures(images: Sequence[Tensor]) -> None:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from distrl.core.errors import PolicyError
+from distrl.core.image_sizes import Resize
 from distrl.core.types import ChatMessage, Sampling
 
 
@@ -259,6 +260,17 @@ class Policy(nn.Module, ABC):
                 f"Token {unknown[0]} is none of the policy's {self.num_tokens}.",
                 "Use one policy configuration everywhere.",
             )
+
+    def check_points(self, resize: Resize) -> None:
+        """Refuses an agent that reads points as pixels of pictures of another size than the model sees.
+
+        Args:
+            resize: How the agent takes pictures to be resized. Policies that learn from nothing where points
+                lie accept any.
+
+        Raises:
+            ConfigError: Saying what to set.
+        """
 
     def with_images(
         self, prompt: Sequence[int], images: Sequence[Tensor], others: Sequence[Tensor]

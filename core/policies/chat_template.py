@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from distrl.core.errors import PolicyError
+from distrl.core.types import ChatMessage, ImagePart
 
 Message = dict[str, Any]
 """A message as chat templates take it: `role`, and `content` as a list of parts."""
@@ -76,3 +77,12 @@ def continuation_ids(
 
 def _says(role: str, text: str) -> Message:
     return {"role": role, "content": [{"type": "text", "text": text}]}
+
+
+def as_template(message: ChatMessage) -> Message:
+    """A message as chat templates of transformers take it."""
+    content = [
+        {"type": "image"} if isinstance(part, ImagePart) else {"type": "text", "text": part.text}
+        for part in message.parts
+    ]
+    return {"role": message.role, "content": content}

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from distrl.core.errors import CheckpointError, ContextFull, PolicyError
+from distrl.core.image_sizes import Resize
 from distrl.core.policies import chat_template, weights_io
 from distrl.core.policies.adapter_directory import ADAPTER_FILE, CONFIG_KEY
 from distrl.core.policies.adapters import AdapterHandle, attach_adapter
@@ -35,7 +36,7 @@ from distrl.core.policies.hub_memory import checkpointed_layers, freeze_vision, 
 from distrl.core.policies.hub_sampling import RowSampler, writable
 from distrl.core.policies.options import PolicyOptions
 from distrl.core.policies.sampling import token_statistics
-from distrl.core.types import ChatMessage, ImagePart, Sampling
+from distrl.core.types import ChatMessage, Sampling
 
 WEIGHTS_FILE = "weights.safetensors"
 
@@ -117,7 +118,7 @@ class HubPolicy(Policy):
         Raises:
             PolicyError: The chat is too long, or `images` are not all that it shows.
         """
-        ids = self._expanded(self._loaded.chat_ids([_template_message(m) for m in messages]), images)
+        ids = self._expanded(self._loaded.chat_ids([chat_template.as_template(m) for m in messages]), images)
         if len(ids) > self.config.max_prompt_tokens:
             num_shown = ids.count(self._loaded.image_token_id)
             raise ContextFull(
@@ -137,7 +138,7 @@ class HubPolicy(Policy):
     ) -> list[int]:
         """What the chat template writes between two answers, each picture's placeholder expanded."""
         loaded = self._loaded
-        rendered = [_template_message(message) for message in messages]
+        rendered = [chat_template.as_template(message) for message in messages]
         ids = chat_template.continuation_ids(loaded.render, loaded.tokenise, prefix, rendered, loaded.end_ids)
         return self._expanded(ids, images)
 
@@ -179,6 +180,10 @@ class HubPolicy(Policy):
         """As in `Policy`."""
         super().verify(ids, images)
         self._check_placeholders(ids, images)
+
+    def check_points(self, resize: Resize) -> None:
+        """As in `Policy`: pictures are resized as the model's own processor does."""
+        self._loaded.images.check_points(resize)
 
     def _check_placeholders(self, ids: Sequence[int], images: Sequence[Tensor]) -> None:
         check(ids, self._loaded.image_token_id, [self._loaded.images.num_tokens(image) for image in images])
@@ -389,11 +394,3 @@ def _states(batch: PromptBatch, hidden: Tensor) -> States:
     if batch.rows is None or batch.starts is None:
         return States(hidden[:, : batch.input_ids.shape[1]].detach(), batch.attention_mask)
     return States(hidden.detach(), batch.attention_mask, batch.rows, batch.starts)
-
-
-def _template_message(message: ChatMessage) -> dict[str, object]:
-    content = [
-        {"type": "image"} if isinstance(part, ImagePart) else {"type": "text", "text": part.text}
-        for part in message.parts
-    ]
-    return {"role": message.role, "content": content}

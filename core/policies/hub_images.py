@@ -11,6 +11,7 @@ processors speak of `image_grid_thw`), and models with one fixed size (LLaVA, by
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from distrl.core.errors import PolicyError
-from distrl.core.image_sizes import smart_resize
+from distrl.core.errors import ConfigError, PolicyError
+from distrl.core.image_sizes import Resize, smart_resize
 from distrl.core.policies.images import opened, to_tensor
 
 GRID = "image_grid_thw"
@@ -74,6 +75,22 @@ class ImageReader:
     def factor(self) -> int:
         """Pixels of a side that become one token. Only of models that read pictures at their own size."""
         return self._patch * self._merge
+
+    def check_points(self, resize: Resize) -> None:
+        """As `Policy.check_points`."""
+        if not self.has_grid:
+            raise ConfigError(
+                "agent.options.coordinates 'absolute' means pixels of a picture that keeps its shape, and "
+                "this model's processor gives all pictures one fixed size.",
+                "Set agent.options.coordinates to relative.",
+            )
+        own = Resize(self._patch, self._merge, self.min_pixels, self.max_pixels)
+        if resize != own:
+            raise ConfigError(
+                "agent.options.coordinates 'absolute' means pixels of the picture that the model sees, which "
+                f"its processor makes by {_keys(own)}, and the agent by {_keys(resize)}.",
+                f"Set agent.options.resize to {{{_keys(own)}}}.",
+            )
 
     def read(self, data: bytes) -> Tensor:
         """Decodes a picture and resizes it as the model's processor does.
@@ -212,6 +229,10 @@ def _mismatch(runs: Sequence[int], counts: Sequence[int]) -> PolicyError:
         "The prompt was made with other pictures or other bounds of pixels: use one policy configuration "
         "everywhere.",
     )
+
+
+def _keys(resize: Resize) -> str:
+    return ", ".join(f"{name}: {value}" for name, value in asdict(resize).items())
 
 
 def _listed(numbers: Sequence[int]) -> str:

@@ -16,16 +16,31 @@ from distrl.core.policies.adapters import language_prefix
 def checkpointed_layers(model: Any) -> list[nn.Module]:
     """Readies a model's layers to keep their inputs only and to be computed again in the backward pass.
 
+    Other modules that have such a switch are left out: T5's attentions too ask whether they train, and would
+    compute something else again.
+
     Raises:
         PolicyError: The model's layers cannot.
     """
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
     try:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     except ValueError as error:
         raise PolicyError(
             f"policy.gradient_checkpointing: {error}", "Set it to false for this model."
         ) from error
-    return [module for module in model.modules() if getattr(module, "gradient_checkpointing", False)]
+    layers: list[nn.Module] = [
+        module
+        for module in model.modules()
+        if isinstance(module, GradientCheckpointingLayer) and module.gradient_checkpointing
+    ]
+    if not layers:
+        raise PolicyError(
+            f"policy.gradient_checkpointing: {type(model).__name__} has no layers to compute again.",
+            "Set it to false for this model.",
+        )
+    return layers
 
 
 @contextmanager

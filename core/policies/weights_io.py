@@ -39,7 +39,7 @@ def to_bytes(state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = N
 
     Args:
         state: Tensors by name.
-        metadata: What `read_metadata` is to give.
+        metadata: Texts besides the tensors, in the header's `__metadata__`.
 
     Raises:
         PolicyError: If a tensor has a type that the format lacks.
@@ -70,19 +70,6 @@ def to_bytes(state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = N
             target.copy_(tensor.contiguous().reshape(-1).view(torch.uint8))
         start += size
     return buffer
-
-
-def read_metadata(buffer: bytes | bytearray | memoryview) -> dict[str, str]:
-    """The texts that `to_bytes` was given besides the tensors, {} without any.
-
-    Raises:
-        PolicyError: If the bytes do not begin with a safetensors header.
-    """
-    try:
-        found = _header(memoryview(buffer).cast("B"))[0].get("__metadata__", {})
-        return {str(key): str(value) for key, value in found.items()}
-    except (ValueError, AttributeError, RecursionError) as error:
-        raise _unreadable(buffer, error) from error
 
 
 def from_bytes(buffer: bytes | bytearray | memoryview) -> dict[str, Tensor]:

@@ -27,17 +27,20 @@ class GroundTruthJudge:
         if truth is None:
             return undecided(self.name, "The environment gave no score.")
         score = min(1.0, max(0.0, truth))
-        reason = _reason(score, trajectory.outcome)
+        reason = _reason(score, trajectory.outcome, trajectory.shortfall)
         return Verdict(success=score >= _FULL_CREDIT, score=score, reason=reason, judge=self.name)
 
 
-def _reason(score: float, outcome: Outcome) -> str:
+def _reason(score: float, outcome: Outcome, shortfall: str) -> str:
     if score >= _FULL_CREDIT:
         return "The final state fulfils the task."
     if outcome is Outcome.STEP_LIMIT:
-        return "The step limit was reached before the task was done."
+        lack = f". {shortfall}" if shortfall else " before the task was done."
+        return f"The step limit was reached{lack}"
     if outcome is Outcome.IMPOSSIBLE_CLAIMED:
         return "The agent said that the task is impossible."
+    if shortfall:
+        return shortfall
     if score > 0.0:
         return f"The final state fulfils the task in part ({score:.2f})."
     return "The final state does not fulfil the task."

@@ -17,7 +17,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from distrl.configs.judge import Rule, RulesConfig
 from distrl.core.errors import ConfigError
-from distrl.core.types import Task, Trajectory, Verdict
+from distrl.core.types import Task, Trajectory
+from distrl.core.verdicts import Verdict
 from distrl.evaluator.judges.base import acted, screens, undecided
 
 _NAME = re.compile(r"\{([A-Za-z_]\w*)\}")

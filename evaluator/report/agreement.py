@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distrl.core.files import write_atomically
-from distrl.core.types import Trajectory, Verdict
+from distrl.core.types import Trajectory
+from distrl.core.verdicts import Verdict
 from distrl.evaluator.agreement import AgreementReport, Judged, describe, disagreements
 from distrl.evaluator.report.episodes import EpisodeView, episode_view
 from distrl.evaluator.report.page import render

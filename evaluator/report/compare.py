@@ -1,9 +1,9 @@
-"""Before and after, side by side: success with intervals for each split and each template."""
+"""Before and after, side by side: success with intervals for each split, level and template."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from distrl.evaluator.paired import Paired, compare_pairs
 from distrl.evaluator.results import LoadedEvaluation, Repeats
@@ -51,9 +51,10 @@ class Row:
 
 @dataclass(frozen=True)
 class SplitBlock:
-    """A split: its row in all, and one row per template."""
+    """A split: its row in all, and one row per level of difficulty, if it has any, and per template."""
 
     overall: Row
+    levels: tuple[Row, ...]
     templates: tuple[Row, ...]
 
 
@@ -73,20 +74,36 @@ def _block(split: str, loaded: Mapping[str, LoadedEvaluation]) -> SplitBlock:
     found = {label: one for label, one in loaded.items() if split in one.evaluation.splits}
     results = {label: one.evaluation.splits[split] for label, one in found.items()}
     episodes = {label: [e for e in one.episodes if e.split == split] for label, one in found.items()}
-    rows = []
-    for template in sorted({template for result in results.values() for template in result.templates}):
-        arms = [
-            Arm(label, result.templates[template])
-            for label, result in results.items()
-            if template in result.templates
-        ]
-        of_template = {label: [e for e in episodes[label] if e.template == template] for label in episodes}
-        rows.append(_row(template, "", arms, of_template))
+    by_level = _parts({label: one.levels for label, one in results.items()}, episodes, lambda e: str(e.level))
+    levels = tuple(replace(row, name=f"level {row.name}") for row in by_level)
+    templates = _parts(
+        {label: one.templates for label, one in results.items()}, episodes, lambda e: e.template
+    )
     overall = [
         Arm(label, result.overall, result.repeats, result.num_retries, result.num_unjudged)
         for label, result in results.items()
     ]
-    return SplitBlock(_row(split, SPLIT_NOTES.get(split, ""), overall, episodes), tuple(rows))
+    return SplitBlock(_row(split, SPLIT_NOTES.get(split, ""), overall, episodes), levels, templates)
+
+
+def _parts(
+    summaries: Mapping[str, Mapping[str, Summary]],
+    episodes: Mapping[str, Sequence[EpisodeResult]],
+    part_of: Callable[[EpisodeResult], str],
+) -> tuple[Row, ...]:
+    """A row for each part of a split.
+
+    Args:
+        summaries: Of each evaluation, by the part's name.
+        episodes: Of each evaluation.
+        part_of: The part that an episode belongs to.
+    """
+    rows = []
+    for part in sorted({part for found in summaries.values() for part in found}):
+        arms = [Arm(label, found[part]) for label, found in summaries.items() if part in found]
+        of_part = {label: [e for e in these if part_of(e) == part] for label, these in episodes.items()}
+        rows.append(_row(part, "", arms, of_part))
+    return tuple(rows)
 
 
 def _row(name: str, note: str, arms: Sequence[Arm], episodes: Mapping[str, Sequence[EpisodeResult]]) -> Row:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from distrl.configs.schema import Config, LearnerConfig
+from distrl.core.verdicts import Spent
 from distrl.evaluator.report.chart import short_number
 from distrl.evaluator.report.metrics import ELAPSED, EPISODES, UPDATES, RunMetrics
 from distrl.evaluator.report.page import duration
-from distrl.evaluator.results import LoadedEvaluation
+from distrl.evaluator.results import Evaluation, LoadedEvaluation
 
-WEIGHT_VERSION = "versions"
+WEIGHT_VERSION, JUDGE = "versions", "judge"
 ACTIONS, BATCH_SIZE = "workers/actions_per_s", "inference/batch_size"
 STALENESS, WORST_STALENESS = "off_policy/staleness_mean", "off_policy/staleness_max"
 
@@ -30,7 +31,7 @@ class Fact:
 
 def run_facts(loaded: Mapping[str, LoadedEvaluation], metrics: RunMetrics) -> list[Fact]:
     """What is known of the run; a fact that was not measured is left out."""
-    facts = [*_training_facts(metrics)]
+    facts = [*_training_facts(metrics), *_judge_facts(metrics)]
     evaluations = [one.evaluation for one in loaded.values()]
     if evaluations:
         newest = evaluations[-1]
@@ -39,6 +40,10 @@ def run_facts(loaded: Mapping[str, LoadedEvaluation], metrics: RunMetrics) -> li
         facts.append(
             Fact("evaluation_episodes", count, "Evaluation", f"{count}", f"episodes in {duration(spent)}")
         )
+        asked = Spent.total(split.spent for split in newest.splits.values())
+        if asked.calls:
+            note = f"{asked.describe()}, faulted tries included"
+            facts.append(Fact("model_cost", asked.cost, "Prompted model", _price(asked), note))
         if newest.spec.subject.kind == "served" and newest.weight_versions[1] >= 0:
             facts.append(_version_fact(newest.weight_versions))
     return facts
@@ -71,6 +76,25 @@ def _training_facts(metrics: RunMetrics) -> list[Fact]:
     return facts
 
 
+def _judge_facts(metrics: RunMetrics) -> list[Fact]:
+    """What the judge of a run was asked, and what that took, since the learner was started last."""
+    judged, unjudged = metrics.last(f"{JUDGE}/judged"), metrics.last(f"{JUDGE}/unjudged")
+    if judged is None or unjudged is None or not judged + unjudged:
+        return []
+    note = f"episodes, and {unjudged:,.0f} unjudged"
+    facts = [Fact("judged", judged, "Judged", f"{judged:,.0f}", note)]
+    taken = {name: metrics.last(f"{JUDGE}/{name}") or 0.0 for name in Spent.model_fields}
+    spent = Spent(cost=taken.pop("cost"), **{name: int(number) for name, number in taken.items()})
+    if spent.calls:
+        facts.append(Fact("judge_cost", spent.cost, "Judge", _price(spent), spent.describe()))
+    return facts
+
+
+def _price(spent: Spent) -> str:
+    """The cost; without prices the tokens."""
+    return f"{spent.cost:.4g}" if spent.cost else f"{spent.input_tokens + spent.output_tokens:,} tokens"
+
+
 def _training_mean(metrics: RunMetrics, name: str) -> float | None:
     """The mean of what is measured now and then, over the time in which the policy was trained.
 
@@ -95,23 +119,25 @@ def _version_fact(versions: tuple[int, int]) -> Fact:
 
 def methods(loaded: Mapping[str, LoadedEvaluation], config: Config | None = None) -> list[tuple[str, str]]:
     """How the numbers came about, as (heading, text)."""
-    temperatures = {one.evaluation.spec.temperature for one in loaded.values()}
-    sampling = (
-        "The agent takes the most probable action at every step."
-        if temperatures <= {0.0}
-        else f"Actions are sampled at temperature {', '.join(str(t) for t in sorted(temperatures))}."
-    )
+    evaluations = [one.evaluation for one in loaded.values()]
     subjects = "; ".join(f"{label}: {_subject(one)}" for label, one in loaded.items())
-    trained = [] if config is None else [("Training", _objective(config.learner))]
+    kinds = {one.spec.subject.kind for one in evaluations}
+    is_trained = not kinds or bool(kinds & {"checkpoint", "served"})
+    trained = [] if config is None or not is_trained else [("Training", _objective(config.learner))]
     return [
         ("Who", f"{subjects}."),
         *trained,
-        ("Episodes", f"One episode per task, each task started from its own seed. {sampling}"),
+        ("Episodes", f"{_episodes(evaluations)} {_sampling(evaluations)}".strip()),
         (
             "Success",
             "A program checks the state behind the screen when the episode ends. In part is not solved.",
         ),
-        ("Intervals", "Wilson's 95% score interval; for the gain, Newcombe's interval built from the two."),
+        (
+            "Intervals",
+            "Wilson's 95% score interval. Of the gain Tango's, with McNemar's exact test, where the same "
+            "instances were tried; else Newcombe's, built from the two. Over repetitions a task weighs once, "
+            "however often it was tried.",
+        ),
         (
             "Faults",
             "An episode that the environment, the device or a server broke is tried again, and listed apart "
@@ -119,6 +145,24 @@ def methods(loaded: Mapping[str, LoadedEvaluation], config: Config | None = None
         ),
         ("Repeated actions", "The share of actions that repeat the one before on an unchanged screen."),
     ]  # fmt: skip
+
+
+def _episodes(evaluations: Sequence[Evaluation]) -> str:
+    """How often each task is tried, and from which start."""
+    if any(one.seeds for one in evaluations):
+        return "One episode per task and seed of the repetitions, each of which draws the tasks' starts anew."
+    return "One episode per task, each task started from its own seed."
+
+
+def _sampling(evaluations: Sequence[Evaluation]) -> str:
+    """How actions are chosen, where a policy chooses them."""
+    specs = [one.spec for one in evaluations if one.spec.subject.kind not in ("expert", "random")]
+    temperatures = {spec.temperature for spec in specs}
+    if evaluations and not specs:
+        return ""
+    if temperatures <= {0.0}:
+        return "A policy takes the most probable action at every step."
+    return f"Actions are sampled at temperature {', '.join(str(t) for t in sorted(temperatures))}."
 
 
 def _objective(learner: LearnerConfig) -> str:

@@ -54,6 +54,11 @@ class Report:
         return [block.overall for block in self.blocks if block.overall.paired is not None]
 
     @property
+    def has_cost(self) -> bool:
+        """Whether a model with a price acted."""
+        return any(arm.summary.mean_cost for block in self.blocks for arm in block.overall.arms)
+
+    @property
     def repeated(self) -> list[tuple[str, Arm]]:
         """What was measured with several seeds, by split."""
         rows = [block.overall for block in self.blocks]

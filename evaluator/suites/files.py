@@ -15,6 +15,9 @@ from distrl.core.types import Task
 
 _YAML = (".yaml", ".yml")
 _LINES = (".jsonl", ".ndjson")
+MAX_ID = 200
+"""Most characters of a task's id."""
+_REMEDY = "A task has id and goal, and may have template, params, split, suite, seed and max_steps."
 
 
 def load_file(path: Path) -> list[Task]:
@@ -24,10 +27,7 @@ def load_file(path: Path) -> list[Task]:
         TaskError: If the file cannot be read, or an entry is no task or repeats an id; it names
             file, entry and rule.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TaskError(f"{path}: the task file cannot be read: {error}.", "Check the path.") from error
+    text = read_text(path, "task file")
     if path.suffix in _YAML:
         entries = list(_yaml_entries(path, text))
     elif path.suffix in _LINES:
@@ -42,6 +42,25 @@ def load_file(path: Path) -> list[Task]:
     return _validated(path, entries)
 
 
+def read_text(path: Path, what: str) -> str:
+    """The text of a file in UTF-8, with or without a byte order mark.
+
+    Args:
+        what: What the file should be, for people.
+
+    Raises:
+        TaskError: If it cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        rule = f"{path}: the {what} cannot be read: {error.strerror}."
+        raise TaskError(rule, "Check the path.") from error
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise TaskError(f"{path}, line {line}: the {what} is not in UTF-8.", "Save it as UTF-8.") from error
+
+
 def _yaml_entries(path: Path, text: str) -> Iterator[tuple[str, Any]]:
     try:
         data = yaml.safe_load(text)
@@ -49,6 +68,8 @@ def _yaml_entries(path: Path, text: str) -> Iterator[tuple[str, Any]]:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}" if mark is not None else "the file"
         raise TaskError(f"{path}, {where}: not valid YAML.", "Correct the syntax.") from error
+    if data is None:
+        return
     if isinstance(data, dict) and set(data) == {"tasks"}:
         data = data["tasks"]
     if not isinstance(data, list):
@@ -74,19 +95,21 @@ def _line_entries(path: Path, text: str) -> Iterator[tuple[str, Any]]:
 def _validated(path: Path, entries: list[tuple[str, Any]]) -> list[Task]:
     tasks: dict[str, Task] = {}
     for where, entry in entries:
-        if isinstance(entry, dict):
-            entry = {"suite": path.stem, "split": "test", "template": "custom", **entry}
+        if not isinstance(entry, dict):
+            raise TaskError(f"{path}, {where}: a task is a mapping, not {str(entry)[:40]!r}.", _REMEDY)
+        entry = {"suite": path.stem, "split": "test", "template": "custom", **entry}
         try:
             task = Task.model_validate(entry)
         except ValidationError as error:
             first = error.errors()[0]
             field = ".".join(str(part) for part in first["loc"])
             rule = f"{field}: {first['msg']}" if field else first["msg"]
-            raise TaskError(
-                f"{path}, {where}: {rule}.", "A task needs id, goal, template, params."
-            ) from error
+            raise TaskError(f"{path}, {where}: {rule}.", _REMEDY) from error
         if not task.id or not task.goal.strip():
             raise TaskError(f"{path}, {where}: id and goal must not be empty.", "Fill them in.")
+        if len(task.id) > MAX_ID or not task.id.isprintable():
+            rule = f"an id is one line of at most {MAX_ID} characters"
+            raise TaskError(f"{path}, {where}: {rule}, not {task.id[:40]!r}.", "Choose a shorter one.")
         if task.id in tasks:
             raise TaskError(f"{path}, {where}: the id {task.id!r} occurs twice.", "Ids must be unique.")
         tasks[task.id] = task

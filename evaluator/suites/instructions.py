@@ -4,9 +4,9 @@ A list is a text file with an instruction a line, a CSV or TSV file, or JSON (li
 the instruction under one of `KEYS`. Its tasks have no template of a simulated phone: they are for real
 devices and a judge.
 
-Instructions are normalised (Unicode NFKC, one space between words, no quotes around them, no numbering), and
-those that then differ in case and punctuation alone are one. A task's id is made of the instruction, not of
-its place: lists can grow and be put in another order, and results stay comparable.
+Instructions are normalised (Unicode NFKC, one space between words, no control characters, no quotes around
+them, no numbering), and those that then differ in case and punctuation alone are one. A task's id is made of
+the instruction, not of its place: lists can grow and be put in another order, and results stay comparable.
 """
 
 from __future__ import annotations
@@ -24,11 +24,15 @@ from typing import Any
 
 from distrl.core.errors import TaskError
 from distrl.core.types import Task
+from distrl.evaluator.suites.files import read_text
 
 TEMPLATE = "instruction"
 KEYS = ("goal", "instruction", "goal_info", "task", "query")
 """Where an object or a table has the instruction; the first that is there."""
 DIGEST_BYTES = 5
+MAX_LENGTH = 4000
+"""Most characters of an instruction; what is longer is no instruction but a broken file."""
+_QUOTES = {'"': '"', "'": "'", "\u201c": "\u201d", "\u2018": "\u2019"}
 
 
 @dataclass(frozen=True)
@@ -38,11 +42,13 @@ class Imported:
     Attributes:
         tasks: The tasks, list by list.
         repeated: How often an instruction was in its own list already.
+        empty: How many entries had no instruction.
         leaked: Instructions left out of a list since a list named after it has them, by split.
     """
 
     tasks: list[Task]
     repeated: int
+    empty: int
     leaked: dict[str, list[str]]
 
 
@@ -56,12 +62,13 @@ def import_lists(lists: Sequence[str], suite: str, max_steps: int) -> Imported:
         TaskError: An argument has no split, two have the same, or a file cannot be read or holds nothing.
     """
     found: dict[str, dict[str, str]] = {}
-    repeated = 0
+    repeated = empty = 0
     for text in lists:
         split, file = _parse(text)
         if split in found:
             raise TaskError(f"the split {split!r} is named twice.", "Put the files together, or rename one.")
-        goals = read_list(file)
+        goals, without = read_list(file)
+        empty += without
         found[split] = _distinct(goals)
         repeated += len(goals) - len(found[split])
     leaked = _drop_leaked(found)
@@ -70,14 +77,15 @@ def import_lists(lists: Sequence[str], suite: str, max_steps: int) -> Imported:
         for split, distinct in found.items()
         for goal in distinct.values()
     ]
-    return Imported(tasks, repeated, leaked)
+    return Imported(tasks, repeated, empty, leaked)
 
 
 def normalised(instruction: str) -> str:
-    """The instruction in one form: NFKC, single spaces, no quotes around it, no number before it."""
-    text = " ".join(unicodedata.normalize("NFKC", instruction).split())
+    """The instruction in one form: NFKC, single spaces, no control characters, quotes or number around it."""
+    text = "".join(" " if unicodedata.category(c) == "Cc" else c for c in instruction)
+    text = " ".join(unicodedata.normalize("NFKC", text).split())
     text = re.sub(r"^(?:\d{1,4}[.)]|[-*\u2022])\s+", "", text)
-    while len(text) > 1 and text[0] in "\"'\u201c\u2018" and text[-1] in "\"'\u201d\u2019":
+    while len(text) > 1 and _QUOTES.get(text[0]) == text[-1] and not {text[0], text[-1]} & set(text[1:-1]):
         text = text[1:-1].strip()
     return text
 
@@ -87,23 +95,27 @@ def key(instruction: str) -> str:
     return " ".join(re.findall(r"[^\W_]+", instruction.casefold()))
 
 
-def read_list(file: Path) -> list[str]:
-    """The instructions of a list, normalised, in its order; empty ones are left out.
+def read_list(file: Path) -> tuple[list[str], int]:
+    """The instructions of a list, normalised, in its order; and how many entries had none.
 
     Raises:
-        TaskError: It cannot be read, is of no known kind, or holds nothing.
+        TaskError: It cannot be read, is of no known kind, holds nothing, or something that is too long.
     """
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TaskError(f"{file}: the list cannot be read: {error}.", "Check the path.") from error
+    text = read_text(file, "list")
     readers = {".txt": _lines, ".csv": _table, ".tsv": _table, ".json": _json, ".jsonl": _json_lines}
     if file.suffix not in readers:
         raise TaskError(f"{file}: a list ends in {', '.join(readers)}.", "Rename or convert it.")
-    goals = [goal for goal in map(normalised, readers[file.suffix](file, text)) if key(goal)]
+    entries = list(readers[file.suffix](file, text))
+    for number, entry in enumerate(entries, 1):
+        if len(entry) > MAX_LENGTH:
+            rule = (
+                f"instruction {number} has {len(entry)} characters, more than {MAX_LENGTH}: {entry[:40]!r}…"
+            )
+            raise TaskError(f"{file}: {rule}.", "A list has one instruction for each line or entry.")
+    goals = [goal for goal in map(normalised, entries) if key(goal)]
     if not goals:
         raise TaskError(f"{file} holds no instruction.", "Add at least one.")
-    return goals
+    return goals, len(entries) - len(goals)
 
 
 def _parse(text: str) -> tuple[str, Path]:
@@ -146,16 +158,24 @@ def _task(suite: str, split: str, goal: str, max_steps: int) -> Task:
 
 
 def _lines(file: Path, text: str) -> Iterator[str]:
-    yield from text.splitlines()
+    yield from filter(str.strip, text.splitlines())
 
 
 def _table(file: Path, text: str) -> Iterator[str]:
     rows = csv.DictReader(io.StringIO(text), delimiter="\t" if file.suffix == ".tsv" else ",")
-    column = next((name for name in KEYS if name in (rows.fieldnames or ())), None)
-    if column is None:
-        raise TaskError(f"{file}: no column is named {', '.join(KEYS)}.", "Name the one of the instructions.")
-    for row in rows:
-        yield row[column] or ""
+    try:
+        columns = [(name or "").strip() for name in rows.fieldnames or ()]
+        column = next((name for name in KEYS if name in columns), None)
+        if column is None:
+            raise TaskError(
+                f"{file}: no column is named {', '.join(KEYS)}; it has {', '.join(columns)[:200] or 'none'}.",
+                "Name the one of the instructions.",
+            )
+        rows.fieldnames = columns
+        for row in rows:
+            yield row[column] or ""
+    except csv.Error as error:
+        raise TaskError(f"{file}, after line {rows.line_num}: no table: {error}.", "Correct it.") from error
 
 
 def _json(file: Path, text: str) -> Iterator[str]:

@@ -7,9 +7,9 @@ What `test` holds out of `train` and `val`:
     categories  in which layout (`webshop1_browse`), as for the shop that is opened (`webshop1_visit`)
     phrasings   `test` has its own for every template
 
-`val`, for choosing among checkpoints, holds out of `train` products, queries and layouts of its own, but
-neither brands nor phrasings. Every shop and layout is in all three. What a task's seed decides is in
-`distrl.workers.simphone.templates.webshop`.
+`val`, for choosing among checkpoints, holds out of `train` products, queries and layouts of its own, but no
+brands, and phrasings only where its goals would else be those of `train`. Every shop and layout is in all
+three. What a task's seed decides is in `distrl.workers.simphone.templates.webshop`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from distrl.workers.simphone.apps.web.shops import SHOPS
 
 SUITE = "webshop"
 SPLITS = ("train", "val", "test")
-DISJOINT = ("tasks",)
-"""What `val` and `test` never share with `train`. All goals of `test` are new too, some of `val` are not."""
+DISJOINT = ("tasks", "goals")
+"""What `val` and `test` never share with `train`."""
 LAYOUTS = (0, 1, 2, 3)
 MAX_STEPS = 20
 COUNTS: dict[str, dict[str, int]] = {

@@ -12,6 +12,7 @@ from distrl.workers.simphone.apps.web.shops import SHOPS
 PHRASES: dict[str, dict[str, tuple[str, ...]]] = {
     "webshop1_visit": {
         "train": ("Go to {host}", "Open {host}", "Visit {host} in the browser"),
+        "val": ("In the browser, open {host}", "Go to the browser and open {host}"),
         "test": ("Take me to {host}", "Show me the website {host}"),
     },
     "webshop1_search": {
@@ -28,6 +29,7 @@ PHRASES: dict[str, dict[str, tuple[str, ...]]] = {
             "Browse {category} on {host}",
             "Open {host}, show everything in {category}",
         ),
+        "val": ("Go to {host} and show the category {category}", "On {host}, open the category {category}"),
         "test": (
             "Which products does {host} list under {category}?",
             "On {host}, go to the {category} department",
@@ -104,6 +106,10 @@ PHRASES: dict[str, dict[str, tuple[str, ...]]] = {
             "Check out on {host}{delivery}, up to the review of the order",
             "Go to {host} and take your {cart} to the order review{delivery}, without placing the order",
         ),
+        "val": (
+            "On {host}, go to the review of the order{delivery}",
+            "Open the {cart} on {host} and go to the review of the order{delivery}",
+        ),
         "test": (
             "Prepare the order of my {cart} on {host}{delivery}; stop at the review",
             "On {host}, proceed from the {cart} to the last page before ordering{delivery}",
@@ -120,7 +126,7 @@ PHRASES: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
 }
-"""Phrasings by template and split; `val` has those of `train`."""
+"""Phrasings by template and split; `val` has those of `train` where its goals are new by their parameters."""
 _SORTS = {"price_up": "lowest price", "price_down": "highest price", "rating": "best rating"}
 _NTH = ("first", "second", "third")
 _DELIVERIES = {
@@ -146,7 +152,8 @@ def goal(template: str, params: dict[str, Any], split: str, rng: random.Random) 
         words["change"] = _change(params)
     if "delivery" in params:
         words["delivery"] = _DELIVERIES[params["delivery"]] if "delivery" in shop.checkout else ""
-    return rng.choice(PHRASES[template]["test" if split == "test" else "train"]).format(**words)
+    phrases = PHRASES[template]
+    return rng.choice(phrases.get(split, phrases["train"])).format(**words)
 
 
 def _filters(params: dict[str, Any]) -> str:

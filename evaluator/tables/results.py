@@ -50,6 +50,7 @@ class CellResult:
             "interval": overall.interval.model_dump(),
             "episodes": overall.episodes,
             "faulted": len(self.result.faulted),
+            "levels": {level: found.success_rate for level, found in self.result.levels.items()},
             "step_ratio": overall.step_ratio,
             "failure_modes": {mode.value: count for mode, count in overall.modes.items()},
         }
@@ -108,7 +109,7 @@ def markdown(spec: TableSpec, results: Mapping[Key, CellResult], missing: Sequen
         trained_on = spec.generalisation.trained_on
         headings = _headings(spec.generalisation.suites, trained_on)
         parts += [f"### Generalisation: trained on {trained_on}", _success(spec, results, headings)]
-    parts += list(_failures(spec, results))
+    parts += [*_levels(spec, results), *_failures(spec, results)]
     faulted = sum(len(result.result.faulted) for result in results.values())
     if faulted:
         parts.append(f"{faulted} episodes faulted again and again; they count neither way.")
@@ -164,6 +165,24 @@ def _headings(suites: Mapping[str, SuiteColumns], trained_on: str = "") -> dict[
         for suite, columns in suites.items()
         for split in columns.splits
     }
+
+
+def _levels(spec: TableSpec, results: Mapping[Key, CellResult]) -> Iterator[str]:
+    """A table of success by level of difficulty for each suite that has levels, on its last split."""
+    for suite, columns in spec.suites.items():
+        split = columns.splits[-1]
+        found = {name: results.get((name, suite, suite, split)) for name in spec.agents}
+        cells = {name: cell.result.levels for name, cell in found.items() if cell and cell.result.levels}
+        levels = sorted({level for by_level in cells.values() for level in by_level})
+        if not levels:
+            continue
+        rows = [["Agent", *(f"level {level}" for level in levels)], ["---"] + ["---:"] * len(levels)]
+        for name, by_level in cells.items():
+            rates = [f"{100 * by_level[n].success_rate:.1f}" if n in by_level else NOTHING for n in levels]
+            rows.append([name, *rates])
+        yield f"### By level on {_heading(suite, columns, split)}"
+        yield "Success in percent, over all seeds."
+        yield "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def _failures(spec: TableSpec, results: Mapping[Key, CellResult]) -> Iterator[str]:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from distrl.evaluator.evaluator import Evaluator
-from distrl.evaluator.measure import WEIGHTS_S, Who, measure
+from distrl.evaluator.measure import WEIGHTS_S, Who, measure, model_of
 from distrl.evaluator.repeats import pool, seed_directory
 from distrl.evaluator.results import RESULTS_FILE
 from distrl.evaluator.tables.plan import Cell
@@ -22,7 +22,7 @@ def open_seeds(cell: Cell) -> list[int]:
     left = []
     for seed, who in cell.whom.items():
         place = seed_directory(cell.directory, seed)
-        subject = who.subject(cell.config.evaluate.prompted.model)
+        subject = who.subject(model_of(cell.config, who))
         Evaluator(cell.config, place, subject, cell.splits, resume=True, seed=seed)
         if not (place / RESULTS_FILE).is_file():
             left.append(seed)

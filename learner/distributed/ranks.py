@@ -14,6 +14,7 @@ import torch
 from distrl.configs.ranks import RanksConfig
 from distrl.configs.schema import Config
 from distrl.core.policies import build_critic, build_policy, resolve_device
+from distrl.core.policies.points import check_agent_points
 from distrl.learner.algorithms import ALGORITHMS
 from distrl.learner.distributed.launch import local_ranks
 from distrl.learner.distributed.link import Place, open_job
@@ -55,12 +56,14 @@ def open_trainer(config: Config, words: Sequence[str], place: Place | None) -> I
     Raises:
         RankError: The ranks did not meet.
         PolicyError: The policy cannot be built.
+        ConfigError: The agent's points lie elsewhere than the model sees them.
     """
     with contextlib.ExitStack() as stack:
         if place is not None:
             stack.enter_context(open_job(place, config.learner.rank_timeout_s))
         learner = config.learner
         policy = build_policy(config.policy, words, config.seed)
+        check_agent_points(config.agent, policy)
         policy.to(resolve_device(learner.device))
         has_q = learner.algorithm == "aride" and learner.aride.critic == "q"
         critic = build_critic(policy, config.seed, has_q, config.policy.critic)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -34,11 +36,13 @@ class Sweeps:
     Attributes:
         made: The runs made so far, in order.
         patience: How many more runs are finished before everything is killed, as with its machine.
+        on_wait: Called before each run.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.made: list[tuple[str, int]] = []
         self.patience, self.code = 100, 0
+        self.on_wait: Callable[[], None] = lambda: None
         played = SimpleNamespace(Popen=self.start, TimeoutExpired=subprocess.TimeoutExpired)
         monkeypatch.setattr(sweeping, "subprocess", played)
 
@@ -54,7 +58,11 @@ class Sweeps:
         self.planned: Iterator = iter(sweep.runs)
         return self
 
+    def terminate(self) -> None:
+        self.planned, self.code = iter(()), 130
+
     def wait(self, timeout_s: float) -> int:
+        self.on_wait()
         planned = next(self.planned, None)
         if planned is None:
             return self.code
@@ -101,6 +109,15 @@ def test_another_machine_goes_on_where_the_first_was_lost(tmp_path, preset, swee
     assert found is not None
     assert (found.mean, found.n) == (pytest.approx(0.4), 2)
     assert f"{ARMS[3]}    2/2" in capsys.readouterr().out
+
+
+def test_who_ends_the_benchmark_ends_its_sweep(tmp_path, preset, sweeps) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    sweeps.on_wait = lambda: os.kill(os.getpid(), signal.SIGTERM) if len(sweeps.made) == 2 else None
+    with pytest.raises(SystemExit) as ended:
+        sweeping.run(str(preset), arguments(tmp_path))
+    assert (ended.value.code, len(sweeps.made)) == (130, 2)
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_when_all_are_there_nothing_is_run(tmp_path, preset, sweeps) -> None:

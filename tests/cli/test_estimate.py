@@ -15,11 +15,13 @@ from autoui_models import save_autoui, save_blip2
 from hub_models import save_qwen
 from typer.testing import CliRunner
 
-from distrl.cli.health.estimate import PEAKS, Line, estimate, hardware
+from distrl.cli.health.estimate import PEAKS, STEPS, Line, estimate, hardware
+from distrl.cli.health.subject import QUESTION, screen_of
 from distrl.cli.main import app
 from distrl.configs.schema import Config
 from distrl.core.policies import build_policy
-from distrl.evaluator.suites import vocabulary
+from distrl.evaluator.suites import load_suite, vocabulary
+from distrl.workers.envs.two_screens import TwoScreensEnv
 
 CPU = hardware(None, 2)
 FUSION = [
@@ -37,13 +39,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(directory)
 
 
-def lines(policy: dict[str, object], **sections: object) -> dict[tuple[str, str], Line]:
+def values(
+    policy: dict[str, object], steps: float = STEPS, longest: float | None = None, **sections: object
+) -> dict[tuple[str, str], float]:
     config = Config.model_validate({"policy": {"device": "cpu", **policy}, **sections})
-    return {(line.process, line.what): line for line in estimate(config, CPU)}
-
-
-def values(policy: dict[str, object], **sections: object) -> dict[tuple[str, str], float]:
-    return {key: line.value for key, line in lines(policy, **sections).items()}
+    found: list[Line] = estimate(config, CPU, steps, longest=longest)
+    return {(line.process, line.what): line.value for line in found}
 
 
 @pytest.mark.parametrize("lora", [None, {"rank": 3, "targets": ["q_proj", "k_proj"]}])
@@ -117,17 +118,77 @@ def test_pictures_and_history_bound_the_cost_of_a_step(model: str) -> None:
 
     short, long, longest = (cost(max_prompt_tokens=size) for size in (64, 128, 4096))
     assert all(a < b < c for a, b, c in zip(short, long, longest, strict=True))
-    options = {"kind": "hub", "model": model, "max_prompt_tokens": 64, "max_context_tokens": 4128}
-    agent = {"kind": "androidworld", "options": {"mode": "incremental"}}
-    one = values(options, agent=agent, store={"max_bytes": 2**60})
-    assert one["inference", "KV cache of a slot"] == longest[2], (
-        "a sequence that goes on is bounded as a whole"
-    )
     small, large, largest = (cost(max_pixels=28 * 28 * tokens) for tokens in (1, 4, 100))
     assert small[0] < large[0] < largest[0]
     assert all(a <= b <= c for a, b, c in zip(small, large, largest, strict=True))
     tokens = [values({"kind": "hub", "model": model, "max_pixels": 28 * 28 * n}) for n in (1, 4, 100)]
     assert [found["policy", "tokens of a screenshot, at most"] for found in tokens] == [1, 4, 100]
+
+
+INCREMENTAL = {"kind": "androidworld", "options": {"mode": "incremental"}}
+EPISODE = ("policy", "tokens of an episode, at most")
+TRAINING = ("policy", "computation of a training step")
+
+
+def test_an_episode_that_is_one_sequence_is_trained_on_and_kept_once(model: str) -> None:
+    options = {"kind": "hub", "model": model, "max_pixels": 28 * 28, "max_prompt_tokens": 64}
+    sections = {"learner": {"max_new_tokens": 8, "batch_trajectories": 2}}
+    one = values(options, 5, agent=INCREMENTAL, **sections)
+    length = 64 + 8 + 4 * (1 + QUESTION + 8)  # a picture is one token
+    assert one[EPISODE] == length
+    whole = values({**options, "max_prompt_tokens": length - 8}, 5, **sections)
+    assert one["inference", "KV cache of a slot"] == whole["inference", "KV cache of a slot"]
+    pictures = 4 * 2.0 * one["policy", "of these for pictures"] * 4  # of four patches, four pictures more
+    assert one[TRAINING] * 5 == pytest.approx(whole[TRAINING] + pictures)
+    assert one["learner", "activations"] == pytest.approx(whole["learner", "activations"] / 5)
+    assert one["speed", "an update"] * one["speed", "steps trained"] == pytest.approx(2 * 5)
+
+
+def test_pictures_add_up_in_a_sequence_that_goes_on(model: str) -> None:
+    def tokens(pixels: int, steps: float, **policy: object) -> float:
+        options = {"kind": "hub", "model": model, "max_pixels": pixels, "max_prompt_tokens": 500, **policy}
+        return values(options, steps, agent=INCREMENTAL)[EPISODE]
+
+    small, large = 6 * 28 * 28, 24 * 28 * 28  # 1x3 and 3x7 tokens, for so long a screen
+    assert tokens(large, 11) - tokens(small, 11) == 10 * (21 - 3)
+    assert tokens(large, 11) - tokens(large, 10) == 21 + QUESTION + 32
+    bounded = tokens(large, 11, max_context_tokens=900)
+    assert 900 - (21 + QUESTION + 32) < bounded <= 900, "an episode whose sequence is full ends"
+
+
+def test_memory_is_told_for_the_longest_episode_and_speed_for_the_mean(model: str) -> None:
+    options = {"kind": "hub", "model": model}
+    mean, both, longest = (values(options, *steps, agent=INCREMENTAL) for steps in ((4,), (4, 9), (9,)))
+    cache = "inference", "KV cache of a slot"
+    assert mean[cache] < both[cache] == longest[cache]
+    assert both["speed", "an update"] == mean["speed", "an update"] < longest["speed", "an update"]
+
+
+def test_what_a_server_has_read_before_it_reads_again_only_without_a_cache(model: str) -> None:
+    options = {"kind": "hub", "model": model, "max_prompt_tokens": 512}
+
+    def actions(engine: str, **vllm: object) -> float:
+        inference = {"engine": engine, "vllm": vllm}
+        return values(options, agent=INCREMENTAL, inference=inference)["speed", "actions"]
+
+    assert actions("vllm") > actions("vllm", prefix_caching=False) == actions("hf")
+
+
+def test_screens_are_those_of_the_environment(model: str, tmp_path: Path) -> None:
+    env = TwoScreensEnv()
+    screen = env.reset(load_suite("two_screens", "test")[0]).screen
+    size = screen.picture().size
+    config = Config.model_validate({"env": {"kind": "two_screens"}, "tasks": {"suite": "two_screens"}})
+    assert screen_of(config) == size
+    file = tmp_path / "run.yaml"
+    policy = f"policy: {{kind: hub, model: {model}}}"
+    file.write_text(f"{policy}\nenv: {{kind: two_screens}}\ntasks: {{suite: two_screens}}\n")
+    told = runner.invoke(app, ["doctor", "--estimate", str(file), "--gpu", "cpu"]).stdout
+    assert f"4 steps, jpeg of {size[0]}x{size[1]}" in told
+    small = Config.model_validate({"env": {"kind": "two_screens", "options": {"width": 64}}})
+    assert screen_of(small) == (64, size[1])
+    assert screen_of(Config.model_validate({})) == (540, 1200)
+    assert screen_of(Config.model_validate({"env": {"kind": "android_world"}})) == (1080, 2400)
 
 
 def test_what_costs_less_is_told_so(model: str) -> None:

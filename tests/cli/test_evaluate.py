@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from typer.testing import CliRunner
@@ -94,3 +95,11 @@ def test_bad_input_is_one_line_and_writes_nothing(tmp_path: Path) -> None:
         assert expected in last
         assert "Traceback" not in stderr
         assert not output.exists()
+
+
+def test_the_help_names_every_judge() -> None:
+    from distrl.cli.evaluate import JudgeOption
+    from distrl.evaluator.judges import JUDGES
+
+    told = get_args(JudgeOption)[1].help
+    assert [kind for kind in JUDGES if kind not in told] == []

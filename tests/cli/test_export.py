@@ -90,3 +90,18 @@ def test_the_embedded_policy_is_no_model_of_transformers(tmp_path: Path) -> None
     code, error = export(tmp_path, "--merged", tmp_path / "out")
     assert (code, error.count("\n")) == (9, 1)
     assert "no model of transformers" in error
+
+
+@pytest.mark.needs("datasets")
+def test_all_repetitions_of_an_evaluation_become_one_dataset(tmp_path: Path) -> None:
+    from distrl.evaluator.datasets import read_episodes
+
+    evaluated = ["quickstart", "--agent", "random", "--split", "test", "--seeds", "0,1"]
+    limits = ["--set", "evaluate.episodes=1", "--set", "evaluate.slots=1"]
+    line = ["evaluate", *evaluated, "--output", str(tmp_path / "random"), *limits]
+    assert runner.invoke(app, line, catch_exceptions=False).exit_code == 0
+    assert export(tmp_path / "random", "--dataset", tmp_path / "ds") == (0, "")
+    tasks = [trajectory.task for trajectory, _ in read_episodes(tmp_path / "ds")]
+    assert len(tasks) == 2
+    assert len({task.id for task in tasks}) == 1
+    assert len({task.seed for task in tasks}) == 2

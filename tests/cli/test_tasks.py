@@ -113,7 +113,7 @@ def test_lists_of_instructions_become_a_suite(tmp_path: Path) -> None:
     result = runner.invoke(app, ["tasks", "import", *lists, "-o", str(suite), "--max-steps", "7"])
     assert result.exit_code == 0
     assert "3 tasks: 1 train, 2 test" in result.stderr
-    assert "1 instructions left train, as a later list has them:\n  Play music" in result.stderr
+    assert "left out 1 of train that a later list has too:\n  Play music" in result.stderr
     tasks = load_suite(str(suite))
     assert [(task.suite, task.split, task.goal, task.max_steps) for task in tasks] == [
         ("aitw", "train", "Open Chrome", 7),

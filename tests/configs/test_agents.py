@@ -30,6 +30,17 @@ def test_the_embedded_policy_reads_one_prompt_at_a_time(kind: str) -> None:
         read({"kind": kind, "options": options}, AUTOUI)
 
 
+@pytest.mark.parametrize("policy", [{}, AUTOUI, HUB])
+def test_the_agent_autoui_has_no_sequence_that_goes_on(policy: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=r"prompt cannot grow; leave mode out, or set agent\.kind"):
+        read({"kind": "autoui", "options": {"mode": "incremental"}}, policy)
+
+
+def test_the_reason_is_told_why_a_t5_has_none() -> None:
+    with pytest.raises(ValidationError, match="encoder reads in both directions"):
+        read({"kind": "mobile-use", "options": {"mode": "incremental"}}, AUTOUI)
+
+
 @pytest.mark.parametrize("resize", [None, {"max_pixels": 1000}, {"min_pixels": 900}])
 def test_points_are_read_at_the_size_at_which_the_model_sees_the_picture(resize: Any) -> None:
     options = {**ABSOLUTE, "resize": resize}

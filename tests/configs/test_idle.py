@@ -7,12 +7,12 @@ from typer.testing import CliRunner
 
 from distrl.cli.main import app
 from distrl.configs.idle import idle_keys
-from distrl.configs.load import load_config
+from distrl.configs.load import load_config, presets
 
-PRESETS = ["quickstart", "qwen-vl", "androidworld", "miniwob", "devices", "appo-hopper"]
+DATASET = "learner.demonstrations.dataset=demos"
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", presets())
 def test_presets_have_no_idle_keys(preset: str) -> None:
     assert idle_keys(load_config(preset)) == []
 
@@ -26,6 +26,8 @@ def test_presets_have_no_idle_keys(preset: str) -> None:
         ("qwen-vl", ["learner.replay.weights=[1, 1, 1]"], "learner.replay.weights"),
         ("qwen-vl", ["learner.replay.refresh_every=3"], "learner.replay.refresh_every"),
         ("quickstart", ["learner.replay.importance_start=0.6"], "learner.replay.importance_start"),
+        ("qwen-vl", [DATASET, "learner.demonstrations.noise=0.3"], "learner.demonstrations.noise"),
+        ("qwen-vl", [DATASET, "learner.demonstrations.weights={a: 2}"], "learner.demonstrations.weights"),
         ("appo-hopper", ["network.act=tcp://127.0.0.1:5999"], "network.act"),
         ("appo-hopper", ["network.advertise=tcp://10.0.0.1:5999"], "network.advertise"),
     ],
@@ -38,6 +40,9 @@ def test_a_key_that_does_nothing_is_named(preset: str, overrides: list[str], key
 def test_keys_that_do_something_are_not_named() -> None:
     overrides = ["learner.value_recompute=false", "learner.replay.alpha=1", "learner.replay.refresh_size=4"]
     assert idle_keys(load_config("quickstart", overrides)) == []
+    overrides = ["learner.demonstrations.noise=0.3", "learner.demonstrations.weights={a: 2}"]
+    assert idle_keys(load_config("qwen-vl", overrides)) == []
+    assert idle_keys(load_config("qwen-vl", [DATASET])) == []
 
 
 def test_the_command_tells_it_and_goes_on() -> None:

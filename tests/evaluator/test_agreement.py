@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from distrl.core.types import Verdict
+from distrl.core.verdicts import Verdict
 from distrl.evaluator.agreement import Judged, agreement, cohen_kappa, compare, disagreements, lines
 
 

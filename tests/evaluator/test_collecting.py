@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from counting_phone import CountingEnv, counting_config, write_suite
@@ -13,8 +14,9 @@ from distrl.core.demonstrations import CollectionSpec, check_dataset, read_colle
 from distrl.core.errors import ConfigError, RunDirectoryError
 from distrl.core.types import Purpose, Task
 from distrl.evaluator.collecting import Collector
-from distrl.evaluator.evaluator import EvaluationStopped
+from distrl.evaluator.evaluator import EvaluationStopped, Evaluator
 from distrl.evaluator.progress import LineProgress
+from distrl.evaluator.results import Subject
 from distrl.evaluator.stores import open_store
 from distrl.evaluator.suites import load_suite
 
@@ -38,6 +40,16 @@ class Quiet(LineProgress):
 
     def say(self, message: str) -> None:
         self.said.append(message)
+
+
+class MeasuredEnv(CountingEnv):
+    """Knows how far its expert is from the goal."""
+
+    asked: ClassVar[list[int]] = []
+
+    def distance(self) -> int:
+        self.asked.append(self.taps)
+        return 1
 
 
 @pytest.fixture(autouse=True)
@@ -66,6 +78,18 @@ def stored(folder: Path) -> dict[str, str]:
         return {one.lease_id.split("-")[1]: one.task.id.rpartition("/")[2] for one in store.iterate()}
     finally:
         store.close()
+
+
+def test_the_way_to_the_goal_is_measured_in_evaluations_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("counting_phone.CountingEnv", MeasuredEnv)
+    assert collector(tmp_path, TASKS).run()
+    assert MeasuredEnv.asked == []
+    config = counting_config(write_suite(tmp_path, TASKS))
+    expert = Subject(kind="expert", name="expert")
+    Evaluator(config, tmp_path / "measured", expert, ["test"], progress=Quiet()).run()
+    assert len(MeasuredEnv.asked) > len(TASKS)
 
 
 TASKS: list[dict[str, object]] = [{"taps": 2}, {"taps": 3}, {"taps": 1}]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 
 import pytest
 from counting_phone import CountingEnv, TappingPolicy, counting_config, write_suite
+from typer.testing import CliRunner
 
+from distrl.cli.main import app
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, RunDirectoryError, TaskError
 from distrl.core.types import Fault, Purpose
@@ -179,3 +182,30 @@ def test_what_was_measured_otherwise_is_not_gone_on_with(tmp_path: Path) -> None
         other = Config.model_validate(raw)
         with pytest.raises(RunDirectoryError, match="holds another evaluation"):
             measure(other, Who(agent="expert"), tmp_path / "out", resume=True, progress=Quiet())
+
+
+@pytest.mark.needs("jinja2")
+def test_the_command_and_its_report_tell_faults_rates_and_gains(tmp_path: Path) -> None:
+    tasks = [{"taps": 1}, {"taps": 2, "faults": 1}, {"taps": 1, "faults": 9}]
+    file = tmp_path / "counting.yaml"
+    file.write_text(counting_config(write_suite(tmp_path, tasks)).to_yaml())
+
+    def run(agent: str, *options: str) -> str:
+        CountingEnv.resets.clear()
+        words = ["evaluate", str(file), "--agent", agent, "--output", str(tmp_path / agent)]
+        result = CliRunner().invoke(app, [*words, "--split", "test", *options], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    run("random")
+    said = run("expert", "--baseline", str(tmp_path / "random"))
+    assert "2 of 2, 2.5 steps\n" in said
+    assert "  invalid actions 0%, repeated 0%, " in said
+    assert "3 faulted episodes were tried again\n" in said
+    assert "1 tasks faulted again and again and are not counted\n" in said
+    assert re.search(r"^test gains \+\d+\.0 points \([+-].* to \+.*\); \d newly solved, 0 lost$", said, re.M)
+    page = (tmp_path / "expert" / "report.html").read_text()
+    assert page.count("the phone went away") == 2, "of each of the two evaluations, apart"
+    assert "Tango" in page
+    assert "Behaviour cloning" not in page, "nobody was trained"
+    assert "most probable action" not in page, "nobody chose by probability"

@@ -13,11 +13,14 @@ from typing import Any
 import pytest
 from counting_phone import CountingEnv, counting_config, write_suite
 
-from distrl.configs.schema import Config, PromptedConfig
+from distrl.cli.evaluate import print_numbers
+from distrl.configs.agents import PromptedConfig
+from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, InferenceUnavailable
 from distrl.core.types import ChatMessage, ImagePart, Sampling, TextPart
 from distrl.evaluator.measure import Who, measure
 from distrl.evaluator.prompted import PromptedPolicy, as_prompted
+from distrl.evaluator.report import write_report
 from distrl.evaluator.stores import open_store
 
 Answer = tuple[int, dict[str, str], bytes]
@@ -154,6 +157,40 @@ def test_a_prompted_model_is_measured(endpoint: Endpoint, tmp_path: Path) -> Non
     assert [step.action.kind for step in episode.steps] == ["invalid", "tap", "tap", "complete"]
     assert episode.steps[0].action.text == "I do not know."
     assert "secret" not in (tmp_path / "out" / "evaluation.json").read_text()
+
+
+@pytest.mark.needs("jinja2")
+@pytest.mark.parametrize("prices", [{}, {"price_input": 2.0, "price_output": 10.0}])
+def test_what_a_prompted_model_took_is_told(
+    endpoint: Endpoint, tmp_path: Path, capsys: pytest.CaptureFixture[str], prices: dict[str, float]
+) -> None:
+    """One answer after an error and a reply without one, then a try that faults, and one that ends well."""
+    usage = {"prompt_tokens": 1000, "completion_tokens": 20}
+    action = 'Action: {"action_type": "status", "goal_status": "complete"}'
+    done = json.dumps({"choices": [{"message": {"content": action}}], "usage": usage}).encode()
+    nothing = json.dumps({"choices": [], "usage": usage}).encode()
+    away = (503, {}, b"")
+    endpoint.answers = [away, (200, {}, nothing), (200, {}, done), away, away, away, (200, {}, done)]
+    config = prompted(endpoint, tmp_path, [{"taps": 0}, {"taps": 0}], attempts=3, **prices)
+    config = config.model_copy(update={"evaluate": config.evaluate.model_copy(update={"slots": 1})})
+    output = tmp_path / "out"
+    evaluation = measure(config, Who(agent="prompted"), output, ["test"])
+    result = evaluation.splits["test"]
+    cost = 3 * (1000 * 2.0 + 20 * 10.0) / 1e6 if prices else 0.0
+    assert (result.num_retries, result.overall.episodes) == (1, 2)
+    assert (result.spent.calls, result.spent.input_tokens, result.spent.output_tokens) == (7, 3000, 60)
+    assert result.spent.cost == pytest.approx(cost)
+    assert result.overall.mean_tokens_in == 1500.0
+    assert result.overall.mean_cost == pytest.approx(cost / 2)
+    print_numbers(evaluation)
+    told = "7 calls, 3,000 + 60 tokens" + (", cost 0.0066" if prices else "")
+    assert f"asking the model took {told}, faulted tries included\n" in capsys.readouterr().out
+    page = write_report(output, "prompted", {"prompted": output})
+    assert f"{told}, faulted tries included" in page.read_text()
+    assert ('<th class="n">Cost</th>' in page.read_text()) is bool(prices)
+    data = json.loads((output / "report.json").read_text())
+    assert data["evaluations"]["prompted"]["splits"]["test"]["spent"]["calls"] == 7
+    assert data["facts"]["model_cost"] == pytest.approx(cost)
 
 
 def test_a_refused_key_ends_the_evaluation(endpoint: Endpoint, tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ from distrl.configs.schema import Config
 from distrl.core.errors import RunDirectoryError
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Trajectory
+from distrl.evaluator.agreement import lines
 from distrl.evaluator.rejudge import Rejudged, read_verdicts
+from distrl.workers.rewards import truth_after
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +69,22 @@ def test_without_an_endpoint_they_are_undecided_and_asked_again_next_time(tmp_pa
         assert [one.verdict.is_decided for one in first.judged] == [False, False]
         second = run(tmp_path, endpoint)
     assert [one.verdict.is_decided for one in second.judged] == [True, True]
+    assert sum(one.verdict.calls for one in second.judged) == 4, "the first session's too"
+    assert [one.verdict.input_tokens for one in second.judged] == [1000, 2000]
     assert len(read_verdicts(second.file)) == 2
+
+
+def test_a_limit_counts_those_that_are_asked_about(tmp_path: Path) -> None:
+    fill(tmp_path, True, False, False)  # the newest two of five are not asked about
+    told = []
+    with JudgeEndpoint([status(True)]) as endpoint:
+        loaded = config(endpoint)
+        rejudged = Rejudged(tmp_path, loaded.judge, loaded.worker.rewards)
+        rejudged.run(2, threading.Event(), lambda done, total: told.append((done, total)))
+        rejudged.close()
+        assert len(endpoint.requests) == 2
+    assert [one.task_id[-4:] for one in rejudged.judged] == ["0002", "0001"]
+    assert told[-1] == (2, 2)
 
 
 def test_what_is_judged_is_not_asked_again(tmp_path: Path) -> None:
@@ -76,6 +93,18 @@ def test_what_is_judged_is_not_asked_again(tmp_path: Path) -> None:
         run(tmp_path, endpoint)
         run(tmp_path, endpoint)
         assert len(endpoint.requests) == 2
+
+
+def test_all_repetitions_of_an_evaluation_are_judged(tmp_path: Path) -> None:
+    place = tmp_path / "out"
+    for seed in (0, 1):
+        (place / f"seed-{seed}").mkdir(parents=True)
+        fill(place / f"seed-{seed}", True, False)
+    with JudgeEndpoint([status(True)]) as endpoint:
+        rejudged = run(place, endpoint)
+    assert [one.truth for one in rejudged.judged] == [False, True] * 2
+    assert rejudged.num_not_asked == 4
+    assert rejudged.file == place / "verdicts" / "vlm.jsonl"
 
 
 def test_a_judge_can_go_through_the_steps(tmp_path: Path) -> None:
@@ -88,6 +117,57 @@ def test_a_judge_can_go_through_the_steps(tmp_path: Path) -> None:
         rejudged.close()
     verdicts = {one.task_id[-4:]: one.verdict for one in rejudged.judged}
     assert verdicts["0091"].step == 3  # the screen after its second step was seen before
+
+
+def with_distances(trajectory: Trajectory, distances: tuple[int, ...]) -> Trajectory:
+    """The episode, its screens told to be so far from the goal."""
+    assert trajectory.final is not None
+    *before, last = distances
+    steps = tuple(
+        step.model_copy(update={"observation": step.observation.model_copy(update={"distance": distance})})
+        for step, distance in zip(trajectory.steps, before, strict=True)
+    )
+    final = trajectory.final.model_copy(update={"distance": last})
+    return trajectory.model_copy(update={"steps": steps, "final": final})
+
+
+@pytest.mark.parametrize(
+    ("distances", "truths"),
+    [
+        (((3, 0, 1, 2), (2, 1, 0, 0)), {"0": True, "1": False}),
+        (None, {"0": None, "1": None}),
+    ],
+)
+def test_a_judge_of_steps_is_compared_with_the_truth_where_it_decided(
+    tmp_path: Path, distances: tuple[tuple[int, ...], ...] | None, truths: dict[str, bool | None]
+) -> None:
+    """It says success after the first step: there one is done, which fails in the end, and the other not."""
+    store = TrajectoryStore(tmp_path / "store.sqlite3")
+    for number, success in enumerate((False, True)):
+        trajectory, images = make_episode(make_task(number), success=success)
+        if distances is not None:
+            trajectory = with_distances(trajectory, distances[number])
+        store.add(trajectory, images)
+    store.close()
+    with JudgeEndpoint([status(True)]) as endpoint:
+        loaded = config(endpoint)
+        rewards = loaded.worker.rewards.model_copy(update={"require_complete": False})
+        judge = loaded.judge.model_copy(update={"when": "steps"})
+        for _ in range(2):  # the second session reads what the first one wrote
+            rejudged = Rejudged(tmp_path, judge, rewards)
+            report = rejudged.run(None, threading.Event(), lambda done, total: None)
+            rejudged.close()
+            assert {one.task_id[-1]: one.truth for one in rejudged.judged} == truths
+            assert (report.unknown, report.num_cut) == ((0, 0) if distances is not None else (2, 2))
+    assert ("2 of these ended by the judge at a step" in " ".join(lines(report))) is (distances is None)
+
+
+def test_what_a_cut_off_episode_shows_counts_for_a_judge_of_steps() -> None:
+    cut_off, _ = make_episode(success=False)
+    shown = with_distances(cut_off, (3, 2, 1, 0))
+    assert cut_off.ground_truth == 0.0
+    assert truth_after(shown, 0) == truth_after(shown, 3) == 1.0
+    assert truth_after(shown, 1) == truth_after(cut_off, 0) == 0.0
 
 
 def test_a_torn_line_is_left_out_and_a_damaged_one_told(tmp_path: Path) -> None:
@@ -126,11 +206,13 @@ def test_the_command_prints_the_numbers_and_writes_the_page(tmp_path: Path) -> N
     assert result.exit_code == 0, result.output
     assert "vlm against ground truth: 50.0% agree" in result.output
     assert "2 were not asked about" in result.output
+    assert "2 calls, 2,000 + 40 tokens\n" in result.output
     page = (tmp_path / "agreement-vlm.html").read_text()
     assert wrong.id in page
     assert "truth: failure" in page
     assert "data:image/jpeg;base64" in page
     assert "I see it." in page
+    assert "2 calls, 2,000 + 40 tokens; failed calls and garbage included" in page
     assert (tmp_path / "verdicts/vlm.jsonl").is_file()
 
 

@@ -50,6 +50,19 @@ def test_a_complete_evaluation_reads_back(tmp_path: Path) -> None:
     store.close()
 
 
+def test_levels_of_difficulty_have_numbers_of_their_own() -> None:
+    made = []
+    for number, level in enumerate((1, 1, 2, 10, None)):
+        params = {"switch": 0} if level is None else {"level": level}
+        task = make_task(number).model_copy(update={"params": params})
+        trajectory, images = make_episode(task, number == 0)
+        made.append(episode_result(trajectory, GroundTruthJudge().judge(trajectory, images), 0))
+    levels = split_result(made).levels
+    assert list(levels) == ["1", "2", "10"]
+    assert [(found.successes, found.episodes) for found in levels.values()] == [(1, 2), (0, 1), (0, 1)]
+    assert split_result(made[-1:]).levels == {}
+
+
 def test_an_existing_directory_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(RunDirectoryError, match="exists already"):

@@ -16,6 +16,7 @@ from distrl.evaluator.failure_modes import FailureMode
 from distrl.evaluator.stores import (
     ENDINGS,
     Filters,
+    StoredEpisodes,
     ending,
     find_episodes,
     find_in,
@@ -129,9 +130,21 @@ def test_no_tokenizer_no_names(tmp_path: Path) -> None:
     assert find_token_names([]) is None
 
 
-def test_of_repetitions_one_must_be_named(tmp_path: Path) -> None:
-    for seed in (0, 1):
+def test_the_episodes_of_repetitions_are_read_as_one(tmp_path: Path) -> None:
+    made = {}
+    for seed in (0, 1, 10):
         (tmp_path / f"seed-{seed}").mkdir()
-        TrajectoryStore(tmp_path / f"seed-{seed}" / "store.sqlite3").close()
-    with pytest.raises(StoreError, match="one of its repetitions: seed-0, seed-1"):
-        open_store(tmp_path)
+        store = TrajectoryStore(tmp_path / f"seed-{seed}" / "store.sqlite3")
+        trajectory, images = make_episode(make_task(seed))
+        store.add(trajectory, images)
+        store.close()
+        made[trajectory.id] = (trajectory, images)
+    stored = StoredEpisodes(tmp_path)
+    assert stored.ids() == list(made)
+    for name, (trajectory, images) in made.items():
+        assert stored.get(name) == trajectory
+        assert stored.images(trajectory.image_digests) == images
+    for wrong in (lambda: stored.get("nowhere"), lambda: stored.images(["nothing"])):
+        with pytest.raises(StoreError):
+            wrong()
+    stored.close()

@@ -7,18 +7,22 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Literal
+
+DRIP_S, DRIPS = 3.0, 60
 
 
 @dataclass
 class Reply:
-    """What to answer. With `hangs` nothing comes until the endpoint is closed."""
+    """What to answer. With `hangs` nothing comes until the endpoint is closed; with `drips` the headers, or
+    those and the body, come a byte at a time for `DRIP_S` before the rest does."""
 
     status: int = 200
     body: str = ""
     headers: dict[str, str] = field(default_factory=dict)
     hangs: bool = False
     cut: bool = False
+    drips: Literal["", "headers", "body"] = ""
 
 
 def says(text: str, input_tokens: int = 1000, output_tokens: int = 20) -> Reply:
@@ -71,12 +75,22 @@ class JudgeEndpoint:
             self.closing.wait(60.0)
             return
         body = reply.body.encode()
+        if reply.drips == "headers":
+            self._drip(handler, b"HTTP/1.1 100 " + b"C" * DRIPS + b"\r\n\r\n")
         handler.send_response(reply.status)
         for name, value in reply.headers.items():
             handler.send_header(name, value)
         handler.send_header("Content-Length", str(2 * len(body) + 1 if reply.cut else len(body)))
         handler.end_headers()
+        if reply.drips == "body":
+            self._drip(handler, body[:DRIPS])
+            body = body[DRIPS:]
         handler.wfile.write(body)
+
+    def _drip(self, handler: BaseHTTPRequestHandler, data: bytes) -> None:
+        for byte in data:
+            handler.wfile.write(bytes([byte]))
+            self.closing.wait(DRIP_S / DRIPS)
 
     def __enter__(self) -> JudgeEndpoint:
         return self

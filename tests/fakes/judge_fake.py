@@ -6,7 +6,8 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from distrl.core.messages import Lease, Status
-from distrl.core.types import Trajectory, Verdict
+from distrl.core.types import Trajectory
+from distrl.core.verdicts import Verdict
 
 DEADLINE_S = 20.0
 

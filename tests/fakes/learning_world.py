@@ -110,8 +110,9 @@ class World:
         self.over = reason
 
 
-def build(toy, path, incarnation="i1", stop_after=None, phase=None, **changes):
-    config = Config.model_validate({"learner": {**OPTIONS, **changes}})
+def build(toy, path, incarnation="i1", stop_after=None, phase=None, sections=None, **changes):
+    """A learner of `learner` with `changes`; `sections` are others of the configuration."""
+    config = Config.model_validate({"learner": {**OPTIONS, **changes}, **(sections or {})})
     torch.manual_seed(0)
     policy, critic = toy.policy(), toy.critic()
     store = TrajectoryStore(path / "store.sqlite3")

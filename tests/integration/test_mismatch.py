@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from pathlib import Path
 
@@ -122,3 +123,4 @@ def test_an_old_adapter_under_a_new_number_raises_the_alarm(
     assert rows[-1]["mismatch/alarm"]
     assert rows[-1]["mismatch/kl"] > 1e-6
     assert "Train-inference mismatch: tokens that came as sampled by weights" in caplog.text
+    assert re.search(r"worst in trajectory \w+, written by server tcp://", caplog.text)

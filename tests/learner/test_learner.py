@@ -256,7 +256,7 @@ def test_what_nobody_judged_is_not_learnt_from_as_a_failure(toy, tmp_path) -> No
         ingest.take(trajectory)
     assert learner.parts.replay.ids == [judged.id]
     assert ingest.metrics()["ingest/unjudged"] == 1.0
-    assert sum(count for _, count in world.scheduler.task_success().values()) == 1
+    assert sum(record.judged for record in world.scheduler.task_table().values()) == 1
     assert world.scheduler.accounted(Purpose.TRAIN) == 2
 
 

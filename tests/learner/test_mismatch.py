@@ -23,7 +23,7 @@ from distrl.learner.algorithms import ALGORITHMS
 from distrl.learner.batching import Batcher, ImageCache
 from distrl.learner.engine import Engine
 from distrl.learner.episodes import compile_episode
-from distrl.learner.mismatch import LONG_WITHOUT, Mismatch, choose
+from distrl.learner.mismatch import LONG_WITHOUT, Mismatch, choose, worst
 from distrl.learner.mismatch_alarm import NUM_USUAL, Alarm, Usual
 
 
@@ -98,6 +98,21 @@ def test_tokens_without_a_version_are_never_measured(toy, policy) -> None:
     unknown = trajectory.model_copy(update={"steps": (step.model_copy(update={"chats": (chat,)}),)})
     assert choose([compile_episode(trajectory, policy)], [3]) is not None
     assert choose([compile_episode(unknown, policy)], [3]) is None
+
+
+def test_the_server_of_the_worst_token_is_named(toy, policy) -> None:
+    trajectory = toy.trajectory("e", [toy.step(1, (2,), (-1.0,), version=3)])
+    step = trajectory.steps[0]
+    completion = step.chats[0].completion.model_copy(update={"server": "tcp://b:1"})
+    steps = (
+        step.model_copy(update={"chats": (step.chats[0].model_copy(update={"completion": completion}),)}),
+    )
+    compiled = compile_episode(trajectory.model_copy(update={"steps": steps}), policy)
+    assert compiled.steps[0].server == "tcp://b:1"
+    assert worst(np.array([0.1, -0.2]), [("e", ""), ("f", "")]) == "f"
+    assert worst(np.array([0.1, -0.2]), [("e", "tcp://a:1")] * 2) == "e, written by server tcp://a:1"
+    told = worst(np.array([0.1, 0.0, -2.0]), [("e", "tcp://a:1"), ("f", "tcp://b:1"), ("f", "tcp://b:1")])
+    assert told == "f, written by server tcp://b:1; KL by server: tcp://b:1 0.568, tcp://a:1 0.00517"
 
 
 def alarm(usual: float | None = None, **changes) -> Alarm:
@@ -246,6 +261,36 @@ def test_an_alarm_can_end_the_run_which_goes_on_when_resumed(toy, tmp_path) -> N
     assert again.parts.usual_mismatch.count > 0
     again.run()
     assert again.progress.updates == 40
+
+
+@pytest.mark.parametrize(
+    ("sections", "changed"),
+    [
+        ({}, ""),
+        ({"policy": {"dtype": "bfloat16"}}, "policy.dtype"),
+        ({"policy": {"kind": "hub", "model": "m"}, "inference": {"engine": "vllm"}}, "inference.engine"),
+        ({"worker": {"slots": 2}}, ""),
+    ],
+)
+def test_what_is_usual_is_learnt_anew_when_something_else_gives_probabilities(
+    toy, tmp_path, caplog, sections, changed
+) -> None:
+    learner, _ = build(toy, tmp_path, episodes=80, mismatch={"every": 2})
+    learner.run()
+    usual = learner.parts.usual_mismatch
+    assert usual.count >= NUM_USUAL
+
+    again, _ = build(toy, tmp_path, "i2", episodes=80, mismatch={"every": 2}, sections=sections)
+    with caplog.at_level(logging.INFO):
+        again.parts.load_state_dict(again.parts.checkpointer.load())
+    limit = Alarm(again.parts.config.learner.mismatch, again.parts.usual_mismatch).limit
+    if changed:
+        assert limit == again.parts.config.learner.mismatch.alarm_kl, "not ten times another engine's"
+        assert changed in caplog.text
+    else:
+        assert again.parts.usual_mismatch == usual
+        assert limit < again.parts.config.learner.mismatch.alarm_kl
+        assert "learnt anew" not in caplog.text
 
 
 def test_the_policy_has_its_own_weights_back_also_after_an_error(toy, load_images, monkeypatch) -> None:

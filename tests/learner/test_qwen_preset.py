@@ -19,6 +19,7 @@ from distrl.configs.load import load_config
 from distrl.configs.schema import Config
 from distrl.core.messages import Lease
 from distrl.core.policies import build_critic, build_policy
+from distrl.core.policies.points import check_agent_points
 from distrl.core.types import NO_PREFIX, ChatMessage, Completion, Prefix, Sampling, Trajectory
 from distrl.evaluator.suites import load_suite
 from distrl.learner.algorithms import ALGORITHMS
@@ -60,7 +61,8 @@ def small(config_overrides: Sequence[str], directory: Path) -> Config:
         (
             "qwen",
             [
-                "agent.options={mode: history, coordinates: absolute, resize: {max_pixels: 40000}}",
+                "agent.options={mode: history, coordinates: absolute}",
+                "agent.options.resize={min_pixels: 784, max_pixels: 40000}",
                 "learner.algorithm=aride",
                 "policy.critic=head",
             ],
@@ -71,6 +73,7 @@ def test_episodes_and_one_update(family: str, changes: list[str], tmp_path: Path
     FAMILIES[family](tmp_path)
     config = small(changes, tmp_path)
     policy = build_policy(config.policy, [], config.seed)
+    check_agent_points(config.agent, policy)
     env, agent = build_env(config.env), build_agent(config.agent)
     client = InProcess(HFEngine(policy, seed=0), max_new_tokens=6)
     runner = EpisodeRunner(env, agent, client, config.worker, "w", 0)

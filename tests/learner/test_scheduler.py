@@ -318,7 +318,7 @@ def test_state_survives_a_restart_and_what_was_out_is_granted_anew(toy) -> None:
     again.scheduler.load_state_dict(state)
     assert again.scheduler.state_dict() == state
     assert again.scheduler.accounted(Purpose.TRAIN) == 10
-    assert again.scheduler.task_success() == rig.scheduler.task_success()
+    assert again.scheduler.task_table() == rig.scheduler.task_table()
     assert len(again.take(50)) == 30
 
 

@@ -99,6 +99,14 @@ def test_a_request_carries_the_images_of_its_chat(client, servers):
     assert blobs == [PIXELS]
 
 
+def test_a_completion_says_which_server_it_is_from(client, servers):
+    first, second = preferred(client, servers)
+    asked = {"images": {DIGEST: PIXELS}, "sampling": Sampling(temperature=0.0)}
+    assert client.act(CHAT, **asked).server == first.endpoint
+    first.mood = "internal"
+    assert client.act(CHAT, **asked).server == second.endpoint
+
+
 def test_a_slot_stays_with_its_server_and_slots_spread(wire, servers):
     endpoints = [server.endpoint for server in servers]
     clients = [ActClient(wire, lambda: endpoints, name=f"w/{slot}", timeout_s=WAIT_S) for slot in range(16)]

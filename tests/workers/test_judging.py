@@ -17,7 +17,8 @@ from distrl.configs.judge import JudgeConfig, RewardConfig
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, JudgeError, JudgeUnavailable
 from distrl.core.messages import Lease
-from distrl.core.types import Fault, Observation, Outcome, Purpose, Trajectory, Verdict
+from distrl.core.types import Fault, Observation, Outcome, Purpose, Trajectory
+from distrl.core.verdicts import Spent, Verdict
 from distrl.workers import worker as worker_module
 from distrl.workers.judging import JudgingLink, first_steps, judge_steps, load_judge
 from distrl.workers.slot import EpisodeRunner
@@ -123,6 +124,33 @@ def test_it_waits_for_a_judge_that_is_away(spool: Spool) -> None:
     assert judging.close()
 
 
+def test_what_was_spent_before_a_verdict_came_is_part_of_it(spool: Spool) -> None:
+    link = FakeLink()
+    away, refuses = JudgeUnavailable("Away."), JudgeError("It refuses.")
+    away.spent = refuses.spent = Spent(calls=2, input_tokens=10, cost=0.25)
+    judging = start(link, FakeJudge(away, YES, away, refuses), spool)
+    judging.submit(*play())
+    first = the_only(link).verdict
+    assert first is not None
+    assert (first.success, first.calls, first.input_tokens, first.cost) == (True, 2, 10, 0.75)
+    judging.submit(*play(index=1))
+    until(lambda: len(link.submitted) == 2, "the other episode")
+    second = link.submitted[1][0].verdict
+    assert second is not None
+    assert (second.is_decided, second.calls, second.cost) == (False, 4, 0.5)
+    stats = judging.stats()
+    assert [stats[f"judge_{name}"] for name in ("calls", "input_tokens", "cost")] == [6.0, 30.0, 1.25]
+    assert judging.close()
+
+
+def test_a_judge_of_steps_counts_the_steps_before_the_one_where_it_failed() -> None:
+    away = JudgeUnavailable("Away.")
+    away.spent = Spent(calls=1)
+    with pytest.raises(JudgeUnavailable) as caught:
+        judge_steps(FakeJudge(NO, away), *play(require_complete=False))
+    assert caught.value.spent == Spent(calls=1, cost=0.5)
+
+
 def test_after_its_patience_an_episode_is_unjudged(spool: Spool) -> None:
     link = FakeLink()
     judging = start(link, FakeJudge(JudgeUnavailable("Away.", retry_after_s=9.0)), spool, patience_s=0.05)
@@ -217,6 +245,27 @@ def test_steps_are_judged_in_order_and_the_first_success_ends_the_episode(spool:
     assert cut.final == trajectory.steps[2].observation
     assert cut.verdict is not None
     assert (cut.verdict.step, cut.verdict.cost) == (2, 1.0)
+    assert judging.close()
+
+
+@pytest.mark.parametrize(("distances", "truth"), [((2, 1, 0, 0), 1.0), ((2, 1, 1, 0), 0.0), (None, None)])
+def test_a_cut_episode_has_the_truth_of_where_it_was_cut(
+    spool: Spool, distances: tuple[int, ...] | None, truth: float | None
+) -> None:
+    link = FakeLink()
+    judging = start(link, FakeJudge(NO, YES), spool, when="steps")
+    trajectory, images = play(require_complete=False)
+    assert trajectory.truth == 1.0
+    if distances is not None:
+        seen = (step.observation for step in trajectory.steps)
+        steps = tuple(
+            step.model_copy(update={"observation": shown.model_copy(update={"distance": distance})})
+            for step, shown, distance in zip(trajectory.steps, seen, distances, strict=True)
+        )
+        trajectory = trajectory.model_copy(update={"steps": steps})
+    judging.submit(trajectory, images)
+    cut = the_only(link)
+    assert (len(cut.steps), cut.success, cut.ground_truth) == (2, 1.0, truth)
     assert judging.close()
 
 

@@ -3,7 +3,8 @@
 import pytest
 from counting_env import CountingEnv
 
-from distrl.configs.schema import AgentConfig, EnvConfig
+from distrl.configs.agents import AgentConfig
+from distrl.configs.schema import EnvConfig
 from distrl.core.errors import ConfigError
 from distrl.core.importing import choose
 from distrl.workers.agents import AGENTS, build_agent

@@ -4,6 +4,7 @@ import io
 import random
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -210,6 +211,18 @@ def test_what_the_environment_says_of_a_step_reaches_the_record() -> None:
     assert trajectory.task == TASK.model_copy(update={"goal": "Reach three, please"})
     part = policy.asked[0][0][0].parts[1].model_dump()
     assert part["text"].endswith("Goal: reach three, please")
+
+
+def test_what_a_virtual_clock_counts_is_part_of_the_times() -> None:
+    class Slow(CountingEnv):
+        def step(self, action: Action) -> StepResult:
+            return replace(super().step(action), virtual_s=1000.0)
+
+    trajectory, _ = run(Script(TAP, TAP, TAP, COMPLETE), Slow())
+    assert all(1000.0 <= step.timing.act_s < 1100.0 for step in trajectory.steps)
+    assert 4000.0 <= trajectory.duration_s < 4100.0
+    passed_s = trajectory.ended_at - trajectory.started_at
+    assert passed_s == pytest.approx(trajectory.duration_s - 4000.0, abs=1e-3)
 
 
 def test_a_failing_environment_is_a_fault_and_no_reward() -> None:

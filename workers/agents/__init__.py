@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distrl.configs.schema import AgentConfig
+from distrl.configs.agents import AgentConfig
 from distrl.core.importing import choose
 from distrl.workers.agents.base import Agent
 from distrl.workers.building import build

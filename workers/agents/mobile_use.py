@@ -20,10 +20,11 @@ from typing import Any, Literal, get_args
 
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import ConfigError
+from distrl.core.image_sizes import Resize
 from distrl.core.types import Observation, TimeStep
 from distrl.workers.agents import mobile_use_tool as tool
 from distrl.workers.agents.chat_agent import ChatAgent, Mode
-from distrl.workers.agents.model_space import Coordinates, ModelSpace, Resize
+from distrl.workers.agents.model_space import Coordinates, ModelSpace
 from distrl.workers.agents.notation import KEPT_CHARS, NoAction, encodable, spoken
 
 MAX_TEXT_CHARS = 200_000

@@ -39,9 +39,12 @@ class AdbSimBackend:
         self.device.client.check("cmd simphone load", STATE_S, reads=True, stdin=data)
 
     def score(self, task: Task) -> float:
-        """1 when the phone's state fulfils the task, else 0."""
-        found = tasks.template(task.template, task.params)
-        return float(found.check(self._state(), task.params))
+        """1 when the phone's state solves the task, else 0."""
+        return float(not self.shortfall(task))
+
+    def shortfall(self, task: Task) -> str:
+        """What the phone's state lacks for the task to be solved, "" if nothing."""
+        return tasks.shortfall(task.template, task.params, self._state())
 
     def wait(self) -> None:
         """Lets the phone's time pass, if something on it takes time."""

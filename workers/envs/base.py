@@ -47,12 +47,14 @@ class StepResult:
         frame: The screen afterwards.
         done: Whether the environment itself ended the episode (e.g. a web task that closes).
         settle_s: Seconds of the step that went into waiting for a still screen.
+        virtual_s: Seconds that the step took by a virtual clock, besides those that went by.
         guard: What the device's guard put an end to, "" for nothing.
     """
 
     frame: Frame
     done: bool = False
     settle_s: float = 0.0
+    virtual_s: float = 0.0
     guard: str = ""
 
 
@@ -94,11 +96,20 @@ class MayLackTruth(Protocol):
 
 
 @runtime_checkable
+class TellsShortfall(Protocol):
+    """An environment that says why it gives no full score."""
+
+    def shortfall(self) -> str:
+        """What the GUI's present state lacks for the task to be solved, in a sentence; "" if nothing."""
+        ...
+
+
+@runtime_checkable
 class KnowsDistance(Protocol):
     """An environment that can try out, without a trace, what its scripted expert would do from here."""
 
     def distance(self) -> int | None:
-        """How many steps the expert would still take before it ends the episode; None if it is not known."""
+        """How many steps the expert would still take to full score; None if it is not known or never."""
         ...
 
 

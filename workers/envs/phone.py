@@ -71,10 +71,11 @@ class Watch(Protocol):
 
 
 class Latency(BaseModel):
-    """How long every action takes, in real time.
+    """How long every action takes.
 
     Attributes:
         kind: "none", or "lognormal" with median `median_s` and shape `sigma`.
+        clock: "real": the wait is slept. "virtual": it is counted only, as if it had been.
         max_s: The longest wait of one action.
         apps: What the wait is multiplied by while an app is in front, by the app's name.
         stragglers: The share of episodes whose phone is slow throughout.
@@ -84,6 +85,7 @@ class Latency(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: Literal["none", "lognormal"] = "none"
+    clock: Literal["real", "virtual"] = "real"
     median_s: float = Field(0.5, ge=0.0)
     sigma: float = Field(0.5, ge=0.0)
     max_s: float = Field(60.0, ge=0.0)
@@ -163,7 +165,7 @@ class PhoneEnv:
         """
         if self._task is None:
             raise EnvError("step() came before reset().", "Reset the environment to a task first.")
-        self._wait()
+        counted_s = self._wait()
         fault = self._faults.draw(self._fault_rng)
         self._faults.fail(fault, self._sleep, lambda: self._act(action))
         self._act(action)
@@ -178,16 +180,20 @@ class PhoneEnv:
             settle_s += settled.seconds
         screen = black(settled.screen, self._device.size) if fault == "blank" else settled.screen
         frame = Frame(screen, self._device.foreground())
-        return StepResult(frame, settle_s=settle_s, guard=mark or next(filter(None, late), ""))
+        guard = mark or next(filter(None, late), "")
+        return StepResult(frame, settle_s=settle_s, virtual_s=counted_s, guard=guard)
 
-    def _wait(self) -> None:
-        """Waits as long as the latency says."""
+    def _wait(self) -> float:
+        """Waits as long as the latency says. Returns the seconds that are only counted."""
         factor = self._slowness
         if self._latency.apps:
             factor *= self._latency.apps.get(self._device.foreground(), 1.0)
         seconds = self._latency.draw(self._rng, factor)
+        if self._latency.clock == "virtual":
+            return seconds
         if seconds > 0:
             self._sleep(seconds)
+        return 0.0
 
     def _look(self) -> str:
         """Has the guard look, if there is one. Returns its mark."""
@@ -246,6 +252,11 @@ class PhoneEnv:
             raise EnvError("evaluate() came before reset().", "Reset the environment to a task first.")
         return self._backend.score(self._task)
 
+    def shortfall(self) -> str:
+        """What the phone's state lacks for the task to be solved; "" too if the backend cannot say."""
+        ask = getattr(self._backend, "shortfall", None)
+        return "" if ask is None or self._task is None else str(ask(self._task))
+
     def expert_action(self) -> Action:
         """What the scripted expert would do now; COMPLETE once the task is fulfilled."""
         if self._task is None:
@@ -256,8 +267,8 @@ class PhoneEnv:
         """How many steps the expert would still take before it ends the episode.
 
         Returns:
-            None if the backend cannot rehearse, the task has become impossible, or the expert needs more than
-            `MAX_DISTANCE` steps.
+            None if the backend cannot rehearse, the task cannot be solved any more, or the expert needs more
+            than `MAX_DISTANCE` steps.
         """
         rehearse = getattr(self._backend, "rehearse", None)
         if rehearse is None or self._task is None:
@@ -267,7 +278,7 @@ class PhoneEnv:
         for taken in range(MAX_DISTANCE + 1):
             action = rehearsal.expert_action()
             if action.is_terminal:
-                return taken if action.kind is ActionKind.COMPLETE else None
+                return taken if rehearsal.evaluate() >= 1.0 else None
             rehearsal.step(action)
         return None
 

@@ -20,7 +20,8 @@ class HeldImages:
         max_bytes: So much is held at most.
 
     Attributes:
-        num_received_bytes, num_spared_bytes: What came with requests so far, and what did not have to.
+        num_received_bytes, num_spared_bytes: What came with requests so far, and what did not have to; of
+            those that `of` refused neither.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
@@ -53,7 +54,7 @@ class HeldImages:
             if digest not in self._images:
                 raise ProtocolError(RejectCode.NOT_FOUND.value, f"image {digest:.40} is not held here")
             images[digest] = self._images[digest]
-            self.num_spared_bytes += len(images[digest])
+        self.num_spared_bytes += sum(len(images[digest]) for digest in held)
         self._hold(images, sent)
         return images
 

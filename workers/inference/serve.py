@@ -15,6 +15,7 @@ import torch
 from distrl.configs.schema import Config, NetworkConfig
 from distrl.core.errors import ConfigError, MissingDependency
 from distrl.core.policies import build_policy, checkpoint_words, weights_io
+from distrl.core.policies.points import check_agent_points
 from distrl.core.sockets import Wire
 from distrl.workers.client import LearnerLink
 from distrl.workers.inference.engine import Engine
@@ -47,18 +48,20 @@ def build_engine(config: Config, words: Sequence[str], name: str, checkpoint: Pa
     """An engine on transformers with the initial weights (version −1), or with a checkpoint's (version 0).
 
     Args:
-        config: The sections policy and inference, and the seed.
+        config: The sections policy, inference and agent, and the seed.
         words: The words of the suite's goals; a checkpoint brings its own.
         name: Makes the sampling of each server its own.
         checkpoint: A directory that `Policy.save` wrote.
 
     Raises:
         PolicyError: The policy cannot be built.
+        ConfigError: The agent's points lie elsewhere than the model sees them.
         CheckpointError: The checkpoint is damaged or of another policy.
     """
     torch.set_num_threads(config.inference.threads)
     own_words = checkpoint_words(checkpoint) if checkpoint is not None else None
     policy = build_policy(config.policy, own_words if own_words is not None else words, config.seed)
+    check_agent_points(config.agent, policy)
     engine = HFEngine(policy, _sampling_seed(config, name))
     if checkpoint is not None:
         policy.load(checkpoint)
@@ -87,6 +90,7 @@ def start_vllm(config: Config, name: str, checkpoint: Path | None = None) -> VLL
             "torchvision from one index.",
         ) from error
     policy = HubPolicy(config.policy, [], config.seed, has_weights=False).eval()
+    check_agent_points(config.agent, policy)
     state = weights_io.read(policy.weights_file(checkpoint)) if checkpoint is not None else None
     engine = VLLMEngine(policy, config, _sampling_seed(config, name))
     if state is not None:

@@ -35,13 +35,11 @@ class FreshWeights(NamedTuple):
 
     Attributes:
         version: Their number.
-        state: The tensors, read-only views of `data`.
-        data: The bytes themselves, e.g. for `write_adapter_directory`.
+        state: The tensors, read-only views of the bytes that arrived.
     """
 
     version: int
     state: dict[str, Tensor]
-    data: memoryview
 
 
 class WeightFeed:
@@ -155,7 +153,7 @@ class WeightFeed:
             return
         if data is None:
             return
-        fresh = FreshWeights(info.version, weights_io.from_bytes(data), data)
+        fresh = FreshWeights(info.version, weights_io.from_bytes(data))
         if self._relay is not None:
             self._relay.offer(info, data)
         with self._condition:

@@ -23,9 +23,12 @@ class SimBackend:
         self.device.load(tasks.start_state(task.template, task.params, task.seed))
 
     def score(self, task: Task) -> float:
-        """1 when the phone's state fulfils the task, else 0."""
-        found = tasks.template(task.template, task.params)
-        return float(found.check(self.device.phone.state, task.params))
+        """1 when the phone's state solves the task, else 0."""
+        return float(not self.shortfall(task))
+
+    def shortfall(self, task: Task) -> str:
+        """What the phone's state lacks for the task to be solved, "" if nothing."""
+        return tasks.shortfall(task.template, task.params, self.device.phone.state)
 
     def rehearse(self) -> SimBackend:
         """The same phone a second time: what is done on it leaves this one alone."""

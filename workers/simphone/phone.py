@@ -54,6 +54,7 @@ def new_state(layout_index: int = 0, time: int = 581, installed: Sequence[str] =
         "symbols": False,
         "toast": "",
         "apps": apps,
+        "kept": {},
     }
 
 

@@ -12,6 +12,7 @@ overlay, pending, permissions                         interruptions: on the scre
 scrolls                                               scroll offsets in dp by key
 toast                                                 a message shown until the next input
 apps                                                  each app's own data
+kept                                                  what lasted of the task's start, see `keeping`
 """
 
 from __future__ import annotations

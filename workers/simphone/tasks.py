@@ -8,7 +8,7 @@ from typing import Any
 
 from distrl.core.actions import Action
 from distrl.core.errors import TaskError
-from distrl.workers.simphone import interruptions
+from distrl.workers.simphone import interruptions, keeping
 from distrl.workers.simphone import state as st
 from distrl.workers.simphone.hand import Hand
 from distrl.workers.simphone.phone import Phone, new_state
@@ -69,6 +69,8 @@ def start_state(name: str, params: Params, seed: int) -> State:
         st.notify(state, app, title, text)
     found.start(state, params, rng)
     _interrupt(state, params.get(INTERRUPTIONS, ()), seed)
+    if found.may is not None:
+        keeping.keep(state)
     return state
 
 
@@ -78,10 +80,28 @@ def _interrupt(state: State, kinds: Sequence[str], seed: int) -> None:
     interruptions.advance(state)
 
 
+def shortfall(name: str, params: Params, state: State) -> str:
+    """What the state lacks for the task to be solved, in a sentence; "" when it is solved.
+
+    The task must be fulfilled, and whatever lasts of the rest of the phone be as it was at the start.
+    """
+    found = template(name, params)
+    if not found.check(state, params):
+        return "The final state does not fulfil the task."
+    saver = (_SAVER,) if "low_battery" in params.get(INTERRUPTIONS, ()) else ()
+    if found.may is None or not (harmed := keeping.changed(state, params, (*found.may, *saver))):
+        return ""
+    return f"The task is fulfilled, but what it did not ask for was changed too: {', '.join(harmed)}."
+
+
+_SAVER = keeping.May("settings.saver")
+"""Yes to what the phone itself asks when its battery is low."""
+
+
 def expert(name: str, params: Params, phone: Phone) -> Action:
     """What the scripted expert of template `name` does on `phone` now: first it clears interruptions away.
 
-    Once the task is fulfilled it does not care about them.
+    Once the task is fulfilled it does not care about them, and it says COMPLETE whatever else was changed.
     """
     found, hand = template(name, params), Hand(phone)
     is_done = found.check(phone.state, params)

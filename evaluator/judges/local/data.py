@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -14,7 +14,7 @@ from distrl.core.types import Fault, Purpose, Task, Trajectory
 from distrl.evaluator.agreement import Judged
 from distrl.evaluator.judges.local.features import Features, Reader
 from distrl.evaluator.report.agreement import worst
-from distrl.evaluator.stores import open_store
+from distrl.evaluator.stores import StoredEpisodes
 from distrl.workers.judging import first_steps
 
 
@@ -30,7 +30,7 @@ class Example:
     """An episode, and whether it has done its task.
 
     Attributes:
-        source: Its store.
+        source: Where it is stored.
         trajectory_id: There.
         task: Which one.
         num_steps: How many of its steps were looked at.
@@ -58,7 +58,7 @@ def choose_episodes(sources: Sequence[Path], limit: int, rng: random.Random) -> 
     """
     shares: list[list[tuple[Path, str]]] = []
     for source in sources:
-        store = open_store(source)
+        store = StoredEpisodes(source)
         try:
             found = [(source, name) for name in store.ids()]
         finally:
@@ -74,7 +74,10 @@ def _turn(shares: Sequence[Sequence[tuple[Path, str]]], turn: int) -> list[tuple
 
 
 def read_examples(
-    episodes: Iterable[tuple[Path, str]], reader: Reader, rng: random.Random
+    episodes: Iterable[tuple[Path, str]],
+    reader: Reader,
+    rng: random.Random,
+    left_out: Callable[[str, PolicyError], None],
 ) -> Iterable[Example]:
     """The examples in stored episodes, one or two in each that a judge could be asked about.
 
@@ -83,6 +86,12 @@ def read_examples(
     `require_complete` it does so whatever it shows.) A demonstration gives a second one: the episode up to an
     earlier step, where the expert's answer tells whether the task was done by then.
 
+    Args:
+        episodes: Where they are stored, and their ids.
+        reader: Makes features of them.
+        rng: Draws the earlier steps.
+        left_out: Called with the id of an episode that has a broken screenshot, and what is wrong with it.
+
     Raises:
         StoreError: A store cannot be read.
     """
@@ -90,7 +99,7 @@ def read_examples(
     try:
         for source, name in episodes:
             if source not in stores:
-                stores[source] = open_store(source)
+                stores[source] = StoredEpisodes(source)
             store = stores[source]
             trajectory = store.get(name)
             if not is_askable(trajectory):
@@ -102,8 +111,9 @@ def read_examples(
             for part, truth in parts:
                 try:
                     features = reader.read(part, images)
-                except PolicyError:  # a broken screenshot tells nothing
-                    continue
+                except PolicyError as error:
+                    left_out(name, error)
+                    break
                 yield Example(source, name, part.task, len(part.steps), truth, features)
     finally:
         for store in stores.values():
@@ -116,7 +126,7 @@ def stored_examples(
     """The worst of the verdicts on `examples`, each with what was looked at."""
     sources = {(example.trajectory_id, example.num_steps): example.source for example in examples}
     for one in worst(list(judged)):
-        store = open_store(sources[one.trajectory_id, one.verdict.step])
+        store = StoredEpisodes(sources[one.trajectory_id, one.verdict.step])
         try:
             trajectory = first_steps(store.get(one.trajectory_id), one.verdict.step)
             yield one, (trajectory, store.images(trajectory.image_digests))

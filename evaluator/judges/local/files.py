@@ -32,6 +32,7 @@ class JudgeCard(Record):
         sources: The stores that it was fitted to.
         num_fitted, num_calibration, num_held_out: Episodes of each part of the split.
         hold_out: What these do not share with the others.
+        num_broken: Episodes that were left out, as a screenshot of theirs is no picture.
         agreement: Share of the held-out episodes on which it agrees with ground truth.
     """
 
@@ -46,6 +47,7 @@ class JudgeCard(Record):
     num_calibration: int
     num_held_out: int
     hold_out: HoldOut
+    num_broken: int = 0
     agreement: Number
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from distrl.configs.judge import LocalJudgeConfig
+from distrl.core.errors import PolicyError
 from distrl.evaluator.agreement import AgreementReport, Judged, compare
 from distrl.evaluator.judges.local.data import (
     Example,
@@ -75,7 +76,8 @@ def fit_judge(sources: Sequence[Path], output: Path, plan: Plan, tell: Callable[
     """
     seed = plan.recipe.seed
     reader, reading = _reader(plan, tell)
-    parts = split(_read(sources, plan, reader, tell), plan.held_out, plan.hold_out, seed)
+    examples, num_broken = _read(sources, plan, reader, tell)
+    parts = split(examples, plan.held_out, plan.hold_out, seed)
     tell(_describe(parts))
     epochs = plan.recipe.epochs
     model = fit(
@@ -95,6 +97,7 @@ def fit_judge(sources: Sequence[Path], output: Path, plan: Plan, tell: Callable[
         num_calibration=len(parts.calibration),
         num_held_out=len(parts.held_out),
         hold_out=plan.hold_out,
+        num_broken=num_broken,
         agreement=0.0,
     )
     write_judge(output, model, reader, card)
@@ -114,16 +117,24 @@ def _reader(plan: Plan, tell: Callable[[str], None]) -> tuple[OcrModel, OcrSize]
 
 def _read(
     sources: Sequence[Path], plan: Plan, letters: OcrModel, tell: Callable[[str], None]
-) -> list[Example]:
+) -> tuple[list[Example], int]:
+    """The examples, and how many episodes are left out for a broken screenshot."""
     rng = random.Random(f"read/{plan.recipe.seed}")
     chosen = choose_episodes(sources, plan.episodes, rng)
     reader = Reader((plan.size.width, plan.size.height), TextReader(letters))
     found: list[Example] = []
-    for example in read_examples(chosen, reader, rng):
+    broken: list[str] = []
+
+    def leave_out(name: str, error: PolicyError) -> None:
+        broken.append(f"{name}: {error}")
+
+    for example in read_examples(chosen, reader, rng, leave_out):
         found.append(example)
         if len(found) % TELL_EVERY == 0:
             tell(f"read {len(found)} examples")
-    return found
+    if broken:
+        tell(f"left out {len(broken)} episodes with a broken screenshot, such as {broken[0]}")
+    return found, len(broken)
 
 
 def _describe(split: Split) -> str:

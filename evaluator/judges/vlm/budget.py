@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from distrl.configs.judge import VlmConfig
 from distrl.core.errors import JudgeError, JudgeUnavailable
-from distrl.evaluator.judges.vlm.endpoints import Answer
+from distrl.core.verdicts import Spent
 
 MINUTE_S = 60.0
 PER_TOKENS = 1_000_000
@@ -66,11 +66,15 @@ class Budget:
             )
         self._recent.append(now)
 
-    def pay(self, answer: Answer) -> float:
-        """Counts what an answer cost, and returns it."""
-        tokens = answer.input_tokens, answer.output_tokens
-        prices = self._config.price_input, self._config.price_output
-        cost = sum(count * price for count, price in zip(tokens, prices, strict=True)) / PER_TOKENS
+    def pay(self, input_tokens: int, output_tokens: int) -> Spent:
+        """Counts what a reply to a call cost, and returns it."""
+        spent = priced(input_tokens, output_tokens, self._config.price_input, self._config.price_output)
         with self._lock:
-            self._cost += cost
-        return cost
+            self._cost += spent.cost
+        return spent
+
+
+def priced(input_tokens: int, output_tokens: int, price_input: float, price_output: float) -> Spent:
+    """One call, by prices per million tokens."""
+    cost = (input_tokens * price_input + output_tokens * price_output) / PER_TOKENS
+    return Spent(calls=1, input_tokens=input_tokens, output_tokens=output_tokens, cost=cost)

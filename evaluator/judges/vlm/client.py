@@ -3,7 +3,7 @@
 | what happens | what follows |
 |---|---|
 | no connection, a timeout, 408, 409, 425, 429, 5xx | another try, not before the Retry-After; then later |
-| 401, 403, 404 | later: a key or a model can be put right while episodes wait |
+| 401, 402, 403, 404 | later: a key or a model can be put right while episodes wait |
 | other 4xx, a redirect | no verdict on this episode |
 | a reply that is no JSON, or holds no answer | another try; then no verdict |
 """
@@ -19,6 +19,7 @@ from typing import Any
 from distrl.configs.judge import VlmConfig
 from distrl.core.errors import JudgeError, JudgeUnavailable
 from distrl.core.http_post import GARBLED, PostFailed, post_json, short
+from distrl.core.verdicts import Spent
 from distrl.evaluator.judges.vlm.budget import Budget
 from distrl.evaluator.judges.vlm.endpoints import Answer, Endpoint
 from distrl.evaluator.judges.vlm.prompt import Question
@@ -29,7 +30,9 @@ MAX_PAUSE_S = 60.0
 MENDABLE_S = 120.0
 """When to ask again whom people have to put right first: longer than a pause between two tries."""
 
-_MENDABLE = frozenset({401, 403, 404})
+MAX_DOUBLINGS = 30  # of a pause
+
+_MENDABLE = frozenset({401, 402, 403, 404})
 
 
 class Garbage(JudgeError):
@@ -61,12 +64,13 @@ class Client:
         self._budget, self._sleep = budget, sleep
         self._rng = rng or random.Random()
 
-    def ask(self, question: Question, is_answer: Callable[[str], bool]) -> tuple[Answer, float]:
-        """An answer that is one, and what it and those before it cost.
+    def ask(self, question: Question, is_answer: Callable[[str], bool], spent: list[Spent]) -> Answer:
+        """An answer that is one.
 
         Args:
             question: The question.
             is_answer: Whether a text says anything; one that does not is asked for again.
+            spent: What each call took is added to it, whatever came of the call.
 
         Raises:
             JudgeUnavailable: None came; later one may.
@@ -76,22 +80,23 @@ class Client:
         """
         body = json.dumps(self._endpoint.body(question, self._config)).encode()
         failure: JudgeError = JudgeUnavailable("judge.vlm was not asked.")
-        paid = 0.0
         for attempt in range(self._config.attempts):
             if attempt:
                 self._pause(attempt, failure)
             self._take()
+            spent.append(Spent(calls=1))
             try:
-                answer = self._endpoint.answer(self._post(body))
+                reply = self._post(body)
             except (JudgeUnavailable, Garbage) as error:
                 failure = error
                 continue
+            spent[-1] = self._budget.pay(*self._endpoint.tokens(reply))
+            answer = self._endpoint.answer(reply)
             if answer is None:
                 failure = Garbage("The reply holds no answer.")
                 continue
-            paid += self._budget.pay(answer)
             if is_answer(answer.text):
-                return answer, paid
+                return answer
             failure = Garbage(f"No status in the answer {short(answer.text)!r}.")
         raise failure
 
@@ -117,7 +122,7 @@ class Client:
         asked_s = failure.retry_after_s if isinstance(failure, JudgeUnavailable) else None
         if asked_s is not None and asked_s > MAX_PAUSE_S:
             raise failure
-        pause_s = min(MAX_PAUSE_S, self._config.backoff_s * 2.0 ** (attempt - 1))
+        pause_s = min(MAX_PAUSE_S, self._config.backoff_s * 2.0 ** min(attempt - 1, MAX_DOUBLINGS))
         self._sleep(max(asked_s or 0.0, pause_s * self._rng.uniform(0.75, 1.25)))
 
     def _post(self, body: bytes) -> Any:

@@ -15,6 +15,15 @@ OPENAI_URL = "https://api.openai.com/v1"
 GEMINI_URL = "https://generativelanguage.googleapis.com/v1beta"
 
 
+MAX_ANSWER = 50_000
+"""Characters of an answer that are read and stored."""
+MAX_TOKENS = 2**31
+"""An endpoint that says that an answer took more does not count."""
+
+Tokens = tuple[int, int]
+"""Of the question, and of all that the model wrote."""
+
+
 @dataclass(frozen=True)
 class Answer:
     """What a model wrote, and how many tokens that took as the endpoint counted them."""
@@ -39,6 +48,10 @@ class Endpoint(Protocol):
 
     def answer(self, reply: Any) -> Answer | None:
         """What the model wrote; None if the reply holds nothing of the kind."""
+        ...
+
+    def tokens(self, reply: Any) -> Tokens:
+        """How many tokens the reply took, whatever it holds; 0 where it does not say."""
         ...
 
 
@@ -94,9 +107,11 @@ class OpenAI:
             text = "".join(str(_at(part, "text") or "") for part in text)
         if not isinstance(text, str):
             return None
-        return Answer(
-            text, _count(reply, "usage", "prompt_tokens"), _count(reply, "usage", "completion_tokens")
-        )
+        return Answer(_storable(text), *self.tokens(reply))
+
+    def tokens(self, reply: Any) -> Tokens:
+        """See `Endpoint`."""
+        return _count(reply, "usage", "prompt_tokens"), _count(reply, "usage", "completion_tokens")
 
 
 class Gemini:
@@ -130,11 +145,13 @@ class Gemini:
         if not isinstance(parts, list):
             return None
         text = "".join(str(_at(part, "text") or "") for part in parts)
-        return Answer(
-            text,
-            _count(reply, "usageMetadata", "promptTokenCount"),
-            _count(reply, "usageMetadata", "candidatesTokenCount"),
-        )
+        return Answer(_storable(text), *self.tokens(reply))
+
+    def tokens(self, reply: Any) -> Tokens:
+        """See `Endpoint`. What the model thought is paid for as what it wrote is, and counted apart."""
+        said = _count(reply, "usageMetadata", "candidatesTokenCount")
+        thought = _count(reply, "usageMetadata", "thoughtsTokenCount")
+        return _count(reply, "usageMetadata", "promptTokenCount"), said + thought
 
 
 def _at(data: Any, *path: str | int) -> Any:
@@ -151,4 +168,9 @@ def _at(data: Any, *path: str | int) -> Any:
 
 def _count(reply: Any, *path: str) -> int:
     found = _at(reply, *path)
-    return found if isinstance(found, int) and found > 0 else 0
+    return found if isinstance(found, int) and 0 < found <= MAX_TOKENS else 0
+
+
+def _storable(text: str) -> str:
+    """`text` with what UTF-8 cannot write replaced, and no longer than a record takes."""
+    return text[:MAX_ANSWER].encode("utf-8", "replace").decode("utf-8")

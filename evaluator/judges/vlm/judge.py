@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from distrl.configs.judge import VlmConfig
-from distrl.core.errors import ConfigError
-from distrl.core.types import Trajectory, Verdict
+from distrl.core.errors import ConfigError, JudgeError
+from distrl.core.types import Trajectory
+from distrl.core.verdicts import Spent, Verdict
 from distrl.evaluator.judges.vlm.budget import Budget, BudgetSpent
 from distrl.evaluator.judges.vlm.cache import AnswerCache
 from distrl.evaluator.judges.vlm.client import Client, Garbage
@@ -46,11 +47,21 @@ class VlmJudge:
             JudgeUnavailable: The endpoint does not answer. The votes that it gave are in the cache.
             JudgeError: It refuses the question, or a screenshot is no picture.
         """
-        config = self._config
         question = self._prompt.ask(trajectory, images)
+        spent: list[Spent] = []
+        try:
+            verdict = self._poll(question, trajectory.task.id, spent)
+        except JudgeError as error:
+            error.spent = Spent.total(spent)
+            raise
+        return verdict.after(*spent)
+
+    def _poll(self, question: Question, task_id: str, spent: list[Spent]) -> Verdict:
+        """What the votes say; what they took is added to `spent`."""
+        config = self._config
         votes: list[bool] = []
         answers: list[Answer] = []
-        cost, is_cached, problem = 0.0, True, ""
+        problem = ""
         while decide(votes, config.votes, config.agreement) is None and not problem:
             if is_lost(votes, config.votes, config.agreement):
                 problem = (
@@ -58,12 +69,10 @@ class VlmJudge:
                 )
                 break
             try:
-                answer, paid = self._vote(question, trajectory.task.id, len(votes))
+                answer = self._vote(question, task_id, len(votes), spent)
             except (Garbage, BudgetSpent) as error:
                 problem = str(error)
                 break
-            is_cached = is_cached and paid is None
-            cost += paid or 0.0
             votes.append(bool(read_status(answer.text)))
             answers.append(answer)
         says = None if problem else decide(votes, config.votes, config.agreement)
@@ -76,22 +85,19 @@ class VlmJudge:
             model=config.model,
             prompt=question.text,
             answers=tuple(answer.text for answer in answers),
-            input_tokens=sum(answer.input_tokens for answer in answers),
-            output_tokens=sum(answer.output_tokens for answer in answers),
-            cost=cost,
-            is_cached=is_cached and bool(answers),
+            is_cached=bool(answers) and not spent,
         )
 
-    def _vote(self, question: Question, task_id: str, number: int) -> tuple[Answer, float | None]:
-        """An answer, and its cost; None if it came from the cache."""
+    def _vote(self, question: Question, task_id: str, number: int, spent: list[Spent]) -> Answer:
+        """An answer, from the cache if it is there."""
         digest = self._digest(question, number)
         known = self._cache.get(task_id, digest) if self._cache is not None else None
         if known is not None and read_status(known.text) is not None:
-            return known, None
-        answer, paid = self._client.ask(question, lambda text: read_status(text) is not None)
+            return known
+        answer = self._client.ask(question, lambda text: read_status(text) is not None, spent)
         if self._cache is not None:
             self._cache.put(task_id, digest, answer)
-        return answer, paid
+        return answer
 
     def _digest(self, question: Question, number: int) -> str:
         config = self._config

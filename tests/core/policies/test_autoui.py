@@ -23,6 +23,7 @@ from distrl.core.policies import build_critic, build_policy, checkpoint_words, w
 from distrl.core.policies.autoui import AutoUIPolicy
 from distrl.core.policies.autoui_images import FrozenEyes
 from distrl.core.policies.base import PromptBatch
+from distrl.core.policies.hub_memory import checkpointed_layers
 from distrl.core.types import Sampling
 
 GOALS = ["Goal: open settings", "Previous Actions: Goal: red", "Goal: turn on the alarm at 7:20"]
@@ -263,6 +264,13 @@ def test_gradients_are_the_same_with_layers_computed_again(make: Make) -> None:
         gradients(policy)
     for a, b in zip(plain.parameters(), saving.parameters(), strict=True):
         torch.testing.assert_close(a.grad, b.grad)
+
+
+def test_only_whole_blocks_are_computed_again(make: Make) -> None:
+    t5 = make().model.t5
+    layers = checkpointed_layers(t5)
+    assert {type(layer).__name__ for layer in layers} == {"T5Block"}
+    assert len(layers) == t5.config.num_layers + t5.config.num_decoder_layers
 
 
 @pytest.mark.parametrize("options", [{}, {"lora": LORA}, {"eyes": False, "model": "flan", "lora": LORA}])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 from dataclasses import replace
@@ -18,10 +19,10 @@ from typer.testing import CliRunner
 from distrl.cli.main import app
 from distrl.configs.judge import LocalJudgeConfig
 from distrl.configs.schema import Config
-from distrl.core.errors import ConfigError, JudgeError
+from distrl.core.errors import ConfigError, JudgeError, PolicyError
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import ActionRecord, Fault, Outcome, Purpose, Trajectory
-from distrl.evaluator.judges.local.data import HoldOut, is_askable, read_examples, split
+from distrl.evaluator.judges.local.data import HoldOut, choose_episodes, is_askable, read_examples, split
 from distrl.evaluator.judges.local.features import MAX_ACTIONS, MAX_WORDS, Reader, buckets
 from distrl.evaluator.judges.local.files import read_judge
 from distrl.evaluator.judges.local.fitting import Plan, fit_judge
@@ -31,6 +32,11 @@ from distrl.evaluator.judges.local.ocr import OcrModel, OcrSize, TextReader
 from distrl.evaluator.judges.local.ocr_fitting import OcrRecipe
 from distrl.evaluator.judges.local.training import Recipe, calibrate
 from distrl.evaluator.rejudge import Rejudged, read_verdicts
+
+
+def unexpected(name: str, error: PolicyError) -> None:
+    raise AssertionError(f"{name}: {error}")
+
 
 SMALL = ModelSize(width=36, height=80, d_model=24, num_layers=1, num_heads=2)
 RECIPE = Recipe(epochs=25, batch_size=8, learning_rate=5e-3, averaged=0.5)
@@ -130,7 +136,7 @@ def test_no_task_is_in_two_parts(place: Path) -> None:
     store = TrajectoryStore(place / "store.sqlite3")
     names = [(place, name) for name in store.ids()]
     store.close()
-    examples = list(read_examples(names, reader(), random.Random(0)))
+    examples = list(read_examples(names, reader(), random.Random(0), unexpected))
     for seed in range(5):
         found = split(examples, 0.25, HoldOut.TASK, seed)
         parts = [
@@ -146,7 +152,7 @@ def test_episodes_of_one_task_may_be_in_two_parts(place: Path) -> None:
     store = TrajectoryStore(place / "store.sqlite3")
     names = [(place, name) for name in store.ids()]
     store.close()
-    examples = list(read_examples(names, reader(), random.Random(0)))
+    examples = list(read_examples(names, reader(), random.Random(0), unexpected))
     same = [replace(example, task=examples[0].task) for example in examples]
     found = split(same, 0.25, HoldOut.EPISODE, 0)
     parts = (found.fitted, found.calibration, found.held_out)
@@ -160,9 +166,41 @@ def test_tasks_that_differ_in_their_seed_are_one(place: Path) -> None:
     store = TrajectoryStore(place / "store.sqlite3")
     name = store.ids()[0]
     store.close()
-    (example,) = read_examples([(place, name)], reader(), random.Random(0))
+    (example,) = read_examples([(place, name)], reader(), random.Random(0), unexpected)
     twin = example.task.model_copy(update={"seed": 99, "id": "another/one"})
     assert type(example)(place, name, twin, 3, True, example.features).kin == example.kin
+
+
+def test_all_repetitions_of_an_evaluation_are_fitted_to(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        (tmp_path / f"seed-{seed}").mkdir()
+        store = TrajectoryStore(tmp_path / f"seed-{seed}" / "store.sqlite3")
+        for number in range(2):
+            store.add(*episode(number, number == seed))
+        store.close()
+    chosen = choose_episodes([tmp_path], 10, random.Random(0))
+    examples = list(read_examples(chosen, reader(), random.Random(0), unexpected))
+    assert sorted((one.task.params["switch"], one.truth) for one in examples) == [
+        (0, False),
+        (0, True),
+        (1, False),
+        (1, True),
+    ]
+
+
+def test_broken_screenshots_are_counted_and_told(place: Path, tmp_path: Path) -> None:
+    broken, images = episode(3, True)
+    store = TrajectoryStore(tmp_path / "store.sqlite3")
+    last = broken.image_digests[-1]
+    nothing = broken.model_copy(update={"final": broken.final.model_copy(update={"image": "0" * 32})})
+    store.add(nothing, {**images, "0" * 32: b"no picture", last: images[last]})
+    store.close()
+    told: list[str] = []
+    recipe = RECIPE.model_copy(update={"epochs": 1})
+    fit_judge([place, tmp_path], tmp_path / "judge", replace(PLAN, recipe=recipe), told.append)
+    (line,) = [one for one in told if "broken screenshot" in one]
+    assert line.startswith(f"left out 1 episodes with a broken screenshot, such as {broken.id}")
+    assert json.loads((tmp_path / "judge" / "judge.json").read_text())["num_broken"] == 1
 
 
 def test_too_few_episodes_are_told(place: Path, tmp_path: Path) -> None:
@@ -195,7 +233,7 @@ def test_a_demonstration_shows_what_is_not_done_yet(tmp_path: Path, said: str, t
     trajectory, images = demonstration(["tap", said, "done"])
     store.add(trajectory, images)
     store.close()
-    whole, part = read_examples([(tmp_path, trajectory.id)], reader(), random.Random(0))
+    whole, part = read_examples([(tmp_path, trajectory.id)], reader(), random.Random(0), unexpected)
     assert (whole.num_steps, whole.truth) == (3, True)
     assert (part.num_steps, part.truth) == (1, truth)
 

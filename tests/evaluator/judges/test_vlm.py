@@ -13,6 +13,7 @@ from episode_factory import make_episode
 from judge_endpoint import JudgeEndpoint, Reply, says, status
 
 from distrl.configs.judge import VlmConfig
+from distrl.core.codec import pack_trajectory, unpack_trajectory
 from distrl.core.errors import ConfigError, JudgeError, JudgeUnavailable
 from distrl.evaluator.judges.vlm.budget import Budget
 from distrl.evaluator.judges.vlm.client import Client
@@ -30,6 +31,9 @@ GARBAGE = [
     Reply(body="<html>gateway</html>"),
     Reply(body='{"choices": []}'),
     Reply(body="[]"),
+    Reply(body="[" * 100_000),
+    says("[" * 100_000),
+    says("x" * 100_000 + "\nStatus: success"),
 ]
 
 
@@ -109,6 +113,34 @@ def test_what_fails_is_tried_again(bad: Reply) -> None:
     assert verdict.is_decided
 
 
+@pytest.mark.parametrize("tokens", [10**400, -5, "many", None, 1.5])
+def test_a_wild_answer_can_be_stored_and_counted(tokens: object, tmp_path: Path) -> None:
+    wild = says("\ud800 \x00 I see it.\nStatus: success", input_tokens=tokens)  # type: ignore[arg-type]
+    trajectory, images = make_episode()
+    with serve(wild) as endpoint:
+        judge = make(endpoint, cache=str(tmp_path), price_input=1.0)
+        verdict = judge.judge(trajectory, images)
+        assert judge.judge(trajectory, images).is_cached
+    assert verdict.success
+    assert (verdict.calls, verdict.input_tokens) == (1, 0)
+    packed = pack_trajectory(trajectory.model_copy(update={"verdict": verdict}))
+    assert unpack_trajectory(packed).verdict == verdict
+
+
+def test_a_page_that_repeats_the_key_does_not_bring_it_into_a_verdict() -> None:
+    with serve(Reply(body=f"<html>Bearer {KEY}</html>")) as endpoint:
+        verdict = make(endpoint, attempts=1).judge(*make_episode())
+    assert "Bearer ***" in verdict.reason
+    assert KEY not in verdict.model_dump_json()
+
+
+def test_pauses_stay_bounded_however_many_tries() -> None:
+    slept = Slept()
+    with serve(*[Reply(500)] * 1100, status(True)) as endpoint:
+        assert make(endpoint, slept, attempts=1200).judge(*make_episode()).success
+    assert max(slept) <= 75.0
+
+
 def test_a_torn_reply_is_tried_again() -> None:
     torn = Reply(body=status(True).body, cut=True)
     with serve(torn, status(False)) as endpoint:
@@ -120,6 +152,22 @@ def test_a_torn_reply_is_tried_again() -> None:
 def test_an_endpoint_that_hangs_is_given_up() -> None:
     with serve(Reply(hangs=True)) as endpoint, pytest.raises(JudgeUnavailable, match="does not answer"):
         make(endpoint, timeout_s=0.05, attempts=2).judge(*make_episode())
+
+
+@pytest.mark.parametrize("drips", ["headers", "body"])
+@pytest.mark.parametrize("code", [200, 400])
+def test_the_deadline_is_for_the_whole_reply_however_it_drips(drips: Any, code: int) -> None:
+    """Each byte comes in time."""
+    slow = Reply(code, body=" " * 60 + status(True).body, drips=drips)
+    with serve(slow) as endpoint:
+        judge = make(endpoint, timeout_s=0.3, attempts=1)
+        if drips == "body" and code == 400:
+            with pytest.raises(JudgeError, match="answers 400") as caught:
+                judge.judge(*make_episode())
+            assert "choices" not in caught.value.message, "what came after the deadline"
+        else:
+            with pytest.raises(JudgeUnavailable, match="does not answer"):
+                judge.judge(*make_episode())
 
 
 def test_nobody_at_the_address() -> None:
@@ -149,7 +197,7 @@ def test_who_is_to_wait_for_long_comes_back_later() -> None:
     assert slept == []
 
 
-@pytest.mark.parametrize("code", [401, 403, 404])
+@pytest.mark.parametrize("code", [401, 402, 403, 404])
 def test_a_wrong_key_keeps_episodes_waiting_and_is_not_shown(code: int) -> None:
     with serve(Reply(code, f"bad key {KEY}")) as endpoint:
         with pytest.raises(JudgeUnavailable) as caught:
@@ -181,6 +229,43 @@ def test_nothing_but_garbage_is_undecided(bad: Reply) -> None:
         assert len(endpoint.requests) == 3
     assert not verdict.is_decided
     assert not verdict.success
+
+
+NO_ANSWER = Reply(body='{"choices": [], "usage": {"prompt_tokens": 1000, "completion_tokens": 20}}')
+PRICES = {"price_input": 2.0, "price_output": 10.0}
+
+
+@pytest.mark.parametrize(
+    ("replies", "calls", "paid"),
+    [
+        ([status(True)], 1, 1),
+        ([says("hm"), says("hm"), status(True)], 3, 3),
+        ([says("hm")], 4, 4),
+        ([NO_ANSWER, status(True)], 2, 2),
+        ([Reply(500), Reply(body="<html>"), status(True)], 3, 1),
+    ],
+)
+def test_every_call_is_counted_whatever_came_of_it(replies: list[Reply], calls: int, paid: int) -> None:
+    with serve(*replies) as endpoint:
+        verdict = make(endpoint, **PRICES).judge(*make_episode())
+    assert (verdict.calls, verdict.input_tokens, verdict.output_tokens) == (calls, 1000 * paid, 20 * paid)
+    assert verdict.cost == pytest.approx(paid * (1000 * 2.0 + 20 * 10.0) / 1e6)
+
+
+@pytest.mark.parametrize(("last", "kind"), [(Reply(503), JudgeUnavailable), (Reply(400), JudgeError)])
+def test_what_led_to_no_verdict_is_counted(last: Reply, kind: type[JudgeError]) -> None:
+    with serve(says("hm"), last) as endpoint, pytest.raises(kind) as caught:
+        make(endpoint, attempts=2, **PRICES).judge(*make_episode())
+    assert caught.value.spent is not None
+    assert (caught.value.spent.calls, caught.value.spent.input_tokens) == (2, 1000)
+
+
+def test_what_gemini_thought_is_counted() -> None:
+    usage = {"promptTokenCount": 7, "candidatesTokenCount": 3, "thoughtsTokenCount": 90}
+    body = {"candidates": [{"content": {"parts": [{"text": "Status: failure"}]}}], "usageMetadata": usage}
+    with serve(Reply(body=json.dumps(body))) as endpoint:
+        verdict = make(endpoint, api="gemini", examples=None).judge(*make_episode())
+    assert (verdict.input_tokens, verdict.output_tokens) == (7, 93)
 
 
 def votes(*said: bool) -> list[Reply]:
@@ -219,7 +304,7 @@ def test_a_cached_answer_costs_nothing(tmp_path: Path) -> None:
         assert len(endpoint.requests) == 2
     assert (first.is_cached, second.is_cached) == (False, True)
     assert second.answers == first.answers
-    assert second.cost == 0.0
+    assert (first.calls, second.calls, second.input_tokens, second.cost) == (2, 0, 0, 0.0)
 
 
 def test_the_cache_is_by_content_and_apart_for_each_task(tmp_path: Path) -> None:
@@ -245,6 +330,19 @@ def test_a_damaged_cache_is_asked_anew(tmp_path: Path) -> None:
         file.write_text("{")
         assert judge.judge(*episode).success
         assert len(endpoint.requests) == 2
+
+
+def test_a_cache_that_cannot_be_written_is_told_once_and_the_verdicts_stand(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "file"
+    folder.write_text("no folder")
+    with serve(status(True)) as endpoint:
+        judge = make(endpoint, cache=str(folder))
+        verdicts = [judge.judge(*make_episode()) for _ in range(2)]
+    assert [(one.is_decided, one.success) for one in verdicts] == [(True, True)] * 2
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert f"judge.vlm.cache {folder} cannot be written" in told
 
 
 def test_garbage_is_not_cached(tmp_path: Path) -> None:

@@ -26,3 +26,18 @@ def test_what_was_not_measured_has_no_tile() -> None:
     keys = [fact.key for fact in run_facts({}, RunMetrics([{"step": 1.0, "time": 0.0, "episodes": 4.0}]))]
     assert "actions_per_s" not in keys
     assert "episodes" in keys
+
+
+def test_what_a_judge_took_is_a_tile() -> None:
+    said = {"judged": 40.0, "unjudged": 2.0, "calls": 55.0, "input_tokens": 5e4, "output_tokens": 900.0}
+    row = {"step": 1.0, "time": 0.0, **{f"judge/{name}": number for name, number in said.items()}}
+    facts = {fact.key: fact for fact in run_facts({}, RunMetrics([{**row, "judge/cost": 0.0}]))}
+    assert (facts["judged"].value, facts["judged"].note) == ("40", "episodes, and 2 unjudged")
+    assert facts["judge_cost"].value == "50,900 tokens"
+    assert facts["judge_cost"].note == "55 calls, 50,000 + 900 tokens"
+    facts = {fact.key: fact for fact in run_facts({}, RunMetrics([{**row, "judge/cost": 1.5}]))}
+    assert (facts["judge_cost"].number, facts["judge_cost"].value) == (1.5, "1.5")
+    assert facts["judge_cost"].note.endswith(", cost 1.5")
+    nobody = dict.fromkeys(row, 0.0)
+    assert run_facts({}, RunMetrics([nobody]))[0].key == "duration_s"
+    assert not any(fact.key.startswith("judge") for fact in run_facts({}, RunMetrics([nobody])))

@@ -60,12 +60,16 @@ def words(page: Page) -> str:
 def evaluate(tmp_path: Path) -> Callable[..., Path]:
     """Writes an evaluation in which the first `solved` of 8 tasks are solved."""
 
-    def make(name: str, solved: int, goal: str = "", text: str = "", split: str = "test") -> Path:
+    def make(
+        name: str, solved: int, goal: str = "", text: str = "", split: str = "test", levels: int = 0
+    ) -> Path:
         subject = Subject(kind="checkpoint", name=f"checkpoints/{name}")
         spec = EvaluationSpec(suite="fake", splits=(split,), subject=subject)
         directory = EvaluationDirectory(tmp_path / name, spec)
         for i in range(9):
             task = make_task(i, ("toggle", "alarm")[i % 2], split, goal)
+            if levels:
+                task = task.model_copy(update={"params": {"level": 1 + i % levels}})
             fault = Fault.DEVICE if i == 8 else Fault.NONE
             trajectory, images = make_episode(task, i < solved, 4, text=text, fault=fault)
             verdict = GroundTruthJudge().judge(trajectory, images)
@@ -180,6 +184,18 @@ def test_a_single_evaluation_has_a_report_too(tmp_path: Path, evaluate: Callable
     text = words(Page(write_report(tmp_path, "alone", {"step_5": evaluate("step_5", 8)}).read_text()))
     assert "100% of held-out tasks solved" in text
     assert "Learning curve" not in text
+
+
+@pytest.mark.needs("jinja2")
+def test_levels_of_difficulty_stand_before_the_templates(
+    tmp_path: Path, evaluate: Callable[..., Path]
+) -> None:
+    results = {"before": evaluate("a", 2, levels=2), "after": evaluate("b", 7, levels=2)}
+    text = words(Page(write_report(tmp_path, "levels", results).read_text(encoding="utf-8")))
+    assert text.index("level 1") < text.index("level 2") < text.index("alarm")
+    data = json.loads((tmp_path / "report.json").read_text())
+    levels = data["evaluations"]["after"]["splits"]["test"]["levels"]
+    assert {level: found["successes"] for level, found in levels.items()} == {"1": 4, "2": 3}
 
 
 @pytest.mark.needs("jinja2")

@@ -12,8 +12,10 @@ from distrl.core.types import Task
 from distrl.evaluator.suites import apps, general, leakage, load_suite
 from distrl.evaluator.suites.families import Family
 from distrl.workers.envs.phone import PhoneEnv
-from distrl.workers.simphone import interruptions
+from distrl.workers.simphone import interruptions, keeping
 from distrl.workers.simphone import tasks as simphone
+from distrl.workers.simphone.state import State
+from distrl.workers.simphone.templates import TEMPLATES
 
 TASKS = [*load_suite("general"), *load_suite("apps")]
 FAMILIES = [*general.FAMILIES, *apps.FAMILIES]
@@ -30,8 +32,10 @@ def test_the_expert_solves_every_instance_which_idling_does_not(family: Family) 
     for task in of(family):
         env.reset(task)
         assert env.evaluate() == 0.0, f"{task.id} is solved at its start"
-        env.step(WAIT)
-        assert env.evaluate() == 0.0, f"{task.id} is solved by doing nothing"
+        for _ in range(task.max_steps):
+            env.step(WAIT)
+            assert env.evaluate() == 0.0, f"{task.id} is solved by doing nothing"
+        env.reset(task)
         for _ in range(task.max_steps):
             action = env.expert_action()
             if action.is_terminal:
@@ -125,23 +129,46 @@ def random_action(rng: random.Random) -> Action:
     return Action(kind=rng.choice([ActionKind.BACK, ActionKind.ENTER, ActionKind.HOME]))
 
 
+def is_spoilt(state: State, task: Task) -> bool:
+    """Whether wandering changed what no task may change back, or what this one is about is gone."""
+    may = TEMPLATES[task.template].may
+    assert may is not None
+    if keeping.changed(state, task.params, may):
+        return True
+    now = keeping.lasting(state)
+    for one in may:
+        part = one.part.format_map(task.params)
+        meant = [
+            sum(one.rest(entry, task.params) is not entry for entry in held)
+            for held in (state["kept"][part], now[part])
+            if isinstance(held, list)
+        ]
+        if meant and meant[1] < meant[0]:
+            return True
+    return False
+
+
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_the_expert_recovers_from_random_wandering(family: Family) -> None:
-    env = PhoneEnv()
-    for task in of(family)[:3]:
+    """It may fail, or give up, only where the wandering spoilt something for good."""
+    env, num_solved = PhoneEnv(), 0
+    for task in of(family)[:4]:
         rng = random.Random(task.id)
         env.reset(task)
         for count in range(rng.randrange(2, 25)):
             # Half of the steps go towards the goal, so that wandering starts inside the apps.
             towards = env.expert_action()
             env.step(towards if count % 2 and not towards.is_terminal else random_action(rng))
+        spoilt = is_spoilt(env._backend.device.phone.state, task)  # type: ignore[attr-defined]
         for _ in range(60):
             action = env.expert_action()
             if action.is_terminal:
                 break
             env.step(action)
         outcome = (action.kind, env.evaluate())
-        assert outcome in [(ActionKind.COMPLETE, 1.0), (ActionKind.IMPOSSIBLE, 0.0)], task.id
+        assert outcome == (ActionKind.COMPLETE, 1.0) or (action.is_terminal and spoilt), (task.id, outcome)
+        num_solved += outcome == (ActionKind.COMPLETE, 1.0)
+    assert num_solved > 0
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,8 @@ def write(path: Path, text: str) -> Path:
         ("\u201cGo to ebay.com\u201d", "Go to ebay.com"),
         ("\uff35se NFKC", "Use NFKC"),
         ("2 + 2 is what?", "2 + 2 is what?"),
+        ('"Open a" and "close b"', '"Open a" and "close b"'),
+        ("Open\x00\x07 mail", "Open mail"),
     ],
 )
 def test_normalised(given: str, expected: str) -> None:
@@ -65,14 +67,21 @@ def test_every_kind_of_list_reads_alike(tmp_path: Path) -> None:
         write(tmp_path / "a.json", json.dumps([{"goal_info": goals[0]}, goals[1]])),
         write(tmp_path / "a.jsonl", "\n".join(json.dumps({"task": goal}) for goal in goals)),
     ]
-    assert [read_list(file) for file in files] == [goals] * len(files)
+    assert [read_list(file) for file in files] == [(goals, 0)] * len(files)
 
 
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
         ("a.txt", "  \n...\n", "holds no instruction"),
-        ("a.csv", "name\nx\n", "no column is named goal"),
+        ("a.csv", "name,text\nx,y\n", "no column is named goal, .*; it has name, text"),
+        ("a.csv", "", "it has none"),
+        ("a.csv", "goal\n" + "x" * 200_000, "after line 1: no table: field larger"),
+        (
+            "a.txt",
+            "Open mail\nOpen " + "x" * 5000,
+            "instruction 2 has 5005 characters, more than 4000: 'Open xxx",
+        ),
         ("a.json", "{}", "is an array"),
         ("a.jsonl", '{"goal": 3}', "line 1: no instruction"),
         ("a.jsonl", '"fine"\n{', "line 2: not valid JSON"),
@@ -82,6 +91,17 @@ def test_every_kind_of_list_reads_alike(tmp_path: Path) -> None:
 def test_what_is_wrong_with_a_list_is_told(tmp_path: Path, name: str, text: str, said: str) -> None:
     with pytest.raises(TaskError, match=said):
         read_list(write(tmp_path / name, text))
+
+
+def test_marks_and_gaps_in_a_list(tmp_path: Path) -> None:
+    marked = write(tmp_path / "a.csv", "\ufeffgoal ,n\nOpen mail,1\n,2\n3\n")
+    assert read_list(marked) == (["Open mail", "3"], 1)
+    short = write(tmp_path / "b.csv", "id,goal\n1,Open mail\n2\n")
+    assert import_lists([f"test={short}"], "s", 5).empty == 1
+    latin = tmp_path / "c.txt"
+    latin.write_bytes("Open mail\nOpen café\n".encode("latin-1"))
+    with pytest.raises(TaskError, match=r"c\.txt, line 2: the list is not in UTF-8\. Save it"):
+        read_list(latin)
 
 
 def test_splits_are_named_once_each(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_yaml_and_json_lines_give_the_same_tasks(tmp_path: Path) -> None:
         ("a.yaml", "- [", r"a\.yaml, line \d+: not valid YAML"),
         ("a.yaml", "goal: x", r"a\.yaml: a YAML task file is a list"),
         ("a.yaml", "[]", r"a\.yaml: the task file holds no task"),
-        ("a.yaml", "- 3", r"a\.yaml, entry 1: Input should be"),
+        ("a.yaml", "- 3", r"a\.yaml, entry 1: a task is a mapping, not '3'"),
         ("a.jsonl", json.dumps(TASK) + "\n{", r"a\.jsonl, line 2: not valid JSON"),
         (
             "a.jsonl",
@@ -71,12 +71,28 @@ def test_yaml_and_json_lines_give_the_same_tasks(tmp_path: Path) -> None:
             r"a\.jsonl, line 1: max_steps: Input should be greater",
         ),
         ("a.txt", "hello", r"a\.txt: a task file ends in \.yaml"),
+        ("a.yaml", "", r"a\.yaml: the task file holds no task"),
+        ("a.yaml", "- just text", r"a\.yaml, entry 1: a task is a mapping, not 'just text'"),
+        (
+            "a.jsonl",
+            json.dumps(TASK | {"id": "a\nb"}),
+            r"an id is one line of at most 200 characters, not 'a",
+        ),
     ],
 )
 def test_a_broken_file_names_file_place_and_rule(tmp_path: Path, name: str, text: str, said: str) -> None:
     path = tmp_path / name
     path.write_text(text)
     with pytest.raises(TaskError, match=said):
+        load_suite(str(path))
+
+
+def test_a_byte_order_mark_is_no_matter_and_another_encoding_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("\ufeff" + json.dumps(TASK), encoding="utf-8")
+    assert len(load_suite(str(path))) == 1
+    path.write_bytes(json.dumps(TASK | {"goal": "café"}, ensure_ascii=False).encode("latin-1"))
+    with pytest.raises(TaskError, match=r"line 1: the task file is not in UTF-8"):
         load_suite(str(path))
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from distrl.core.actions import Action, ActionKind
 from distrl.core.types import Task
-from distrl.evaluator.suites import load_suite, webshop
+from distrl.evaluator.suites import leakage, load_suite, promises, webshop
 from distrl.evaluator.suites.webshop_goals import PHRASES
 from distrl.workers.simphone import interruptions, tasks
 from distrl.workers.simphone.apps.web.goods import BY_TITLE
@@ -30,8 +30,13 @@ def begin(task: Task) -> Phone:
     return Phone(tasks.start_state(task.template, task.params, task.seed))
 
 
-def solved(task: Task, phone: Phone) -> bool:
+def fulfilled(task: Task, phone: Phone) -> bool:
+    """Whether what was asked for is there, whatever else was changed."""
     return tasks.template(task.template, task.params).check(phone.state, task.params)
+
+
+def solved(task: Task, phone: Phone) -> bool:
+    return not tasks.shortfall(task.template, task.params, phone.state)
 
 
 def snapped(point: tuple[float, float]) -> tuple[float, float]:
@@ -80,9 +85,12 @@ def test_the_expert_solves_every_instance_within_the_limit(template: str) -> Non
 
 
 def test_doing_nothing_solves_nothing() -> None:
-    """Neither waiting nor going back and home, which is all that can be done without looking."""
+    """Neither waiting to the last nor going back and home, which is all that can be done without looking."""
     for task in TASKS:
         phone = begin(task)
+        for _ in range(task.max_steps):
+            phone.wait()
+            assert not solved(task, phone), task.id
         for action in (phone.enter, phone.back, phone.home):
             action()
             assert not solved(task, phone), task.id
@@ -102,7 +110,7 @@ def test_the_expert_recovers_from_random_wandering() -> None:
         for _ in range(rng.randrange(5, 40)):
             act(phone, wander(rng, task, phone))
         expert(task, phone, 120)
-        assert solved(task, phone), task.id
+        assert fulfilled(task, phone), task.id
 
 
 def test_the_expert_clears_interruptions_away() -> None:
@@ -213,11 +221,16 @@ def test_only_test_asks_for_held_out_brands() -> None:
     assert asking("test") > 20
 
 
-def test_goals_and_phrasings_of_test_are_new() -> None:
+def test_goals_and_phrasings_of_val_and_test_are_new() -> None:
     for template in webshop.COUNTS:
         assert set(PHRASES[template]["train"]).isdisjoint(PHRASES[template]["test"])
-    train, val, test = ({task.goal for task in found} for found in BY_SPLIT.values())
+        assert set(PHRASES[template].get("val", ())).isdisjoint(PHRASES[template]["train"])
+    train, val, test = ({leakage.normalised(task.goal) for task in found} for found in BY_SPLIT.values())
     assert test.isdisjoint(train | val)
+    assert val.isdisjoint(train)
+    found = leakage.find(BY_SPLIT["train"], BY_SPLIT["val"] + BY_SPLIT["test"])
+    assert found.broken(promises("webshop").rules) == []
+    assert set(promises("webshop").rules) == {"tasks", "goals"}
 
 
 def test_a_goal_names_the_shop_and_what_is_wanted() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from counting_phone import CountingEnv, write_suite
+from judge_endpoint import JudgeEndpoint, says
 
 from distrl.configs.presets import preset_names
 from distrl.configs.table import TABLES_DIR, cell_config, load_table
@@ -84,6 +85,26 @@ def test_a_table_is_measured_once_and_written(file: Path, tmp_path: Path) -> Non
     json.dumps(data)
 
 
+def test_suites_with_levels_have_a_table_of_them(file: Path, tmp_path: Path) -> None:
+    hard = tmp_path / "hard" / "counting.jsonl"
+    tasks = [json.loads(line) for line in hard.read_text().splitlines()]
+    for task in tasks:
+        task["params"]["level"] = 1 if task["params"]["taps"] == 1 else 2
+    hard.write_text("".join(json.dumps(task) + "\n" for task in tasks))
+    spec = load_table(file, agents=["expert"])
+    cells = plan_cells(spec, tmp_path / "out")
+    measure_all(cells)
+    results = read_cells(spec, cells)
+    text = markdown(spec, results, [], "command")
+    assert "### By level on hard test" in text
+    assert "| Agent | level 1 | level 2 |\n| --- | ---: | ---: |\n| expert | 100.0 | 0.0 |" in text
+    assert "By level on easy" not in text
+    cells_data = table_data(spec, results, [], "command")["cells"]
+    found = {(c["suite"], c["trained_on"], c["split"]): c["levels"] for c in cells_data}
+    assert found["hard", "hard", "test"] == {"1": 1.0, "2": 0.0}
+    assert found["easy", "easy", "test"] == {}
+
+
 def test_the_same_cells_are_gone_on_with_and_others_are_refused(file: Path, tmp_path: Path) -> None:
     cells = plan_cells(load_table(file, seeds=[0]), tmp_path / "out")
     measure_all(cells)
@@ -92,6 +113,28 @@ def test_the_same_cells_are_gone_on_with_and_others_are_refused(file: Path, tmp_
     fewer = plan_cells(load_table(file, episodes=1), tmp_path / "out")
     with pytest.raises(RunDirectoryError, match="episodes is 128, not 1"):
         open_seeds(fewer[0])
+
+
+@pytest.mark.needs("torch")
+def test_prompted_and_untrained_models_are_rows_and_measured_once(file: Path, tmp_path: Path) -> None:
+    done = says('Action: {"action_type": "status", "goal_status": "complete"}')
+    small = {"d_model": 16, "num_heads": 2, "d_ff": 16, "num_layers": 1, "image_size": [24, 40]}
+    content = yaml.safe_load(file.read_text())
+    del content["suites"]["hard"], content["generalisation"]
+    with JudgeEndpoint([done]) as endpoint:
+        prompted = {"model": "m", "url": endpoint.url}
+        content["agents"] = {
+            "prompted": {"agent": "prompted", "kind": "Prompting", "set": {"evaluate.prompted": prompted}},
+            "untrained": {"agent": "model", "set": {"policy": {"kind": "tiny", "device": "cpu", **small}}},
+        }
+        file.write_text(yaml.safe_dump(content))
+        spec = load_table(file)
+        assert len(measure_all(plan_cells(spec, tmp_path / "out"))) == 2
+        again = plan_cells(spec, tmp_path / "out")
+        assert measure_all(again) == []
+    text = markdown(spec, read_cells(spec, again), [], "command")
+    assert "| Prompting | prompted | 0.0 ± 0.0 | 0.0 ± 0.0 |" in text
+    assert "untrained | " in text
 
 
 def test_checkpoints_are_those_of_the_family_and_the_seed(file: Path, tmp_path: Path) -> None:

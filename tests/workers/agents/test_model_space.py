@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from distrl.core.image_sizes import Resize
 from distrl.core.types import Observation
-from distrl.workers.agents.model_space import ModelSpace, Resize
+from distrl.workers.agents.model_space import ModelSpace
 from distrl.workers.agents.notation import Grid
 
 SCREENS = [

@@ -105,6 +105,19 @@ def test_latency_waits_by_the_tasks_seed() -> None:
     assert drawn[-1] / drawn[0] > 100
 
 
+def test_a_virtual_clock_counts_what_a_real_one_sleeps() -> None:
+    settings = {"kind": "lognormal", "median_s": 40.0, "apps": {"launcher": 2.0}}
+    slept: list[float] = []
+    real = PhoneEnv(latency=settings, sleep=slept.append)
+    virtual = PhoneEnv(latency={**settings, "clock": "virtual"}, sleep=pytest.fail)
+    real.reset(TASK)
+    virtual.reset(TASK)
+    home = Action(kind=ActionKind.HOME)
+    assert [real.step(home).virtual_s for _ in range(4)] == [0.0] * 4
+    assert [virtual.step(home).virtual_s for _ in range(4)] == slept
+    assert PhoneEnv().reset(TASK).app == "launcher"
+
+
 def test_wrong_latency_is_a_config_error() -> None:
     with pytest.raises(ConfigError, match=r"latency\.median"):
         PhoneEnv(latency={"median": 1.0})

@@ -93,6 +93,16 @@ def test_what_was_sent_is_held_and_what_is_asked_for_stays_the_longest() -> None
     assert (held.num_received_bytes, held.num_spared_bytes) == (40, 20)
 
 
+def test_what_a_refused_request_names_was_not_spared() -> None:
+    held = HeldImages(max_bytes=20)
+    held.of(request(A), [b"a" * 10])
+    with pytest.raises(ProtocolError, match="not held"):
+        held.of(request(A, B, held=(A, B)), [])
+    assert (held.num_received_bytes, held.num_spared_bytes) == (10, 0)
+    held.of(request(A, B, held=(A,)), [b"b" * 10])
+    assert (held.num_received_bytes, held.num_spared_bytes) == (20, 10)
+
+
 def test_more_than_it_may_hold_still_serves_the_request() -> None:
     held = HeldImages(max_bytes=15)
     assert set(held.of(request(A, B), [b"a" * 10, b"b" * 10])) == {A, B}

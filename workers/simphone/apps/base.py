@@ -33,6 +33,7 @@ class App:
         act: Applies an event ("name", verb, arguments...) to the state: called with the verb and arguments.
         submit: Enter was pressed in the text field with this key.
         back: Handles back inside the app; False to close the top page instead.
+        keeps: What of its data lasts, by its place in them, e.g. "events" or "shops.*.cart"; see `keeping`.
     """
 
     name: str
@@ -44,3 +45,4 @@ class App:
     act: Callable[[State, str, Args], None]
     submit: Callable[[State, str], None] = _nothing
     back: Callable[[State], bool] = _stay
+    keeps: tuple[str, ...] = ()

@@ -305,4 +305,7 @@ def _search(state: State, query: str) -> None:
     st.push(state, "browser", "results", query)
 
 
-APP = App("browser", "Browser", "public", "#0aa3c2", data, view, act, submit, store.close)
+_SHOPS = "web.shops.*."
+_KEEPS = ("cart", _SHOPS + "cart", _SHOPS + "wish", _SHOPS + "orders")
+
+APP = App("browser", "Browser", "public", "#0aa3c2", data, view, act, submit, store.close, keeps=_KEEPS)

@@ -32,8 +32,11 @@ _DIGITS = 10
 
 
 def data() -> State:
-    """The number shown, the one before it, the pending operation, whether a digit starts afresh."""
-    return {"shown": "0", "left": "", "op": "", "fresh": True}
+    """The number shown, the one before it, the pending operation, whether a digit starts afresh.
+
+    `done` is what the number shown is the result of, "" if nobody calculated it.
+    """
+    return {"shown": "0", "left": "", "op": "", "fresh": True, "done": ""}
 
 
 def view(ui: Ui) -> list[Node]:
@@ -41,10 +44,9 @@ def view(ui: Ui) -> list[Node]:
     calc, theme = ui.state["apps"]["calculator"], ui.theme
     pitch = min(92.0, (ui.bottom - STATUS_H - 190) / 5)
     top = ui.bottom - 5 * pitch - 8
+    asked = f"{calc['done']} =" if calc["done"] else f"{calc['left']} {calc['op']}".strip()
     nodes = [
-        ui.text(
-            24, top - 156, WIDTH - 48, 36, f"{calc['left']} {calc['op']}".strip(), 24, theme.muted, align="r"
-        ),
+        ui.text(24, top - 156, WIDTH - 48, 36, asked, 24, theme.muted, align="r"),
         ui.text(24, top - 112, WIDTH - 48, 88, calc["shown"], 54, align="r", rid="result"),
     ]
     for line, keys in enumerate(_KEYS):
@@ -85,6 +87,8 @@ def _key(ui: Ui, x: float, y: float, h: float, label: str, operation: bool, uppe
 def act(state: State, verb: str, args: Args) -> None:
     """One key."""
     calc, key = state["apps"]["calculator"], str(args[0])
+    if key != "=":
+        calc["done"] = ""
     if key.isdigit() or key == ".":
         shown = "0" if calc["fresh"] else calc["shown"]
         if len(shown) < _DIGITS and not (key == "." and "." in shown):
@@ -105,6 +109,8 @@ def act(state: State, verb: str, args: Args) -> None:
 
 def _operate(calc: State, key: str) -> None:
     if calc["op"] and not calc["fresh"]:
+        if key == "=":
+            calc["done"] = f"{calc['left']} {calc['op']} {calc['shown']}"
         calc["shown"] = _result(_number(calc["left"]), calc["op"], _number(calc["shown"]))
     calc["left"], calc["op"] = ("", "") if key == "=" else (calc["shown"], key)
     calc["fresh"] = True

@@ -342,4 +342,4 @@ def submit(state: State, key: str) -> None:
     st.blur(state)
 
 
-APP = App("calendar", "Calendar", "calendar_month", "#1a73e8", data, view, act, submit)
+APP = App("calendar", "Calendar", "calendar_month", "#1a73e8", data, view, act, submit, keeps=("events",))

@@ -168,4 +168,4 @@ def back(state: State) -> bool:
     return False
 
 
-APP = App("clock", "Clock", "schedule", "#202b4d", data, view, act, back=back)
+APP = App("clock", "Clock", "schedule", "#202b4d", data, view, act, back=back, keeps=("alarms", "world"))

@@ -301,4 +301,4 @@ def submit(state: State, key: str) -> None:
         st.blur(state)
 
 
-APP = App("contacts", "Contacts", "person", "#e2483d", data, view, act, submit)
+APP = App("contacts", "Contacts", "person", "#e2483d", data, view, act, submit, keeps=("people", "calls"))

@@ -319,6 +319,7 @@ EXTRAS: tuple[App, ...] = tuple(
         partial(_view, entry),
         partial(_act, entry),
         partial(_submit, entry),
+        keeps=("user", "password", "items", "saved", "counts"),
     )
     for entry in ENTRIES.values()
 )

@@ -257,4 +257,4 @@ def submit(state: State, key: str) -> None:
     st.blur(state)
 
 
-APP = App("files", "Files", "folder", "#00897b", data, view, act, submit)
+APP = App("files", "Files", "folder", "#00897b", data, view, act, submit, keeps=("files", "folders"))

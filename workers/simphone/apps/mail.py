@@ -214,4 +214,4 @@ def submit(state: State, key: str) -> None:
         st.blur(state)
 
 
-APP = App("mail", "Mail", "mail", "#ef6c00", data, view, act, submit)
+APP = App("mail", "Mail", "mail", "#ef6c00", data, view, act, submit, keeps=("mails",))

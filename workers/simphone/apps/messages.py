@@ -236,4 +236,4 @@ def submit(state: State, key: str) -> None:
         _send(state, str(top[1]))
 
 
-APP = App("messages", "Messages", "chat", "#12a150", data, view, act, submit)
+APP = App("messages", "Messages", "chat", "#12a150", data, view, act, submit, keeps=("threads",))

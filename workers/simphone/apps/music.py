@@ -343,4 +343,4 @@ def submit(state: State, key: str) -> None:
     st.blur(state)
 
 
-APP = App("music", "Music", "music_note", "#d81b60", data, view, act, submit)
+APP = App("music", "Music", "music_note", "#d81b60", data, view, act, submit, keeps=("playlists", "liked"))

@@ -247,4 +247,4 @@ def submit(state: State, key: str) -> None:
         st.blur(state)
 
 
-APP = App("notes", "Notes", "edit_note", "#f2b600", data, view, act, submit)
+APP = App("notes", "Notes", "edit_note", "#f2b600", data, view, act, submit, keeps=("notes",))

@@ -181,4 +181,4 @@ def act(state: State, verb: str, args: Args) -> None:
         values[key] = args[1]
 
 
-APP = App("settings", "Settings", "settings", "#5b6472", data, view, act)
+APP = App("settings", "Settings", "settings", "#5b6472", data, view, act, keeps=("*",))

@@ -180,4 +180,4 @@ def _show(state: State, weather: State, city: int) -> None:
             weather["city"] = shown[0]
 
 
-APP = App("weather", "Weather", "wb_sunny", "#2f9bff", data, view, act)
+APP = App("weather", "Weather", "wb_sunny", "#2f9bff", data, view, act, keeps=("shown", "unit"))

@@ -15,6 +15,7 @@ from typing import Any
 from distrl.core.actions import Action
 from distrl.workers.simphone.apps import BUILT_IN
 from distrl.workers.simphone.hand import Hand
+from distrl.workers.simphone.keeping import May
 from distrl.workers.simphone.state import State
 
 Params = dict[str, Any]
@@ -33,6 +34,7 @@ class Template:
         apps: The apps on the phone at the start, by name.
         removes: The parameter that names an app to be uninstalled, "" for none.
         shade: Whether the phone has a notification shade; the quickstart's templates do without.
+        may: What of the lasting parts of the state may be another at the end; None if nobody looks.
     """
 
     needs: dict[str, type]
@@ -43,6 +45,7 @@ class Template:
     apps: tuple[str, ...] = BUILT_IN
     removes: str = ""
     shade: bool = True
+    may: tuple[May, ...] | None = ()
 
 
 def fresh(state: State, params: Params, rng: random.Random) -> None:

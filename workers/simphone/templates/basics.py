@@ -146,6 +146,7 @@ TEMPLATES: dict[str, Template] = {
         _open_app_expert,
         choices={"app": BUILT_IN, "start": ("launcher", *BUILT_IN)},
         shade=False,
+        may=None,
     ),
     "toggle": Template(
         {"setting": str, "on": bool},
@@ -154,6 +155,7 @@ TEMPLATES: dict[str, Template] = {
         _toggle_expert,
         choices={"setting": TOGGLES},
         shade=False,
+        may=None,
     ),
     "alarm": Template(
         {"hour": int, "minute": int},
@@ -162,10 +164,13 @@ TEMPLATES: dict[str, Template] = {
         _alarm_expert,
         choices={"hour": range(1, 13), "minute": range(0, 60, 5)},
         shade=False,
+        may=None,
     ),
     "contact": Template(
-        {"name": str, "book": list}, _contact_start, _contact_check, _contact_expert, shade=False
+        {"name": str, "book": list}, _contact_start, _contact_check, _contact_expert, shade=False, may=None
     ),
-    "star": Template({"name": str, "book": list}, _contact_start, _star_check, _star_expert, shade=False),
-    "shop_search": Template({"query": str}, fresh, _shop_check, _shop_expert, shade=False),
+    "star": Template(
+        {"name": str, "book": list}, _contact_start, _star_check, _star_expert, shade=False, may=None
+    ),
+    "shop_search": Template({"query": str}, fresh, _shop_check, _shop_expert, shade=False, may=None),
 }

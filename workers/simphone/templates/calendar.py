@@ -8,6 +8,7 @@ from distrl.core.actions import Action
 from distrl.workers.simphone import state as st
 from distrl.workers.simphone.apps.calendar import LENGTHS, SLOTS, event, find
 from distrl.workers.simphone.hand import BACK, IMPOSSIBLE, Hand
+from distrl.workers.simphone.keeping import May, only
 from distrl.workers.simphone.state import State
 from distrl.workers.simphone.templates.base import Params, Template, fresh
 from distrl.workers.simphone.templates.moves import everyday, is_marked, mark, page, search, write
@@ -154,8 +155,16 @@ def _day_way(hand: Hand, params: Params) -> Action:
 
 _DAYS = {"day": range(1, 31)}
 
+
+def _event(*fields: str) -> tuple[May, ...]:
+    """The task's event; of it only `fields`, if any are named."""
+    return (May("calendar.events", only("title", "title", *fields)),)
+
+
 TEMPLATES: dict[str, Template] = {
-    "event_add": everyday("calendar", {"title": str, "day": int}, _without, _add_check, _add_way, _DAYS),
+    "event_add": everyday(
+        "calendar", {"title": str, "day": int}, _without, _add_check, _add_way, _DAYS, _event()
+    ),
     "event_at": everyday(
         "calendar",
         {"title": str, "day": int, "minutes": int},
@@ -163,9 +172,10 @@ TEMPLATES: dict[str, Template] = {
         _add_check,
         _add_way,
         {**_DAYS, "minutes": SLOTS},
+        _event(),
     ),
     "event_show": everyday("calendar", {"title": str}, _with, _show_check, _show_way),
-    "event_delete": everyday("calendar", {"title": str}, _with, _delete_check, _delete_way),
+    "event_delete": everyday("calendar", {"title": str}, _with, _delete_check, _delete_way, may=_event()),
     "event_move": everyday(
         "calendar",
         {"title": str, "day": int, "shift": int},
@@ -173,6 +183,7 @@ TEMPLATES: dict[str, Template] = {
         _add_check,
         _change_way,
         {"day": range(4, 31), "shift": (1, 2, 3)},
+        _event("day"),
     ),
     "event_length": everyday(
         "calendar",
@@ -181,6 +192,7 @@ TEMPLATES: dict[str, Template] = {
         _length_check,
         _change_way,
         {"length": LENGTHS},
+        _event("length"),
     ),
     "day_show": everyday(
         "calendar",

@@ -8,6 +8,7 @@ from distrl.core.actions import Action
 from distrl.workers.simphone.apps.clock_pages import CITIES
 from distrl.workers.simphone.apps.clock_timers import PRESETS
 from distrl.workers.simphone.hand import BACK, IMPOSSIBLE, Hand
+from distrl.workers.simphone.keeping import May, only, where
 from distrl.workers.simphone.state import State
 from distrl.workers.simphone.templates.base import Params, Template, fresh
 from distrl.workers.simphone.templates.moves import everyday, is_marked, mark, page, write
@@ -232,14 +233,34 @@ def _start_at(state: State, params: Params, rng: random.Random) -> None:
     clock["alarms"] = [alarm for alarm in clock["alarms"] if alarm["minutes"] != minutes_of(params)]
 
 
+def _alarms(*fields: str) -> tuple[May, ...]:
+    """The alarm at the task's time, or moved from it; of it only `fields`, if any are named."""
+
+    def is_meant(alarm: State, params: Params) -> bool:
+        times = {minutes_of(params), _target(params) if "to" in params else -1}
+        return alarm["minutes"] in times
+
+    return (May("clock.alarms", where(is_meant, *fields)),)
+
+
+_WORLD = (May("clock.world", only("", "city")),)
+
 TEMPLATES: dict[str, Template] = {
-    "alarm_at": everyday("clock", {**_TIME}, _start_at, _at_check, _at_way, _TIMES),
-    "alarm_off": everyday("clock", {**_TIME}, _with_alarm, _off_check, _off_way, _TIMES),
-    "alarm_delete": everyday("clock", {**_TIME}, _with_alarm, _gone_check, _gone_way, _TIMES),
+    "alarm_at": everyday("clock", {**_TIME}, _start_at, _at_check, _at_way, _TIMES, _alarms()),
+    "alarm_off": everyday("clock", {**_TIME}, _with_alarm, _off_check, _off_way, _TIMES, _alarms("on")),
+    "alarm_delete": everyday("clock", {**_TIME}, _with_alarm, _gone_check, _gone_way, _TIMES, _alarms()),
     "alarm_days": everyday(
-        "clock", {**_TIME, "days": str}, _with_alarm, _days_check, _days_way, {**_TIMES, "days": DAYS}
+        "clock",
+        {**_TIME, "days": str},
+        _with_alarm,
+        _days_check,
+        _days_way,
+        {**_TIMES, "days": DAYS},
+        _alarms("days"),
     ),
-    "alarm_label": everyday("clock", {**_TIME, "label": str}, _with_alarm, _label_check, _label_way, _TIMES),
+    "alarm_label": everyday(
+        "clock", {**_TIME, "label": str}, _with_alarm, _label_check, _label_way, _TIMES, _alarms("label")
+    ),
     "alarm_move": everyday(
         "clock",
         {**_TIME, "to": int},
@@ -247,9 +268,14 @@ TEMPLATES: dict[str, Template] = {
         _move_check,
         _move_way,
         {**_TIMES, "to": range(0, 60, 5)},
+        _alarms("minutes"),
     ),
     "timer": everyday("clock", {"minutes": int}, fresh, _timer_check, _timer_way, {"minutes": range(1, 100)}),
     "laps": everyday("clock", {"laps": int}, fresh, _laps_check, _laps_way, {"laps": range(10)}),
-    "world_add": everyday("clock", {"city": str}, _city_start, _city_check, _city_way, {"city": CITIES}),
-    "world_remove": everyday("clock", {"city": str}, _away_start, _away_check, _away_way, {"city": CITIES}),
+    "world_add": everyday(
+        "clock", {"city": str}, _city_start, _city_check, _city_way, {"city": CITIES}, _WORLD
+    ),
+    "world_remove": everyday(
+        "clock", {"city": str}, _away_start, _away_check, _away_way, {"city": CITIES}, _WORLD
+    ),
 }

@@ -12,6 +12,7 @@ from distrl.workers.simphone.apps import catalog
 from distrl.workers.simphone.apps.calculator import data as calculator_data
 from distrl.workers.simphone.apps.weather import CITIES, DAY_NAMES
 from distrl.workers.simphone.hand import BACK, COMPLETE, ENTER, Hand
+from distrl.workers.simphone.keeping import May, where
 from distrl.workers.simphone.state import State
 from distrl.workers.simphone.templates.base import Params, Template, fresh
 from distrl.workers.simphone.templates.moves import EVERYDAY, everyday, lived_in, page, write
@@ -78,14 +79,6 @@ def _added_way(hand: Hand, params: Params) -> Action:
     return _listed(hand, CITIES.index(params["city"]))
 
 
-def _result(expression: str) -> str:
-    """What the calculator shows after the keys of "12 + 30"."""
-    left, op, right = expression.split()
-    a, b = int(left), int(right)
-    value = {"+": a + b, "-": a - b, "×": a * b, "÷": a // b if b else 0}[op]
-    return str(value)
-
-
 def _sum_start(state: State, params: Params, rng: random.Random) -> None:
     if not re.fullmatch(r"\d{1,6} [-+×÷] \d{1,6}", params["expression"]):
         rule = f"{params['expression']!r} is nothing to calculate."
@@ -93,9 +86,11 @@ def _sum_start(state: State, params: Params, rng: random.Random) -> None:
 
 
 def _sum_check(state: State, params: Params) -> bool:
-    calc = state["apps"]["calculator"]
-    done = calc["shown"] == _result(params["expression"]) and not calc["op"] and calc["fresh"]
-    return bool(done and state["front"] == "calculator")
+    """The calculation was made; the factors of a product, and the terms of a sum, in any order."""
+    left, op, right = params["expression"].split()
+    asked = {(left, op, right), (right, op, left) if op in "+×" else (left, op, right)}
+    done = tuple(state["apps"]["calculator"]["done"].split())
+    return done in asked and bool(state["front"] == "calculator")
 
 
 def _sum_way(hand: Hand, params: Params) -> Action:
@@ -142,6 +137,7 @@ def _launch_expert(hand: Hand, params: Params) -> Action:
 
 
 _CITY = {"city": str}
+_SHOWN = May("weather.shown", where(lambda city, params: CITIES[city] == params["city"]))
 
 TEMPLATES: dict[str, Template] = {
     "weather_city": everyday("weather", _CITY, _shown_start, _city_check, _city_way, {"city": CITIES}),
@@ -153,7 +149,9 @@ TEMPLATES: dict[str, Template] = {
         _day_way,
         {"city": CITIES, "day": DAY_NAMES},
     ),
-    "weather_add": everyday("weather", _CITY, _added_start, _added_check, _added_way, {"city": CITIES}),
+    "weather_add": everyday(
+        "weather", _CITY, _added_start, _added_check, _added_way, {"city": CITIES}, (_SHOWN,)
+    ),
     "calculate": everyday("calculator", {"expression": str}, _sum_start, _sum_check, _sum_way),
     "web_search": everyday("browser", {"query": str}, fresh, _web_check, _web_way),
     "launch": Template(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 from distrl.core.actions import Action
 from distrl.workers.simphone import state as st
 from distrl.workers.simphone.apps import files, mail, music
 from distrl.workers.simphone.hand import BACK, IMPOSSIBLE, Hand
+from distrl.workers.simphone.keeping import May, only, where
 from distrl.workers.simphone.state import State
 from distrl.workers.simphone.templates import stuff
 from distrl.workers.simphone.templates.base import Params, Template, fresh
@@ -277,13 +279,50 @@ def _reply_way(hand: Hand, params: Params) -> Action:
     return _mail_at(hand, params) or hand.tap("reply")
 
 
+def _put(entry: list[Any], params: Params) -> list[Any]:
+    """A playlist, which is a name and its songs, without the task's song if it is the task's."""
+    name, songs = entry
+    if name != params["playlist"]:
+        return entry
+    return [name, [song for song in songs if song != music.number(params["song"])]]
+
+
+def _renamed(*fields: str) -> tuple[May, ...]:
+    """The task's file under its old and its new name; of it only `fields`, if any are named."""
+
+    def is_meant(file: State, params: Params) -> bool:
+        return file["name"] in (params["file"], params.get("name"))
+
+    return (May("files.files", where(is_meant, *fields)),)
+
+
+def _mail_may(*fields: str) -> tuple[May, ...]:
+    return (May("mail.mails", only("subject", "subject", *fields)),)
+
+
+def _is_sent(entry: State, params: Params) -> bool:
+    """Whether an entry is the mail that the task wants to be written."""
+    subject = params["subject"] if "to" in params else "Re: " + params["subject"]
+    is_right = [entry[key] for key in ("box", "subject", "body")] == ["sent", subject, params["text"]]
+    return is_right and entry["person"] == params.get("to", entry["person"])
+
+
+_SENT = (May("mail.mails", where(_is_sent)),)
+_LIKED = (May("music.liked", where(lambda song, params: song == music.number(params["song"]))),)
+_PLAYLIST = (May("music.playlists", where(lambda entry, params: entry[0] == params["name"])),)
 _SONG = {"song": str}
 _SONGS = {"song": TITLES}
 
 TEMPLATES: dict[str, Template] = {
     "music_play": everyday("music", _SONG, fresh, _play_check, _play_way, _SONGS),
     "music_like": everyday(
-        "music", _SONG, fresh, _like_check, lambda hand, params: _song_menu(hand, params, "like"), _SONGS
+        "music",
+        _SONG,
+        fresh,
+        _like_check,
+        lambda hand, params: _song_menu(hand, params, "like"),
+        _SONGS,
+        _LIKED,
     ),
     "music_queue": everyday(
         "music", _SONG, fresh, _queue_check, lambda hand, params: _song_menu(hand, params, "queue"), _SONGS
@@ -291,7 +330,7 @@ TEMPLATES: dict[str, Template] = {
     "music_album": everyday(
         "music", {"album": str}, fresh, _album_check, _album_way, {"album": music.ALBUMS}
     ),
-    "playlist_new": everyday("music", {"name": str}, fresh, _new_check, _new_way),
+    "playlist_new": everyday("music", {"name": str}, fresh, _new_check, _new_way, may=_PLAYLIST),
     "playlist_add": everyday(
         "music",
         {**_SONG, "playlist": str},
@@ -299,14 +338,30 @@ TEMPLATES: dict[str, Template] = {
         _put_check,
         _put_way,
         {**_SONGS, "playlist": ("Running", "Evening", "Kitchen")},
+        (May("music.playlists", _put),),
     ),
-    "folder_new": everyday("files", {"name": str}, fresh, _folder_check, _folder_way),
+    "folder_new": everyday(
+        "files",
+        {"name": str},
+        fresh,
+        _folder_check,
+        _folder_way,
+        may=(May("files.folders", only("", "name")),),
+    ),
     "file_show": everyday("files", {"file": str}, _file_start, _file_check, _file_way),
-    "file_rename": everyday("files", {"file": str, "name": str}, _file_start, _rename_check, _rename_way),
-    "file_move": everyday(
-        "files", {"file": str, "to": str}, _move_start, _move_check, _move_way, {"to": files.FOLDERS}
+    "file_rename": everyday(
+        "files", {"file": str, "name": str}, _file_start, _rename_check, _rename_way, may=_renamed("name")
     ),
-    "file_delete": everyday("files", {"file": str}, _file_start, _gone_check, _gone_way),
+    "file_move": everyday(
+        "files",
+        {"file": str, "to": str},
+        _move_start,
+        _move_check,
+        _move_way,
+        {"to": files.FOLDERS},
+        _renamed("folder"),
+    ),
+    "file_delete": everyday("files", {"file": str}, _file_start, _gone_check, _gone_way, may=_renamed()),
     "files_sort": everyday(
         "files",
         {"folder": str, "order": str},
@@ -316,9 +371,17 @@ TEMPLATES: dict[str, Template] = {
         {"folder": files.FOLDERS, "order": files.ORDERS},
     ),
     "mail_show": everyday("mail", {"subject": str}, _mail_start, _mail_show_check, _mail_show_way),
-    "mail_star": everyday("mail", {"subject": str}, _mail_start, _mail_star_check, _mail_star_way),
-    "mail_archive": everyday("mail", {"subject": str}, _mail_start, _archived, _archive_way),
-    "mail_delete": everyday("mail", {"subject": str}, _mail_start, _binned, _bin_way),
-    "mail_send": everyday("mail", {"to": str, "subject": str, "text": str}, fresh, _send_check, _send_way),
-    "mail_reply": everyday("mail", {"subject": str, "text": str}, _mail_start, _reply_check, _reply_way),
+    "mail_star": everyday(
+        "mail", {"subject": str}, _mail_start, _mail_star_check, _mail_star_way, may=_mail_may("star")
+    ),
+    "mail_archive": everyday(
+        "mail", {"subject": str}, _mail_start, _archived, _archive_way, may=_mail_may("box")
+    ),
+    "mail_delete": everyday("mail", {"subject": str}, _mail_start, _binned, _bin_way, may=_mail_may("box")),
+    "mail_send": everyday(
+        "mail", {"to": str, "subject": str, "text": str}, fresh, _send_check, _send_way, may=_SENT
+    ),
+    "mail_reply": everyday(
+        "mail", {"subject": str, "text": str}, _mail_start, _reply_check, _reply_way, may=_SENT
+    ),
 }

@@ -16,6 +16,7 @@ from distrl.workers.simphone.apps import BUILT_IN
 from distrl.workers.simphone.apps.extras import password_field, user_field
 from distrl.workers.simphone.apps.store import QUERY
 from distrl.workers.simphone.hand import BACK, COMPLETE, ENTER, WAIT, Hand
+from distrl.workers.simphone.keeping import May, where
 from distrl.workers.simphone.state import State
 from distrl.workers.simphone.store_catalog import ENTRIES
 from distrl.workers.simphone.templates.base import Params, Template
@@ -118,9 +119,9 @@ def _launch(hand: Hand, app: str) -> Action | None:
 
 
 def _install_check(state: State, params: Params) -> bool:
-    """The app is there, and what looks like it is not."""
-    installed = state["installed"]
-    return params["app"] in installed and params.get("decoy") not in installed
+    """The app is there, and what looks like it is neither there nor on its way."""
+    here = {*state["installed"], *state["apps"]["store"]["downloads"]}
+    return params["app"] in state["installed"] and params.get("decoy") not in here
 
 
 def _install_expert(hand: Hand, params: Params) -> Action:
@@ -229,10 +230,27 @@ def _sign_in_expert(hand: Hand, params: Params) -> Action:
     return user or hand.type_into(password_field(app), "password", params["password"]) or COMPLETE
 
 
+def _is_asked(app: str, params: Params) -> bool:
+    return app in (params["app"], params.get("new"))
+
+
+_APP = (
+    May("installed", where(_is_asked)),
+    May("store.downloads", where(lambda download, params: _is_asked(download[0], params))),
+)
+"""Only what the task is about comes or goes; updates are everybody's."""
+_UPDATES = (May("store.downloads"),)
+_SIGNED_IN = (*_APP, May("{app}.user"), May("{app}.password"))
 _CHOICES: dict[str, Container[Any]] = {"app": ENTRIES, "decoy": ENTRIES, "new": ENTRIES, "others": _Lists()}
 TEMPLATES: dict[str, Template] = {
     "store_install": Template(
-        {"app": str, "others": list}, _install_others, _install_check, _install_expert, _CHOICES, APPS
+        {"app": str, "others": list},
+        _install_others,
+        _install_check,
+        _install_expert,
+        _CHOICES,
+        APPS,
+        may=_APP,
     ),
     "store_lookalike": Template(
         {"app": str, "decoy": str, "others": list},
@@ -242,12 +260,19 @@ TEMPLATES: dict[str, Template] = {
         _CHOICES,
         APPS,
         removes="decoy",
+        may=_APP,
     ),
     "store_update": Template(
-        {"app": str, "others": list}, _offer_updates, _update_check, _update_expert, _CHOICES, APPS
+        {"app": str, "others": list},
+        _offer_updates,
+        _update_check,
+        _update_expert,
+        _CHOICES,
+        APPS,
+        may=_UPDATES,
     ),
     "store_update_all": Template(
-        {"others": list}, _offer_updates, _update_check, _update_all_expert, _CHOICES, APPS
+        {"others": list}, _offer_updates, _update_check, _update_all_expert, _CHOICES, APPS, may=_UPDATES
     ),
     "store_uninstall": Template(
         {"app": str, "others": list},
@@ -257,6 +282,7 @@ TEMPLATES: dict[str, Template] = {
         _CHOICES,
         APPS,
         removes="app",
+        may=_APP,
     ),
     "store_replace": Template(
         {"app": str, "new": str, "others": list},
@@ -266,6 +292,7 @@ TEMPLATES: dict[str, Template] = {
         _CHOICES,
         APPS,
         removes="app",
+        may=_APP,
     ),
     "store_open": Template(
         {"app": str, "present": bool, "others": list},
@@ -274,6 +301,7 @@ TEMPLATES: dict[str, Template] = {
         _open_expert,
         _CHOICES,
         APPS,
+        may=_APP,
     ),
     "store_sign_in_page": Template(
         {"app": str, "present": bool, "others": list},
@@ -282,6 +310,7 @@ TEMPLATES: dict[str, Template] = {
         _sign_in_page_expert,
         _CHOICES,
         APPS,
+        may=_APP,
     ),
     "store_sign_in": Template(
         {"app": str, "present": bool, "user": str, "password": str, "others": list},
@@ -290,5 +319,6 @@ TEMPLATES: dict[str, Template] = {
         _sign_in_expert,
         _CHOICES,
         APPS,
+        may=_SIGNED_IN,
     ),
 }

@@ -13,6 +13,7 @@ from distrl.workers.simphone.apps import calendar as calendar_app
 from distrl.workers.simphone.apps.clock_pages import CITIES
 from distrl.workers.simphone.apps.settings_pages import TOGGLES
 from distrl.workers.simphone.hand import BACK, COMPLETE, Hand
+from distrl.workers.simphone.keeping import May
 from distrl.workers.simphone.state import State
 from distrl.workers.simphone.templates import stuff
 from distrl.workers.simphone.templates.base import Params, Template
@@ -33,12 +34,14 @@ def everyday(
     check: Check,
     way: Way,
     choices: Mapping[str, Container[Any]] | None = None,
+    may: tuple[May, ...] = (),
 ) -> Template:
     """A template whose task is done in `app` of a phone in daily use.
 
     Args:
         start: Given a phone that `lived_in` has filled, makes sure of what the task needs.
         way: What to do while `app` is in front and the check fails.
+        may: What lasting parts of the phone the task may change.
     """
 
     def started(state: State, params: Params, rng: random.Random) -> None:
@@ -50,7 +53,7 @@ def everyday(
             return COMPLETE
         return hand.open(app) or way(hand, params)
 
-    return Template(dict(needs), started, check, expert, choices or {}, EVERYDAY)
+    return Template(dict(needs), started, check, expert, choices or {}, EVERYDAY, may=may)
 
 
 def lived_in(state: State, rng: random.Random) -> None:

@@ -8,6 +8,7 @@ from distrl.core.actions import Action
 from distrl.workers.simphone import state as st
 from distrl.workers.simphone.apps import notes
 from distrl.workers.simphone.hand import BACK, IMPOSSIBLE, Hand
+from distrl.workers.simphone.keeping import May, only
 from distrl.workers.simphone.state import State
 from distrl.workers.simphone.templates import stuff
 from distrl.workers.simphone.templates.base import Params, Template
@@ -142,18 +143,33 @@ def _new_way(hand: Hand, params: Params) -> Action:
     return write(hand, "item_field", "notes.item", params["item"]) or hand.tap("add_item")
 
 
+def _note_may(*fields: str) -> tuple[May, ...]:
+    """The task's note; of it only `fields`, if any are named."""
+    return (May("notes.notes", only("title", "title", *fields)),)
+
+
+def _without_item(note: State, params: Params) -> State:
+    """A note without the task's item, which may come or be ticked."""
+    if note["title"] != params["title"]:
+        return note
+    return {**note, "items": [item for item in note["items"] if item[0] != params["item"]]}
+
+
+_ITEM = (May("notes.notes", _without_item),)
 _TITLE = {"title": str}
 
 TEMPLATES: dict[str, Template] = {
-    "note_add": everyday("notes", {**_TITLE, "body": str}, _without, _add_check, _add_way),
-    "note_edit": everyday("notes", {**_TITLE, "body": str}, _with, _add_check, _edit_way),
+    "note_add": everyday("notes", {**_TITLE, "body": str}, _without, _add_check, _add_way, may=_note_may()),
+    "note_edit": everyday(
+        "notes", {**_TITLE, "body": str}, _with, _add_check, _edit_way, may=_note_may("body")
+    ),
     "note_show": everyday("notes", _TITLE, _with, _show_check, _show_way),
-    "note_pin": everyday("notes", _TITLE, _with, _pin_check, _pin_way),
-    "note_delete": everyday("notes", _TITLE, _with, _delete_check, _delete_way),
+    "note_pin": everyday("notes", _TITLE, _with, _pin_check, _pin_way, may=_note_may("pinned")),
+    "note_delete": everyday("notes", _TITLE, _with, _delete_check, _delete_way, may=_note_may()),
     "list_tick": everyday(
-        "notes", {**_TITLE, "item": str}, _list, _tick_check, _tick_way, {"title": stuff.LISTS}
+        "notes", {**_TITLE, "item": str}, _list, _tick_check, _tick_way, {"title": stuff.LISTS}, _ITEM
     ),
     "list_add": everyday(
-        "notes", {**_TITLE, "item": str}, _new_start, _new_check, _new_way, {"title": stuff.LISTS}
+        "notes", {**_TITLE, "item": str}, _new_start, _new_check, _new_way, {"title": stuff.LISTS}, _ITEM
     ),
 }

@@ -8,6 +8,7 @@ from distrl.core.actions import Action
 from distrl.workers.simphone import state as st
 from distrl.workers.simphone.apps import messages
 from distrl.workers.simphone.hand import BACK, IMPOSSIBLE, Hand
+from distrl.workers.simphone.keeping import May, only, where
 from distrl.workers.simphone.state import State
 from distrl.workers.simphone.templates import stuff
 from distrl.workers.simphone.templates.base import Params, Template
@@ -228,21 +229,63 @@ def _mark_way(hand: Hand, params: Params) -> Action:
     return _chat_menu(hand, params["name"], params["mark"])
 
 
+def _said(entry: State, params: Params) -> State | None:
+    """A chat without what the task wants to be said in it; nothing of one that holds only this."""
+    if entry["name"] != params["name"]:
+        return entry
+    lines = [line for line in entry["lines"] if line != ["me", params["text"]]]
+    return {**entry, "lines": lines} if lines else None
+
+
+def _marked(entry: State, params: Params) -> State:
+    """A chat without what the task has it marked as."""
+    if entry["name"] != params["name"]:
+        return entry
+    return {key: value for key, value in entry.items() if key != params["mark"]}
+
+
+def _person_may(*fields: str) -> tuple[May, ...]:
+    return (May("contacts.people", only("name", "name", *fields)),)
+
+
+_CALL = (May("contacts.calls", where(lambda call, params: call == [params["name"], "out"])),)
+_SAID = (May("messages.threads", _said),)
 _NAME = {"name": str}
 
 TEMPLATES: dict[str, Template] = {
-    "contact_add": everyday("contacts", {**_NAME, "phone": str}, _unknown, _add_check, _add_way),
-    "contact_number": everyday("contacts", {**_NAME, "phone": str}, _number_start, _add_check, _number_way),
-    "contact_call": everyday("contacts", _NAME, _known, _call_check, _call_way),
-    "contact_call_back": everyday("contacts", _NAME, _back_start, _call_check, _back_way),
-    "contact_delete": everyday("contacts", _NAME, _known, _delete_check, _delete_way),
+    "contact_add": everyday(
+        "contacts", {**_NAME, "phone": str}, _unknown, _add_check, _add_way, may=_person_may()
+    ),
+    "contact_number": everyday(
+        "contacts", {**_NAME, "phone": str}, _number_start, _add_check, _number_way, may=_person_may("phone")
+    ),
+    "contact_call": everyday("contacts", _NAME, _known, _call_check, _call_way, may=_CALL),
+    "contact_call_back": everyday("contacts", _NAME, _back_start, _call_check, _back_way, may=_CALL),
+    "contact_delete": everyday("contacts", _NAME, _known, _delete_check, _delete_way, may=_person_may()),
     "contact_show": everyday("contacts", _NAME, _known, _show_check, _show_way),
-    "contact_unstar": everyday("contacts", _NAME, _star_start, _star_check, _star_way),
-    "message_send": everyday("messages", {**_NAME, "text": str}, _thread, _send_check, _send_way),
-    "message_new": everyday("messages", {**_NAME, "text": str}, _no_thread, _send_check, _send_way),
+    "contact_unstar": everyday(
+        "contacts", _NAME, _star_start, _star_check, _star_way, may=_person_may("starred")
+    ),
+    "message_send": everyday("messages", {**_NAME, "text": str}, _thread, _send_check, _send_way, may=_SAID),
+    "message_new": everyday(
+        "messages", {**_NAME, "text": str}, _no_thread, _send_check, _send_way, may=_SAID
+    ),
     "chat_open": everyday("messages", _NAME, _thread, _open_check, _open_way),
-    "chat_delete": everyday("messages", _NAME, _thread, _chat_gone, _chat_delete_way),
+    "chat_delete": everyday(
+        "messages",
+        _NAME,
+        _thread,
+        _chat_gone,
+        _chat_delete_way,
+        may=(May("messages.threads", only("name", "name")),),
+    ),
     "chat_mark": everyday(
-        "messages", {**_NAME, "mark": str}, _thread, _mark_check, _mark_way, {"mark": ("pin", "mute")}
+        "messages",
+        {**_NAME, "mark": str},
+        _thread,
+        _mark_check,
+        _mark_way,
+        {"mark": ("pin", "mute")},
+        (May("messages.threads", _marked),),
     ),
 }

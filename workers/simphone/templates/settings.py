@@ -9,6 +9,7 @@ from distrl.core.errors import TaskError
 from distrl.workers.simphone import state as st
 from distrl.workers.simphone.apps.settings_pages import CHOICES, PARENTS, SECTIONS, SLIDERS, TOGGLES
 from distrl.workers.simphone.hand import BACK, Hand
+from distrl.workers.simphone.keeping import May
 from distrl.workers.simphone.state import State
 from distrl.workers.simphone.templates.base import Params, Template, fresh
 from distrl.workers.simphone.templates.moves import everyday, page
@@ -83,6 +84,13 @@ def _page_way(hand: Hand, params: Params) -> Action:
     return _section(hand, params["section"]) or BACK
 
 
+def _unless_flying(value: bool, params: Params) -> bool | None:
+    """Wi-Fi and Bluetooth, which the airplane mode turns off."""
+    return None if params["setting"] == "airplane" else value
+
+
+_VALUE = (May("settings.{setting}"),)
+_SWITCH = (May("settings.wifi", _unless_flying), May("settings.bluetooth", _unless_flying), *_VALUE)
 _OPTIONS = {word for _, choice in CHOICES.values() for word in choice.options}
 
 TEMPLATES: dict[str, Template] = {
@@ -93,6 +101,7 @@ TEMPLATES: dict[str, Template] = {
         _switch_check,
         _switch_way,
         {"setting": TOGGLES},
+        _SWITCH,
     ),
     "setting_level": everyday(
         "settings",
@@ -101,6 +110,7 @@ TEMPLATES: dict[str, Template] = {
         _level_check,
         _level_way,
         {"setting": SLIDERS, "level": range(0, 101, 10)},
+        _VALUE,
     ),
     "setting_choice": everyday(
         "settings",
@@ -109,6 +119,7 @@ TEMPLATES: dict[str, Template] = {
         _choice_check,
         _choice_way,
         {"setting": CHOICES, "option": _OPTIONS},
+        _VALUE,
     ),
     "setting_page": everyday(
         "settings", {"section": str}, fresh, _page_check, _page_way, {"section": SECTIONS}

@@ -22,6 +22,7 @@ from distrl.workers.simphone.apps.web.goods import BY_TITLE, PRODUCTS, Product
 from distrl.workers.simphone.apps.web.search import BANDS, SORTS
 from distrl.workers.simphone.apps.web.shops import SHOPS, Shop
 from distrl.workers.simphone.hand import COMPLETE, IMPOSSIBLE, Hand
+from distrl.workers.simphone.keeping import May, where
 from distrl.workers.simphone.state import State
 from distrl.workers.simphone.templates.base import Params, Template
 from distrl.workers.simphone.templates.shopper import Shopper
@@ -228,7 +229,9 @@ def _go_checkout(shopper: Shopper, params: Params) -> Action | None:
     return way if way is not None else shopper.check_out(params["delivery"])
 
 
-def _template(level: int, needs: dict[str, type], check: Check, way: Way, **choices: Any) -> Template:
+def _template(
+    level: int, needs: dict[str, type], check: Check, way: Way, may: tuple[May, ...] = (), **choices: Any
+) -> Template:
     """A template whose expert goes `way` until the check passes."""
 
     def expert(hand: Hand, params: Params) -> Action:
@@ -243,9 +246,16 @@ def _template(level: int, needs: dict[str, type], check: Check, way: Way, **choi
         check,
         expert,
         choices={"level": (level,), "shop": SHOPS, **choices},
+        may=may,
     )
 
 
+def _is_wanted(number: int, params: Params) -> bool:
+    return number == BY_TITLE[params["product"]].id
+
+
+_CART = (May("browser.web.shops.{shop}.cart"),)
+_WISH = (May("browser.web.shops.{shop}.wish", where(_is_wanted)),)
 _TITLES = {"product": BY_TITLE}
 _COUNTS = range(1, store.MAX_COUNT + 1)
 
@@ -272,15 +282,17 @@ TEMPLATES: dict[str, Template] = {
         {"product": str, "color": str, "size": str, "count": int},
         _add,
         lambda shopper, params: shopper.fill(_one(params)),
+        _CART,
         count=_COUNTS,
         **_TITLES,
     ),
-    "webshop3_first": _template(3, {"query": str}, _first, _go_first),
+    "webshop3_first": _template(3, {"query": str}, _first, _go_first, _CART),
     "webshop3_cart": _template(
         3,
         {"cart": list, "product": str, "count": int},
         _cart,
         lambda shopper, params: shopper.fill(changed(params)),
+        _CART,
         count=(0, *_COUNTS),
         **_TITLES,
     ),
@@ -292,6 +304,7 @@ TEMPLATES: dict[str, Template] = {
         {"product": str},
         _save,
         lambda shopper, params: shopper.save(BY_TITLE[params["product"]]),
+        _WISH,
         **_TITLES,
     ),
 }

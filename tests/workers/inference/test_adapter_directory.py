@@ -1,4 +1,4 @@
-"""A published adapter becomes a directory that PEFT reads, and acts as the policy that was published."""
+"""A slot's directory of a published adapter: PEFT reads it, and it acts as the policy that was published."""
 
 import json
 from pathlib import Path
@@ -13,15 +13,10 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from distrl.configs.policy import LoraConfig
-from distrl.core.errors import PolicyError
 from distrl.core.policies import weights_io
-from distrl.core.policies.adapter_directory import (
-    ADAPTER_FILE,
-    CONFIG_FILE,
-    CONFIG_KEY,
-    write_adapter_directory,
-)
+from distrl.core.policies.adapter_directory import ADAPTER_FILE, CONFIG_FILE, CONFIG_KEY
 from distrl.core.policies.adapters import AdapterHandle, attach_adapter
+from distrl.workers.inference.adapter_slots import AdapterSlots
 
 IDS = torch.tensor([[5, 3, 8, 1]])
 
@@ -52,6 +47,12 @@ def publish(handle: AdapterHandle) -> bytearray:
     return weights_io.to_bytes(handle.state(), {CONFIG_KEY: handle.config_json()})
 
 
+def written(handle: AdapterHandle, root: Path) -> Path:
+    """What a server writes of the bytes that arrive."""
+    arrived = weights_io.from_bytes(memoryview(publish(handle)).toreadonly())
+    return AdapterSlots(root, handle.config_json(), 2).add(1, arrived, timeout_s=0.0).directory
+
+
 @torch.no_grad()
 def test_peft_loads_what_was_published_and_gives_the_same_logits(base: Path, tmp_path: Path) -> None:
     model = load(base)
@@ -59,8 +60,7 @@ def test_peft_loads_what_was_published_and_gives_the_same_logits(base: Path, tmp
     handle = adapt(model.eval(), ["q_proj", "down_proj"])
     expected = model.eval()(IDS).logits
     assert not torch.allclose(before, expected)
-    write_adapter_directory(tmp_path / "adapter", memoryview(publish(handle)).toreadonly())
-    loaded = PeftModel.from_pretrained(load(base), str(tmp_path / "adapter")).eval()
+    loaded = PeftModel.from_pretrained(load(base), str(written(handle, tmp_path))).eval()
     assert torch.equal(loaded(IDS).logits, expected)
     torch.testing.assert_close(loaded.merge_and_unload()(IDS).logits, expected)
 
@@ -68,13 +68,11 @@ def test_peft_loads_what_was_published_and_gives_the_same_logits(base: Path, tmp
 def test_the_files_are_those_that_peft_writes(base: Path, tmp_path: Path) -> None:
     handle = adapt(load(base), ["v_proj"])
     handle.save(tmp_path / "theirs")
-    write_adapter_directory(tmp_path / "ours", publish(handle))
-    ours, theirs = (json.loads((tmp_path / name / CONFIG_FILE).read_text()) for name in ("ours", "theirs"))
+    places = (written(handle, tmp_path), tmp_path / "theirs")
+    ours, theirs = (json.loads((place / CONFIG_FILE).read_text()) for place in places)
     assert {**ours, "auto_mapping": theirs["auto_mapping"]} == theirs  # the class of the base model
     assert ours["base_model_name_or_path"] == str(base)
-    ours, theirs = (
-        weights_io.from_bytes((tmp_path / name / ADAPTER_FILE).read_bytes()) for name in ("ours", "theirs")
-    )
+    ours, theirs = (weights_io.from_bytes((place / ADAPTER_FILE).read_bytes()) for place in places)
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
@@ -84,16 +82,3 @@ def test_the_same_adapter_gives_the_same_layout(base: Path) -> None:
     size = 8 + int.from_bytes(first[:8], "little")
     assert first[:size] == second[:size]
     assert first != second
-
-
-def test_what_is_no_adapter_becomes_no_directory(tmp_path: Path) -> None:
-    state = {"w": torch.zeros(3)}
-    for data in (
-        b"",
-        weights_io.to_bytes(state),
-        weights_io.to_bytes(state, {CONFIG_KEY: "[]"}),
-        weights_io.to_bytes(state, {CONFIG_KEY: "{}"})[:-1],
-    ):
-        with pytest.raises(PolicyError):
-            write_adapter_directory(tmp_path / "adapter", data)
-    assert not (tmp_path / "adapter").exists()

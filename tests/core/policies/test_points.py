@@ -1,0 +1,82 @@
+"""Agents that write pixels must take pictures to be resized as the model's own processor does it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+import yaml
+from hub_models import FAMILIES
+from policy_fakes import png
+
+from distrl.configs.schema import Config
+from distrl.core.errors import ConfigError
+from distrl.core.image_sizes import Resize
+from distrl.core.policies import build_policy
+from distrl.core.policies.points import check_agent_points
+from distrl.learner.distributed.ranks import open_trainer
+from distrl.workers.inference.serve import build_engine
+
+SCREENS = [(54, 120), (300, 70), (1080, 2400)]
+
+
+def configure(model: Path, policy: dict[str, Any] | None = None, **options: Any) -> Config:
+    return Config.model_validate(
+        {
+            "policy": {"kind": "hub", "model": str(model), "device": "cpu", **(policy or {})},
+            "agent": {"kind": "mobile-use", "options": {"coordinates": "absolute", **options}},
+            "learner": {"device": "cpu"},
+        }
+    )
+
+
+@pytest.mark.parametrize("policy", [{}, {"max_pixels": 6000}])
+@pytest.mark.parametrize("family", ["qwen", "qwen3"])
+def test_learner_and_server_say_at_what_size_the_model_sees(
+    family: str, policy: dict[str, Any], tmp_path: Path
+) -> None:
+    FAMILIES[family](tmp_path)
+    resize = {"max_pixels": policy["max_pixels"]} if policy else {}
+    config = configure(tmp_path, policy, resize=resize)
+    with pytest.raises(ConfigError, match="pixels of the picture that the model sees") as found:
+        build_engine(config, [], "a")
+    with pytest.raises(ConfigError) as by_learner, open_trainer(config, [], None):
+        pass
+    assert str(by_learner.value) == str(found.value)
+
+    said = found.value.remedy.removeprefix("Set agent.options.resize to ").removesuffix(".")
+    right = configure(tmp_path, policy, resize=yaml.safe_load(said))
+    engine = build_engine(right, [], "a")
+    with open_trainer(right, [], None):
+        pass
+    for size in SCREENS:
+        _, height, width = engine.policy.image(png(0, size)).shape
+        assert Resize(**right.agent.options["resize"]).size(*size) == (width, height)
+
+
+def test_pictures_of_one_fixed_size_have_no_pixels_of_their_own(tmp_path: Path) -> None:
+    FAMILIES["llava"](tmp_path)
+    with pytest.raises(ConfigError, match="one fixed size") as found:
+        build_engine(configure(tmp_path), [], "a")
+    assert "relative" in found.value.remedy
+    build_engine(configure(tmp_path, coordinates="relative"), [], "a")
+
+
+def test_nobody_is_asked_about_points_that_are_no_pixels(tmp_path: Path) -> None:
+    FAMILIES["qwen"](tmp_path)
+    config = configure(tmp_path)
+    policy = build_policy(config.policy, [], 0)
+    others = [
+        {"kind": "mobile-use", "options": {"resize": asdict(Resize())}},
+        {"kind": "androidworld", "options": {"coordinates": [100, 200]}},
+        {"import_path": "somebody:Else", "options": {"coordinates": "absolute"}},
+    ]
+    for agent in others:
+        read = Config.model_validate({"policy": config.policy.model_dump(), "agent": agent})
+        check_agent_points(read.agent, policy)

@@ -138,7 +138,8 @@ def _trimmed(batch: Features) -> Features:
 
 def _where(batch: Features, matches: Tensor) -> Tensor:
     """[B, words, 4] whether each word is in the app's name, an action, the last screen, an earlier one."""
-    app, actions, lines = matches.split([1, MAX_ACTIONS, matches.shape[2] - 1 - MAX_ACTIONS], dim=2)
+    first = 1 + MAX_ACTIONS
+    app, actions, lines = matches[:, :, :1], matches[:, :, 1:first], matches[:, :, first:]
     is_earlier = (batch.places[:, None, :, 4] > 0).float()
     parts = (app, actions, lines * (1.0 - is_earlier), lines * is_earlier)
     return torch.stack([part.amax(2) for part in parts], dim=2)

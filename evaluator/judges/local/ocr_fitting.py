@@ -126,9 +126,9 @@ def sample(rng: random.Random, noise: np.random.Generator, no_text: float) -> Sa
     ground = Image.new("L", (mask.width + 2 * GROUND, mask.height + 2 * GROUND))
     ground.paste(mask, (GROUND, GROUND))
     left, top, right, bottom = ground.getbbox() or (0, 0, *ground.size)
-    moved = [edge + by + rng.randint(-1, 1) for edge, by in
-             ((left, -MARGIN), (top, -MARGIN), (right, MARGIN), (bottom, MARGIN))]  # fmt: skip
-    piece = ground.crop(tuple(moved))
+    box = (left - MARGIN, top - MARGIN, right + MARGIN, bottom + MARGIN)
+    left, top, right, bottom = (edge + rng.randint(-1, 1) for edge in box)
+    piece = ground.crop((left, top, right, bottom))
     width = min(MAX_WIDTH, max(4, round(piece.width * HEIGHT / piece.height)))
     if rng.random() < 0.25:
         piece = piece.filter(ImageFilter.GaussianBlur(rng.uniform(0.3, 0.8)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -36,8 +36,20 @@ HeldOutOption = Annotated[
         metavar="SHARE",
         min=0.02,
         max=0.6,
-        help="The share of the tasks to measure on; half as many again are for calibration.",
+        help="The share of the tasks or episodes to measure on; half as many again are for calibration.",
     ),
+]
+HoldOutOption = Annotated[
+    Literal["task", "episode"],
+    typer.Option(
+        "--hold-out",
+        metavar="task|episode",
+        help="Measure on tasks that it was not fitted to (harder), or on other episodes of any task.",
+    ),
+]
+ReaderOption = Annotated[
+    Path | None,
+    typer.Option("--reader", metavar="JUDGE", help="Take the text reader of this judge; do not fit one."),
 ]
 SeedOption = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of weights and split.")]
 ThreadsOption = Annotated[int, typer.Option("--threads", metavar="N", min=1, help="CPU threads.")]
@@ -47,26 +59,38 @@ def train_judge(
     sources: SourcesArgument,
     output: OutputOption,
     episodes: EpisodesOption = 5000,
-    epochs: EpochsOption = 20,
+    epochs: EpochsOption = 12,
     held_out: HeldOutOption = 0.2,
+    hold_out: HoldOutOption = "task",
+    reader: ReaderOption = None,
     seed: SeedOption = 0,
     threads: ThreadsOption = 1,
 ) -> None:
-    """Fit a small judge to stored episodes, measure it on tasks that it has not seen, and show its errors.
+    """Fit a small judge to stored episodes, measure it on others, and show its errors.
 
-    It looks at the goal, the last actions with what they touched, and the last screen. DIR gets the judge,
+    It looks at the goal, the last actions with what they touched, the text on the screens, and the last
+    screen; it learns to read first, from text drawn with Android's fonts. DIR gets the judge,
     its verdicts on the held-out episodes, agreement.json and agreement.html.
     """
     from distrl.core.policies import use_threads
+    from distrl.evaluator.judges.local.data import HoldOut
     from distrl.evaluator.judges.local.files import CARD_FILE
-    from distrl.evaluator.judges.local.fitting import fit_judge
+    from distrl.evaluator.judges.local.fitting import Plan, fit_judge
+    from distrl.evaluator.judges.local.ocr_fitting import OcrRecipe
     from distrl.evaluator.judges.local.training import Recipe
 
     if (output / CARD_FILE).exists():
         raise RunDirectoryError(f"{output} holds a judge already.", "Name another directory with --output.")
     use_threads(threads)
-    recipe = Recipe(epochs=epochs, seed=seed)
-    result = fit_judge(sources, output, episodes, held_out, recipe, lambda line: typer.echo(line, err=True))
+    plan = Plan(
+        episodes=episodes,
+        held_out=held_out,
+        hold_out=HoldOut(hold_out),
+        recipe=Recipe(epochs=epochs, seed=seed),
+        reading=OcrRecipe(seed=seed),
+        reader=reader,
+    )
+    result = fit_judge(sources, output, plan, lambda line: typer.echo(line, err=True))
     page = write_results(output, result.report, result.judged, result.examples)
     print_results(result.report, result.judged)
     typer.echo(f"Judge: {output}")

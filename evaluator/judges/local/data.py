@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 from distrl.core.errors import JudgeError, PolicyError
@@ -15,6 +16,13 @@ from distrl.evaluator.judges.local.features import Features, Reader
 from distrl.evaluator.report.agreement import worst
 from distrl.evaluator.stores import StoredEpisodes
 from distrl.workers.judging import first_steps
+
+
+class HoldOut(str, Enum):
+    """What the held-out episodes do not share with the others: their task, or nothing but themselves."""
+
+    TASK = "task"
+    EPISODE = "episode"
 
 
 @dataclass(frozen=True)
@@ -146,19 +154,20 @@ def _earlier(trajectory: Trajectory, rng: random.Random) -> list[tuple[Trajector
 
 @dataclass(frozen=True)
 class Split:
-    """Examples to fit to, to calibrate with, and to measure on; no task is in two of them."""
+    """Examples to fit to, to calibrate with, and to measure on; no task, or no episode, is in two of them."""
 
     fitted: list[Example]
     calibration: list[Example]
     held_out: list[Example]
 
 
-def split_by_task(examples: Sequence[Example], held_out: float, seed: int) -> Split:
-    """Splits tasks at random; those that differ in their seed alone are one.
+def split(examples: Sequence[Example], held_out: float, by: HoldOut, seed: int) -> Split:
+    """Splits tasks or episodes at random. Tasks that differ in their seed alone are one.
 
     Args:
         examples: All.
-        held_out: The share of the tasks to measure on; half as many are for calibration.
+        held_out: The share of the tasks or episodes to measure on; half as many are for calibration.
+        by: What no two parts share.
         seed: Of the drawing.
 
     Raises:
@@ -169,18 +178,19 @@ def split_by_task(examples: Sequence[Example], held_out: float, seed: int) -> Sp
             f"{len(examples)} usable episodes, and not both solved and failed ones among them.",
             "Name stores that have both, such as a run's own.",
         )
-    tasks = sorted({example.kin for example in examples})
-    random.Random(f"split/{seed}").shuffle(tasks)
-    first, second = round(held_out * len(tasks)), round(1.5 * held_out * len(tasks))
-    if not 0 < first < second < len(tasks):
+    groups = [example.kin if by is HoldOut.TASK else example.trajectory_id for example in examples]
+    drawn = sorted(set(groups))
+    random.Random(f"split/{seed}").shuffle(drawn)
+    first, second = round(held_out * len(drawn)), round(1.5 * held_out * len(drawn))
+    if not 0 < first < second < len(drawn):
         raise JudgeError(
-            f"{len(tasks)} tasks are too few to hold out {100 * held_out:g}% of them and half as many again.",
+            f"{len(drawn)} {by.value}s are too few to hold out {100 * held_out:g}% and half as many again.",
             "Name more episodes, or set another --held-out.",
         )
-    place = {task: index for index, task in enumerate(tasks)}
+    place = {group: index for index, group in enumerate(drawn)}
     parts: tuple[list[Example], ...] = ([], [], [])
-    for example in examples:
-        index = place[example.kin]
+    for example, group in zip(examples, groups, strict=True):
+        index = place[group]
         parts[2 if index < first else 1 if index < second else 0].append(example)
     if not all(parts):
         raise JudgeError("A part of the split is empty.", "Name more episodes.")

@@ -1,8 +1,10 @@
-"""What the trained judge looks at: the goal, the last actions with what they touched, the last screen.
+"""What the trained judge looks at: the goal, the last actions and what they touched, text, the last screen.
 
 goal      up to MAX_WORDS words, each as hashed letter trigrams, so that no word is unknown
-actions   the last MAX_ACTIONS: kind, points, typed words, how many of them the goal has, and the piece of
-          the screen around the point, before and after: what was touched, and what that did
+actions   the last MAX_ACTIONS: kind, points, the words typed or read where they touched, how many of them the
+          goal has, and the piece of the screen around the point, before and after: what that did
+lines     what was read on the last screen, and before it what has words of the goal
+matches   which word of the goal is in the app's name, in which action and line
 screen    the last screenshot, and the words of the app in front
 """
 
@@ -13,24 +15,42 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
 from distrl.core.actions import ActionKind
-from distrl.core.policies.images import opened, to_tensor
+from distrl.core.policies.images import opened
 from distrl.core.types import Observation, TimeStep, Trajectory
 from distrl.evaluator.judges.base import acted, screens
+from distrl.evaluator.judges.local.boxes import WIDTH
+from distrl.evaluator.judges.local.ocr import Line, TextReader
+from distrl.evaluator.judges.local.recent import Recent
 
 BUCKETS = 4096
-MAX_WORDS = 20
-MAX_TRIGRAMS = 10
-MAX_ACTIONS = 6
+UNKNOWN = 1
+"""The bucket of words that are not to be known, in training."""
+MAX_WORDS = 16
+MAX_TRIGRAMS = 12
+MAX_ACTIONS = 10
+MAX_LINES = 32
+MAX_EARLIER = 8
+"""So many of the lines are from earlier screens."""
 KINDS = tuple(kind.value for kind in ActionKind)
 CROP = (96, 32)
 CROP_SHARE = 0.6
 """A piece is so much of the screen's width wide, and a third as high: about a row of a list."""
-_WORDS = re.compile(r"\w+|[^\w\s]")
+REACH = 80.0
+"""A touch means the lines that are at most so far away, in pixels of a screen WIDTH wide."""
+ACROSS = 0.2
+"""Distance along a row counts so much: what stands at its other end belongs to it."""
+MIN_LENGTH = 5
+"""A word of so many letters may differ from another in one that was misread."""
+KEPT = 8192
+"""So many pieces of screens are kept to be used again: 25 MB."""
+_EDGES = " .,;:!?\"'()[]…"
 
 
 @dataclass(frozen=True)
@@ -40,53 +60,72 @@ class Features:
     Attributes:
         words: [MAX_WORDS, MAX_TRIGRAMS] buckets of the goal; 0 is padding.
         kinds: [MAX_ACTIONS] 1 + index in KINDS; 0 is padding. The newest action is last.
-        numbers: [MAX_ACTIONS, 5] both points in [0, 1] (−1 where there is none), typed words in the goal.
-        typed: [MAX_ACTIONS, MAX_TRIGRAMS] buckets of the last typed words.
-        crops: [MAX_ACTIONS, 6, 32, 96] uint8: before and after, grey where nothing was touched.
+        numbers: [MAX_ACTIONS, 6] both points in [0, 1] (−1 where there is none), the share of its words that
+            the goal has, and how many were typed, in fives (−1 where none was).
+        meant: [MAX_ACTIONS, MAX_TRIGRAMS] buckets of the words typed, else read where it touched.
+        crops: [MAX_ACTIONS, 2, 32, 96] uint8 brightness: before and after, 128 where nothing was touched.
+        lines: [MAX_LINES, MAX_TRIGRAMS] buckets of the words read.
+        places: [MAX_LINES, 6] left, top, right, bottom in shares of the screen's width and height, the
+            screen's age (0: the last; 1: ten before), its words that the goal has.
+        matches: [MAX_WORDS, 1 + MAX_ACTIONS + MAX_LINES] uint8, whether the goal's word is in the app's name,
+            in each action and line.
         app: [MAX_TRIGRAMS] buckets of the app in front.
-        screen: [3, height, width] uint8.
+        screen: [1, height, width] uint8 brightness.
     """
 
     words: Tensor
     kinds: Tensor
     numbers: Tensor
-    typed: Tensor
+    meant: Tensor
     crops: Tensor
+    lines: Tensor
+    places: Tensor
+    matches: Tensor
     app: Tensor
     screen: Tensor
 
 
-def buckets(text: str) -> list[int]:
+def buckets(word: str) -> list[int]:
     """The hashed letter trigrams of a word, the word itself first; at most MAX_TRIGRAMS."""
-    marked = f"<{text.lower()}>"
+    marked = f"<{word.lower()}>"
     grams = [marked, *(marked[i : i + 3] for i in range(len(marked) - 2))]
-    return [1 + zlib.crc32(gram.encode()) % (BUCKETS - 1) for gram in grams[:MAX_TRIGRAMS]]
-
-
-def word_buckets(word: str) -> Tensor:
-    """[MAX_TRIGRAMS] buckets of a word, padded."""
-    return _padded(buckets(word))
-
-
-def goal_words(goal: str) -> list[str]:
-    """The words of a goal that are read."""
-    return words_of(goal)[:MAX_WORDS]
+    return [2 + zlib.crc32(gram.encode()) % (BUCKETS - 2) for gram in grams[:MAX_TRIGRAMS]]
 
 
 def words_of(text: str) -> list[str]:
-    """Words, numbers and marks in lower case."""
-    return _WORDS.findall(text.lower())
+    """Words and numbers in lower case, without the marks around them: "Wi-Fi", "7:15"."""
+    return [word for part in re.split(r"\s+", text.lower()) if (word := part.strip(_EDGES))]
+
+
+def app_words(app: str) -> list[str]:
+    """The words in the name of an app or a package: "com.android.settings"."""
+    return re.findall(r"[^\W_]+", app.lower())
+
+
+def is_same(word: str, other: str) -> bool:
+    """Whether two words are equal, or so long that one letter may have been misread."""
+    if word == other:
+        return True
+    if min(len(word), len(other)) < MIN_LENGTH or abs(len(word) - len(other)) > 1 or not word.isalpha():
+        return False
+    shorter, longer = sorted((word, other), key=len)
+    at = next((i for i, letter in enumerate(shorter) if letter != longer[i]), len(shorter))
+    rest = shorter[at:] if len(longer) > len(shorter) else shorter[at + 1 :]
+    return rest == longer[at + 1 :]
 
 
 class Reader:
-    """Reads episodes.
+    """Reads episodes. Not for several threads at once.
 
     Args:
         size: (width, height) in pixels at which the last screen is looked at.
+        text: Reads the screens' text.
     """
 
-    def __init__(self, size: tuple[int, int]) -> None:
+    def __init__(self, size: tuple[int, int], text: TextReader) -> None:
         self.size = size
+        self._text = text
+        self._kept: Recent[Tensor] = Recent(KEPT)
 
     def read(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> Features:
         """The features of an episode.
@@ -95,71 +134,174 @@ class Reader:
             PolicyError: A screenshot is no picture.
             KeyError: A screenshot is missing.
         """
-        goal = words_of(trajectory.task.goal)
-        shown, steps = screens(trajectory), acted(trajectory)
-        first = max(0, len(steps) - MAX_ACTIONS)
-        steps, last = steps[first:], shown[-1]
-        pictures: dict[str, Image.Image] = {}
-        kinds = torch.zeros(MAX_ACTIONS, dtype=torch.int64)
-        numbers = torch.full((MAX_ACTIONS, 5), -1.0)
-        typed = torch.zeros(MAX_ACTIONS, MAX_TRIGRAMS, dtype=torch.int64)
-        crops = torch.full((MAX_ACTIONS, 6, CROP[1], CROP[0]), 128, dtype=torch.uint8)
-        for index, step in enumerate(steps, start=first):
-            place, action = index - first + MAX_ACTIONS - len(steps), step.action
-            kinds[place] = 1 + KINDS.index(action.kind)
-            numbers[place] = torch.tensor([*_point(action.point), *_point(action.to), _share(step, goal)])
-            typed[place] = _padded([bucket for word in words_of(action.text) for bucket in buckets(word)[:1]])
-            if action.point is not None:
-                around = [shown[index], shown[min(index + 1, len(shown) - 1)]]
-                pieces = [_piece(_picture(one.image, images, pictures), action.point) for one in around]
-                crops[place] = torch.cat(pieces)
-        words = torch.stack([word_buckets(word) for word in goal[:MAX_WORDS]] or [_padded([])])
+        seen = _Screens(screens(trajectory), images, self._text, self._kept)
+        goal = words_of(trajectory.task.goal)[:MAX_WORDS]
+        kinds, numbers, meant, crops, said = _actions(acted(trajectory), goal, seen)
+        lines, places, read = _lines(goal, seen)
+        app = app_words(seen.shown[-1].app)
         return Features(
-            words=torch.cat([words, words.new_zeros(MAX_WORDS - len(words), MAX_TRIGRAMS)]),
+            words=_rows([buckets(word) for word in goal], MAX_WORDS),
             kinds=kinds,
             numbers=numbers,
-            typed=typed,
+            meant=meant,
             crops=crops,
-            app=_padded([bucket for word in words_of(last.app) for bucket in buckets(word)]),
-            screen=self._whole(images, last),
+            lines=lines,
+            places=places,
+            matches=torch.from_numpy(_matches(goal, app, said, read)),
+            app=_rows([_bag(app)], 1)[0],
+            screen=seen.small(len(seen.shown) - 1, self.size),
         )
 
-    def _whole(self, images: Mapping[str, bytes], shown: Observation) -> Tensor:
-        with opened(images[shown.image]) as image:
-            image.draft("RGB", (3 * self.size[0] // 2, 3 * self.size[1] // 2))
-            return to_tensor(image.convert("RGB").resize(self.size, Image.Resampling.BOX))
+
+class _Screens:
+    """The screens of an episode, in brightness, and their text."""
+
+    def __init__(
+        self,
+        shown: Sequence[Observation],
+        images: Mapping[str, bytes],
+        text: TextReader,
+        kept: Recent[Tensor],
+    ) -> None:
+        self.shown = shown
+        self._images, self._text, self._kept = images, text, kept
+        self._pictures: dict[str, Image.Image] = {}
+
+    def _picture(self, index: int) -> Image.Image:
+        """Decoded once."""
+        digest = self.shown[index].image
+        if digest not in self._pictures:
+            with opened(self._images[digest]) as image:
+                image.draft("L", image.size)
+                self._pictures[digest] = image.convert("L")
+        return self._pictures[digest]
+
+    def small(self, index: int, size: tuple[int, int]) -> Tensor:
+        """[1, height, width] of all of it."""
+        key = (self.shown[index].image, size)
+        return self._kept.get(
+            key, lambda: _pixels(self._picture(index).resize(size, Image.Resampling.BOX))[None]
+        )
+
+    def piece(self, index: int, point: tuple[float, float]) -> Tensor:
+        """[32, 96] around `point`; beyond the edge it is black."""
+        key = (self.shown[index].image, point)
+        return self._kept.get(key, lambda: _piece(self._picture(index), point))
+
+    def lines(self, index: int) -> list[Line]:
+        """Its text, from top to bottom."""
+        digest = self.shown[index].image
+        return self._text.lines(digest, lambda: self._picture(index))
+
+    def height(self, index: int) -> float:
+        """In pixels of a screen that is WIDTH pixels wide."""
+        return self.shown[index].height * WIDTH / self.shown[index].width
 
 
-def _picture(digest: str, images: Mapping[str, bytes], known: dict[str, Image.Image]) -> Image.Image:
-    """A screenshot, decoded once, no smaller than its pieces need."""
-    if digest not in known:
-        with opened(images[digest]) as image:
-            wanted = round(CROP[0] / CROP_SHARE)
-            image.draft("RGB", (wanted, round(wanted * image.height / image.width)))
-            known[digest] = image.convert("RGB")
-    return known[digest]
+def _actions(
+    steps: Sequence[TimeStep], goal: Sequence[str], seen: _Screens
+) -> tuple[Tensor, Tensor, Tensor, Tensor, list[list[str]]]:
+    """Kinds, numbers, meant, crops as in `Features`, and the words meant by each place."""
+    kinds = torch.zeros(MAX_ACTIONS, dtype=torch.int64)
+    numbers = torch.full((MAX_ACTIONS, 6), -1.0)
+    crops = torch.full((MAX_ACTIONS, 2, CROP[1], CROP[0]), 128, dtype=torch.uint8)
+    said: list[list[str]] = [[] for _ in range(MAX_ACTIONS)]
+    first = max(0, len(steps) - MAX_ACTIONS)
+    for index, step in enumerate(steps[first:], start=first):
+        place, action = index - len(steps) + MAX_ACTIONS, step.action
+        said[place] = words_of(action.text)
+        if action.point is not None:
+            after = min(index + 1, len(seen.shown) - 1)
+            crops[place] = torch.stack([seen.piece(at, action.point) for at in (index, after)])
+            said[place] = said[place] or _touched(seen.lines(index), action.point, seen.height(index))
+        kinds[place] = 1 + KINDS.index(action.kind)
+        points = (*_point(action.point), *_point(action.to))
+        numbers[place] = torch.tensor([*points, _share(said[place], goal), typed_count(action.text)])
+    return kinds, numbers, _rows([_bag(words) for words in said], MAX_ACTIONS), crops, said
+
+
+def _touched(lines: Sequence[Line], point: tuple[float, float], height: float) -> list[str]:
+    """The words of the two lines nearest to a touch, if they are near."""
+    x, y = point[0] * WIDTH, point[1] * height
+    near = []
+    for line in lines:
+        left, top, right, bottom = line.box
+        apart = max(top - y, y - bottom, 0.0) + ACROSS * max(left - x, x - right, 0.0)
+        if apart <= REACH:
+            near.append((apart, line.text))
+    return [word for _, text in sorted(near)[:2] for word in words_of(text)]
+
+
+def _lines(goal: Sequence[str], seen: _Screens) -> tuple[Tensor, Tensor, list[list[str]]]:
+    """Lines and places as in `Features`, and the words of each."""
+    last = len(seen.shown) - 1
+    chosen = [(line, words_of(line.text), last) for line in seen.lines(last)[: MAX_LINES - MAX_EARLIER]]
+    known = {(line.text, line.box) for line, _, _ in chosen}
+    for index in range(last - 1, -1, -1):
+        for line in seen.lines(index):
+            words = words_of(line.text)
+            if len(chosen) < MAX_LINES and (line.text, line.box) not in known and _share(words, goal) > 0:
+                known.add((line.text, line.box))
+                chosen.append((line, words, index))
+    places = torch.zeros(MAX_LINES, 6)
+    for row, (line, words, index) in enumerate(chosen):
+        left, top, right, bottom = line.box
+        height = seen.height(index)
+        age = (last - index) / 10
+        shares = (left / WIDTH, top / height, right / WIDTH, bottom / height, age, _share(words, goal))
+        places[row] = torch.tensor(shares)
+    read = [words for _, words, _ in chosen]
+    return _rows([_bag(words) for words in read], MAX_LINES), places, read
+
+
+def _matches(
+    goal: Sequence[str], app: list[str], said: Sequence[list[str]], read: Sequence[list[str]]
+) -> NDArray[np.uint8]:
+    """`Features.matches`."""
+    found = np.zeros((MAX_WORDS, 1 + MAX_ACTIONS + MAX_LINES), dtype=np.uint8)
+    for column, words in enumerate([app, *said, *read]):
+        for row, word in enumerate(goal):
+            found[row, column] = any(is_same(word, other) for other in words)
+    return found
 
 
 def _piece(picture: Image.Image, point: tuple[float, float]) -> Tensor:
-    """The piece of a screenshot around `point`; beyond the edge it is black."""
     width = CROP_SHARE * picture.width
     height = width * CROP[1] / CROP[0]
     x, y = point[0] * picture.width, point[1] * picture.height
-    box = (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
-    left, top, right, bottom = map(round, box)
-    return to_tensor(picture.crop((left, top, right, bottom)).resize(CROP, Image.Resampling.BOX))
+    left, top = round(x - width / 2), round(y - height / 2)
+    piece = picture.crop((left, top, left + round(width), top + round(height)))
+    return _pixels(piece.resize(CROP, Image.Resampling.BOX))
+
+
+def _pixels(picture: Image.Image) -> Tensor:
+    return torch.from_numpy(np.array(picture))
 
 
 def _point(point: tuple[float, float] | None) -> tuple[float, float]:
     return (-1.0, -1.0) if point is None else point
 
 
-def _share(step: TimeStep, goal: Sequence[str]) -> float:
-    """How many of the typed words the goal has: a share, −1 if nothing was typed."""
-    typed = words_of(step.action.text)
-    return sum(word in goal for word in typed) / len(typed) if typed else -1.0
+def typed_count(text: str) -> float:
+    """How many words were typed, in fives; −1 for none."""
+    return len(words_of(text)) / 5 or -1.0
 
 
-def _padded(ids: Sequence[int]) -> Tensor:
-    kept = list(ids)[:MAX_TRIGRAMS]
-    return torch.tensor([*kept, *[0] * (MAX_TRIGRAMS - len(kept))], dtype=torch.int64)
+def _share(words: Sequence[str], goal: Sequence[str]) -> float:
+    """How many of the words the goal has: a share, −1 if there are none."""
+    return sum(any(is_same(one, other) for other in goal) for one in words) / len(words) if words else -1.0
+
+
+def _bag(words: Sequence[str]) -> list[int]:
+    """Buckets of several words: whole words, then the first ones' trigrams as far as there is room."""
+    parts = [buckets(word) for word in words]
+    return [part[0] for part in parts] + [bucket for part in parts for bucket in part[1:]]
+
+
+def _rows(rows: Sequence[Sequence[int]], count: int) -> Tensor:
+    """[count, MAX_TRIGRAMS], padded and cut."""
+    together = torch.zeros(count, MAX_TRIGRAMS, dtype=torch.int64)
+    for place, ids in enumerate(rows[:count]):
+        kept = list(ids)[:MAX_TRIGRAMS]
+        together[place, : len(kept)] = torch.tensor(kept, dtype=torch.int64)
+    return together

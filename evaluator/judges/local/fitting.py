@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from distrl.configs.judge import LocalJudgeConfig
@@ -12,18 +12,44 @@ from distrl.core.errors import PolicyError
 from distrl.evaluator.agreement import AgreementReport, Judged, compare
 from distrl.evaluator.judges.local.data import (
     Example,
+    HoldOut,
     Split,
     choose_episodes,
     read_examples,
-    split_by_task,
+    split,
 )
 from distrl.evaluator.judges.local.features import Reader
-from distrl.evaluator.judges.local.files import JudgeCard, write_judge
+from distrl.evaluator.judges.local.files import JudgeCard, read_judge, write_judge
 from distrl.evaluator.judges.local.judge import LocalJudge
 from distrl.evaluator.judges.local.model import JudgeModel, ModelSize
+from distrl.evaluator.judges.local.ocr import OcrModel, OcrSize, TextReader
+from distrl.evaluator.judges.local.ocr_fitting import OcrRecipe, fit_reader
 from distrl.evaluator.judges.local.training import Recipe, calibrate, fit, logits_of
 
 TELL_EVERY = 500
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a judge is fitted to, and how.
+
+    Attributes:
+        episodes: The most to read.
+        held_out: The share of the tasks or episodes to measure on.
+        hold_out: Which of the two.
+        recipe: How it is fitted.
+        size: Its network's.
+        reading: How its reader is fitted.
+        reader: A judge whose reader is taken instead.
+    """
+
+    episodes: int = 5000
+    held_out: float = 0.2
+    hold_out: HoldOut = HoldOut.TASK
+    recipe: Recipe = field(default_factory=Recipe)
+    size: ModelSize = field(default_factory=ModelSize)
+    reading: OcrRecipe = field(default_factory=OcrRecipe)
+    reader: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -35,69 +61,74 @@ class Fitted:
     examples: list[Example]
 
 
-def fit_judge(
-    sources: Sequence[Path],
-    output: Path,
-    episodes: int,
-    held_out: float,
-    recipe: Recipe,
-    tell: Callable[[str], None],
-    size: ModelSize | None = None,
-) -> Fitted:
-    """Fits a judge to at most `episodes` stored episodes, writes it to `output`, and measures it.
+def fit_judge(sources: Sequence[Path], output: Path, plan: Plan, tell: Callable[[str], None]) -> Fitted:
+    """Fits a judge to stored episodes, writes it to `output`, and measures it.
 
     Args:
         sources: Runs, evaluations or stores.
         output: Its directory.
-        episodes: The most to read.
-        held_out: The share of the tasks to measure on.
-        recipe: How it is fitted.
+        plan: What it is fitted to, and how.
         tell: Told how far it is, a line at a time.
-        size: The network's; None: the default.
 
     Raises:
         StoreError: A source has no store.
-        JudgeError: There are too few episodes of both kinds.
+        JudgeError: There are too few episodes of both kinds, or the reader cannot be taken.
     """
-    size = size or ModelSize()
-    examples, num_broken = _read(sources, episodes, size, recipe.seed, tell)
-    split = split_by_task(examples, held_out, recipe.seed)
-    tell(_describe(split))
-    model = fit(split.fitted, size, recipe, lambda epoch, loss: tell(_progress(epoch, recipe.epochs, loss)))
+    seed = plan.recipe.seed
+    reader, reading = _reader(plan, tell)
+    examples, num_broken = _read(sources, plan, reader, tell)
+    parts = split(examples, plan.held_out, plan.hold_out, seed)
+    tell(_describe(parts))
+    epochs = plan.recipe.epochs
+    model = fit(
+        parts.fitted, plan.size, plan.recipe, lambda epoch, loss: tell(_progress(epoch, epochs, loss))
+    )
     temperature, threshold = calibrate(
-        logits_of(model, split.calibration), [example.truth for example in split.calibration]
+        logits_of(model, parts.calibration), [example.truth for example in parts.calibration]
     )
     card = JudgeCard(
-        size=size,
+        size=plan.size,
+        reading=reading,
         temperature=temperature,
         threshold=threshold,
-        seed=recipe.seed,
+        seed=seed,
         sources=tuple(map(str, sources)),
-        num_fitted=len(split.fitted),
-        num_calibration=len(split.calibration),
-        num_held_out=len(split.held_out),
+        num_fitted=len(parts.fitted),
+        num_calibration=len(parts.calibration),
+        num_held_out=len(parts.held_out),
+        hold_out=plan.hold_out,
         num_broken=num_broken,
         agreement=0.0,
     )
-    write_judge(output, model, card)
-    fitted = _measure(model, split.held_out, output)
-    write_judge(output, model, card.model_copy(update={"agreement": fitted.report.overall.rate}))
+    write_judge(output, model, reader, card)
+    fitted = _measure(model, parts.held_out, output)
+    write_judge(output, model, reader, card.model_copy(update={"agreement": fitted.report.overall.rate}))
     return fitted
 
 
+def _reader(plan: Plan, tell: Callable[[str], None]) -> tuple[OcrModel, OcrSize]:
+    """A reader that was fitted before, or a new one."""
+    if plan.reader is not None:
+        _, reader, card = read_judge(plan.reader)
+        return reader, card.reading
+    size = OcrSize()
+    return fit_reader(plan.reading, size, tell), size
+
+
 def _read(
-    sources: Sequence[Path], episodes: int, size: ModelSize, seed: int, tell: Callable[[str], None]
+    sources: Sequence[Path], plan: Plan, letters: OcrModel, tell: Callable[[str], None]
 ) -> tuple[list[Example], int]:
     """The examples, and how many episodes are left out for a broken screenshot."""
-    rng = random.Random(f"read/{seed}")
-    chosen = choose_episodes(sources, episodes, rng)
+    rng = random.Random(f"read/{plan.recipe.seed}")
+    chosen = choose_episodes(sources, plan.episodes, rng)
+    reader = Reader((plan.size.width, plan.size.height), TextReader(letters))
     found: list[Example] = []
     broken: list[str] = []
 
     def leave_out(name: str, error: PolicyError) -> None:
         broken.append(f"{name}: {error}")
 
-    for example in read_examples(chosen, Reader((size.width, size.height)), rng, leave_out):
+    for example in read_examples(chosen, reader, rng, leave_out):
         found.append(example)
         if len(found) % TELL_EVERY == 0:
             tell(f"read {len(found)} examples")

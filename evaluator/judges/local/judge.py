@@ -18,6 +18,7 @@ from distrl.evaluator.judges.base import undecided
 from distrl.evaluator.judges.local.features import Reader
 from distrl.evaluator.judges.local.files import read_judge
 from distrl.evaluator.judges.local.model import collate
+from distrl.evaluator.judges.local.ocr import TextReader
 
 
 class LocalJudge:
@@ -37,8 +38,8 @@ class LocalJudge:
         if not config.path:
             raise ConfigError("judge.local.path is empty.", "Name the directory of distrl train-judge.")
         self._path, self._config = Path(config.path).expanduser(), config
-        self._model, self._card = read_judge(self._path)
-        self._reader = Reader((self._card.size.width, self._card.size.height))
+        self._model, letters, self._card = read_judge(self._path)
+        self._reader = Reader((self._card.size.width, self._card.size.height), TextReader(letters))
         self._lock = threading.Lock()
         use_threads(config.threads)
 
@@ -47,12 +48,12 @@ class LocalJudge:
 
         Undecided where a screenshot is no picture, or the network is less sure than `min_confidence`.
         """
-        try:
-            features = self._reader.read(trajectory, images)
-        except PolicyError as error:
-            return undecided(self.name, str(error), str(self._path))
         with self._lock, torch.inference_mode():
-            logit = self._model(collate([features]))[0].item()
+            try:
+                features = self._reader.read(trajectory, images)
+            except PolicyError as error:
+                return undecided(self.name, str(error), str(self._path))
+            logit = self._model(collate([features])).item()
         return self.verdict(logit)
 
     def verdict(self, logit: float, step: int = 0) -> Verdict:
@@ -64,7 +65,7 @@ class LocalJudge:
             success=success,
             score=score,
             reason=f"The trained judge holds success for {100 * score:.1f}% probable.",
-            is_decided=sure >= self._config.min_confidence,
+            is_decided=max(sure, 0.5) >= self._config.min_confidence,
             judge=self.name,
             model=str(self._path),
             step=step,

@@ -1,62 +1,64 @@
-"""The trained judge's network: says what the episode has done, and whether that is what the goal asks for.
+"""The trained judge's network: compares the goal's words with what was done and what stands on the screen.
 
-[ask] [actions with what they touched] ──► look at each other, at the last screen ──► what was done
-                                                        │                                   │ word by word
-[ask] [goal's words, each with how well what was done fits it] [actions] ──► look ──► [ask] ──► logit
+[ask: app and last screen] [goal's words] [actions with what they touched] [lines of text]
+   └── look at each other, the more where they have the same word ──► [ask] ──► logit
 
-What was done is learnt from solved episodes, where the goal's words say it; so a goal of known words can be
-judged that was never seen as a whole.
+That a word of the goal stands somewhere is told it, so that it need not know the word: it learns where which
+kind of word has to stand, and a goal can be judged that was never seen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import torch
 from torch import Tensor, nn
 
-from distrl.core.policies.vision import ConvStem
 from distrl.core.types import Record
-from distrl.evaluator.judges.local.features import BUCKETS, CROP, KINDS, MAX_ACTIONS, MAX_WORDS, Features
+from distrl.evaluator.judges.local.features import (
+    BUCKETS,
+    CROP,
+    KINDS,
+    MAX_ACTIONS,
+    MAX_WORDS,
+    Features,
+)
 
-STEM_STRIDES = (4, 2, 2)
-FITS = 10.0
-"""Logits of words are cut here before they are compared with."""
+SCREEN_STRIDES = (3, 2, 2)
+CROP_STRIDES = (2, 2, 2)
 
 
 class ModelSize(Record):
     """How large the network is. `width`, `height`: pixels of the last screen as it is looked at."""
 
-    width: int = 108
-    height: int = 240
+    width: int = 54
+    height: int = 120
     d_model: int = 64
-    num_layers: int = 1
+    num_layers: int = 2
     num_heads: int = 4
+    dropout: float = 0.1
 
 
 class _Layer(nn.Module):
-    """Tokens look at each other, then at the screen."""
+    """Tokens look at each other."""
 
-    def __init__(self, d: int, num_heads: int) -> None:
+    def __init__(self, d: int, num_heads: int, dropout: float) -> None:
         super().__init__()
         self.num_heads = num_heads
-        self.norms = nn.ModuleList(nn.LayerNorm(d) for _ in range(3))
-        self.own = nn.Linear(d, 3 * d)
-        self.query, self.seen = nn.Linear(d, d), nn.Linear(d, 2 * d)
-        self.outs = nn.ModuleList(nn.Linear(d, d) for _ in range(2))
+        self.norms = nn.ModuleList(nn.LayerNorm(d) for _ in range(2))
+        self.own, self.out = nn.Linear(d, 3 * d), nn.Linear(d, d)
+        self.same = nn.Parameter(torch.linspace(0.0, 3.0, num_heads))
         self.feed = nn.Sequential(nn.Linear(d, 2 * d), nn.GELU(), nn.Linear(2 * d, d))
+        self.drop = nn.Dropout(dropout)
 
-    def forward(self, tokens: Tensor, present: Tensor, screen: Tensor) -> Tensor:
-        """[B, L, d] states; `present` is [B, L], `screen` [B, S, d]."""
+    def forward(self, tokens: Tensor, hidden: Tensor, same: Tensor) -> Tensor:
+        """[B, L, d] states; `hidden` is [B, L], −inf where none is, `same` [B, L, L] common words."""
         query, key, value = map(self._heads, self.own(self.norms[0](tokens)).chunk(3, -1))
-        mixed = nn.functional.scaled_dot_product_attention(query, key, value, present[:, None, None])
-        tokens = tokens + self.outs[0](mixed.transpose(1, 2).flatten(2))
-        key, value = map(self._heads, self.seen(screen).chunk(2, -1))
-        query = self._heads(self.query(self.norms[1](tokens)))
-        mixed = nn.functional.scaled_dot_product_attention(query, key, value)
-        tokens = tokens + self.outs[1](mixed.transpose(1, 2).flatten(2))
-        fed: Tensor = tokens + self.feed(self.norms[2](tokens))
+        bias = hidden[:, None, None] + self.same[:, None, None] * same[:, None]
+        mixed = nn.functional.scaled_dot_product_attention(query, key, value, bias)
+        tokens = tokens + self.drop(self.out(mixed.transpose(1, 2).flatten(2)))
+        fed: Tensor = tokens + self.drop(self.feed(self.norms[1](tokens)))
         return fed
 
     def _heads(self, states: Tensor) -> Tensor:
@@ -64,7 +66,7 @@ class _Layer(nn.Module):
 
 
 class JudgeModel(nn.Module):
-    """A transformer over words and actions that looks at the last screen.
+    """A transformer over the last screen, words, actions and lines of text.
 
     Args:
         size: Its sizes.
@@ -76,56 +78,43 @@ class JudgeModel(nn.Module):
         d = size.d_model
         self.grams = nn.EmbeddingBag(BUCKETS, d, mode="mean", padding_idx=0)
         self.kinds = nn.Embedding(len(KINDS) + 1, d, padding_idx=0)
-        self.numbers = nn.Sequential(nn.Linear(5, d), nn.ReLU(), nn.Linear(d, d))
-        self.crop = _pieces(d)
-        self.stem = ConvStem((size.width, size.height), (d // 3, 2 * d // 3, d), STEM_STRIDES)
-        self.places = nn.Embedding(1 + MAX_WORDS + MAX_ACTIONS, d)
-        self.read, self.compare = (
-            nn.ModuleList(_Layer(d, size.num_heads) for _ in range(size.num_layers)) for _ in range(2)
-        )
-        self.ask = nn.Parameter(torch.randn(2, d) * 0.1)
-        self.done = nn.Sequential(nn.LayerNorm(d), nn.Linear(d, d))
-        self.frequency = nn.Linear(d, 1)
-        self.fits = nn.Linear(1, d)
-        self.head = nn.Sequential(nn.LayerNorm(d), nn.Linear(d, 1))
+        self.numbers, self.places, self.found = _small_net(6, d), _small_net(6, d), _small_net(4, d)
+        self.crop = _picture_net(2, CROP_STRIDES, CROP, d)
+        self.screen = _picture_net(1, SCREEN_STRIDES, (size.width, size.height), d)
+        self.word_roles = nn.Parameter(torch.randn(MAX_WORDS, d) * 0.1)
+        self.action_roles = nn.Parameter(torch.randn(MAX_ACTIONS, d) * 0.1)
+        self.layers = nn.ModuleList(_Layer(d, size.num_heads, size.dropout) for _ in range(size.num_layers))
+        self.drop = nn.Dropout(size.dropout)
+        self.head = nn.Sequential(nn.LayerNorm(d), nn.Linear(d, d), nn.GELU(), nn.Linear(d, 1))
 
-    def forward(self, batch: Features, vocabulary: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """What there is to say of B episodes, from features with a batch dimension in front.
-
-        Args:
-            batch: The episodes.
-            vocabulary: [V, MAX_TRIGRAMS] words; None: none.
-
-        Returns:
-            [B] logits of success, and [B, V] of whether each word tells what was done.
-        """
-        count = len(batch.kinds)
-        actions = self.kinds(batch.kinds) + self.numbers(batch.numbers) + self._bag(batch.typed)
+    def forward(self, batch: Features) -> Tensor:
+        """[B] logits of success, from features with a batch dimension in front."""
+        batch = _trimmed(batch)
+        num_words, count = batch.words.shape[1], len(batch.kinds)
+        matches = batch.matches.float()
+        words = self._bag(batch.words) + self.found(_where(batch, matches))
+        actions = self.kinds(batch.kinds) + self.numbers(batch.numbers) + self._bag(batch.meant)
         touched = batch.numbers[..., 0] >= 0
         actions = actions.index_put((touched,), self.crop(_scaled(batch.crops[touched])), accumulate=True)
-        actions = actions + self.places.weight[1 + MAX_WORDS :]
-        screen = self.stem(batch.screen).flatten(2).transpose(1, 2)
+        lines = self._bag(batch.lines) + self.places(batch.places)
+        ask = self._bag(batch.app[:, None]) + self.screen(_scaled(batch.screen))[:, None]
+        words, actions = words + self.word_roles[:num_words], actions + self.action_roles
+        tokens = torch.cat([ask, words, actions, lines], dim=1)
+
         always = torch.ones(count, 1, dtype=torch.bool)
-        acted = batch.kinds != 0
-
-        states = torch.cat([(self.ask[0] + self.grams(batch.app))[:, None], actions], dim=1)
-        for layer in self.read:
-            states = layer(states, torch.cat([always, acted], dim=1), screen)
-        done = self.done(states[:, 0])
-
-        words = self._bag(batch.words)
-        fits = (words @ done[:, :, None] + self.frequency(words)).clamp(-FITS, FITS)
-        words = words + self.fits(fits) + self.places.weight[1 : 1 + MAX_WORDS]
-        tokens = torch.cat([self.ask[1].expand(count, 1, -1), words, states[:, 1:]], dim=1)
-        present = torch.cat([always, batch.words[..., 0] != 0, acted], dim=1)
-        for layer in self.compare:
-            tokens = layer(tokens, present, screen)
+        is_there = torch.cat(
+            [always, batch.words[..., 0] != 0, batch.kinds != 0, batch.lines[..., 0] != 0], dim=1
+        )
+        hidden = torch.zeros(is_there.shape).masked_fill(~is_there, -torch.inf)
+        same = matches.new_zeros(count, tokens.shape[1], tokens.shape[1])
+        same[:, 1 : 1 + num_words, 0] = matches[:, :, 0]
+        same[:, 1 : 1 + num_words, 1 + num_words :] = matches[:, :, 1:]
+        same = same + same.transpose(1, 2)
+        tokens = self.drop(tokens)
+        for layer in self.layers:
+            tokens = layer(tokens, hidden, same)
         logits: Tensor = self.head(tokens[:, 0]).squeeze(1)
-
-        if vocabulary is None:
-            return logits, logits.new_zeros(count, 0)
-        known = self.grams(vocabulary)
-        return logits, done @ known.T + self.frequency(known).squeeze(1)
+        return logits
 
     def _bag(self, buckets: Tensor) -> Tensor:
         """[…, d] means of the embeddings of […, MAX_TRIGRAMS] buckets."""
@@ -133,14 +122,40 @@ class JudgeModel(nn.Module):
         return bags.view(*buckets.shape[:-1], -1)
 
 
-def _pieces(d: int) -> nn.Module:
-    """[N, 6, height, width] pieces of screens, before and after, to [N, d]."""
-    channels, layers, before = (d // 4, d // 2, d // 2), list[nn.Module](), 6
-    for channel, kernel in zip(channels, (5, 3, 3), strict=True):
-        layers += [nn.Conv2d(before, channel, kernel, stride=2, padding=kernel // 2), nn.ReLU()]
-        before = channel
-    cells = -(-CROP[0] // 8) * -(-CROP[1] // 8)
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(before * cells, d))
+def _trimmed(batch: Features) -> Features:
+    """Without the words and lines that no episode of the batch has, but for one of each."""
+    num_words, num_lines = (
+        max(1, int((one[..., 0] != 0).sum(1).max())) for one in (batch.words, batch.lines)
+    )
+    return replace(
+        batch,
+        words=batch.words[:, :num_words],
+        lines=batch.lines[:, :num_lines],
+        places=batch.places[:, :num_lines],
+        matches=batch.matches[:, :num_words, : 1 + MAX_ACTIONS + num_lines],
+    )
+
+
+def _where(batch: Features, matches: Tensor) -> Tensor:
+    """[B, words, 4] whether each word is in the app's name, an action, the last screen, an earlier one."""
+    first = 1 + MAX_ACTIONS
+    app, actions, lines = matches[:, :, :1], matches[:, :, 1:first], matches[:, :, first:]
+    is_earlier = (batch.places[:, None, :, 4] > 0).float()
+    parts = (app, actions, lines * (1.0 - is_earlier), lines * is_earlier)
+    return torch.stack([part.amax(2) for part in parts], dim=2)
+
+
+def _small_net(inputs: int, d: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(inputs, d), nn.ReLU(), nn.Linear(d, d))
+
+
+def _picture_net(inputs: int, strides: tuple[int, ...], size: tuple[int, int], d: int) -> nn.Module:
+    """[N, inputs, height, width] pictures of `size` (width, height) to [N, d]."""
+    layers, before, (width, height) = list[nn.Module](), inputs, size
+    for channel, stride in zip((d // 8, d // 4, 3 * d // 8), strides, strict=True):
+        layers += [nn.Conv2d(before, channel, 2 * stride - 1, stride=stride, padding=stride - 1), nn.ReLU()]
+        before, width, height = channel, -(-width // stride), -(-height // stride)
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(before * width * height, d))
 
 
 def _scaled(pictures: Tensor) -> Tensor:

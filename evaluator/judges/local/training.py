@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import replace
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from distrl.core.types import Record
 from distrl.evaluator.judges.local.data import Example
-from distrl.evaluator.judges.local.features import Features, goal_words, word_buckets
+from distrl.evaluator.judges.local.features import UNKNOWN, Features
 from distrl.evaluator.judges.local.judge import probability
 from distrl.evaluator.judges.local.model import JudgeModel, ModelSize, collate
 
@@ -29,24 +30,26 @@ class Recipe(Record):
         batch_size: Episodes in an update.
         learning_rate: Of AdamW; it rises for the first hundred updates and falls linearly after.
         weight_decay: AdamW's.
-        telling: Weight of what solved episodes are said to have done, in their goals' words.
-        recolour: Whether colours are changed at random, so that no theme gives a task away.
+        recolour: Whether brightness is changed at random, so that no theme gives a task away.
+        forget: The share of the goal's words that are not known in an update, so that it has to compare.
+        averaged: How much of the averaged weights, which are what one gets, an update leaves in place.
         seed: Of weights and order.
     """
 
-    epochs: int = 20
+    epochs: int = 12
     batch_size: int = 32
-    learning_rate: float = 1e-3
-    weight_decay: float = 0.02
-    telling: float = 1.0
+    learning_rate: float = 2e-3
+    weight_decay: float = 0.05
     recolour: bool = True
+    forget: float = 0.1
+    averaged: float = 0.99
     seed: int = 0
 
 
 def fit(
     examples: Sequence[Example], size: ModelSize, recipe: Recipe, tell: Callable[[int, float], None]
 ) -> JudgeModel:
-    """A network fitted to `examples` by binary cross-entropy: of its verdicts, and of what it says was done.
+    """A network fitted to `examples` by binary cross-entropy; its weights are averaged over the last updates.
 
     Args:
         examples: What to fit to.
@@ -63,22 +66,23 @@ def fit(
         )
         total = recipe.epochs * -(-len(examples) // recipe.batch_size)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: _rate(n, total))
-        words = _Words(examples)
+        averaged = deepcopy(model).eval()
         order = list(examples)
         for epoch in range(recipe.epochs):
             rng.shuffle(order)
             losses = []
             for start in range(0, len(order), recipe.batch_size):
                 batch = order[start : start + recipe.batch_size]
-                loss = _loss(model, batch, words, recipe, rng)
+                loss = _loss(model, batch, recipe, rng)
                 optimizer.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
                 nn.utils.clip_grad_norm_(model.parameters(), MAX_GRADIENT)
                 optimizer.step()
                 schedule.step()
+                _average(averaged, model, min(recipe.averaged, 1.0 - 1.0 / (schedule.last_epoch + 1)))
                 losses.append(loss.item())
             tell(epoch + 1, sum(losses) / len(losses))
-    return model.eval()
+    return averaged
 
 
 def _rate(update: int, total: int) -> float:
@@ -86,45 +90,29 @@ def _rate(update: int, total: int) -> float:
     return min(1.0, (update + 1) / WARM_UP) * max(SMALLEST_RATE, 1.0 - update / total)
 
 
-class _Words:
-    """The words of all goals, as a vocabulary."""
-
-    def __init__(self, examples: Sequence[Example]) -> None:
-        names = sorted({word for example in examples for word in goal_words(example.task.goal)})
-        self._places = {word: place for place, word in enumerate(names)}
-        self.buckets = torch.stack([word_buckets(word) for word in names])
-
-    def told(self, examples: Sequence[Example]) -> Tensor:
-        """[B, V] which words are in each goal."""
-        found = torch.zeros(len(examples), len(self._places))
-        for row, example in enumerate(examples):
-            found[row, [self._places[word] for word in goal_words(example.task.goal)]] = 1.0
-        return found
+@torch.no_grad()
+def _average(averaged: JudgeModel, model: JudgeModel, kept: float) -> None:
+    for old, new in zip(averaged.parameters(), model.parameters(), strict=True):
+        old.lerp_(new, 1.0 - kept)
 
 
-def _loss(
-    model: JudgeModel, batch: Sequence[Example], words: _Words, recipe: Recipe, rng: random.Random
-) -> Tensor:
-    """Mean cross-entropy of the verdicts, and of each word that tells what the solved episodes have done."""
-    features = collate(
-        [_recoloured(example.features, rng) if recipe.recolour else example.features for example in batch]
-    )
-    logits, telling = model(features, words.buckets)
+def _loss(model: JudgeModel, batch: Sequence[Example], recipe: Recipe, rng: random.Random) -> Tensor:
+    """Mean cross-entropy of the verdicts."""
+    features = collate([_changed(example.features, recipe, rng) for example in batch])
     truths = torch.tensor([float(example.truth) for example in batch])
-    cross_entropy = nn.functional.binary_cross_entropy_with_logits
-    loss = cross_entropy(logits, truths)
-    told = words.told(batch)
-    missed = cross_entropy(telling, told, reduction="none").sum(1) / told.sum(1)
-    return loss + recipe.telling * (missed * truths).sum() / truths.sum().clamp(min=1.0)
+    return nn.functional.binary_cross_entropy_with_logits(model(features), truths)
 
 
-def _recoloured(features: Features, rng: random.Random) -> Features:
-    """The same episode in other colours: channels exchanged, and half of the time light for dark."""
-    order = rng.sample(range(3), 3)
-    screen, crops = features.screen[order], features.crops[:, [*order, *(3 + place for place in order)]]
-    if rng.random() < 0.5:
+def _changed(features: Features, recipe: Recipe, rng: random.Random) -> Features:
+    """The same episode in other brightness, half of the time light for dark, and with some words unknown."""
+    screen, crops, words = features.screen, features.crops, features.words
+    if recipe.recolour and rng.random() < 0.5:
         screen, crops = 255 - screen, 255 - crops
-    return replace(features, screen=screen, crops=crops)
+    unknown = [row for row in range(len(words)) if words[row, 0] and rng.random() < recipe.forget]
+    if unknown:
+        words = words.clone()
+        words[unknown] = UNKNOWN
+    return replace(features, screen=screen, crops=crops, words=words)
 
 
 @torch.inference_mode()
@@ -133,7 +121,7 @@ def logits_of(model: JudgeModel, examples: Sequence[Example]) -> list[float]:
     found: list[float] = []
     for start in range(0, len(examples), MEASURE_BATCH):
         batch = [example.features for example in examples[start : start + MEASURE_BATCH]]
-        found += model(collate(batch))[0].tolist()
+        found += model(collate(batch)).tolist()
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,11 +22,14 @@ from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, JudgeError, PolicyError
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import ActionRecord, Fault, Outcome, Purpose, Trajectory
-from distrl.evaluator.judges.local.data import choose_episodes, is_askable, read_examples, split_by_task
+from distrl.evaluator.judges.local.data import HoldOut, choose_episodes, is_askable, read_examples, split
 from distrl.evaluator.judges.local.features import MAX_ACTIONS, MAX_WORDS, Reader, buckets
-from distrl.evaluator.judges.local.fitting import fit_judge
+from distrl.evaluator.judges.local.files import read_judge
+from distrl.evaluator.judges.local.fitting import Plan, fit_judge
 from distrl.evaluator.judges.local.judge import LocalJudge, probability
 from distrl.evaluator.judges.local.model import JudgeModel, ModelSize, collate
+from distrl.evaluator.judges.local.ocr import OcrModel, OcrSize, TextReader
+from distrl.evaluator.judges.local.ocr_fitting import OcrRecipe
 from distrl.evaluator.judges.local.training import Recipe, calibrate
 from distrl.evaluator.rejudge import Rejudged, read_verdicts
 
@@ -35,7 +39,14 @@ def unexpected(name: str, error: PolicyError) -> None:
 
 
 SMALL = ModelSize(width=36, height=80, d_model=24, num_layers=1, num_heads=2)
-RECIPE = Recipe(epochs=12, batch_size=8, learning_rate=5e-3)
+RECIPE = Recipe(epochs=25, batch_size=8, learning_rate=5e-3, averaged=0.5)
+READING = OcrRecipe(updates=2, batch_size=4)
+PLAN = Plan(episodes=100, recipe=RECIPE, size=SMALL, reading=READING)
+
+
+def reader() -> Reader:
+    """One that cannot read yet."""
+    return Reader((36, 80), TextReader(OcrModel(OcrSize())))
 
 
 def episode(
@@ -66,7 +77,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.set_num_threads(1)
     directory = tmp_path_factory.mktemp("judge") / "judge"
-    fitted = fit_judge([place], directory, 100, 0.2, RECIPE, lambda line: None, SMALL)
+    fitted = fit_judge([place], directory, PLAN, lambda line: None)
     assert fitted.report.overall.total == 12
     assert fitted.report.overall.rate >= 0.9
     return directory
@@ -91,6 +102,8 @@ def test_who_is_not_sure_enough_is_undecided(trained: Path) -> None:
     judge._card = judge._card.model_copy(update={"threshold": 0.05, "temperature": 1.0})
     assert judge.verdict(-2.0).success, "beyond its threshold"
     assert not judge.verdict(-2.0).is_decided, "12% are not 90%"
+    judge._config = LocalJudgeConfig(path=str(trained))
+    assert judge.verdict(-2.0).is_decided, "who asks for no confidence gets a verdict"
 
 
 def test_a_broken_picture_is_undecided(trained: Path) -> None:
@@ -115,7 +128,7 @@ def test_judges_that_cannot_be_read(trained: Path, tmp_path: Path) -> None:
 def test_the_same_seed_gives_the_same_judge(place: Path, tmp_path: Path) -> None:
     recipe = RECIPE.model_copy(update={"epochs": 1})
     for name in "ab":
-        fit_judge([place], tmp_path / name, 20, 0.2, recipe, lambda line: None, SMALL)
+        fit_judge([place], tmp_path / name, replace(PLAN, episodes=20, recipe=recipe), lambda line: None)
     assert (tmp_path / "a/judge.safetensors").read_bytes() == (tmp_path / "b/judge.safetensors").read_bytes()
 
 
@@ -123,22 +136,37 @@ def test_no_task_is_in_two_parts(place: Path) -> None:
     store = TrajectoryStore(place / "store.sqlite3")
     names = [(place, name) for name in store.ids()]
     store.close()
-    examples = list(read_examples(names, Reader((36, 80)), random.Random(0), unexpected))
+    examples = list(read_examples(names, reader(), random.Random(0), unexpected))
     for seed in range(5):
-        split = split_by_task(examples, 0.25, seed)
+        found = split(examples, 0.25, HoldOut.TASK, seed)
         parts = [
-            {example.kin for example in part} for part in (split.fitted, split.calibration, split.held_out)
+            {example.kin for example in part} for part in (found.fitted, found.calibration, found.held_out)
         ]
         assert all(parts)
         assert sum(map(len, parts)) == len(set().union(*parts))
-        assert sum(map(len, (split.fitted, split.calibration, split.held_out))) == len(examples)
+        assert sum(map(len, (found.fitted, found.calibration, found.held_out))) == len(examples)
+
+
+def test_episodes_of_one_task_may_be_in_two_parts(place: Path) -> None:
+    """By episode no episode is in two parts; its task may be."""
+    store = TrajectoryStore(place / "store.sqlite3")
+    names = [(place, name) for name in store.ids()]
+    store.close()
+    examples = list(read_examples(names, reader(), random.Random(0), unexpected))
+    same = [replace(example, task=examples[0].task) for example in examples]
+    found = split(same, 0.25, HoldOut.EPISODE, 0)
+    parts = (found.fitted, found.calibration, found.held_out)
+    assert [len(part) for part in parts] == [38, 7, 15]
+    assert len({example.trajectory_id for part in parts for example in part}) == 60
+    with pytest.raises(JudgeError, match="1 tasks are too few"):
+        split(same, 0.25, HoldOut.TASK, 0)
 
 
 def test_tasks_that_differ_in_their_seed_are_one(place: Path) -> None:
     store = TrajectoryStore(place / "store.sqlite3")
     name = store.ids()[0]
     store.close()
-    (example,) = read_examples([(place, name)], Reader((36, 80)), random.Random(0), unexpected)
+    (example,) = read_examples([(place, name)], reader(), random.Random(0), unexpected)
     twin = example.task.model_copy(update={"seed": 99, "id": "another/one"})
     assert type(example)(place, name, twin, 3, True, example.features).kin == example.kin
 
@@ -151,7 +179,7 @@ def test_all_repetitions_of_an_evaluation_are_fitted_to(tmp_path: Path) -> None:
             store.add(*episode(number, number == seed))
         store.close()
     chosen = choose_episodes([tmp_path], 10, random.Random(0))
-    examples = list(read_examples(chosen, Reader((36, 80)), random.Random(0), unexpected))
+    examples = list(read_examples(chosen, reader(), random.Random(0), unexpected))
     assert sorted((one.task.params["switch"], one.truth) for one in examples) == [
         (0, False),
         (0, True),
@@ -169,7 +197,7 @@ def test_broken_screenshots_are_counted_and_told(place: Path, tmp_path: Path) ->
     store.close()
     told: list[str] = []
     recipe = RECIPE.model_copy(update={"epochs": 1})
-    fit_judge([place, tmp_path], tmp_path / "judge", 100, 0.2, recipe, told.append, SMALL)
+    fit_judge([place, tmp_path], tmp_path / "judge", replace(PLAN, recipe=recipe), told.append)
     (line,) = [one for one in told if "broken screenshot" in one]
     assert line.startswith(f"left out 1 episodes with a broken screenshot, such as {broken.id}")
     assert json.loads((tmp_path / "judge" / "judge.json").read_text())["num_broken"] == 1
@@ -177,7 +205,7 @@ def test_broken_screenshots_are_counted_and_told(place: Path, tmp_path: Path) ->
 
 def test_too_few_episodes_are_told(place: Path, tmp_path: Path) -> None:
     with pytest.raises(JudgeError, match=r"not both solved and failed|too few"):
-        fit_judge([place], tmp_path / "judge", 2, 0.2, RECIPE, lambda line: None, SMALL)
+        fit_judge([place], tmp_path / "judge", replace(PLAN, episodes=2), lambda line: None)
 
 
 def test_what_a_judge_can_be_asked_about() -> None:
@@ -205,17 +233,16 @@ def test_a_demonstration_shows_what_is_not_done_yet(tmp_path: Path, said: str, t
     trajectory, images = demonstration(["tap", said, "done"])
     store.add(trajectory, images)
     store.close()
-    whole, part = read_examples([(tmp_path, trajectory.id)], Reader((36, 80)), random.Random(0), unexpected)
+    whole, part = read_examples([(tmp_path, trajectory.id)], reader(), random.Random(0), unexpected)
     assert (whole.num_steps, whole.truth) == (3, True)
     assert (part.num_steps, part.truth) == (1, truth)
 
 
 def test_features_have_one_shape_whatever_the_episode() -> None:
-    reader = Reader((36, 80))
     long = make_task(goal=" ".join(f"word{i}" for i in range(99)))
     shapes = set()
     for number, task in ((1, make_task()), (12, long)):
-        features = reader.read(*make_episode(task, num_steps=number))
+        features = reader().read(*make_episode(task, num_steps=number))
         shapes.add(tuple(tuple(getattr(features, name).shape) for name in vars(features)))
     assert len(shapes) == 1
     assert features.words.shape[0] == MAX_WORDS
@@ -226,10 +253,10 @@ def test_features_have_one_shape_whatever_the_episode() -> None:
 def test_one_episode_does_not_change_what_is_said_of_another() -> None:
     torch.manual_seed(0)
     model = JudgeModel(SMALL).eval()
-    episodes = [Reader((36, 80)).read(*episode(number, True)) for number in (1, 2)]
+    episodes = [reader().read(*episode(number, True)) for number in (1, 2)]
     with torch.inference_mode():
-        together, _ = model(collate(episodes))
-        alone = torch.cat([model(collate([one]))[0] for one in episodes])
+        together = model(collate(episodes))
+        alone = torch.cat([model(collate([one])) for one in episodes])
     assert torch.allclose(together, alone, atol=1e-5)
 
 
@@ -251,14 +278,19 @@ def test_calibration() -> None:
     assert shifted > 0.6
 
 
-def test_the_command_fits_measures_and_shows_errors(place: Path, tmp_path: Path) -> None:
+def test_the_command_fits_measures_and_shows_errors(place: Path, trained: Path, tmp_path: Path) -> None:
     output = tmp_path / "judge"
-    line = ["train-judge", str(place), "--output", str(output), "--epochs", "1"]
+    line = ["train-judge", str(place), "--output", str(output), "--epochs", "1", "--reader", str(trained)]
+    line += ["--hold-out", "episode"]
     result = CliRunner().invoke(app, line, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     assert "local against ground truth" in result.output
     assert "truth: success" in result.output
     assert len(read_verdicts(output / "held-out.jsonl")) == 12
+    _, letters, card = read_judge(output)
+    assert card.hold_out is HoldOut.EPISODE
+    for one, other in zip(letters.parameters(), read_judge(trained)[1].parameters(), strict=True):
+        assert torch.equal(one, other), "the reader is the other judge's"
     page = (output / "agreement.html").read_text()
     assert "Confusion matrix" in page
     again = CliRunner().invoke(app, line)

@@ -83,6 +83,9 @@ def print_time(outcome: sweeping.Outcome) -> None:
     if reached_s is None:
         print(f"{OURS} never gets there (target {TARGET_TIME:.2f} of the time: missed)")
         return
+    if reached_s == 0.0:
+        print(f"{OURS} is there at its first validation, before any update: no ratio of times is to be had")
+        return
     share = reached_s / whole_s
     print(
         f"{OURS} is there after {reached_s / 60:.1f} minutes: {share:.2f} of the time "

@@ -57,8 +57,8 @@ class World:
 
     def __init__(self, directory: Path) -> None:
         toy_vlm.save_model(directory / "model", 0)
-        own = {"policy.model": directory / "model"}
-        self.config: Config = load_config(toy_vlm.PRESET, toy_vlm.assignments(toy_vlm.SETTINGS | own))
+        settings = toy_vlm.SETTINGS | toy_vlm.GAMES["press"] | {"policy.model": directory / "model"}
+        self.config: Config = load_config(toy_vlm.PRESET, toy_vlm.assignments(settings))
         self.policy = build_policy(self.config.policy, [], 0)
         env, agent = build_env(self.config.env), build_agent(self.config.agent)
         self.runner = EpisodeRunner(env, agent, InProcess(self.policy), self.config.worker)

@@ -117,7 +117,7 @@ def compare(rank: int, size: int, file: str, *stages: str) -> None:
                 assert abs(one - other) < 1e-5, f"{name}: update {step // 2}: {other} for {one}"
             for one, other in zip(scores, _scores(engine, first), strict=True):
                 torch.testing.assert_close(other, one, rtol=1e-3, atol=1e-3, msg=lambda m, n=name: f"{n} {m}")
-            _close(weights_of(engine), weights, name)
+            close(weights_of(engine), weights, name)
             assert abs(losses_of(engine, STEPS, STEPS + 1)[0] - losses[-2]) < 1e-5, f"{name}: after lending"
             if team is not None:
                 team.stop()
@@ -142,10 +142,12 @@ def _scores(engine: Engine, lent: dict[str, torch.Tensor]) -> list[torch.Tensor]
     return [engine.logprobs(steps, lent), engine.logprobs(steps)]
 
 
-def _close(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], name: str) -> None:
+def close(
+    found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], name: str, atol: float = 2e-5
+) -> None:
     for key, value in expected.items():
         torch.testing.assert_close(
-            found[key], value, rtol=1e-4, atol=2e-5, msg=lambda m, k=key: f"{name} {k} {m}"
+            found[key], value, rtol=1e-4, atol=atol, msg=lambda m, k=key: f"{name} {k} {m}"
         )
 
 

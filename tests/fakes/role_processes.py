@@ -31,6 +31,18 @@ def start(folder: Path, name: str, *arguments: str) -> Child:
     return Child(name, command, folder / f"{name}.log")
 
 
+def start_node(folder: Path, node: int, address: str, *arguments: str) -> Child:
+    """The ranks of one of two hosts, one rank each, by torchrun; `address` is where they meet."""
+    from distrl.learner.distributed.launch import loopback
+
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    launcher = [
+        *(sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1"),
+        *(f"--node-rank={node}", f"--master-addr={host}", f"--master-port={port}", "-m", "distrl"),
+    ]
+    return Child(f"node-{node}", [*launcher, *arguments], folder / f"node-{node}.log", loopback())
+
+
 def check_alive(children: list[Child]) -> None:
     for child in children:
         assert child.poll() is None, f"{child.name} ended: {child.log_file.read_text()[-2000:]}"

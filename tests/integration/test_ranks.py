@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from role_processes import small_run, start, step_of_latest, wait_for
+from role_processes import free_endpoints, small_run, start, start_node, step_of_latest, wait_for
 
 from distrl.core import checkpoints
 from distrl.core.errors import RankError
@@ -84,3 +84,30 @@ def test_a_learner_of_two_ranks_completes_its_run(engine: dict[str, Any], tmp_pa
         stop_all((child, 5.0) for child in children)
     assert "a learner of 2 ranks" in children[0].log_file.read_text()
     assert checkpoints.resolve(tmp_path / "runs" / "run" / "checkpoints", "final").is_dir()
+
+
+@pytest.mark.needs("torch")
+def test_the_ranks_of_two_hosts_are_started_by_torchrun(tmp_path: Path) -> None:
+    """Two launches that know only where to meet; the second has no run directory."""
+    config = small_run(tmp_path, {"import_path": "counting_env:CountingEnv"}, episodes=12)
+    (meeting,) = free_endpoints(1)
+    elsewhere = tmp_path / "elsewhere"
+    command = ("run-learner", str(config))
+    children = [
+        start_node(tmp_path, 0, meeting, *command),
+        start_node(tmp_path, 1, meeting, *command, "--set", f"runs_dir={elsewhere}"),
+    ]
+    log = children[0].log_file
+    try:
+        wait_for(children, lambda: "a learner of 2 ranks" in log.read_text(), "both are there", DEADLINE_S)
+        children += [
+            start(tmp_path, "server", "serve-inference", str(config)),
+            start(tmp_path, "worker", "run-worker", str(config), "--spool", str(tmp_path / "spool")),
+        ]
+        for child in children:
+            assert child.wait(DEADLINE_S) == 0, child.log_file.read_text()[-3000:]
+    finally:
+        stop_all((child, 5.0) for child in children)
+    assert "rank 1 of 2, process" in children[1].log_file.read_text()
+    assert checkpoints.resolve(tmp_path / "runs" / "run" / "checkpoints", "final").is_dir()
+    assert not elsewhere.exists()

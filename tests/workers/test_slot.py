@@ -213,6 +213,16 @@ def test_what_the_environment_says_of_a_step_reaches_the_record() -> None:
     assert part["text"].endswith("Goal: reach three, please")
 
 
+def test_what_the_environment_finds_lacking_reaches_the_record() -> None:
+    class Strict(CountingEnv):
+        def shortfall(self) -> str:
+            return "" if self.evaluate() == 1.0 else "Too few taps."
+
+    assert run(Script(TAP, COMPLETE), Strict())[0].shortfall == "Too few taps."
+    assert run(Script(TAP, TAP, TAP, COMPLETE), Strict())[0].shortfall == ""
+    assert run(Script(TAP, COMPLETE))[0].shortfall == ""
+
+
 def test_what_a_virtual_clock_counts_is_part_of_the_times() -> None:
     class Slow(CountingEnv):
         def step(self, action: Action) -> StepResult:

@@ -141,6 +141,8 @@ def screen(
         nodes.append(status_bar(ui, color))
     fill = "" if wallpaper else (ui.theme.raised if ui.state["focus"] else ui.theme.bg)
     nodes += over
+    if any(node.rid == "scrim" for node in content):
+        fill = ""  # what dims the app dims the bar too
     if over_ink:
         nav_color, fill = over_ink, ""
     nodes.append(nav_bar(ui, nav_color, fill))

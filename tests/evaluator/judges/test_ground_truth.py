@@ -48,3 +48,14 @@ def test_what_another_judge_said_is_not_the_truth(judge: Judge) -> None:
 def test_every_judge_has_its_configured_name() -> None:
     for kind in JUDGES:
         assert choose(JUDGES, kind).name == kind
+
+
+def test_what_the_environment_found_lacking_is_the_reason(judge: Judge) -> None:
+    harm = "The task is fulfilled, but something else was changed."
+    for outcome, said in (
+        (Outcome.FAILURE, harm),
+        (Outcome.STEP_LIMIT, f"The step limit was reached. {harm}"),
+        (Outcome.IMPOSSIBLE_CLAIMED, "The agent said that the task is impossible."),
+    ):
+        trajectory = make_episode(success=False)[0].model_copy(update={"outcome": outcome, "shortfall": harm})
+        assert judge.judge(trajectory, {}).reason == said

@@ -370,31 +370,6 @@ def test_a_spent_purse_is_undecided() -> None:
         assert "max_cost" in judge.judge(*make_episode()).reason
 
 
-def test_the_pace_is_kept() -> None:
-    now = [0.0]
-    config = VlmConfig(calls_per_minute=2)
-    budget = Budget(config, lambda: now[0])
-    budget.take()
-    now[0] = 10.0
-    budget.take()
-    with pytest.raises(JudgeUnavailable) as caught:
-        budget.take()
-    assert caught.value.retry_after_s == pytest.approx(50.0)
-    now[0] = 60.0
-    budget.take()
-
-
-def test_less_than_one_call_a_minute() -> None:
-    now = [0.0]
-    budget = Budget(VlmConfig(calls_per_minute=0.5), lambda: now[0])
-    budget.take()
-    now[0] = 119.0
-    with pytest.raises(JudgeUnavailable):
-        budget.take()
-    now[0] = 120.0
-    budget.take()
-
-
 def test_the_key_has_to_be_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DISTRL_JUDGE_KEY")
     with pytest.raises(ConfigError, match="DISTRL_JUDGE_KEY"):

@@ -216,3 +216,28 @@ def test_a_tap_beside_a_sheet_closes_it(layout: int) -> None:
     assert user.page() == ["menu", 0]
     user.phone.tap(40, 500)
     assert user.page() == ["root"]
+
+
+def node(user: User, rid: str) -> nodes.Node:
+    found = nodes.find(user.phone.tree(), rid)
+    assert found is not None, rid
+    return found
+
+
+def test_a_field_leaves_room_for_its_clear_button_once_there_is_something_to_clear(layout: int) -> None:
+    user = User(layout, "mail")
+    user.tap("write")
+    empty = node(user, "mail_to")
+    assert empty.w == nodes.WIDTH - 2 * empty.x
+    assert not user.phone.tree_has("clear_to")
+    user.type("Anna")
+    filled = node(user, "mail_to")
+    assert filled.x + filled.w <= node(user, "clear_to").x
+
+
+def test_what_dims_an_app_dims_the_navigation_bar_too(layout: int) -> None:
+    user = User(layout, "files")
+    user.tap("folder_0")
+    assert node(user, "nav_bar").fill
+    user.tap("sort")
+    assert not node(user, "nav_bar").fill

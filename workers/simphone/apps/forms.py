@@ -21,10 +21,11 @@ def form(ui: Ui, title: str, nodes: Sequence[Node], save: Event, label: str = "S
 
 def clearable(ui: Ui, y: float, app: str, key: str, hint: str, icon: str = "") -> list[Node]:
     """A text field 60 dp high; once it holds text, a button beside it empties it: ("app", "clear", key)."""
-    box = widgets.field(ui, y, key, hint, icon=icon, h=60, w=WIDTH - 2 * widgets.MARGIN - 56)
+    wide = WIDTH - 2 * widgets.MARGIN
     if not st.text(ui.state, key):
-        return [box]
+        return [widgets.field(ui, y, key, hint, icon=icon, h=60, w=wide)]
     name = "clear_" + key.split(".")[-1]
+    box = widgets.field(ui, y, key, hint, icon=icon, h=60, w=wide - 56)
     return [box, ui.icon_button(WIDTH - 60, y + 6, "close", f"Clear {hint}", (app, "clear", key), name)]
 
 

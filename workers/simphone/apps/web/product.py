@@ -138,7 +138,7 @@ def _discs(site: Site, item: Product, y: float, values: Sequence[Choice]) -> lis
     for place, (key, label, tap, on) in enumerate(values):
         x = 16 + 60.0 * place
         ring = Node(x + 2, y + 2, 44, 44, border=site.colors.text if on else "", radius=22)
-        disc = Node(x + 7, y + 7, 34, 34, fill=COLORS[item.colors[place]], radius=17)
+        disc = Node(x + 7, y + 7, 34, 34, fill=COLORS[item.colors[place]], border=site.colors.line, radius=17)
         nodes.append(
             Node(
                 x,

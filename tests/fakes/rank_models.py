@@ -25,7 +25,7 @@ from distrl.learner.engine import Engine
 from distrl.learner.trainer import Trainer
 
 UPDATES = 4
-LR = 1e-3  # a step of AdamW is about as large, also where a gradient is next to nothing but rounding
+LR = 1e-3
 POLICIES: dict[str, dict[str, Any]] = {
     "hub-lora": {"kind": "hub", "lora": {"rank": 2, "alpha": 4.0}},
     "hub-lora-checkpointed": {"kind": "hub", "lora": {"rank": 2}, "gradient_checkpointing": True},
@@ -110,7 +110,7 @@ def compare(rank: int, size: int, file: str, name: str, model: str, *stages: str
         )
         assert found[0] != found[1]
         assert published.keys() == weights.keys()
-        close(published, weights, stage, LR / 5)
+        close(published, weights, stage)
         if team is not None:
             team.stop()
     torch.distributed.destroy_process_group()

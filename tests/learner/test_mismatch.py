@@ -323,7 +323,7 @@ def test_truncated_sampling_is_not_measured(toy, tmp_path) -> None:
 
 
 def test_the_log_says_if_nothing_can_be_measured(toy, tmp_path, caplog) -> None:
-    learner, world = build(toy, tmp_path, episodes=100, mismatch={"every": 1})
+    learner, world = build(toy, tmp_path, episodes=100, mismatch={"every": 1}, eval_every=0)
     play = world.play
 
     def play_of_old(lease):

@@ -60,8 +60,9 @@ class Agreement(Record):
         both, judge_only, truth_only, neither: Who says success: the confusion matrix.
         undecided: Episodes with ground truth on which the judge came to no verdict; in no other number.
         rate, interval: Share of the verdicts that are right, and Wilson's 95% interval.
-        kappa: Cohen's κ; None where it is not defined, as all say the same.
+        kappa: Cohen's κ; None where it is not defined: the judge or the truth always says the same.
         kappa_interval: Its 95% interval.
+        no_kappa: Why κ is not defined, in words; "" where it is, or where nothing was compared.
         precision: Share of the judge's successes that are some; None without any.
         recall: Share of the successes that the judge calls so; None without any.
     """
@@ -77,6 +78,7 @@ class Agreement(Record):
     kappa_interval: Interval | None
     precision: Number | None
     recall: Number | None
+    no_kappa: str = ""
 
     @property
     def total(self) -> int:
@@ -127,27 +129,41 @@ def cohen_kappa(table: Sequence[Sequence[int]]) -> tuple[float, float] | None:
 
     (Cohen 1960; Fleiss, Cohen & Everitt 1969, equation 13.)
 
+    Where one of the two always says the same, p_o = p_e whatever the other says: κ is then 0 with no error,
+    or 0 / 0, and tells nothing about how far they agree. That counts as not defined.
+
     Args:
         table: n_ij: how often the first says i and the second j.
 
     Returns:
-        κ and its standard error; None if there is nothing, or both always say the same one thing.
+        κ and its standard error; None if there is nothing, or one of the two always says the same.
     """
     size, n = range(len(table)), sum(map(sum, table))
-    if n == 0:
+    totals = [sum(table[i]) for i in size] + [sum(table[i][j] for i in size) for j in size]
+    if n in totals or n == 0:
         return None
     p = [[table[i][j] / n for j in size] for i in size]
     rows = [sum(p[i]) for i in size]
     columns = [sum(p[i][j] for i in size) for j in size]
     observed = sum(p[i][i] for i in size)
     expected = sum(rows[i] * columns[i] for i in size)
-    if math.isclose(expected, 1.0):
-        return None
     kappa = (observed - expected) / (1.0 - expected)
     on = sum(p[i][i] * (1.0 - (rows[i] + columns[i]) * (1.0 - kappa)) ** 2 for i in size)
     off = sum(p[i][j] * (columns[i] + rows[j]) ** 2 for i in size for j in size if i != j)
     variance = on + (1.0 - kappa) ** 2 * off - (kappa - expected * (1.0 - kappa)) ** 2
     return kappa, math.sqrt(max(0.0, variance) / n) / (1.0 - expected)
+
+
+def _no_kappa(both: int, judge_only: int, truth_only: int, neither: int) -> str:
+    """Why the κ of these counts is not defined; "" where it is, or where there is nothing."""
+    n = both + judge_only + truth_only + neither
+    reasons = {
+        "every episode is a success": both + truth_only,
+        "every episode is a failure": judge_only + neither,
+        "the judge calls every episode a success": both + judge_only,
+        "the judge calls every episode a failure": truth_only + neither,
+    }
+    return " and ".join(reason for reason, count in reasons.items() if n and count == n)
 
 
 def agreement(judged: Iterable[Judged]) -> Agreement:
@@ -174,6 +190,7 @@ def agreement(judged: Iterable[Judged]) -> Agreement:
         kappa_interval=interval,
         precision=both / (both + judge_only) if both + judge_only else None,
         recall=both / (both + truth_only) if both + truth_only else None,
+        no_kappa=_no_kappa(both, judge_only, truth_only, neither),
     )
 
 
@@ -226,13 +243,13 @@ def lines(report: AgreementReport) -> list[str]:
 
 
 def describe(found: Agreement) -> str:
-    """Agreement and κ with their intervals, in one line."""
+    """Agreement and κ with their intervals, or why there is no κ, in one line."""
     if not found.total:
         return "nothing to compare"
     low, high = 100 * found.interval.low, 100 * found.interval.high
     text = f"{100 * found.rate:.1f}% agree ({low:.1f} to {high:.1f}), n = {found.total}"
     if found.kappa is None or found.kappa_interval is None:
-        return text
+        return f"{text}, κ not defined: {found.no_kappa}" if found.no_kappa else text
     return (
         f"{text}, κ = {found.kappa:.2f} ({found.kappa_interval.low:.2f} to {found.kappa_interval.high:.2f})"
     )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
+from pathlib import Path
 
 import pytest
 
 from distrl.core.verdicts import Verdict
 from distrl.evaluator.agreement import Judged, agreement, cohen_kappa, compare, disagreements, lines
+from distrl.evaluator.report.agreement import write_agreement_page
 
 
 def judged(
@@ -67,9 +70,40 @@ def test_the_error_of_kappa_is_that_of_resampling() -> None:
     assert found[1] == pytest.approx(spread, rel=0.1)
 
 
-@pytest.mark.parametrize("table", [[[0, 0], [0, 0]], [[7, 0], [0, 0]]])
+@pytest.mark.parametrize(
+    "table", [[[0, 0], [0, 0]], [[7, 0], [0, 0]], [[7, 0], [2, 0]], [[0, 7], [0, 2]], [[4, 3], [0, 0]]]
+)
 def test_kappa_of_one_answer_is_not_defined(table: list[list[int]]) -> None:
     assert cohen_kappa(table) is None
+
+
+@pytest.mark.parametrize(
+    ("truths", "scores", "reason"),
+    [
+        ((True, True), (1.0, 0.0), "every episode is a success"),
+        ((False, False), (1.0, 0.0), "every episode is a failure"),
+        ((True, False), (1.0, 1.0), "the judge calls every episode a success"),
+        ((True, False), (0.0, 0.0), "the judge calls every episode a failure"),
+        ((True, True), (1.0, 1.0), "every episode is a success and the judge calls every episode a success"),
+    ],
+)
+def test_why_there_is_no_kappa_is_told_everywhere(
+    truths: tuple[bool, bool], scores: tuple[float, float], reason: str, tmp_path: Path
+) -> None:
+    said = [judged(truth, score) for truth, score in zip(truths, scores, strict=True)]
+    report = compare([*said, judged(True, 1.0, template="b")], "j", "here")
+    found = report.templates["a"]
+    assert (found.kappa, found.kappa_interval, found.no_kappa) == (None, None, reason)
+    assert lines(report)[1].endswith(f"n = 2, κ not defined: {reason}")
+    assert json.loads(report.model_dump_json())["templates"]["a"]["kappa"] is None
+    pytest.importorskip("jinja2", reason="needs jinja2: not installed")
+    write_agreement_page(tmp_path / "page.html", report, said, iter(()))
+    assert f"not defined: {reason}<" in (tmp_path / "page.html").read_text()
+
+
+def test_a_kappa_that_is_defined_has_no_reason_why_not() -> None:
+    found = agreement([judged(True, 1.0), judged(False, 0.0)])
+    assert (found.kappa, found.no_kappa) == (1.0, "")
 
 
 def test_who_is_always_right_and_who_never_is() -> None:

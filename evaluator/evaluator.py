@@ -133,9 +133,14 @@ class Evaluator:
         policy: Callable[[int], SlotPolicy] | None,
     ) -> None:
         evaluate = self._config.evaluate
-        noise = {"expert": 0.0, "random": 1.0}.get(self._spec.subject.kind)
-        spec = self._spec
-        act = HowToAct(spec.temperature, spec.max_new_tokens, noise, distances=evaluate.distance)
+        spec, who = self._spec, self._spec.subject.kind
+        act = HowToAct(
+            spec.temperature,
+            spec.max_new_tokens,
+            expert_noise=0.0 if who == "expert" else None,
+            randomly=who == "random",
+            distances=evaluate.distance,
+        )
         num_slots = min(evaluate.slots, len(todo))
         with contextlib.closing(open_places(self._config, num_slots)) as places:
             pool = SlotPool(self._config, places, policy, act, num_slots, capacity=len(todo))

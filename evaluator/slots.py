@@ -81,13 +81,14 @@ class Spends(Protocol):
 
 @dataclass(frozen=True)
 class HowToAct:
-    """Who acts. With `expert_noise` the scripted expert does, with that share of random actions. `worker` is
-    what the records say. With `distances` they say how far each screen is from the goal, for those who judge
-    what went wrong."""
+    """Who acts. With `expert_noise` the scripted expert does, with that share of random actions; with
+    `randomly` nobody looks, see `RandomActor`. `worker` is what the records say. With `distances` they say
+    how far each screen is from the goal, for those who judge what went wrong."""
 
     temperature: float = 0.0
     max_new_tokens: int = 32
     expert_noise: float | None = None
+    randomly: bool = False
     worker: str = "evaluate"
     distances: bool = False
 
@@ -98,7 +99,7 @@ class SlotPool:
     Args:
         config: The sections agent and worker are used.
         places: The environments, or devices, that attempts run on; whoever made them closes them.
-        policy: Makes the policy client of a slot; called in the slot's thread. None when the expert acts.
+        policy: Makes the policy client of a slot; called in the slot's thread. None when none is asked.
         act: Who acts.
         num_slots: Threads.
         capacity: The most attempts that wait at any time.
@@ -201,6 +202,7 @@ class SlotPool:
             slot=index,
             stop=self._stop,
             distances=self._act.distances,
+            randomly=self._act.randomly,
         )
         episode = runner.run(self._lease(attempt))
         if episode is None:  # abandoned: the evaluation stops
@@ -227,7 +229,7 @@ class SlotPool:
 
 
 class _NobodyActs:
-    """The policy client of an evaluation in which the expert acts."""
+    """The policy client of an evaluation that asks no policy."""
 
     def act(
         self,
@@ -236,8 +238,8 @@ class _NobodyActs:
         sampling: Sampling,
         prefix: Prefix = NO_PREFIX,
     ) -> Completion:
-        """Never called: demonstrations do not ask a policy."""
-        raise AssertionError("a demonstration asked for a policy")
+        """Never called."""
+        raise AssertionError("the expert or a random agent asked for a policy")
 
     def close(self) -> None:
         """Nothing to close."""

@@ -43,12 +43,16 @@ class Demonstrator:
         text = self._agent.format(self._env.expert_action(), screen)
         is_noisy = self._rng.random() < self._noise
         action = random_action(self._rng) if is_noisy else self._agent.parse(text, screen)
-        chat = Chat(messages=prompt.messages, completion=Completion(text=text), continues=prompt.continues)
-        return chat, action
+        return answer(prompt, text), action
 
     def pass_over(self, prompt: Prompt) -> Chat:
         """An empty answer to a question that is not for the action."""
-        return Chat(messages=prompt.messages, completion=Completion(text=""), continues=prompt.continues)
+        return answer(prompt, "")
+
+
+def answer(prompt: Prompt, text: str) -> Chat:
+    """`prompt` answered with `text` by somebody without tokens."""
+    return Chat(messages=prompt.messages, completion=Completion(text=text), continues=prompt.continues)
 
 
 def random_action(rng: random.Random) -> Action:

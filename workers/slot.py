@@ -1,6 +1,6 @@
 """One episode, from lease to trajectory.
 
-lease ─► env.reset ─► ┌ screenshot ─► agent.prompt ─► policy | expert ─► agent.parse ─► env.step ─► reward ┐
+lease ─► env.reset ─► ┌ screenshot ─► agent.prompt ─► policy | actor ─► agent.parse ──► env.step ─► reward ┐
                       └────────────────────────────── until done ◄─────────────────────────────────────────┘
       ─► env.evaluate ─► trajectory + the screenshots that it names
 """
@@ -40,6 +40,7 @@ from distrl.workers.envs.base import (
     TellsTexts,
     WordsGoals,
 )
+from distrl.workers.random_actor import RandomActor
 from distrl.workers.rewards import Ending, awaits_judge, judge, needs_evaluation, step_penalties
 from distrl.workers.screenshots import observe
 
@@ -62,6 +63,7 @@ class EpisodeRunner:
         stop: When set, the episode is abandoned before its next step.
         distances: Whether each observation tells how far the expert would be from the goal, where the
             environment knows it.
+        randomly: Whether to act at random, and never ask `policy`.
 
     Attributes:
         error: What the environment raised in the last episode, if that ended it.
@@ -77,9 +79,11 @@ class EpisodeRunner:
         slot: int = 0,
         stop: threading.Event | None = None,
         distances: bool = False,
+        randomly: bool = False,
     ) -> None:
         self._env = env
         self._agent = agent
+        self._randomly = randomly
         self._policy = policy
         self._config = config
         self._worker = worker
@@ -116,18 +120,14 @@ class EpisodeRunner:
     def _play(self, lease: Lease, draft: _Draft) -> bool:
         """Fills `draft`; False if it was abandoned."""
         task = lease.task
-        expert = None
-        if lease.purpose is Purpose.DEMO:
-            rng = random.Random(f"{lease.id}/{task.id}/{task.seed}")
-            expert = Demonstrator(self._env, self._agent, lease.noise, rng)
-        conversation = Conversation(self._policy, draft.images, lease.sampling)
+        who = self._actor(lease) or Conversation(self._policy, draft.images, lease.sampling)
         screen, observe_s = self._look(self._env.reset(task), draft, False)
         if isinstance(self._env, WordsGoals):
             draft.task = task = task.model_copy(update={"goal": self._env.goal})
         while not self._stop.is_set():
             started_at, clock = time.time(), time.perf_counter()
             try:
-                chats, action = self._decide(task.goal, screen, draft.steps, expert or conversation)
+                chats, action = self._decide(task.goal, screen, draft.steps, who)
             except ContextFull:
                 if not draft.steps:
                     raise
@@ -167,6 +167,15 @@ class EpisodeRunner:
                 return True
         return False
 
+    def _actor(self, lease: Lease) -> Demonstrator | RandomActor | None:
+        """Who acts in the policy's place, if anybody does."""
+        rng = random.Random(f"{lease.id}/{lease.task.id}/{lease.task.seed}")
+        if self._randomly:
+            return RandomActor(self._agent, rng)
+        if lease.purpose is Purpose.DEMO:
+            return Demonstrator(self._env, self._agent, lease.noise, rng)
+        return None
+
     def _look(self, frame: Frame, draft: _Draft, is_last: bool) -> tuple[Observation, float]:
         """Keeps the screenshot. Returns the observation and the seconds that making it took."""
         clock = time.perf_counter()
@@ -181,16 +190,20 @@ class EpisodeRunner:
         return observation, observe_s
 
     def _decide(
-        self, goal: str, screen: Observation, steps: Sequence[TimeStep], who: Conversation | Demonstrator
+        self,
+        goal: str,
+        screen: Observation,
+        steps: Sequence[TimeStep],
+        who: Conversation | Demonstrator | RandomActor,
     ) -> tuple[tuple[Chat, ...], Action]:
-        """The chats of a step, and its action: what the last chat's answer says, or an expert does instead.
+        """The chats of a step, and its action: what the last chat's answer says, or who acts instead does.
 
-        A demonstration holds the chat for the action only: an expert has nothing else to say.
+        The chat for the action is then the only one: an expert has nothing else to say.
         """
         said: list[Chat] = []
         for _ in range(MAX_CHATS):
             prompt = self._agent.prompt(goal, screen, steps, said)
-            if isinstance(who, Demonstrator):
+            if not isinstance(who, Conversation):
                 if prompt.is_action:
                     chat, action = who.act(prompt, screen)
                     return (chat,), action

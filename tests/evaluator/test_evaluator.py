@@ -154,6 +154,13 @@ def test_the_expert_solves_and_random_actions_do_not(tmp_path: Path) -> None:
     assert random.splits["test"].overall.success_rate == 0.0
 
 
+def test_random_actions_solve_what_chance_can_solve(tmp_path: Path) -> None:
+    """Credit asks for the agent's word that it is done, so a random agent must be able to say it."""
+    config = counting_config(write_suite(tmp_path, [{"taps": 0}] * 24))
+    random = measure(config, Who(agent="random"), tmp_path / "random", progress=Quiet())
+    assert 0.0 < random.splits["test"].overall.success_rate < 1.0
+
+
 def test_an_unknown_split_is_an_error_before_anything_is_written(tmp_path: Path) -> None:
     config = counting_config(write_suite(tmp_path, [{"taps": 1}]))
     with pytest.raises(TaskError, match="moon"):

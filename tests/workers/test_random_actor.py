@@ -1,0 +1,80 @@
+"""The random baseline: every kind of action, in every notation, without an expert and without a policy."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from counting_env import CountingEnv, counting_task
+
+from distrl.configs.agents import AgentConfig
+from distrl.configs.schema import WorkerConfig
+from distrl.core.actions import Action, ActionKind
+from distrl.core.messages import Lease
+from distrl.core.types import ChatMessage, Completion, Observation, Outcome, Prefix, Purpose, Sampling
+from distrl.workers.agents import AGENTS, build_agent
+from distrl.workers.agents.autoui import AutoUIAgent
+from distrl.workers.agents.base import Prompt
+from distrl.workers.random_actor import KINDS, MAX_LETTERS, RandomActor
+from distrl.workers.slot import EpisodeRunner
+
+SCREEN = Observation(image="0" * 64, width=540, height=1200)
+
+
+class Nobody:
+    """A policy that must not be asked."""
+
+    def act(
+        self, messages: Sequence[ChatMessage], images: Mapping[str, bytes], sampling: Sampling, prefix: Prefix
+    ) -> Completion:
+        raise AssertionError("a random agent asked for a policy")
+
+
+class Expertless(CountingEnv):
+    """A phone of which nobody knows the way."""
+
+    def expert_action(self) -> Action:
+        raise AssertionError("a random agent asked for the expert")
+
+
+@pytest.mark.parametrize("kind", AGENTS)
+def test_each_kind_of_action_is_as_likely_in_every_notation(kind: str) -> None:
+    agent = build_agent(AgentConfig(kind=kind))
+    actor, drawn, num_drawn = RandomActor(agent, random.Random(0)), Counter[ActionKind](), 3000
+    for _ in range(num_drawn):
+        chat, action = actor.act(Prompt(()), SCREEN)
+        assert agent.parse(chat.completion.text, SCREEN) == action
+        assert chat.completion.token_ids == ()
+        if action.kind is ActionKind.TYPE:
+            assert 1 <= len(action.text) <= MAX_LETTERS
+        drawn[action.kind] += 1
+    assert set(drawn) == set(KINDS) > {ActionKind.COMPLETE, ActionKind.IMPOSSIBLE}
+    expected = num_drawn / len(KINDS)
+    chi_squared = sum((count - expected) ** 2 / expected for count in drawn.values())
+    assert chi_squared < 27.9, "one in a thousand at nine degrees of freedom"
+
+
+def episode(number: int) -> Any:
+    task = counting_task().model_copy(update={"seed": number, "max_steps": 60})
+    runner = EpisodeRunner(Expertless(), AutoUIAgent(), Nobody(), WorkerConfig(), randomly=True)
+    found = runner.run(Lease(id="one", task=task, purpose=Purpose.EVAL))
+    assert found is not None
+    return found[0]
+
+
+def test_an_episode_ends_by_its_own_word_and_needs_neither_expert_nor_policy() -> None:
+    episodes = [episode(number) for number in range(40)]
+    assert {one.outcome for one in episodes} >= {Outcome.FAILURE, Outcome.IMPOSSIBLE_CLAIMED}
+    assert sum(len(one.steps) for one in episodes) / len(episodes) < 10, "two of ten kinds end an episode"
+    for step in (step for one in episodes for step in one.steps):
+        said = AutoUIAgent().parse(step.chats[0].completion.text)
+        assert said.model_dump(mode="json") == step.action.model_dump(mode="json")
+
+
+def test_the_same_lease_acts_alike_and_another_seed_otherwise() -> None:
+    one, again, other = (episode(number).steps for number in (1, 1, 2))
+    assert [step.action for step in one] == [step.action for step in again]
+    assert [step.action for step in one] != [step.action for step in other]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from distrl.core.actions import Action, ActionKind
 from distrl.workers.simphone import interruptions, nodes
 from distrl.workers.simphone import state as st
@@ -31,13 +33,14 @@ class Hand:
     def __init__(self, phone: Phone) -> None:
         self.phone = phone
 
-    def clear(self, removing: str = "") -> Action | None:
+    def clear(self, removing: str = "", trusted: Container[str] | None = None) -> Action | None:
         """What gets rid of an interruption on the screen; None when there is none.
 
-        Permissions are given, everything else is declined.
+        Permissions are given to those who are trusted, everything else is declined.
 
         Args:
             removing: The app of which the phone may ask whether it is to be uninstalled, and hear yes.
+            trusted: The apps that are allowed what they ask for; None for all.
         """
         overlay = self.phone.state["overlay"]
         if not overlay or self.phone.state["shade"]:
@@ -48,7 +51,8 @@ class Hand:
             return self._throw("heads_up")
         if overlay["kind"] == "ad":
             return self.tap("overlay_close") if interruptions.closable(self.phone.state) else WAIT
-        return self.tap("overlay_allow" if overlay["kind"] == "permission" else "overlay_dismiss")
+        is_given = overlay["kind"] == "permission" and (trusted is None or overlay["app"] in trusted)
+        return self.tap("overlay_allow" if is_given else "overlay_dismiss")
 
     def _throw(self, rid: str) -> Action:
         node = nodes.find(self.phone.tree(), rid)

@@ -1,11 +1,12 @@
 """What lasts of a phone's state, and what of it a task may change: nothing else shall be another at its end.
 
-An app names the lasting parts of its data (`App.keeps`); besides them the apps on the phone, downloads and
-the flashlight last. A template names what its task may change (`Template.may`). The rest is compared with
-what it was at the start, which the state carries along under "kept".
+An app names the lasting parts of its data (`App.keeps`); besides them the apps on the phone, the flashlight,
+what apps were allowed and notifications last. A template names what its task may change (`Template.may`).
+The rest is compared with what it was at the start, which the state carries along under "kept".
 
 Lists are compared as bags: their order is nobody's property. Not looked at: pages, fields, sort orders,
-what plays, timers, searches, notifications, permissions, and whether something was read.
+what plays, a timer that is set and does not run, searches, notifications that came during the task or were
+opened, permissions that were denied, and whether something was read.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ Params = dict[str, Any]
 Rest = Callable[[Any, Params], Any]
 _UNSEEN = frozenset({"mark", "read", "unread"})
 """Fields of entries that are not looked at."""
+_GROWING = frozenset({"notifications"})
+"""Parts that get new entries by themselves; only what is gone counts."""
 
 
 def nothing(entry: Any, params: Params) -> None:
@@ -64,8 +67,13 @@ def where(is_meant: Callable[[Any, Params], bool], *fields: str) -> Rest:
 
 
 def lasting(state: State) -> dict[str, Any]:
-    """The lasting parts of a state by name: "installed", "flashlight", "clock.alarms", "settings.wifi", …"""
-    parts: dict[str, Any] = {"installed": state["installed"], "flashlight": state["flashlight"]}
+    """The lasting parts of a state by name: "installed", "permissions", "clock.alarms", "settings.wifi", …"""
+    parts: dict[str, Any] = {
+        "installed": state["installed"],
+        "flashlight": state["flashlight"],
+        "permissions": [app for app, is_given in state["permissions"].items() if is_given],
+        "notifications": state["notifications"] + state["opened"],
+    }
     for app in state["installed"]:
         for path in APPS[app].keeps:
             parts.update(_reach(state["apps"][app], app, path.split(".")))
@@ -94,12 +102,12 @@ def changed(state: State, params: Params, may: Iterable[May]) -> list[str]:
     """
     before, now = state["kept"], lasting(state)
     allowed = {one.part.format_map(params): one.rest for one in may}
-    return [
-        part
-        for part in before
-        if part in now
-        and _bag(before[part], allowed.get(part), params) != _bag(now[part], allowed.get(part), params)
-    ]
+
+    def differs(part: str) -> bool:
+        was, is_now = (_bag(parts[part], allowed.get(part), params) for parts in (before, now))
+        return not was <= is_now if part in _GROWING else was != is_now
+
+    return [part for part in before if part in now and differs(part)]
 
 
 def _bag(value: Any, rest: Rest | None, params: Params) -> Counter[str]:

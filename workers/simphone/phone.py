@@ -41,6 +41,7 @@ def new_state(layout_index: int = 0, time: int = 581, installed: Sequence[str] =
         "home_page": 0,
         "shade": False,
         "notifications": [],
+        "opened": [],
         "flashlight": False,
         "overlay": {},
         "pending": [],

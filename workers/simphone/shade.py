@@ -194,6 +194,7 @@ def act(state: State, verb: str, args: tuple[Arg, ...]) -> None:
         notice = state["notifications"].pop(int(args[0]))
         if verb == "open":
             _close(state)
+            state["opened"].append(notice)
             st.show(state, notice["app"])
 
 

@@ -7,6 +7,7 @@ fields, focus, shift, symbols                         text in fields by key, the
 home_page                                             the page of the home screen that is shown, from 0
 shade                                                 whether the notification shade is open; None without one
 notifications                                         what the shade lists, newest first: app, title, text
+opened                                                notifications that were opened, and so left the shade
 flashlight                                            whether it is on
 overlay, pending, permissions                         interruptions: on the screen, to come; what apps may do
 scrolls                                               scroll offsets in dp by key

@@ -10,8 +10,9 @@ from distrl.core.actions import ActionKind
 from distrl.core.types import Task
 from distrl.evaluator.suites import load_suite
 from distrl.workers.envs.phone import PhoneEnv
-from distrl.workers.simphone import installs, keeping, tasks
-from distrl.workers.simphone.apps import APPS, contacts
+from distrl.workers.simphone import installs, interruptions, keeping, shade, tasks
+from distrl.workers.simphone import state as st
+from distrl.workers.simphone.apps import APPS, contacts, music
 from distrl.workers.simphone.apps.web import store
 from distrl.workers.simphone.phone import new_state
 from distrl.workers.simphone.state import State
@@ -86,6 +87,47 @@ def order(state: State, task: Task) -> None:
     store.data(state, task.params["shop"])["orders"] += 1
 
 
+def update_another(state: State, task: Task) -> None:
+    updates = state["apps"]["store"]["updates"]
+    updates.remove(next(name for name in updates if name != task.params["app"]))
+
+
+def download_another(state: State, task: Task) -> None:
+    updates = state["apps"]["store"]["updates"]
+    installs.begin(state, next(name for name in updates if name != task.params["app"]))
+
+
+def start_timer(state: State, task: Task) -> None:
+    APPS["clock"].act(state, "timer_run", ())
+
+
+def start_stopwatch(state: State, task: Task) -> None:
+    APPS["clock"].act(state, "watch_run", ())
+
+
+def queue_another(state: State, task: Task) -> None:
+    song = (music.number(task.params["song"]) + 1) % len(music.SONGS)
+    APPS["music"].act(state, "enqueue", (song,))
+
+
+def clear_shade(state: State, task: Task) -> None:
+    shade.act(state, "clear", ())
+
+
+def throw_notice_away(state: State, task: Task) -> None:
+    shade.act(state, "drop", (1,))
+
+
+def ask_permission(state: State, app: str, answer: str) -> None:
+    """The app's prompt, and an answer to it."""
+    state["overlay"] = {"kind": "permission", "due_s": 0, "look": 0, "which": 0, "since_s": 0, "app": app}
+    interruptions.act(state, answer, ())
+
+
+def allow_calculator(state: State, task: Task) -> None:
+    ask_permission(state, "calculator", "accept")
+
+
 @pytest.mark.parametrize(
     ("template", "harm", "part"),
     [
@@ -101,6 +143,17 @@ def order(state: State, task: Task) -> None:
         ("store_lookalike", install_another, "installed"),
         ("store_lookalike", begin_download, "store.downloads"),
         ("webshop1_search", order, "browser.web.shops.{shop}.orders"),
+        ("store_update", update_another, "store.updates"),
+        ("store_update", download_another, "store.downloads"),
+        ("alarm_off", start_timer, "clock.timer.started"),
+        ("timer", start_stopwatch, "clock.watch.started"),
+        ("laps", start_timer, "clock.timer.started"),
+        ("music_like", queue_another, "music.queue"),
+        ("music_queue", queue_another, "music.queue"),
+        ("chat_open", clear_shade, "notifications"),
+        ("webshop1_search", throw_notice_away, "notifications"),
+        ("contact_show", allow_calculator, "permissions"),
+        ("store_install", allow_calculator, "permissions"),
     ],
 )
 def test_what_the_task_did_not_ask_for_is_a_failure_with_its_reason(
@@ -160,6 +213,39 @@ def test_the_answer_to_the_phones_own_question_is_free() -> None:
         saver = env._backend.device.phone.state["apps"]["settings"]  # type: ignore[attr-defined]
         saver["saver"] = not state["apps"]["settings"]["saver"]
         assert env.evaluate() == float("interruptions" in asked.params)
+
+
+def interrupted(template: str, *kinds: str) -> PhoneEnv:
+    """A phone on which the expert has done a task with these interruptions."""
+    task, env = first(template), PhoneEnv()
+    env.reset(task.model_copy(update={"params": {**task.params, "interruptions": list(kinds)}}))
+    while not (action := env.expert_action()).is_terminal:
+        env.step(action)
+    return env
+
+
+def test_what_the_phone_asks_on_the_way_and_notices_that_come_by_are_free() -> None:
+    env = interrupted("message_send", "permission", "message")
+    state = env._backend.device.phone.state  # type: ignore[attr-defined]
+    assert state["permissions"] == {"messages": True}
+    ask_permission(state, "contacts", "accept")  # which leads to the chats too
+    ask_permission(state, "calculator", "dismiss")
+    for place, notice in reversed(list(enumerate(state["notifications"]))):
+        is_new = notice not in state["kept"]["notifications"]
+        shade.act(state, "drop" if is_new else "open", (place,))
+    st.show(state, "messages")
+    assert (state["notifications"], env.evaluate()) == ([], 1.0)
+
+
+def test_the_expert_gives_permission_to_no_app_that_the_task_does_not_need() -> None:
+    env, task = PhoneEnv(), first("alarm_off")
+    env.reset(task.model_copy(update={"params": {**task.params, "interruptions": ["permission"]}}))
+    phone = env._backend.device.phone  # type: ignore[attr-defined]
+    phone.open("calculator")
+    while not (action := env.expert_action()).is_terminal:
+        env.step(action)
+    assert phone.state["permissions"] == {"calculator": False, "clock": True}
+    assert env.evaluate() == 1.0
 
 
 def test_only_the_quickstart_does_not_look() -> None:

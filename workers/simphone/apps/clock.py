@@ -168,4 +168,5 @@ def back(state: State) -> bool:
     return False
 
 
-APP = App("clock", "Clock", "schedule", "#202b4d", data, view, act, back=back, keeps=("alarms", "world"))
+_KEEPS = ("alarms", "world", "timer.started", "watch.started")
+APP = App("clock", "Clock", "schedule", "#202b4d", data, view, act, back=back, keeps=_KEEPS)

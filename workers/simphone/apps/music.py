@@ -343,4 +343,5 @@ def submit(state: State, key: str) -> None:
     st.blur(state)
 
 
-APP = App("music", "Music", "music_note", "#d81b60", data, view, act, submit, keeps=("playlists", "liked"))
+_KEEPS = ("playlists", "liked", "queue")
+APP = App("music", "Music", "music_note", "#d81b60", data, view, act, submit, keeps=_KEEPS)

@@ -244,4 +244,4 @@ def submit(state: State, key: str) -> None:
         st.push(state, "store", "results")
 
 
-APP = App("store", "Store", "local_mall", "#01875f", data, view, act, submit, keeps=("downloads",))
+APP = App("store", "Store", "local_mall", "#01875f", data, view, act, submit, keeps=("downloads", "updates"))

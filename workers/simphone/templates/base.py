@@ -34,6 +34,7 @@ class Template:
         apps: The apps on the phone at the start, by name.
         removes: The parameter that names an app to be uninstalled, "" for none.
         shade: Whether the phone has a notification shade; the quickstart's templates do without.
+        app: The app that its tasks are done in, "" where the parameters name it.
         may: What of the lasting parts of the state may be another at the end; None if nobody looks.
     """
 
@@ -45,6 +46,7 @@ class Template:
     apps: tuple[str, ...] = BUILT_IN
     removes: str = ""
     shade: bool = True
+    app: str = ""
     may: tuple[May, ...] | None = ()
 
 

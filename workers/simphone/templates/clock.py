@@ -244,6 +244,9 @@ def _alarms(*fields: str) -> tuple[May, ...]:
 
 
 _WORLD = (May("clock.world", only("", "city")),)
+_MINUTES = {"minutes": range(1, 100)}
+_TIMER = (May("clock.timer.started"),)
+_WATCH = (May("clock.watch.started"),)
 
 TEMPLATES: dict[str, Template] = {
     "alarm_at": everyday("clock", {**_TIME}, _start_at, _at_check, _at_way, _TIMES, _alarms()),
@@ -270,8 +273,8 @@ TEMPLATES: dict[str, Template] = {
         {**_TIMES, "to": range(0, 60, 5)},
         _alarms("minutes"),
     ),
-    "timer": everyday("clock", {"minutes": int}, fresh, _timer_check, _timer_way, {"minutes": range(1, 100)}),
-    "laps": everyday("clock", {"laps": int}, fresh, _laps_check, _laps_way, {"laps": range(10)}),
+    "timer": everyday("clock", {"minutes": int}, fresh, _timer_check, _timer_way, _MINUTES, _TIMER),
+    "laps": everyday("clock", {"laps": int}, fresh, _laps_check, _laps_way, {"laps": range(10)}, _WATCH),
     "world_add": everyday(
         "clock", {"city": str}, _city_start, _city_check, _city_way, {"city": CITIES}, _WORLD
     ),

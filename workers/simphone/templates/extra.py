@@ -308,7 +308,14 @@ def _is_sent(entry: State, params: Params) -> bool:
 
 
 _SENT = (May("mail.mails", where(_is_sent)),)
-_LIKED = (May("music.liked", where(lambda song, params: song == music.number(params["song"]))),)
+
+
+def _is_song(song: int, params: Params) -> bool:
+    return song == music.number(params["song"])
+
+
+_LIKED = (May("music.liked", where(_is_song)),)
+_QUEUED = (May("music.queue", where(_is_song)),)
 _PLAYLIST = (May("music.playlists", where(lambda entry, params: entry[0] == params["name"])),)
 _SONG = {"song": str}
 _SONGS = {"song": TITLES}
@@ -325,7 +332,13 @@ TEMPLATES: dict[str, Template] = {
         _LIKED,
     ),
     "music_queue": everyday(
-        "music", _SONG, fresh, _queue_check, lambda hand, params: _song_menu(hand, params, "queue"), _SONGS
+        "music",
+        _SONG,
+        fresh,
+        _queue_check,
+        lambda hand, params: _song_menu(hand, params, "queue"),
+        _SONGS,
+        _QUEUED,
     ),
     "music_album": everyday(
         "music", {"album": str}, fresh, _album_check, _album_way, {"album": music.ALBUMS}

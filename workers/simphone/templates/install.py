@@ -234,12 +234,20 @@ def _is_asked(app: str, params: Params) -> bool:
     return app in (params["app"], params.get("new"))
 
 
+def _is_to_update(app: str, params: Params) -> bool:
+    return app == params["app"] if "app" in params else app in params["others"]
+
+
 _APP = (
     May("installed", where(_is_asked)),
     May("store.downloads", where(lambda download, params: _is_asked(download[0], params))),
+    May("store.updates", where(_is_asked)),
 )
-"""Only what the task is about comes or goes; updates are everybody's."""
-_UPDATES = (May("store.downloads"),)
+"""Only what the task is about comes or goes, and with an app its update."""
+_UPDATES = (
+    May("store.downloads", where(lambda download, params: _is_to_update(download[0], params))),
+    May("store.updates", where(_is_to_update)),
+)
 _SIGNED_IN = (*_APP, May("{app}.user"), May("{app}.password"))
 _CHOICES: dict[str, Container[Any]] = {"app": ENTRIES, "decoy": ENTRIES, "new": ENTRIES, "others": _Lists()}
 TEMPLATES: dict[str, Template] = {

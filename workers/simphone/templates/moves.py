@@ -53,7 +53,7 @@ def everyday(
             return COMPLETE
         return hand.open(app) or way(hand, params)
 
-    return Template(dict(needs), started, check, expert, choices or {}, EVERYDAY, may=may)
+    return Template(dict(needs), started, check, expert, choices or {}, EVERYDAY, app=app, may=may)
 
 
 def lived_in(state: State, rng: random.Random) -> None:

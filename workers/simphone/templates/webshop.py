@@ -246,6 +246,7 @@ def _template(
         check,
         expert,
         choices={"level": (level,), "shop": SHOPS, **choices},
+        app="browser",
         may=may,
     )
 

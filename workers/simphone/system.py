@@ -127,6 +127,7 @@ def screen(
         over_ink: The navigation bar's colour on that, if it takes all input away from the app; else "".
     """
     color = "#ffffff" if wallpaper and ui.layout.dark else ui.theme.text
+    bar_color = color if ui.is_plain or not wallpaper or ui.layout.dark else ui.layout.light.text
     nav_color = "#ffffff" if wallpaper and ui.layout.nav == "gesture" else color
     if wallpaper:
         back = Node(0, 0, WIDTH, ui.height, "view.View", "wallpaper", art=("wallpaper", *ui.layout.wallpaper))
@@ -138,7 +139,7 @@ def screen(
     if ui.state["toast"]:
         nodes.append(widgets.toast(ui, ui.state["toast"]))
     if not ui.state["shade"]:
-        nodes.append(status_bar(ui, color))
+        nodes.append(status_bar(ui, bar_color))
     fill = "" if wallpaper else (ui.theme.raised if ui.state["focus"] else ui.theme.bg)
     nodes += over
     if any(node.rid == "scrim" for node in content):

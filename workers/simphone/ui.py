@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from distrl.workers.simphone import contrast
 from distrl.workers.simphone.nodes import WIDTH, Event, Node
 from distrl.workers.simphone.state import State, now
 from distrl.workers.simphone.theme import Layout, Theme, layout
@@ -66,6 +67,15 @@ class Ui:
             lines=lines,
             top=top,
         )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the phone has no shade: it is the quickstart's then, whose screens stay as they are."""
+        return self.state["shade"] is None
+
+    def legible(self, color: str, ground: str = "", least: float = contrast.LEAST) -> str:
+        """`color` as it can be told from `ground`, by default a card; on a plain phone as it is."""
+        return color if self.is_plain else contrast.legible(color, ground or self.theme.card, least)
 
     def icon_button(
         self, x: float, y: float, icon: str, desc: str, tap: Event, rid: str, color: str = ""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections import deque
 
 import pytest
+from phone_crawl import crawl, everyday
 
-from distrl.workers.simphone import installs, interruptions, nodes, tasks
+from distrl.workers.simphone import installs, interruptions
 from distrl.workers.simphone import state as st
 from distrl.workers.simphone.apps import BUILT_IN
 from distrl.workers.simphone.nodes import Node
@@ -20,14 +20,6 @@ SCREENS_PER_APP = 9
 STORE_SCREENS = 30
 
 
-def everyday(layout: int, app: str) -> Phone:
-    """A phone in daily use with `app` in front."""
-    params = {"layout": layout, "app": app, "start": "launcher"}
-    phone = Phone(tasks.start_state("launch", params, seed=layout))
-    phone.open(app)
-    return phone
-
-
 def store_phone(layout: int, *extra: str) -> Phone:
     """A phone with the store in front, apps of it that are installed, and notifications."""
     state = new_state(layout, installed=(*BUILT_IN, "store"))
@@ -38,24 +30,6 @@ def store_phone(layout: int, *extra: str) -> Phone:
         st.notify(state, app, title, text)
     st.show(state, "store")
     return Phone(state)
-
-
-def crawl(layout: int, limit: int, start: Phone | None = None) -> list[Node]:
-    """Distinct screens in the order in which breadth-first tapping finds them, without keyboard keys."""
-    first = Phone(new_state(layout)) if start is None else start
-    found: dict[Node, None] = {first.tree(): None}
-    queue = deque([first.dump()])
-    while queue and len(found) < limit:
-        state = queue.popleft()
-        phone = Phone({})
-        phone.load(state)
-        for node in [n for n in nodes.walk(phone.tree()) if n.clickable and n.tap[:1] != ("key",)]:
-            phone.load(state)
-            phone.tap(node.x + node.w / 2, node.y + node.h / 2)
-            if phone.tree() not in found:
-                found[phone.tree()] = None
-                queue.append(phone.dump())
-    return list(found)[:limit]
 
 
 def overlays(layout: int) -> list[Node]:

@@ -203,7 +203,7 @@ def _calls(ui: Ui) -> list[Node]:
             icon = {"out": "call_made", "in": "call_received", "missed": "call_missed"}[kind]
             told = {"out": "Outgoing", "in": "Incoming", "missed": "Missed"}[kind]
             lead = widgets.avatar(widgets.MARGIN + 12, top + 10, 52, name, color(name))
-            tint = "#d93025" if kind == "missed" else ui.theme.muted
+            tint = ui.legible("#d93025") if kind == "missed" else ui.theme.muted
             sign = Node(WIDTH - 64, top, 32, widgets.ROW_H, "widget.ImageView", icon=icon, color=tint)
             tap, rid = ("contacts", "call", name), f"call_{place}"
             rows.append(

@@ -115,7 +115,7 @@ def _folders(ui: Ui) -> list[Node]:
 def _file_row(ui: Ui, y: float, place: int) -> Node:
     entry = ui.state["apps"]["files"]["files"][place]
     icon, color = _kind(entry["name"])
-    lead = ui.disc(widgets.MARGIN + 12, y + 12, 48, icon, color)
+    lead = ui.disc(widgets.MARGIN + 12, y + 12, 48, icon, ui.legible(color, "#ffffff"))
     told = f"{_size(entry['size'])}, May {entry['day']}"
     tap, rid = ("files", "open", place), f"file_{place}"
     return widgets.row(ui, y, entry["name"], told, lead=lead, tap=tap, rid=rid, fill=ui.theme.card)
@@ -180,7 +180,7 @@ def _details(ui: Ui, index: int) -> list[Node]:
             radius=24,
             icon=icon,
             icon_size=84,
-            color=color,
+            color=ui.legible(color),
         ),
         ui.text(24, _TOP + 162, WIDTH - 48, 40, entry["name"], 24, rid="file_name"),
     ]

@@ -131,6 +131,7 @@ def _widget(ui: Ui, ink: str) -> list[Node]:
     time = ui.text(28, y, WIDTH - 56, 64, clock_text(ui.time), 58, ink, rid="home_clock")
     icon, _, color, degrees = weather.forecast(ui.state["apps"]["weather"]["city"], 0)
     date = ui.text(30, y + 64, 102, 28, DATE, 18, ink, rid="home_date")
+    color = color if ui.is_plain else ink  # the wallpaper may be of any colour
     sky = Node(134, y + 64, 28, 28, "widget.ImageView", icon=icon, icon_size=22, color=color)
     warm = ui.text(166, y + 64, 80, 28, f"{degrees}°", 18, ink, rid="home_degrees")
     face = Node(

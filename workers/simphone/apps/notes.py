@@ -14,6 +14,7 @@ from distrl.workers.simphone.ui import STATUS_H, Ui, viewport
 
 _PAPER = ("#ffe8a3", "#c7f0d2", "#cfe2ff", "#ffd3e0", "#e6d9ff")
 _INK = "#2a2620"
+_PIN = "#b3261e"
 _TOP = STATUS_H + widgets.BAR_H
 
 
@@ -90,7 +91,7 @@ def _paper(ui: Ui, x: float, top: float, note: State, index: int) -> Node:
     ]
     if note.get("pinned"):
         parts[0] = ui.text(x + 14, top + 12, 106, 32, note["title"], 18, _INK, True)
-        parts.append(Node(x + 126, top + 14, 26, 26, icon="bookmark", icon_size=22, color="#b3261e"))
+        parts.append(Node(x + 126, top + 14, 26, 26, icon="bookmark", icon_size=22, color=_PIN))
     return Node(
         x,
         top,
@@ -118,7 +119,7 @@ def _note(ui: Ui, index: int) -> list[Node]:
             "Unpin" if pinned else "Pin",
             ("notes", "pin", index),
             "pin",
-            "#b3261e" if pinned else "",
+            ui.legible(_PIN, ui.theme.bg) if pinned else "",
         ),
         ui.icon_button(WIDTH - 156, STATUS_H + 8, "edit", "Edit", ("notes", "edit", index), "edit"),
     ]

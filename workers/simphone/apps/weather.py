@@ -54,6 +54,7 @@ def _city(ui: Ui) -> list[Node]:
     weather = ui.state["apps"]["weather"]
     city = weather["city"]
     icon, words, color, _ = forecast(city, 0)
+    color = ui.legible(color)
     top, theme = STATUS_H + 8, ui.theme
     nodes: list[Node] = []
     for place, index in enumerate(weather["shown"]):
@@ -80,7 +81,7 @@ def _days(ui: Ui, city: int, start: float) -> tuple[Sequence[Node], float]:
     for place, day in enumerate(_DAYS):
         icon, words, color, _ = forecast(city, place)
         y = start + 4 + 76 * place
-        lead = Node(32, y, 40, 70, "widget.ImageView", icon=icon, icon_size=36, color=color)
+        lead = Node(32, y, 40, 70, "widget.ImageView", icon=icon, icon_size=36, color=ui.legible(color))
         trail = ui.text(WIDTH - 92, y, 60, 70, f"{degrees(ui.state, city, place)}°", 22, align="r")
         event = ("weather", "day", city, place)
         nodes.append(
@@ -103,6 +104,7 @@ def _days(ui: Ui, city: int, start: float) -> tuple[Sequence[Node], float]:
 def _day(ui: Ui, city: int, day: int) -> list[Node]:
     """A day's facts."""
     icon, words, color, _ = forecast(city, day)
+    color = ui.legible(color)
     warm, top, theme = degrees(ui.state, city, day), STATUS_H + widgets.BAR_H, ui.theme
     parts = (
         Node(40, top + 16, 110, 130, "widget.ImageView", icon=icon, icon_size=108, color=color),

@@ -66,13 +66,15 @@ def icon_mask(name: str, px: int) -> Image.Image:
 @lru_cache(maxsize=4096)
 def wrap(text: str, bold: bool, px: int, width: float, lines: int) -> tuple[str, ...]:
     """`text` broken into at most `lines` lines of at most `width` pixels; the last ends in … when cut."""
-    rows: list[str] = [""]
-    for word in text.split(" "):
-        trial = f"{rows[-1]} {word}" if rows[-1] else word
-        if not rows[-1] or text_width(trial, bold, px) <= width:
-            rows[-1] = trial
-        else:
-            rows.append(word)
+    rows: list[str] = []
+    for line in text.split("\n"):
+        rows.append("")
+        for word in line.split(" "):
+            trial = f"{rows[-1]} {word}" if rows[-1] else word
+            if not rows[-1] or text_width(trial, bold, px) <= width:
+                rows[-1] = trial
+            else:
+                rows.append(word)
     kept = rows[:lines]
     if len(rows) > lines:
         kept[-1] = f"{kept[-1]} {rows[lines]}"

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from distrl.workers.simphone import fonts, render
+from distrl.workers.simphone.apps import notes
 from distrl.workers.simphone.nodes import Node
 from distrl.workers.simphone.phone import Phone, new_state
 from distrl.workers.simphone.theme import LAYOUTS
@@ -67,3 +68,10 @@ def test_text_is_wrapped_and_cut_with_an_ellipsis() -> None:
 def test_every_icon_has_a_shape() -> None:
     for name in fonts.icons():
         assert fonts.icon_mask(name, 32).getbbox() is not None, name
+
+
+def test_a_checklist_on_its_card_is_a_line_per_item_in_letters_that_the_font_has() -> None:
+    text = notes.body({"items": [["Sunscreen", True], ["Towels", False]]})
+    assert fonts.wrap(text, False, 15, 200.0, 4) == ("[x] Sunscreen", "[ ] Towels")
+    missing, _ = fonts.text_mask("\uffff", False, 15)
+    assert all(fonts.text_mask(letter, False, 15)[0] != missing for letter in text if letter != "\n")

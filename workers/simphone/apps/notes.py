@@ -38,7 +38,7 @@ def find(state: State, title: str) -> int:
 def body(note: State) -> str:
     """What a note says below its title, as text."""
     if "items" in note:
-        return "\n".join(("✓ " if done else "• ") + what for what, done in note["items"])
+        return "\n".join(("[x] " if done else "[ ] ") + what for what, done in note["items"])
     return str(note["body"])
 
 

@@ -19,11 +19,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TextIO
 
-from pydantic import ValidationError
-
 from distrl.configs.judge import JudgeConfig, RewardConfig
 from distrl.core.errors import DistrlError, JudgeError, JudgeUnavailable, RunDirectoryError
-from distrl.core.files import write_atomically
+from distrl.core.files import read_records, write_atomically
 from distrl.core.types import Fault, Trajectory
 from distrl.core.verdicts import Spent, Verdict
 from distrl.evaluator.agreement import AgreementReport, Judged, compare
@@ -208,17 +206,4 @@ def read_verdicts(file: Path) -> list[Judged]:
     Raises:
         RunDirectoryError: Another line is damaged.
     """
-    if not file.is_file():
-        return []
-    lines = file.read_text(encoding="utf-8").splitlines()
-    found = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            found.append(Judged.model_validate_json(line))
-        except ValidationError as error:
-            if number == len(lines):
-                break
-            raise RunDirectoryError(
-                f"line {number} of {file} is damaged.", "Remove the file to judge again."
-            ) from error
-    return found
+    return read_records(file, Judged, "Remove the file to judge again.")

@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import ValidationError
 
 from distrl.core.errors import RunDirectoryError
-from distrl.core.files import write_atomically
+from distrl.core.files import read_records, write_atomically
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Number, Outcome, Record, Task, Trajectory
 from distrl.core.verdicts import Spent
@@ -356,18 +356,7 @@ def read_episodes(file: Path) -> list[EpisodeResult]:
     Raises:
         RunDirectoryError: If another line is damaged.
     """
-    if not file.is_file():
-        return []
-    lines = file.read_text(encoding="utf-8").splitlines()
-    episodes = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            episodes.append(EpisodeResult.model_validate_json(line))
-        except ValidationError as error:
-            if number == len(lines):
-                break
-            raise RunDirectoryError(f"line {number} of {file} is damaged.", "Evaluate again.") from error
-    return episodes
+    return read_records(file, EpisodeResult, "Evaluate again.")
 
 
 def _read_model(file: Path, model: type[_Model]) -> _Model:

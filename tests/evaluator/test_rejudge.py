@@ -182,6 +182,16 @@ def test_a_torn_line_is_left_out_and_a_damaged_one_told(tmp_path: Path) -> None:
         read_verdicts(file)
 
 
+def test_an_answer_may_hold_signs_that_split_text(tmp_path: Path) -> None:
+    fill(tmp_path, True, True)
+    with JudgeEndpoint([says("I see\u2028it\x85all.\nStatus: success")]) as endpoint:
+        first = run(tmp_path, endpoint)
+        again = run(tmp_path, endpoint)
+        assert len(endpoint.requests) == 2
+    assert "\u2028" in again.judged[0].verdict.answers[0]
+    assert again.judged == first.judged
+
+
 def test_two_judges_of_a_kind_are_two_judges(tmp_path: Path) -> None:
     fill(tmp_path, True, False)
     with JudgeEndpoint([status(True)] * 2 + [status(False)] * 2) as endpoint:

@@ -87,6 +87,26 @@ def test_resuming_keeps_whole_lines_and_forgets_a_torn_one(tmp_path: Path) -> No
     assert len(read_episodes(tmp_path / "e" / EPISODES_FILE)) == 2
 
 
+def test_what_others_wrote_may_hold_signs_that_split_text(tmp_path: Path) -> None:
+    directory = EvaluationDirectory(tmp_path / "e", SPEC)
+    trajectory, images = make_episode(make_task(0), True, fault=Fault.ENV)
+    told = episode_result(trajectory, GroundTruthJudge().judge(trajectory, images), 0)
+    told = told.model_copy(update={"fault_detail": "one\u2028two\x85three\u2029é"})
+    directory.add(told, trajectory, images)
+    add(directory, 1)
+    directory.close()
+    assert read_episodes(tmp_path / "e" / EPISODES_FILE)[0] == told
+
+
+def test_a_line_may_be_torn_inside_a_letter(tmp_path: Path) -> None:
+    directory = EvaluationDirectory(tmp_path / "e", SPEC)
+    add(directory, 0)
+    directory.close()
+    with (tmp_path / "e" / EPISODES_FILE).open("ab") as file:
+        file.write('{"task_id": "é'.encode()[:-1])
+    assert len(read_episodes(tmp_path / "e" / EPISODES_FILE)) == 1
+
+
 def test_a_damaged_line_in_the_middle_is_an_error(tmp_path: Path) -> None:
     directory = EvaluationDirectory(tmp_path / "e", SPEC)
     add(directory, 0)

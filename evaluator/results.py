@@ -84,7 +84,8 @@ class EvaluationSpec(Record):
 class Repeats(Record):
     """A success rate over repetitions: one for each seed, their mean, and their sample standard deviation.
 
-    `interval` is the 95% t-interval of the mean; it and `sd` are unknown for a single repetition.
+    `interval` is the 95% t-interval of the mean, cut to [0, 1]; it and `sd` are unknown for a single
+    repetition.
     """
 
     seeds: tuple[int, ...]
@@ -311,8 +312,15 @@ def over_repeats(counted: Sequence[EpisodeResult]) -> Repeats | None:
         rates=tuple(rates),
         mean=statistics.fmean(rates),
         sd=statistics.stdev(rates),
-        interval=t_interval(rates),
+        interval=_within(t_interval(rates)),
     )
+
+
+def _within(interval: Interval | None) -> Interval | None:
+    """The part of an interval that a rate can be in."""
+    if interval is None:
+        return None
+    return Interval(low=max(0.0, interval.low), high=min(1.0, interval.high))
 
 
 def version_span(episodes: Iterable[EpisodeResult]) -> tuple[int, int]:

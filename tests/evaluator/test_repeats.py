@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from pathlib import Path
 
 import pytest
 from counting_phone import CountingEnv, counting_config, write_suite
+from episode_factory import make_episode, make_task
 from test_evaluator import Quiet
 
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, RunDirectoryError
+from distrl.evaluator.judges.ground_truth import GroundTruthJudge
 from distrl.evaluator.measure import Who, measure
 from distrl.evaluator.repeats import reseed
-from distrl.evaluator.results import load_evaluation
-from distrl.evaluator.statistics import wilson
+from distrl.evaluator.results import episode_result, load_evaluation, over_repeats
+from distrl.evaluator.statistics import Interval, wilson
 from distrl.evaluator.suites import load_suite
 
 EXPERT = Who(agent="expert")
@@ -67,6 +70,17 @@ def test_deviation_is_the_samples(config: Config, tmp_path: Path) -> None:
     assert repeats is not None
     assert repeats.sd == statistics.stdev(repeats.rates)
     assert repeats.interval is not None
+
+
+def test_the_interval_of_the_mean_is_one_of_rates() -> None:
+    made = []
+    for seed, number in itertools.product((0, 1), range(2)):
+        trajectory, images = make_episode(make_task(number), success=(seed, number) == (1, 0))
+        made.append(episode_result(trajectory, GroundTruthJudge().judge(trajectory, images), 0, seed))
+    repeats = over_repeats(made)
+    assert repeats is not None
+    assert repeats.rates == (0.0, 0.5)
+    assert repeats.interval == Interval(low=0.0, high=1.0), "ν = 1: 0.25 ± 3.2"
 
 
 def test_more_seeds_can_be_added_and_none_is_measured_twice(config: Config, tmp_path: Path) -> None:

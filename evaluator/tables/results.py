@@ -57,7 +57,7 @@ class CellResult:
 
 
 def read_cells(spec: TableSpec, cells: Sequence[Cell]) -> dict[Key, CellResult]:
-    """What is measured so far."""
+    """What is measured so far. A seed none of whose episodes counts, as all faulted, has no rate."""
     trained = [trained_on for _, _, trained_on in columns_of(spec)] * len(spec.agents)
     found = {}
     for cell, trained_on in zip(cells, trained, strict=True):
@@ -68,11 +68,14 @@ def read_cells(spec: TableSpec, cells: Sequence[Cell]) -> dict[Key, CellResult]:
         evaluation = pooled(parts, seeds)
         for split in cell.splits:
             result = evaluation.splits[split]
-            rates = tuple(part.evaluation.splits[split].overall.success_rate for part in parts)
+            by_seed = {
+                seed: part.evaluation.splits[split].overall for seed, part in zip(seeds, parts, strict=True)
+            }
+            rates = {seed: overall.success_rate for seed, overall in by_seed.items() if overall.episodes}
             sd = None if result.repeats is None else result.repeats.sd
-            if result.overall.episodes:
-                key = cell.agent, cell.suite, trained_on, split
-                found[key] = CellResult(tuple(seeds), rates, sum(rates) / len(rates), sd, result)
+            if rates:
+                key, mean = (cell.agent, cell.suite, trained_on, split), sum(rates.values()) / len(rates)
+                found[key] = CellResult(tuple(rates), tuple(rates.values()), mean, sd, result)
     return found
 
 

@@ -85,6 +85,23 @@ def test_a_table_is_measured_once_and_written(file: Path, tmp_path: Path) -> Non
     json.dumps(data)
 
 
+def test_a_seed_that_only_faulted_is_no_seed_without_success(file: Path, tmp_path: Path) -> None:
+    easy = tmp_path / "easy" / "counting.jsonl"
+    tasks = [json.loads(line) for line in easy.read_text().splitlines()]
+    for task in tasks:  # the first seed's three tries of each
+        task["params"]["faults"] = 3
+    easy.write_text("".join(json.dumps(task) + "\n" for task in tasks))
+    spec = load_table(file, agents=["expert"])
+    cells = plan_cells(spec, tmp_path / "out")
+    measure_all(cells)
+    results = read_cells(spec, cells)
+    found = results["expert", "easy", "easy", "test"]
+    assert (found.seeds, found.rates, found.mean, found.sd) == ((3,), (1.0,), 1.0, None)
+    text = markdown(spec, results, [], "command")
+    assert "| expert | 100.0 (1 of 2 seeds) | 100.0 (1 of 2 seeds) | 50.0 ± 0.0" in text
+    assert "4 episodes faulted again and again; they count neither way." in text
+
+
 def test_suites_with_levels_have_a_table_of_them(file: Path, tmp_path: Path) -> None:
     hard = tmp_path / "hard" / "counting.jsonl"
     tasks = [json.loads(line) for line in hard.read_text().splitlines()]

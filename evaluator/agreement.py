@@ -9,6 +9,9 @@ from distrl.core.types import Number, Record, Task
 from distrl.core.verdicts import Spent, Verdict
 from distrl.evaluator.statistics import Z_95, Interval, wilson
 
+_NO_ERROR = 1e-6
+"""A standard error below it is rounding."""
+
 
 class Judged(Record):
     """An episode with ground truth and a judge's verdict: one line of `verdicts/JUDGE.jsonl`.
@@ -61,7 +64,8 @@ class Agreement(Record):
         undecided: Episodes with ground truth on which the judge came to no verdict; in no other number.
         rate, interval: Share of the verdicts that are right, and Wilson's 95% interval.
         kappa: Cohen's κ; None where it is not defined: the judge or the truth always says the same.
-        kappa_interval: Its 95% interval.
+        kappa_interval: Its 95% interval; None also where the two never differ: its error would then be
+            estimated as 0, however few episodes there are.
         no_kappa: Why κ is not defined, in words; "" where it is, or where nothing was compared.
         precision: Share of the judge's successes that are some; None without any.
         recall: Share of the successes that the judge calls so; None without any.
@@ -175,7 +179,7 @@ def agreement(judged: Iterable[Judged]) -> Agreement:
     right, n = both + neither, len(pairs)
     found = cohen_kappa([[both, judge_only], [truth_only, neither]])
     interval = None
-    if found is not None:
+    if found is not None and found[1] > _NO_ERROR:
         kappa, error = found
         interval = Interval(low=max(-1.0, kappa - Z_95 * error), high=min(1.0, kappa + Z_95 * error))
     return Agreement(
@@ -243,13 +247,15 @@ def lines(report: AgreementReport) -> list[str]:
 
 
 def describe(found: Agreement) -> str:
-    """Agreement and κ with their intervals, or why there is no κ, in one line."""
+    """Agreement and κ with their intervals where they have some, or why there is no κ, in one line."""
     if not found.total:
         return "nothing to compare"
     low, high = 100 * found.interval.low, 100 * found.interval.high
     text = f"{100 * found.rate:.1f}% agree ({low:.1f} to {high:.1f}), n = {found.total}"
-    if found.kappa is None or found.kappa_interval is None:
+    if found.kappa is None:
         return f"{text}, κ not defined: {found.no_kappa}" if found.no_kappa else text
+    if found.kappa_interval is None:
+        return f"{text}, κ = {found.kappa:.2f}"
     return (
         f"{text}, κ = {found.kappa:.2f} ({found.kappa_interval.low:.2f} to {found.kappa_interval.high:.2f})"
     )

@@ -101,9 +101,16 @@ def test_why_there_is_no_kappa_is_told_everywhere(
     assert f"not defined: {reason}<" in (tmp_path / "page.html").read_text()
 
 
-def test_a_kappa_that_is_defined_has_no_reason_why_not() -> None:
-    found = agreement([judged(True, 1.0), judged(False, 0.0)])
-    assert (found.kappa, found.no_kappa) == (1.0, "")
+@pytest.mark.parametrize("count", [1, 37])
+def test_where_the_two_never_differ_kappa_has_no_interval(count: int, tmp_path: Path) -> None:
+    said = [judged(truth, float(truth)) for truth in [True, True, False] * count]
+    report = compare(said, "j", "here")
+    assert report.overall.kappa == pytest.approx(1.0)
+    assert (report.overall.kappa_interval, report.overall.no_kappa) == (None, "")
+    assert lines(report)[0].endswith(f"n = {3 * count}, κ = 1.00")
+    pytest.importorskip("jinja2", reason="needs jinja2: not installed")
+    write_agreement_page(tmp_path / "page.html", report, said, iter(()))
+    assert "not defined" not in (tmp_path / "page.html").read_text()
 
 
 def test_who_is_always_right_and_who_never_is() -> None:

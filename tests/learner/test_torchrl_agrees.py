@@ -98,6 +98,26 @@ def test_vtrace_and_retrace(rollout: Rollout, ratios: torch.Tensor) -> None:
             torch.testing.assert_close(weighed, advantage[:, 0])
 
 
+@pytest.mark.parametrize("lam", [0.0, 0.7])
+def test_retrace_is_a_lambda_return_whose_lambda_is_each_steps_trace(
+    rollout: Rollout, ratios: torch.Tensor, lam: float
+) -> None:
+    """So it is of action values, if the next ones are those of the actions taken."""
+    from torchrl.objectives.value.functional import td_lambda_return_estimate
+
+    found = returns.retrace(rollout, ratios, 0.9, lam)
+    sampled = returns.retrace_q(rollout, rollout.values, ratios, 0.9, lam, sampled=True)
+    for row, length, common in rows(rollout):
+        traces = lam * ratios[row, :length].clamp(max=1.0)
+        following = torch.cat([traces[1:], torch.zeros(1, dtype=traces.dtype)])
+        target = td_lambda_return_estimate(0.9, following[:, None], **common)[:, 0]
+        value = rollout.values[row, :length]
+        torch.testing.assert_close(found.advantages[row, :length], target - value)
+        torch.testing.assert_close(sampled.targets[row, :length], target)
+        weighed = value + ratios[row, :length].clamp(max=1.0) * (target - value)
+        torch.testing.assert_close(found.targets[row, :length], weighed)
+
+
 def test_group_relative_advantages_of_uneven_lengths() -> None:
     """torchrl divides by the sample's standard deviation, where the paper's is the population's."""
     from tensordict import TensorDict

@@ -30,6 +30,12 @@ def idle_keys(config: Config) -> list[str]:
         found += [f"learner.replay.{name} does nothing: {reason}." for name in names if _is_set(replay, name)]
     if not replay.importance and _is_set(replay, "importance_start"):
         found.append("learner.replay.importance_start does nothing: learner.replay.importance is false.")
+    draws = learner.updates_per_episode * learner.batch_trajectories
+    if draws < 1.0 - 1e-9:
+        found.append(
+            "learner.max_staleness does nothing: learner.updates_per_episode · learner.batch_trajectories is "
+            f"{draws:.2g}, less than one draw for each episode, so that they pile up in replay."
+        )
     demonstrations = learner.demonstrations
     if demonstrations.dataset is not None:
         reason = "learner.demonstrations.dataset has demonstrations that were acted before"

@@ -79,10 +79,14 @@ class LeaseTable:
         self.num_faulted = 0
         self.num_abandoned = 0
 
-    def count(self, purpose: Purpose) -> int:
-        """How many leases of this purpose are out or wait to be given out again."""
-        held = sum(h.lease.purpose is purpose for h in self._held.values())
-        return held + sum(r.lease.purpose is purpose for r in self._retries.values())
+    def count(self, purpose: Purpose, is_open: Callable[[str], bool]) -> int:
+        """How many leases of this purpose are out or wait to be given out again.
+
+        Without members of groups that are not `is_open` any more: they may hang, and others take their place.
+        """
+        held = [h.lease for h in self._held.values() if h.lease.purpose is purpose]
+        again = [r.lease for r in self._retries.values() if r.lease.purpose is purpose]
+        return sum(not lease.group_id or is_open(lease.group_id) for lease in (*held, *again))
 
     def awaited(self, purpose: Purpose, is_open: Callable[[str], bool]) -> int:
         """How many leases of this purpose training still waits for.

@@ -359,7 +359,7 @@ class TaskScheduler:
 
     def _is_wanted(self, purpose: Purpose, wanted: int) -> bool:
         """Whether more than those that came in, are out or wait to be run again are wanted."""
-        return self._finished[purpose] + self._table.count(purpose) < wanted
+        return self._finished[purpose] + self._table.count(purpose, self._groups.is_open) < wanted
 
     def _progress(self) -> float:
         """The share of the run that is over: of its episodes or of its time, whichever is more."""

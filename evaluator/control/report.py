@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from distrl.configs.load import dump_config
 from distrl.configs.schema import Config
 from distrl.evaluator.control.measure import ControlResult, load_control
+from distrl.evaluator.control.staleness import StalenessRow, staleness_rows
 from distrl.evaluator.figures import LINE, finish, new_figure
 from distrl.evaluator.report.chart import (
     Point,
@@ -47,6 +48,7 @@ class ControlReport:
     facts: list[Fact]
     curves: list[Chart]
     legend: list[LegendItem]
+    staleness: list[StalenessRow]
     signals: list[Signal]
     methods: list[tuple[str, str]]
     config: str
@@ -84,6 +86,7 @@ def write_control_report(
         facts=_facts(metrics),
         curves=_curves(metrics, target),
         legend=_legend(metrics, target),
+        staleness=staleness_rows(metrics),
         signals=signal_charts(metrics, SIGNALS),
         methods=_methods(loaded, config),
         config=dump_config(config) if config is not None else "",
@@ -105,6 +108,7 @@ def _data(report: ControlReport, metrics: RunMetrics) -> dict[str, object]:
             column: {"train": metrics.series(TRAIN, column), "validation": _validation(metrics, column)}
             for column in (ENV_STEPS, ELAPSED)
         },
+        "staleness": [asdict(row) for row in report.staleness],
     }
 
 

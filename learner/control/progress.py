@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from distrl.core.buckets import VERSIONS
 from distrl.core.messages import Gradient
 
 RECENT = 100
@@ -14,6 +15,9 @@ RECENT = 100
 
 KEPT_IDS = 1024
 """Units whose resend is recognised."""
+
+RATIOS = {"kl": "off_policy/kl", "silenced_fraction": "off_policy/silenced_fraction"}
+"""What is told by staleness of a round's ratios π/π_old, and how workers call it."""
 
 
 @dataclass
@@ -105,12 +109,15 @@ class Window:
 
     def _clear(self) -> None:
         self._staleness: list[int] = []
+        self._trained: dict[int, list[Gradient]] = {}  # by the bucket of their staleness
         self._values: dict[str, list[float]] = {}
         self._env_steps = 0
 
     def add(self, gradient: Gradient, staleness: int) -> None:
         """Counts an accepted gradient."""
         self._staleness.append(staleness)
+        if all(name in gradient.metrics for name in RATIOS.values()):
+            self._trained.setdefault(int(VERSIONS.index(staleness)), []).append(gradient)
         self._env_steps += gradient.num_steps
         for name, value in gradient.metrics.items():
             self._values.setdefault(name, []).append(value)
@@ -122,8 +129,27 @@ class Window:
         numbers = {name: sum(values) / len(values) for name, values in self._values.items()}
         numbers["off_policy/staleness_mean"] = sum(self._staleness) / len(self._staleness)
         numbers["off_policy/staleness_max"] = float(max(self._staleness))
+        for bucket, gradients in self._trained.items():
+            prefix = f"staleness/{VERSIONS.labels[bucket]}"
+            numbers |= {f"{prefix}/{name}": value for name, value in _by_staleness(gradients).items()}
         if elapsed_s > self._since:
             numbers["throughput/env_steps_per_s"] = self._env_steps / (elapsed_s - self._since)
         self._since = elapsed_s
         self._clear()
         return numbers
+
+
+def _by_staleness(gradients: Sequence[Gradient]) -> dict[str, float]:
+    """Counts, the mean return of the episodes that ended, and the ratios' numbers, means over steps."""
+    steps = sum(gradient.num_steps for gradient in gradients)
+    totals = [episode.total for gradient in gradients for episode in gradient.episodes]
+    return {
+        "gradients": float(len(gradients)),
+        "steps": float(steps),
+        "episodes": float(len(totals)),
+        **({"return": sum(totals) / len(totals)} if totals else {}),
+        **{
+            short: sum(gradient.num_steps * gradient.metrics[name] for gradient in gradients) / steps
+            for short, name in RATIOS.items()
+        },
+    }

@@ -25,6 +25,7 @@ def test_presets_have_no_idle_keys(preset: str) -> None:
         ("quickstart", ["learner.replay.priority=uniform", "learner.replay.alpha=1"], "learner.replay.alpha"),
         ("qwen-vl", ["learner.replay.weights=[1, 1, 1]"], "learner.replay.weights"),
         ("qwen-vl", ["learner.replay.refresh_every=3"], "learner.replay.refresh_every"),
+        ("quickstart", ["learner.updates_per_episode=0.02"], "learner.max_staleness"),
         ("quickstart", ["learner.replay.importance_start=0.6"], "learner.replay.importance_start"),
         ("qwen-vl", [DATASET, "learner.demonstrations.noise=0.3"], "learner.demonstrations.noise"),
         ("qwen-vl", [DATASET, "learner.demonstrations.weights={a: 2}"], "learner.demonstrations.weights"),

@@ -53,6 +53,8 @@ def test_two_arms_are_run_compared_measured_and_reported(tmp_path: Path) -> None
     distrl(tmp_path, "report", str(run))
     page = (run / "report.html").read_text()
     assert "Return over environment steps" in page
+    assert "<h2>Staleness</h2>" in page
     data = json.loads((run / "report.json").read_text())
+    assert data["staleness"][0]["label"] == "0"
     assert data["evaluations"]["after training"]["mean"] == measured["mean"]
     assert data["learning_curve"]["env_steps"]["validation"]

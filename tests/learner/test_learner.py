@@ -107,7 +107,10 @@ def test_resume_goes_on_where_it_stopped(toy, tmp_path) -> None:
         assert torch.equal(value, weights[name])
     assert parts.progress.updates == before.progress.updates
     assert parts.replay.ids == before.replay.ids
-    assert parts.replay.state_dict()["raw"] == state["replay"]["raw"]
+    restored = parts.replay.state_dict()  # all of it; what was drawn for the next update is unseen again
+    assert restored | {"unseen": []} == state["replay"] | {"unseen": []}
+    num_drawn = len(restored["unseen"]) - len(state["replay"]["unseen"])
+    assert restored["unseen"][num_drawn:] == state["replay"]["unseen"]
     assert set(parts.ingest.episodes) == set(parts.replay.ids)
     assert parts.scheduler.accounted(Purpose.TRAIN) == before.scheduler.accounted(Purpose.TRAIN)
     again.run()

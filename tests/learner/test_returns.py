@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrl.learner import returns
+from distrl.learner.episodes import GroupStats
 from distrl.learner.returns import Rollout
 
 
@@ -292,42 +293,34 @@ def test_group_relative_advantages() -> None:
     assert returns.tells_apart(std, count, 1e-6).tolist() == [True, True, False, False, False]
 
 
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.floats(-2.0, 2.0).map(lambda x: round(x, 3)), min_size=1, max_size=9), st.data())
+def test_group_relative_advantages_are_of_the_members_that_exist(rewards, data) -> None:
+    """Standard scores of those that came in: sum 0, mean square 1, whatever the scale; 0 without spread."""
+    rewards = data.draw(st.permutations(rewards))[: data.draw(st.integers(1, len(rewards)))]
+
+    def advantages(scale: float = 1.0, shift: float = 0.0) -> np.ndarray:
+        stats = GroupStats.of([scale * r + shift for r in rewards])
+        given = torch.tensor([scale * r + shift for r in rewards], dtype=torch.float64)
+        columns = (torch.full_like(given, x) for x in (stats.mean, stats.std))
+        return returns.group_relative(
+            given, *columns, torch.tensor([stats.count] * len(rewards)), 1e-6
+        ).numpy()
+
+    found = advantages()
+    if len(set(rewards)) == 1:
+        assert not found.any()
+        return
+    scores = (np.array(rewards) - np.mean(rewards)) / (np.std(rewards) + 1e-6)
+    np.testing.assert_allclose(found, scores, atol=1e-9)
+    assert found.sum() == pytest.approx(0.0, abs=1e-9)
+    assert (found**2).mean() == pytest.approx(1.0, rel=0.02)
+    np.testing.assert_allclose(advantages(3.0, -1.0), found, rtol=0.02)
+
+
 def test_rounding_is_no_spread() -> None:
     """Ten equal rewards whose standard deviation came out as 6e-9 tell nothing apart."""
     std, count = torch.tensor([6e-9, 2e-6]), torch.tensor([10, 10])
     assert returns.tells_apart(std, count, 1e-6).tolist() == [False, True]
     rewards, mean = torch.tensor([0.7, 0.7]), torch.tensor([0.69999, 0.69999])
     assert float(returns.group_relative(rewards, mean, std, count, 1e-6)[0]) == 0.0
-
-
-@pytest.mark.needs("torchrl")
-def test_torchrl_agrees() -> None:
-    """GAE and V-trace of an independent implementation. Its V-trace advantage has the ratio in it."""
-    from torchrl.objectives.value.functional import (
-        generalized_advantage_estimate,
-        vtrace_advantage_estimate,
-    )
-
-    rollout, ratios = make_rollout(7, [6, 1, 4], [True, False, False])
-    g = returns.gae(rollout, 0.9, 0.8)
-    v = returns.vtrace(rollout, ratios, 0.9, 1.0, 1.3, 0.8)
-    for row, length, after, _ in rows(rollout):
-        value = rollout.values[row, :length, None]
-        done = torch.zeros(length, 1, dtype=torch.bool)
-        done[-1] = True
-        common = {
-            "state_value": value,
-            "next_state_value": torch.cat([value[1:], torch.full((1, 1), after, dtype=value.dtype)]),
-            "reward": rollout.rewards[row, :length, None],
-            "done": done,
-            "terminated": done & rollout.terminated[row],
-        }
-        advantage, target = generalized_advantage_estimate(0.9, 0.8, **common)
-        torch.testing.assert_close(g.advantages[row, :length], advantage[:, 0])
-        torch.testing.assert_close(g.targets[row, :length], target[:, 0])
-        rho = ratios[row, :length, None]
-        advantage, target = vtrace_advantage_estimate(
-            0.9, rho.log(), torch.zeros_like(rho), **common, rho_thresh=1.3, c_thresh=0.8
-        )
-        torch.testing.assert_close(v.targets[row, :length], target[:, 0])
-        torch.testing.assert_close(v.advantages[row, :length] * rho[:, 0].clamp(max=1.3), advantage[:, 0])

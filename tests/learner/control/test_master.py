@@ -157,3 +157,33 @@ def test_numbers_are_those_of_what_came_in(world: World) -> None:
     }
     assert numbers == expected
     assert world.master.numbers() == {}
+
+
+def test_numbers_by_staleness_are_of_rounds_that_trained(world: World) -> None:
+    """The first, without numbers of its own, only measured; the others are 1, 2 and 3 versions behind."""
+    episodes = (EpisodeReturn(total=-3.0, length=8), EpisodeReturn(total=-1.0, length=8))
+    for number, (num_steps, kl, ended) in enumerate(
+        [(256, None, episodes), (64, 0.5, ()), (64, 0.1, episodes), (192, 0.3, episodes[:1])]
+    ):
+        metrics = {} if kl is None else {"off_policy/kl": kl, "off_policy/silenced_fraction": kl / 2}
+        message, payload = one(
+            world, unit_id=f"u{number}", num_steps=num_steps, episodes=ended, metrics=metrics
+        )
+        world.master.take_gradient(message, [payload])
+    found = {name: value for name, value in world.master.numbers().items() if name.startswith("staleness/")}
+    assert found == pytest.approx(
+        {
+            "staleness/1/gradients": 1,
+            "staleness/1/steps": 64,
+            "staleness/1/episodes": 0,
+            "staleness/1/kl": 0.5,
+            "staleness/1/silenced_fraction": 0.25,
+            "staleness/2-3/gradients": 2,
+            "staleness/2-3/steps": 256,
+            "staleness/2-3/episodes": 3,
+            "staleness/2-3/return": -7 / 3,
+            "staleness/2-3/kl": 0.25,
+            "staleness/2-3/silenced_fraction": 0.125,
+        }
+    )
+    assert not any(name.startswith("staleness/") for name in world.master.numbers())

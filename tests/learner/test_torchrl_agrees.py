@@ -1,0 +1,197 @@
+"""Returns and objectives against torchrl's, which others wrote: the same numbers, the same gradients."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from distrl.configs.algorithms import PpoConfig
+from distrl.learner import losses, returns
+from distrl.learner.algorithms import clipping
+from distrl.learner.episodes import GroupStats
+from distrl.learner.returns import Rollout
+
+pytestmark = pytest.mark.needs("torchrl")
+LENGTHS, TERMINATED = (6, 1, 4), (True, False, False)
+
+
+@pytest.fixture
+def rollout() -> Rollout:
+    torch.manual_seed(7)
+    shape = (len(LENGTHS), max(LENGTHS))
+    return Rollout(
+        rewards=torch.randn(shape, dtype=torch.float64),
+        values=torch.randn(shape, dtype=torch.float64),
+        bootstrap=torch.randn(shape[0], dtype=torch.float64),
+        terminated=torch.tensor(TERMINATED),
+        mask=torch.arange(shape[1]) < torch.tensor(LENGTHS)[:, None],
+    )
+
+
+@pytest.fixture
+def ratios(rollout: Rollout) -> torch.Tensor:
+    return torch.randn(rollout.mask.shape, dtype=torch.float64).exp()
+
+
+def rows(rollout: Rollout):
+    """Per trajectory: its place, its length, and what torchrl's functions have in common."""
+    for row, length in enumerate(LENGTHS):
+        value = rollout.values[row, :length, None]
+        done = torch.zeros(length, 1, dtype=torch.bool)
+        done[-1] = True
+        terminated = done & rollout.terminated[row]
+        after = rollout.bootstrap[row].view(1, 1) * ~terminated[-1:]
+        yield (
+            row,
+            length,
+            {
+                "next_state_value": torch.cat([value[1:], after]),
+                "reward": rollout.rewards[row, :length, None],
+                "done": done,
+                "terminated": terminated,
+            },
+        )
+
+
+def test_gae(rollout: Rollout) -> None:
+    from torchrl.objectives.value.functional import generalized_advantage_estimate
+
+    # Its recursion runs in float32.
+    found = returns.gae(rollout, 0.9, 0.8)
+    for row, length, common in rows(rollout):
+        value = rollout.values[row, :length, None]
+        advantage, target = generalized_advantage_estimate(0.9, 0.8, state_value=value, **common)
+        torch.testing.assert_close(found.advantages[row, :length], advantage[:, 0], atol=1e-6, rtol=1e-6)
+        torch.testing.assert_close(found.targets[row, :length], target[:, 0], atol=1e-6, rtol=1e-6)
+
+
+def test_monte_carlo_returns(rollout: Rollout) -> None:
+    from torchrl.objectives.value.functional import td1_return_estimate
+
+    found = returns.monte_carlo(rollout, 0.9)
+    for row, length, common in rows(rollout):
+        target = td1_return_estimate(0.9, **common)[:, 0]
+        torch.testing.assert_close(found.targets[row, :length], target)
+        torch.testing.assert_close(found.advantages[row, :length], target - rollout.values[row, :length])
+
+
+def test_vtrace_and_retrace(rollout: Rollout, ratios: torch.Tensor) -> None:
+    """torchrl's V-trace has no λ, and the ratio in its advantage. Retrace is V-trace where λ and ρ̄ are 1."""
+    from torchrl.objectives.value.functional import vtrace_advantage_estimate
+
+    for rho_bar, c_bar, found in (
+        (1.3, 0.8, returns.vtrace(rollout, ratios, 0.9, 1.0, 1.3, 0.8)),
+        (1.0, 1.0, returns.retrace(rollout, ratios, 0.9, 1.0)),
+    ):
+        for row, length, common in rows(rollout):
+            rho, value = ratios[row, :length, None], rollout.values[row, :length, None]
+            advantage, target = vtrace_advantage_estimate(
+                0.9, rho.log(), 0.0 * rho, value, **common, rho_thresh=rho_bar, c_thresh=c_bar
+            )
+            torch.testing.assert_close(found.targets[row, :length], target[:, 0])
+            weighed = found.advantages[row, :length] * rho[:, 0].clamp(max=rho_bar)
+            torch.testing.assert_close(weighed, advantage[:, 0])
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.7])
+def test_retrace_is_a_lambda_return_whose_lambda_is_each_steps_trace(
+    rollout: Rollout, ratios: torch.Tensor, lam: float
+) -> None:
+    """So it is of action values, if the next ones are those of the actions taken."""
+    from torchrl.objectives.value.functional import td_lambda_return_estimate
+
+    found = returns.retrace(rollout, ratios, 0.9, lam)
+    sampled = returns.retrace_q(rollout, rollout.values, ratios, 0.9, lam, sampled=True)
+    for row, length, common in rows(rollout):
+        traces = lam * ratios[row, :length].clamp(max=1.0)
+        following = torch.cat([traces[1:], torch.zeros(1, dtype=traces.dtype)])
+        target = td_lambda_return_estimate(0.9, following[:, None], **common)[:, 0]
+        value = rollout.values[row, :length]
+        torch.testing.assert_close(found.advantages[row, :length], target - value)
+        torch.testing.assert_close(sampled.targets[row, :length], target)
+        weighed = value + ratios[row, :length].clamp(max=1.0) * (target - value)
+        torch.testing.assert_close(found.targets[row, :length], weighed)
+
+
+def test_group_relative_advantages_of_uneven_lengths() -> None:
+    """torchrl divides by the sample's standard deviation, where the paper's is the population's."""
+    from tensordict import TensorDict
+    from torchrl.objectives.llm import MCAdvantage
+
+    rewards = [[0.0, 0.0, 1.0], [-0.2], [0.0, 0.7]]
+    grouping = MCAdvantage(grpo_size=3, prompt_key="group", trajectory_return="sum")
+    for number, member in enumerate(rewards):
+        length, done = len(member), torch.zeros(len(member), 1, dtype=torch.bool)
+        done[-1] = True
+        step = TensorDict({"reward": torch.tensor(member)[:, None], "done": done}, [length])
+        theirs = grouping.inv(TensorDict({"group": torch.full((length,), 7), "next": step}, [length]))
+        assert (theirs is None) == (number < 2), "a group comes out when its last member is in"
+    totals = [sum(member) for member in rewards]
+    stats = GroupStats.of(totals)
+    ours = returns.group_relative(
+        torch.tensor(totals), *(torch.tensor([x] * 3) for x in (stats.mean, stats.std, stats.count)), 1e-6
+    )
+    lengths = torch.tensor([len(member) for member in rewards])
+    expected = theirs["advantage"].flatten() * (3 / 2) ** 0.5
+    torch.testing.assert_close(ours.repeat_interleave(lengths), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:No target network updater:UserWarning")
+@pytest.mark.parametrize("is_decoupled", [False, True])
+def test_the_clipped_surrogate_and_its_gradient(is_decoupled: bool) -> None:
+    """With a wider upper end; decoupled, their proximal policy is the target network."""
+    from tensordict import TensorDict
+    from tensordict.nn import (
+        ProbabilisticTensorDictModule,
+        ProbabilisticTensorDictSequential,
+        TensorDictModule,
+    )
+    from torchrl.objectives import ClipPPOLoss
+
+    torch.manual_seed(5)
+    num, size = 40, 3
+    network, before = (torch.nn.Linear(4, size) for _ in range(2))
+    x, actions, advantages = torch.randn(num, 4), torch.randint(size, (num,)), torch.randn(num)
+    behaviour = torch.randn(num, size).log_softmax(-1).gather(1, actions[:, None])
+    actor = ProbabilisticTensorDictSequential(
+        TensorDictModule(network, in_keys=["x"], out_keys=["logits"]),
+        ProbabilisticTensorDictModule(
+            in_keys=["logits"], out_keys=["action"], distribution_class=torch.distributions.Categorical
+        ),
+    )
+    peer = ClipPPOLoss(
+        actor, None, clip_epsilon=(0.1, 0.3), entropy_bonus=False, critic_coeff=None, delay_actor=is_decoupled
+    )
+    if is_decoupled:
+        for target, parameter in zip(
+            peer.target_actor_network_params.values(True, True), before.parameters(), strict=True
+        ):
+            target.data.copy_(parameter.data)
+    data = {"x": x, "action": actions, "action_log_prob": behaviour[:, 0], "advantage": advantages[:, None]}
+    theirs = peer(TensorDict(data, [num]))["loss_objective"]
+    theirs.backward()
+    expected = {name: p.grad for name, p in peer.named_parameters() if p.grad is not None}
+
+    def log_pi(of: torch.nn.Linear) -> torch.Tensor:
+        return of(x).log_softmax(-1).gather(1, actions[:, None])
+
+    logprobs = log_pi(network)
+    steps = SimpleNamespace(
+        token_mask=torch.ones(num, 1, dtype=torch.bool),
+        behaviour_logprobs=behaviour,
+        proximal_logprobs=log_pi(before).detach() if is_decoupled else None,
+    )
+    config = PpoConfig(clip=0.1, clip_high=0.3, decoupled=is_decoupled, epochs=2)
+    result = clipping.surrogate(config, logprobs, steps, advantages, 20.0, "action", 1e9)
+    ours = -losses.mean(result.objective)
+    torch.testing.assert_close(ours, theirs)
+    assert 0.0 < float(result.weighed["clipped_fraction"].float().mean()) < 1.0, "nothing to see"
+    gradients = torch.autograd.grad(ours, list(network.parameters()))
+    assert len(expected) == len(gradients)
+    for gradient, peers in zip(gradients, expected.values(), strict=True):
+        torch.testing.assert_close(gradient, peers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -13,6 +14,7 @@ from distrl.core.verdicts import Spent
 
 MINUTE_S = 60.0
 PER_TOKENS = 1_000_000
+_log = logging.getLogger(__name__)
 
 
 class BudgetSpent(JudgeError):
@@ -33,6 +35,7 @@ class Budget:
         self._recent: deque[float] = deque()
         self._num_calls = 0
         self._cost = 0.0
+        self._has_warned = False
 
     def take(self) -> None:
         """Counts a call that is about to be made.
@@ -67,10 +70,18 @@ class Budget:
         self._recent.append(now)
 
     def pay(self, input_tokens: int, output_tokens: int) -> Spent:
-        """Counts what a reply to a call cost, and returns it."""
+        """Counts what a reply to a call cost, and returns it. One that tells no tokens is told once."""
         spent = priced(input_tokens, output_tokens, self._config.price_input, self._config.price_output)
         with self._lock:
             self._cost += spent.cost
+            is_unknown = self._config.max_cost is not None and not (input_tokens or output_tokens)
+            is_news, self._has_warned = is_unknown and not self._has_warned, self._has_warned or is_unknown
+        if is_news:
+            _log.warning(
+                "the judge's endpoint does not tell how many tokens a reply took, so judge.vlm.max_cost=%g "
+                "cannot be kept for such replies; set judge.vlm.max_calls too",
+                self._config.max_cost,
+            )
         return spent
 
 

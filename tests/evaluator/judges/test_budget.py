@@ -32,3 +32,15 @@ def test_less_than_one_call_a_minute() -> None:
         budget.take()
     now[0] = 120.0
     budget.take()
+
+
+def test_a_cost_that_cannot_be_known_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    priced = VlmConfig(model="m", max_cost=1.0, price_input=2.0)
+    budget = Budget(priced)
+    budget.pay(5, 0)
+    assert caplog.messages == []
+    for _ in range(3):
+        budget.pay(0, 0)
+    Budget(VlmConfig(model="m")).pay(0, 0)
+    (said,) = caplog.messages
+    assert "judge.vlm.max_cost=1 cannot be kept" in said

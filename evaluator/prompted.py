@@ -7,7 +7,7 @@ screenshot, and answers in words with one action. It is not trained, and no toke
 from __future__ import annotations
 
 import base64
-import json
+import contextlib
 import os
 import random
 import threading
@@ -17,11 +17,11 @@ from typing import Any
 from distrl.configs.agents import PromptedConfig
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, InferenceUnavailable
-from distrl.core.http_post import GARBLED, PostFailed, post_json
+from distrl.core.http_post import GARBLED, PostFailed
 from distrl.core.types import NO_PREFIX, ChatMessage, Completion, ImagePart, Prefix, Sampling, TextPart
 from distrl.core.verdicts import Spent
 from distrl.evaluator.judges.vlm.budget import priced
-from distrl.evaluator.judges.vlm.endpoints import OpenAI
+from distrl.evaluator.judges.vlm.endpoints import Adapted, OpenAI, post
 
 NAME = "prompted"
 MAX_PAUSE_S = 60.0
@@ -87,13 +87,13 @@ class PromptedPolicy:
             InferenceUnavailable: It could not be had in `attempts` tries.
             ConfigError: The endpoint refuses the key, the model or the request.
         """
-        body = json.dumps(self._body(messages, images, sampling)).encode()
         failure = PostFailed(0, "it was not asked.")
         for attempt in range(self._config.attempts):
             if attempt and self._wait(self._pause_s(attempt, failure)):
                 break
             try:
-                return Completion(text=self._ask(body), sampling=sampling)
+                text = self._ask(lambda: self._body(messages, images, sampling))
+                return Completion(text=text, sampling=sampling)
             except PostFailed as error:
                 if not error.may_pass:
                     raise ConfigError(
@@ -108,10 +108,12 @@ class PromptedPolicy:
     def close(self) -> None:
         """Nothing is open between two requests."""
 
-    def _ask(self, body: bytes) -> str:
-        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        self._spent.append(Spent(calls=1))
-        reply = post_json(self._format.url, body, headers, self._config.timeout_s, self._key)
+    def _ask(self, make_body: Callable[[], dict[str, Any]]) -> str:
+        while True:
+            self._spent.append(Spent(calls=1))
+            with contextlib.suppress(Adapted):
+                reply = post(self._format, make_body(), self._key, self._config.timeout_s)
+                break
         prices = self._config.price_input, self._config.price_output
         self._spent[-1] = priced(*self._format.tokens(reply), *prices)
         answer = self._format.answer(reply)
@@ -125,8 +127,7 @@ class PromptedPolicy:
         return {
             "model": self._config.model,
             "messages": [_message(message, images) for message in messages],
-            "temperature": sampling.temperature,
-            "max_tokens": sampling.max_new_tokens,
+            **self._format.sampling(sampling.temperature, sampling.max_new_tokens),
         }
 
     def _pause_s(self, attempt: int, failure: PostFailed) -> float:

@@ -4,24 +4,25 @@
 |---|---|
 | no connection, a timeout, 408, 409, 425, 429, 5xx | another try, not before the Retry-After; then later |
 | 401, 402, 403, 404 | later: a key or a model can be put right while episodes wait |
+| 400 for a setting that the model does not take | another request without it, at once (`Endpoint.adapt`) |
 | other 4xx, a redirect | no verdict on this episode |
 | a reply that is no JSON, or holds no answer | another try; then no verdict |
 """
 
 from __future__ import annotations
 
-import json
+import contextlib
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from distrl.configs.judge import VlmConfig
 from distrl.core.errors import JudgeError, JudgeUnavailable
-from distrl.core.http_post import GARBLED, PostFailed, post_json, short
+from distrl.core.http_post import GARBLED, PostFailed, short
 from distrl.core.verdicts import Spent
 from distrl.evaluator.judges.vlm.budget import Budget
-from distrl.evaluator.judges.vlm.endpoints import Answer, Endpoint
+from distrl.evaluator.judges.vlm.endpoints import Adapted, Answer, Endpoint, post
 from distrl.evaluator.judges.vlm.prompt import Question
 
 MAX_PAUSE_S = 60.0
@@ -78,27 +79,33 @@ class Client:
             BudgetSpent: No more may be asked.
             JudgeError: The endpoint refuses this question.
         """
-        body = json.dumps(self._endpoint.body(question, self._config)).encode()
         failure: JudgeError = JudgeUnavailable("judge.vlm was not asked.")
         for attempt in range(self._config.attempts):
             if attempt:
                 self._pause(attempt, failure)
-            self._take()
-            spent.append(Spent(calls=1))
             try:
-                reply = self._post(body)
+                answer = self._answer(question, spent)
             except (JudgeUnavailable, Garbage) as error:
                 failure = error
-                continue
-            spent[-1] = self._budget.pay(*self._endpoint.tokens(reply))
-            answer = self._endpoint.answer(reply)
-            if answer is None:
-                failure = Garbage("The reply holds no answer.")
                 continue
             if is_answer(answer.text):
                 return answer
             failure = Garbage(f"No status in the answer {short(answer.text)!r}.")
         raise failure
+
+    def _answer(self, question: Question, spent: list[Spent]) -> Answer:
+        """What the model wrote, once it takes the way that it is asked."""
+        while True:
+            self._take()
+            spent.append(Spent(calls=1))
+            with contextlib.suppress(Adapted):
+                reply = self._post(self._endpoint.body(question, self._config))
+                break
+        spent[-1] = self._budget.pay(*self._endpoint.tokens(reply))
+        answer = self._endpoint.answer(reply)
+        if answer is None:
+            raise Garbage("The reply holds no answer.")
+        return answer
 
     def _take(self) -> None:
         """Counts a call, once the quota of the minute allows it.
@@ -125,10 +132,9 @@ class Client:
         pause_s = min(MAX_PAUSE_S, self._config.backoff_s * 2.0 ** min(attempt - 1, MAX_DOUBLINGS))
         self._sleep(max(asked_s or 0.0, pause_s * self._rng.uniform(0.75, 1.25)))
 
-    def _post(self, body: bytes) -> Any:
-        headers = self._endpoint.headers(self._key)
+    def _post(self, body: Mapping[str, Any]) -> Any:
         try:
-            return post_json(self._endpoint.url, body, headers, self._config.timeout_s, self._key)
+            return post(self._endpoint, body, self._key, self._config.timeout_s)
         except PostFailed as error:
             raise _meaning(error) from None
 

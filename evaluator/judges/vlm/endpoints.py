@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import base64
+import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from distrl.configs.judge import VlmConfig
 from distrl.core.errors import ConfigError
+from distrl.core.http_post import PostFailed, post_json
 from distrl.evaluator.judges.vlm.prompt import Question
+
+log = logging.getLogger(__name__)
 
 OPENAI_URL = "https://api.openai.com/v1"
 GEMINI_URL = "https://generativelanguage.googleapis.com/v1beta"
@@ -46,6 +51,15 @@ class Endpoint(Protocol):
         """The request."""
         ...
 
+    def adapt(self, refusal: str, sent: Mapping[str, Any]) -> bool:
+        """Whether `body` from now on differs from what was sent, so that it may not be refused again.
+
+        Args:
+            refusal: What the endpoint said with status 400.
+            sent: The request that it said it of.
+        """
+        ...
+
     def answer(self, reply: Any) -> Answer | None:
         """What the model wrote; None if the reply holds nothing of the kind."""
         ...
@@ -53,6 +67,25 @@ class Endpoint(Protocol):
     def tokens(self, reply: Any) -> Tokens:
         """How many tokens the reply took, whatever it holds; 0 where it does not say."""
         ...
+
+
+class Adapted(Exception):
+    """The endpoint refused how it was asked, and is asked in another way from now on."""
+
+
+def post(endpoint: Endpoint, body: Mapping[str, Any], key: str, timeout_s: float) -> Any:
+    """Sends a request of the endpoint's format and returns the reply, parsed.
+
+    Raises:
+        Adapted: It is to be made and sent once more; once for each setting that is refused, at most.
+        PostFailed: See `post_json`.
+    """
+    try:
+        return post_json(endpoint.url, json.dumps(body).encode(), endpoint.headers(key), timeout_s, key)
+    except PostFailed as error:
+        if error.status == 400 and endpoint.adapt(error.detail, body):
+            raise Adapted from None
+        raise
 
 
 def make_endpoint(config: VlmConfig) -> Endpoint:
@@ -72,10 +105,32 @@ def make_endpoint(config: VlmConfig) -> Endpoint:
 
 
 class OpenAI:
-    """POST {base}/chat/completions."""
+    """POST {base}/chat/completions. Any thread may use it.
+
+    Models that reason take `max_completion_tokens` in the place of `max_tokens`, and no temperature but
+    their own. Older endpoints know only the former; so that is sent until one refuses.
+    """
 
     def __init__(self, url: str) -> None:
         self.url = url
+        self._length, self._has_temperature = "max_tokens", True
+
+    def sampling(self, temperature: float, max_tokens: int) -> dict[str, Any]:
+        """What a request says of how the model writes, in the words that this endpoint takes."""
+        chosen = {"temperature": temperature} if self._has_temperature else {}
+        return {**chosen, self._length: max_tokens}
+
+    def adapt(self, refusal: str, sent: Mapping[str, Any]) -> bool:
+        """See `Endpoint`."""
+        if "max_tokens" in sent and "max_completion_tokens" in refusal:
+            self._length = "max_completion_tokens"
+            return True
+        if "temperature" in sent and "temperature" in refusal and "support" in refusal:
+            if self._has_temperature:
+                log.warning("%s: the model takes no temperature; its own is used. (%s)", self.url, refusal)
+            self._has_temperature = False
+            return True
+        return False
 
     def headers(self, key: str) -> dict[str, str]:
         """See `Endpoint`."""
@@ -96,8 +151,7 @@ class OpenAI:
                 {"role": "system", "content": question.system},
                 {"role": "user", "content": content},
             ],
-            "temperature": config.temperature,
-            "max_tokens": config.max_tokens,
+            **self.sampling(config.temperature, config.max_tokens),
         }
 
     def answer(self, reply: Any) -> Answer | None:
@@ -123,6 +177,10 @@ class Gemini:
     def headers(self, key: str) -> dict[str, str]:
         """See `Endpoint`. The key is not in the address, which servers write into their logs."""
         return {"x-goog-api-key": key} if key else {}
+
+    def adapt(self, refusal: str, sent: Mapping[str, Any]) -> bool:
+        """See `Endpoint`. There is one way to ask."""
+        return False
 
     def body(self, question: Question, config: VlmConfig) -> dict[str, Any]:
         """See `Endpoint`."""

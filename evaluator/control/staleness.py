@@ -33,17 +33,8 @@ class StalenessRow:
 
 def staleness_rows(metrics: RunMetrics) -> list[StalenessRow]:
     """Those of which there are gradients; none of a run that did not measure them."""
-    rows = []
-    for label in VERSIONS.labels:
-        prefix = f"staleness/{label}/"
-        tables = [
-            {name.removeprefix(prefix): value for name, value in row.items() if name.startswith(prefix)}
-            for row in metrics.rows
-            if f"{prefix}gradients" in row
-        ]
-        if tables:
-            rows.append(_row(label, tables))
-    return rows
+    by_label = {label: metrics.tables(f"staleness/{label}/", "gradients") for label in VERSIONS.labels}
+    return [_row(label, tables) for label, tables in by_label.items() if tables]
 
 
 def _row(label: str, tables: Sequence[dict[str, float]]) -> StalenessRow:

@@ -124,17 +124,8 @@ def freshness_data(metrics: RunMetrics) -> dict[str, Any]:
 
 def staleness_rows(metrics: RunMetrics) -> list[StalenessRow]:
     """The learner's tables, added up: every mean is the sum over all steps, divided once."""
-    found = []
-    for label in VERSIONS.labels:
-        prefix = f"staleness/{label}/"
-        tables = [
-            {name.removeprefix(prefix): value for name, value in row.items() if name.startswith(prefix)}
-            for row in metrics.rows
-            if f"{prefix}trajectories" in row
-        ]
-        if tables:
-            found.append(_staleness_row(label, tables))
-    return found
+    by_label = {label: metrics.tables(f"staleness/{label}/", "trajectories") for label in VERSIONS.labels}
+    return [_staleness_row(label, tables) for label, tables in by_label.items() if tables]
 
 
 _NO_SHARES = ("trajectories", "steps", "tokens", "success", "ratio_mean", "log_ratio_abs", "ess")

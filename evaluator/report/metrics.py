@@ -49,6 +49,18 @@ class RunMetrics:
                 points.append((position, row[name]))
         return points
 
+    def tables(self, prefix: str, needed: str) -> list[dict[str, float]]:
+        """What each row holds under names that begin with `prefix`, by the rest of the name.
+
+        Args:
+            needed: A rest; rows without it are left out.
+        """
+        return [
+            {name.removeprefix(prefix): value for name, value in row.items() if name.startswith(prefix)}
+            for row in self.rows
+            if f"{prefix}{needed}" in row
+        ]
+
     def at_update(self, update: float, x: str) -> float:
         """The value of the column `x` when this many updates had been made; 0 if nothing is older."""
         position = 0.0

@@ -16,7 +16,9 @@ LIMIT_S = 600.0
 
 
 @pytest.mark.needs("adbutils", "isal")
-@pytest.mark.skipif(adb_programs.bundled() is None, reason="adbutils brings no adb for this machine")
+@pytest.mark.skipif(
+    adb_programs.bundled() is None, reason="needs an adb: adbutils brings none for this machine"
+)
 @pytest.mark.timeout(LIMIT_S + 30)
 def test_a_minute_of_chaos(tmp_path: Path) -> None:
     numbers = tmp_path / "chaos.json"

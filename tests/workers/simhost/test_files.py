@@ -95,7 +95,7 @@ def _outcome(work: Callable[[], object]) -> tuple[object, str]:
         return None, "failed" if error.errno else "?"
 
 
-@pytest.mark.skipif(os.name != "posix", reason="compares with a POSIX file system")
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX: compares with its file system")
 @given(STEPS)
 @settings(max_examples=150, deadline=None)
 def test_it_behaves_as_a_real_directory(steps: list[tuple[object, ...]]) -> None:

@@ -27,7 +27,9 @@ from distrl.workers.simhost.process_phone import PhoneSpec
 
 pytestmark = [
     pytest.mark.needs("adbutils", "isal"),
-    pytest.mark.skipif(adb_programs.bundled() is None, reason="adbutils brings no adb for this machine"),
+    pytest.mark.skipif(
+        adb_programs.bundled() is None, reason="needs an adb: adbutils brings none for this machine"
+    ),
 ]
 DEADLINE_S = 60.0
 

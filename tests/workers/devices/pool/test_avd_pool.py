@@ -35,7 +35,9 @@ from distrl.workers.simemulator.fake_sdk import SimSdk, make_avd, make_sdk
 
 pytestmark = [
     pytest.mark.needs("adbutils", "isal"),
-    pytest.mark.skipif(adb_programs.bundled() is None, reason="adbutils brings no adb for this machine"),
+    pytest.mark.skipif(
+        adb_programs.bundled() is None, reason="needs an adb: adbutils brings none for this machine"
+    ),
 ]
 DEADLINE_S = 120.0
 TO_RECLONE = ["load snapshot", "restart from snapshot", "cold boot", "reclone"]

@@ -14,7 +14,9 @@ from distrl.workers.devices.pool.pool_server import PoolServer
 
 pytestmark = [
     pytest.mark.needs("adbutils"),
-    pytest.mark.skipif(adb_programs.bundled() is None, reason="adbutils brings no adb for this machine"),
+    pytest.mark.skipif(
+        adb_programs.bundled() is None, reason="needs an adb: adbutils brings none for this machine"
+    ),
 ]
 
 

@@ -45,8 +45,8 @@ class VLLMConfig(Section):
 
     On GPUs it takes the share `gpu_memory_utilization` of each one's memory, less if `kv_cache_gb` bounds
     the cache of keys and values; on CPUs the cache has `kv_cache_gb` GiB, 1 when null. `enforce_eager` runs
-    the model as it is, null: on CPUs, and compiles it on GPUs. `dtype` "auto" is the learner's: float32 on
-    CPUs, bfloat16 on GPUs.
+    the model as it is, null: on CPUs, and compiles it on GPUs. `dtype` "auto" is the learner's,
+    policy.dtype, and where that is "auto" too float32 on CPUs and bfloat16 on GPUs.
 
     So many versions of an adapter are held at a time as `max_adapters` says; null is
     learner.max_staleness + 2. `options` go to vLLM's AsyncEngineArgs as they are.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distrl.cli.health.subject import (
     SCREEN,
@@ -23,7 +23,7 @@ from distrl.cli.health.subject import (
 )
 
 if TYPE_CHECKING:
-    from distrl.configs.schema import Config
+    from distrl.configs.schema import Config, LearnerConfig
 
 PEAKS: dict[str, tuple[float, float]] = {
     "H200": (989e12, 4.8e12),
@@ -136,16 +136,21 @@ def _learner(config: Config, one: Subject) -> Iterator[Line]:
     learner = config.learner
     frozen = one.shape.num_parameters - (0 if one.is_lora else one.trained)
     weights = frozen * one.bytes_each + one.trained * one.trained_bytes
-    optimiser = 2.0 * one.trained * one.trained_bytes
+    gradients = float(one.trained * one.trained_bytes)
     text = one.shape.text
     critic = text.vocabulary * CRITIC_WIDTH + text.hidden * (CRITIC_WIDTH + CRITIC_HEADS)
-    whole = math.ceil(learner.batch_trajectories * one.sequences_per_episode * one.sequence)
+    share = math.ceil(learner.batch_trajectories / learner.num_processes)
+    whole = math.ceil(share * one.sequences_per_episode * one.sequence)
     tokens = max(one.sequence, min(whole, learner.micro_batch_tokens or whole))
     completions = math.ceil(tokens / one.sequence * one.steps)
+    stage, zero = learner.zero_stage, learner.ds_config.get("zero_optimization", {})
+    moments = (12.0 * one.trained, "float32: AdamW's two moments, a copy of what is trained")
+    if not stage:
+        moments = (2.0 * gradients, "AdamW: two moments")
     parts = {
-        "weights": (weights, f"{one.bytes_each} B each"),
-        "gradients": (float(one.trained * one.trained_bytes), f"{one.trained_bytes} B each"),
-        "optimizer": (optimiser, "AdamW: two moments"),
+        "weights": _sharded(weights, f"{one.bytes_each} B each", learner, 3, zero.get("offload_param")),
+        "gradients": _sharded(gradients, f"{one.trained_bytes} B each", learner, 2),
+        "optimizer": _sharded(*moments, learner, 1, zero.get("offload_optimizer")),
         "critic": (16.0 * critic, "float32 with gradients and moments"),
         "activations": (
             activation_bytes(one, tokens),
@@ -155,11 +160,29 @@ def _learner(config: Config, one: Subject) -> Iterator[Line]:
     }
     for what, (value, how) in parts.items():
         yield Line("learner", what, value, "B", how)
-    yield Line("learner", "device memory", sum(value for value, _ in parts.values()), "B", "the sum")
+    ranks = f", on each of {learner.num_processes} ranks" if learner.num_processes > 1 else ""
+    memory = sum(value for value, _ in parts.values())
+    yield Line("learner", "device memory", memory, "B", f"the sum{ranks}")
     published = (KEPT_VERSIONS + 1) * one.published_bytes
     yield Line(
         "learner", "memory for published weights", published, "B", f"{KEPT_VERSIONS} versions, and the next"
     )
+
+
+def _sharded(
+    value: float, how: str, learner: LearnerConfig, stage: int, offload: dict[str, Any] | None = None
+) -> tuple[float, str]:
+    """What a rank has of `value` bytes on its device, which ZeRO shards from `stage` on.
+
+    Args:
+        offload: The section that says where it is kept instead.
+    """
+    if learner.zero_stage < stage:
+        return value, how
+    if (offload or {}).get("device") == "cpu":
+        return 0.0, "offloaded to the CPU"
+    ranks = learner.num_processes
+    return value / ranks, f"{how}, over {ranks} ranks" if ranks > 1 else how
 
 
 def _inference(config: Config, one: Subject) -> Iterator[Line]:
@@ -197,8 +220,10 @@ def _disk(config: Config, one: Subject, screen: tuple[int, int]) -> Iterator[Lin
 def _speed(config: Config, one: Subject, where: Hardware) -> Iterator[Line]:
     learner, slots = config.learner, config.inference.max_batch
     flops = where.flops * UTILISATION
-    samples = flops / training_flops(one) * one.steps
-    yield Line("speed", "steps trained", samples, "1/s", f"{where.name} at {UTILISATION:.0%} of its peak")
+    ranks = learner.num_processes
+    samples = ranks * flops / training_flops(one) * one.steps
+    who = f"{ranks} x {where.name}" if ranks > 1 else where.name
+    yield Line("speed", "steps trained", samples, "1/s", f"{who} at {UTILISATION:.0%} of its peak")
     update = learner.batch_trajectories * one.episode_steps / samples
     yield Line("speed", "an update", update, "s", f"{learner.batch_trajectories} trajectories")
     weights = one.shape.num_parameters * one.bytes_each

@@ -33,7 +33,7 @@ from distrl.core.policies.base import (
 from distrl.core.policies.hub_images import check, expand
 from distrl.core.policies.hub_loading import load_model
 from distrl.core.policies.hub_memory import checkpointed_layers, freeze_vision, recomputed
-from distrl.core.policies.hub_sampling import RowSampler, writable
+from distrl.core.policies.hub_sampling import RowSampler, set_aside_generation_settings, writable
 from distrl.core.policies.options import PolicyOptions
 from distrl.core.policies.sampling import token_statistics
 from distrl.core.types import ChatMessage, Sampling
@@ -63,6 +63,7 @@ class HubPolicy(Policy):
         loaded = load_model(config, has_weights)
         self.model: Any = loaded.model
         self._loaded = loaded
+        self._own_settings = set_aside_generation_settings(loaded.model)
         allowed, self._tokens = writable(loaded, config.slim_vocabulary)
         self.register_buffer("_allowed", allowed, persistent=False)
         self._adapter: AdapterHandle | None = None
@@ -384,6 +385,7 @@ class HubPolicy(Policy):
                 "Export the adapter, and merge it into the model with PEFT.",
             )
         model = self.model if self._adapter is None else self._adapter.merge()
+        model.generation_config = self._own_settings
         loaded = self._loaded
         for part in (model, loaded.images, loaded.tokenizer, loaded.templating):
             part.save_pretrained(str(directory))

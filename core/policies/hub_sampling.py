@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -62,6 +63,17 @@ def _cut(tokens: list[int], logprobs: list[float], end_ids: Sequence[int], limit
     ends = [index + 1 for index, token in enumerate(tokens) if token in end_ids]
     length = min([limit, len(tokens), *ends])
     return Generated(tokens[:length], logprobs[:length])
+
+
+def set_aside_generation_settings(model: Any) -> Any:
+    """Leaves a model no settings of its own that `generate` would mix in, and returns those it had.
+
+    transformers takes from them whatever a caller does not say: Qwen2.5-VL's penalise repeated tokens, which
+    changes the logits before `RowSampler` sees them, and `score` knows nothing of that.
+    """
+    settings = model.generation_config
+    model.generation_config = type(settings)()
+    return settings
 
 
 def writable(loaded: LoadedModel, slim_vocabulary: Sequence[str]) -> tuple[Tensor, OutputTokens]:

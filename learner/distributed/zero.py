@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from distrl.configs.schema import LearnerConfig
-from distrl.core.errors import MissingDependency
+from distrl.core.errors import MissingDependency, PolicyError
 from distrl.core.policies.base import Generated, Policy, PromptBatch, States, TokenScores
 from distrl.core.types import Sampling
 from distrl.learner.optimisers import require_finite, trainable
@@ -34,6 +34,7 @@ class ZeroPolicy:
 
     Raises:
         MissingDependency: There is no deepspeed.
+        PolicyError: Some of what is trained is in bfloat16, and some is not.
     """
 
     def __init__(self, policy: Policy, config: LearnerConfig) -> None:
@@ -41,6 +42,7 @@ class ZeroPolicy:
         self._policy, self._config = policy, config
         self._module = _Calls(policy)
         self._parameters = list(trainable(policy))
+        self._is_half = _is_half(self._parameters)
         optim = config.optim
         self._adam = torch.optim.AdamW(self._parameters, lr=optim.lr, weight_decay=optim.weight_decay)
         self._groups = self._adam.state_dict()["param_groups"]
@@ -141,14 +143,14 @@ class ZeroPolicy:
 
     def _ds_config(self) -> dict[str, Any]:
         given = self._config.ds_config
-        is_half = any(p.dtype == torch.bfloat16 for p in self._policy.parameters())
         return {
             "train_micro_batch_size_per_gpu": 1,
             "gradient_accumulation_steps": 1,
             "gradient_clipping": self._config.optim.grad_clip,
             "zero_allow_untested_optimizer": True,
             "zero_force_ds_cpu_optimizer": False,
-            "bf16": {"enabled": is_half},
+            # Of what is trained: told of bf16 DeepSpeed would round a frozen model's adapters in float32 too.
+            "bf16": {"enabled": self._is_half},
             "steps_per_print": 10**9,
             **given,
             "zero_optimization": {"stage": self._config.zero_stage, **given.get("zero_optimization", {})},
@@ -238,6 +240,18 @@ class _View:
     ) -> list[Generated]:
         generated: list[Generated] = self._zero.call("generate", batch, sampling, generator)
         return generated
+
+
+def _is_half(parameters: Sequence[nn.Parameter]) -> bool:
+    """Whether they are in bfloat16. DeepSpeed has one type for all that is trained."""
+    types = {parameter.dtype for parameter in parameters}
+    if torch.bfloat16 in types and len(types) > 1:
+        raise PolicyError(
+            f"learner.engine 'deepspeed' trains in one type, and of this policy in {len(types)}: "
+            f"{', '.join(sorted(map(str, types)))}.",
+            "Set policy.dtype to float32, or learner.engine to 'torch'.",
+        )
+    return torch.bfloat16 in types
 
 
 def _set_moment(parameter: nn.Parameter, value: Tensor, name: str, is_third: bool) -> None:

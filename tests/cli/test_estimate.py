@@ -204,6 +204,29 @@ def test_what_costs_less_is_told_so(model: str) -> None:
     assert values(options, store={"max_bytes": 10**6})["disk", "store, per 1000 episodes"] == 10**6
 
 
+def test_ranks_share_what_zero_shards(model: str) -> None:
+    def parts(num_processes: int, **zero: object) -> dict[str, float]:
+        learner: dict[str, object] = {"num_processes": num_processes, "batch_trajectories": 8}
+        if zero:
+            learner |= {"engine": "deepspeed", "ds_config": {"zero_optimization": zero}}
+        found = values({"kind": "hub", "model": model}, learner=learner)
+        return {what: value for (process, what), value in found.items() if process != "inference"}
+
+    alone, torchs = parts(1), parts(4)
+    assert torchs["weights"] == alone["weights"]
+    assert torchs["optimizer"] == alone["optimizer"]
+    assert torchs["activations"] == alone["activations"] / 4
+    assert torchs["steps trained"] == 4 * alone["steps trained"]
+    second, third = parts(4, stage=2), parts(4, stage=3)
+    assert second["weights"] == alone["weights"]
+    assert second["gradients"] == alone["gradients"] / 4
+    assert second["optimizer"] == 3 * alone["trained parameters"]  # twelve bytes each, over four ranks
+    assert third["weights"] == alone["weights"] / 4
+    offloaded = parts(4, stage=3, offload_param={"device": "cpu"}, offload_optimizer={"device": "cpu"})
+    assert offloaded["weights"] == offloaded["optimizer"] == 0.0
+    assert offloaded["device memory"] < third["device memory"] < second["device memory"]
+
+
 def test_gpus_are_known_by_their_names() -> None:
     assert hardware("NVIDIA H100 80GB HBM3", 1).flops == PEAKS["H100"][0]
     assert hardware("NVIDIA H100 PCIe", 1).flops == PEAKS["H100 PCIe"][0]

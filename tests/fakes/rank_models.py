@@ -29,14 +29,18 @@ LR = 1e-3
 POLICIES: dict[str, dict[str, Any]] = {
     "hub-lora": {"kind": "hub", "lora": {"rank": 2, "alpha": 4.0}},
     "hub-lora-checkpointed": {"kind": "hub", "lora": {"rank": 2}, "gradient_checkpointing": True},
+    "hub-lora-half": {"kind": "hub", "lora": {"rank": 2}, "dtype": "bfloat16"},
     "hub-full": {"kind": "hub"},
     "autoui": {"kind": "autoui", "image_features": "blip2"},
     "autoui-lora": {"kind": "autoui", "image_size": [40, 56], "lora": {"rank": 2, "targets": ["q", "v"]}},
 }
 
+COARSE = {"hub-lora-half": 0.05}
+"""How far losses may differ, if not by 1e-5: in bfloat16 other paddings of a batch round otherwise."""
+
 
 def trainer_of(name: str, model: str, zero: dict[str, Any] | None) -> tuple[Trainer, LearnerConfig]:
-    """The same networks every time, in float32; without `zero` by torch."""
+    """The same networks every time; without `zero` by torch."""
     engine = {"engine": "deepspeed", "ds_config": {"zero_optimization": zero}} if zero is not None else {}
     config = LearnerConfig.model_validate(
         {"optim": {"lr": LR}, "demonstrations": {"lr": LR}, "micro_batch_tokens": 60, **engine}
@@ -90,7 +94,7 @@ def trained(engine: Engine) -> tuple[list[float], dict[str, torch.Tensor]]:
 
 
 def compare(rank: int, size: int, file: str, name: str, model: str, *stages: str) -> None:
-    """Losses and published weights are those of one process.
+    """Losses and published weights are those of one process, and so are the weights' types.
 
     Args:
         stages: A `zero_optimization` each, as JSON.
@@ -105,12 +109,12 @@ def compare(rank: int, size: int, file: str, name: str, model: str, *stages: str
             continue
         engine, team = engine_of(trainer, config, size)
         found, published = trained(engine)
-        assert max(abs(a - b) for a, b in zip(found, losses, strict=True)) < 1e-5, (
-            f"{stage}: {found} {losses}"
-        )
+        apart = max(abs(a - b) for a, b in zip(found, losses, strict=True))
+        assert apart < COARSE.get(name, 1e-5), f"{stage}: {found} {losses}"
         assert found[0] != found[1]
-        assert published.keys() == weights.keys()
-        close(published, weights, stage)
+        assert {k: v.dtype for k, v in published.items()} == {k: v.dtype for k, v in weights.items()}
+        if name not in COARSE:
+            close(published, weights, stage)
         if team is not None:
             team.stop()
     torch.distributed.destroy_process_group()

@@ -103,7 +103,7 @@ def engine_arguments(config: Config, policy: HubPolicy, seed: int) -> dict[str, 
     on_gpu = torch.cuda.is_available()
     arguments: dict[str, Any] = {
         "model": config.policy.model,
-        "dtype": ("bfloat16" if on_gpu else "float32") if vllm.dtype == "auto" else vllm.dtype,
+        "dtype": _dtype(config, on_gpu),
         "seed": seed % 2**31,
         "max_model_len": max_model_len(config, policy.longest_sequence),
         "max_num_seqs": inference.max_batch,
@@ -125,6 +125,12 @@ def engine_arguments(config: Config, policy: HubPolicy, seed: int) -> dict[str, 
     if taken := sorted(arguments.keys() & vllm.options.keys()):
         raise ConfigError(f"inference.vllm.options has {taken}, which other keys set.", "Leave them out.")
     return {**arguments, **vllm.options}
+
+
+def _dtype(config: Config, on_gpu: bool) -> str:
+    """`inference.vllm.dtype`, else the learner's."""
+    names = (config.inference.vllm.dtype, config.policy.dtype, "bfloat16" if on_gpu else "float32")
+    return next(name for name in names if name != "auto")
 
 
 def _image_arguments(policy: HubPolicy) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Hub policies: small random models of three families, saved to a directory as a hub would give them."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ pytest.importorskip("transformers")
 import torch
 from hub_models import FAMILIES
 from policy_fakes import chat, padded, png
+from transformers import GenerationConfig
 
 from distrl.configs.schema import PolicyConfig
 from distrl.core.errors import CheckpointError, ContextFull, PolicyError
@@ -69,6 +71,21 @@ def test_sampled_and_scored_log_probabilities_agree_also_after_a_swap(
     }
     policy.load_published(weights_io.from_bytes(weights_io.to_bytes(state)))
     check_agreement(policy)
+
+
+def test_a_model_s_own_generation_settings_do_not_mix_in(
+    make_policy: MakePolicy, model_dir: Path, tmp_path: Path
+) -> None:
+    """Qwen2.5-VL's penalise repetition, of which scoring knows nothing."""
+    given = {"repetition_penalty": 1.5, "no_repeat_ngram_size": 1, "suppress_tokens": [*range(7, 60)]}
+    directory = tmp_path / "model"
+    shutil.copytree(model_dir, directory)
+    GenerationConfig(**given, eos_token_id=1).save_pretrained(str(directory))
+    policy = make_policy(model=str(directory))
+    check_agreement(policy)
+    policy.export(tmp_path / "exported")
+    kept = GenerationConfig.from_pretrained(str(tmp_path / "exported")).to_dict()
+    assert {name: kept[name] for name in given} == given
 
 
 @pytest.mark.parametrize("lora", [None, {"rank": 2, "targets": ["q_proj"]}])

@@ -8,7 +8,7 @@ pytest.importorskip("torch")
 
 from rank_world import run_ranks
 
-from distrl.core.errors import MissingDependency
+from distrl.core.errors import MissingDependency, PolicyError
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -39,3 +39,25 @@ def test_without_deepspeed_the_extra_is_named(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "deepspeed", None)
     with pytest.raises(MissingDependency, match=r"distrl\[deepspeed\]"):
         ZeroPolicy(None, LearnerConfig(engine="deepspeed"))
+
+
+def test_trained_weights_of_two_types_are_refused(monkeypatch) -> None:
+    """As AutoUI's fusion in bfloat16 beside adapters in float32: DeepSpeed would round the adapters."""
+    import sys
+    from types import ModuleType
+
+    import torch
+
+    from distrl.configs.schema import LearnerConfig
+    from distrl.learner.distributed.zero import ZeroPolicy
+
+    package, ops = ModuleType("deepspeed"), ModuleType("deepspeed.ops")
+    ops.__compatible_ops__ = {}  # type: ignore[attr-defined]
+    package.ops = ops  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "deepspeed", package)
+    monkeypatch.setitem(sys.modules, "deepspeed.ops", ops)
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(name, "0")
+    policy = torch.nn.Sequential(torch.nn.Linear(2, 2, dtype=torch.bfloat16), torch.nn.Linear(2, 2))
+    with pytest.raises(PolicyError, match=r"policy\.dtype to float32"):
+        ZeroPolicy(policy, LearnerConfig(engine="deepspeed"))  # type: ignore[arg-type]

@@ -54,3 +54,8 @@ def test_two_ranks_have_the_losses_and_the_weights_of_one_process(name: str, tmp
 def test_what_is_offloaded_to_the_cpu_is_the_same(name: str, tmp_path: Path) -> None:
     """On one rank, as where there is one GPU. Without any nothing moves, but DeepSpeed takes that path."""
     run(1, tmp_path, name, OFFLOADED)
+
+
+def test_adapters_of_a_half_precision_model_stay_in_full_precision(tmp_path: Path) -> None:
+    """As on every GPU, where `policy.dtype` auto is bfloat16: inference servers take no others."""
+    run(2, tmp_path, "hub-lora-half", ALL)

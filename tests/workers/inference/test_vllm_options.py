@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+import torch
 from pydantic import ValidationError
 from serving_world import LORA, make_config
 from tiny_qwen import save_qwen25_vl
@@ -49,6 +50,23 @@ def test_keys_become_vllm_s(model: Path) -> None:
     assert "enable_lora" not in arguments(make_config(model, None))
     staleness = make_config(model, LORA, max_adapters=None)
     assert arguments(staleness)["max_loras"] == staleness.learner.max_staleness + 2
+
+
+@pytest.mark.parametrize(
+    ("of_policy", "of_vllm", "expected"),
+    [
+        ("auto", "auto", "bfloat16"),
+        ("float32", "auto", "float32"),
+        ("float32", "bfloat16", "bfloat16"),
+    ],
+)
+def test_it_computes_in_the_learner_s_type_unless_told(
+    model: Path, monkeypatch: pytest.MonkeyPatch, of_policy: str, of_vllm: str, expected: str
+) -> None:
+    config = changed(make_config(model, LORA, dtype=of_vllm), policy={"dtype": of_policy})
+    policy = policy_of(config)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert engine_arguments(config, policy, 3)["dtype"] == expected
 
 
 def changed(config: Config, **sections: dict[str, object]) -> Config:

@@ -91,6 +91,11 @@ class AutoUIPolicy(Policy):
         """Size of the vocabulary, T5's spare rows included."""
         return int(self.model.t5.config.vocab_size)
 
+    @property
+    def end_ids(self) -> list[int]:
+        """The tokenizer's end token."""
+        return [self._end_id]
+
     def prompt_ids(self, messages: Sequence[ChatMessage], images: Sequence[Tensor] = ()) -> list[int]:
         """Tokens of all text parts in order, then the end token; pictures are not among them.
 

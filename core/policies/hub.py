@@ -103,7 +103,7 @@ class HubPolicy(Policy):
 
     @property
     def end_ids(self) -> list[int]:
-        """Tokens that end a completion."""
+        """The tokens that end a completion."""
         return self._loaded.end_ids
 
     @property

@@ -193,6 +193,11 @@ class Policy(nn.Module, ABC):
         """Size of the vocabulary: every token id is below it."""
 
     @property
+    @abstractmethod
+    def end_ids(self) -> Sequence[int]:
+        """The tokens that end a completion."""
+
+    @property
     def max_context_tokens(self) -> int | None:
         """How long a sequence may become, answers included; None where only its prompts are bounded."""
         return None

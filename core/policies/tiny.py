@@ -84,6 +84,11 @@ class TinyPolicy(Policy):
         """Size of the vocabulary."""
         return len(self.tokenizer.vocabulary)
 
+    @property
+    def end_ids(self) -> list[int]:
+        """`<end>`, and the last token of every action but a typed text."""
+        return sorted(self.tokenizer.terminals)
+
     def prompt_ids(self, messages: Sequence[ChatMessage], images: Sequence[Tensor] = ()) -> list[int]:
         """Tokens of all text parts in order; images are not among them.
 

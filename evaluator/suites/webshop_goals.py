@@ -11,7 +11,14 @@ from distrl.workers.simphone.apps.web.shops import SHOPS
 
 PHRASES: dict[str, dict[str, tuple[str, ...]]] = {
     "webshop1_visit": {
-        "train": ("Go to {host}", "Open {host}", "Visit {host} in the browser"),
+        "train": (
+            "Go to {host}",
+            "Open {host}",
+            "Visit {host} in the browser",
+            "Take the browser to {host}",
+            "Show {host}",
+            "I want to see the website of {host}",
+        ),
         "val": ("In the browser, open {host}", "Go to the browser and open {host}"),
         "test": ("Take me to {host}", "Show me the website {host}"),
     },
@@ -20,6 +27,9 @@ PHRASES: dict[str, dict[str, tuple[str, ...]]] = {
             'Go to {host}, search for "{query}"',
             'Open {host} and search for "{query}"',
             "Search {host} for {query}",
+            'Look on {host} for "{query}"',
+            "Find {query} on {host}",
+            'On {host}, show the results of a search for "{query}"',
         ),
         "test": ('Look for "{query}" on {host}', "Show what {host} has when you search for {query}"),
     },
@@ -28,6 +38,9 @@ PHRASES: dict[str, dict[str, tuple[str, ...]]] = {
             'Go to {host} and open the category "{category}"',
             "Browse {category} on {host}",
             "Open {host}, show everything in {category}",
+            "Show me the department {category} of {host}",
+            "Look at what {host} lists as {category}",
+            "On {host}, find the products under {category}",
         ),
         "val": ("Go to {host} and show the category {category}", "On {host}, open the category {category}"),
         "test": (
@@ -40,6 +53,9 @@ PHRASES: dict[str, dict[str, tuple[str, ...]]] = {
             'Go to {host}, search for "{query}", and select the {nth} entry',
             'Search {host} for "{query}" and open the {nth} result',
             "Open {host}, search for {query} and select the {nth} product",
+            'Look for "{query}" on {host} and tap the {nth} product',
+            "Find {query} on {host} and show the {nth} one",
+            'On {host}, open the {nth} result in the list for "{query}"',
         ),
         "test": (
             'On {host}, look for "{query}" and show the {nth} product in the list',
@@ -50,6 +66,9 @@ PHRASES: dict[str, dict[str, tuple[str, ...]]] = {
         "train": (
             'Go to {host}, search for "{query}", and sort by {sort}',
             "Search {host} for {query} and sort the results by {sort}",
+            'Look on {host} for "{query}" and list it by {sort}',
+            "Find {query} on {host}, ordered by {sort}",
+            'On {host}, order what there is for "{query}" by {sort}',
         ),
         "test": (
             'List the results for "{query}" on {host}, ordered by {sort}',
@@ -60,6 +79,9 @@ PHRASES: dict[str, dict[str, tuple[str, ...]]] = {
         "train": (
             'Go to {host}, search for "{query}", and filter by {filters}',
             "Search {host} for {query} and set the filter to {filters}",
+            'Look on {host} for "{query}" with {filters}',
+            "Find {query} on {host}, only {filters}",
+            'On {host}, narrow what you find for "{query}" to {filters}',
         ),
         "test": (
             'On {host}, look for "{query}" and narrow the results to {filters}',
@@ -70,6 +92,9 @@ PHRASES: dict[str, dict[str, tuple[str, ...]]] = {
         "train": (
             'Go to {host}, search for "{query}", sort by {sort}, and select the first entry',
             "Search {host} for {query}, sort the results by {sort} and open the first one",
+            'Look for "{query}" on {host}, order it by {sort} and tap the first one',
+            "Find {query} on {host}, sort by {sort} and show the product at the top",
+            'On {host}, show the top result for "{query}", ordered by {sort}',
         ),
         "test": (
             'On {host}, order the results for "{query}" by {sort} and show the one at the top',
@@ -81,6 +106,9 @@ PHRASES: dict[str, dict[str, tuple[str, ...]]] = {
             'Go to {host}, search for "{product}", choose {options}, and add it to the {cart}',
             "Add the {product} with {options} to the {cart} on {host}",
             "On {host}, find the {product}, set {options}, and put it into your {cart}",
+            'Look on {host} for "{product}" and place it with {options} in the {cart}',
+            "Put the {product} from {host}, {options}, into my {cart}",
+            "I want {options} of the {product} in the {cart} on {host}",
         ),
         "test": (
             "I want the {product} from {host} with {options}: get the {cart} ready",
@@ -91,6 +119,9 @@ PHRASES: dict[str, dict[str, tuple[str, ...]]] = {
         "train": (
             'Go to {host}, search for "{query}", select the first entry, and add it to the {cart}',
             "Search {host} for {query} and add the first result to the {cart}",
+            'Look on {host} for "{query}" and put the first product into my {cart}',
+            "Find {query} on {host} and add the one at the top to your {cart}",
+            'On {host}, place the top result for "{query}" in the {cart}',
         ),
         "test": (
             'On {host}, look for "{query}" and put the product at the top into the {cart}',
@@ -98,13 +129,22 @@ PHRASES: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
     "webshop3_cart": {
-        "train": ("In the {cart} on {host}, {change}", "Go to {host}, open the {cart}, and {change}"),
+        "train": (
+            "In the {cart} on {host}, {change}",
+            "Go to {host}, open the {cart}, and {change}",
+            "Look at the {cart} on {host} and {change}",
+            "On {host}, go to my {cart} to {change}",
+            "The {cart} on {host} is wrong: {change}",
+        ),
         "test": ("Look into my {cart} on {host} to {change}", "My {cart} on {host} is not right: {change}"),
     },
     "webshop3_checkout": {
         "train": (
             "Check out on {host}{delivery}, up to the review of the order",
             "Go to {host} and take your {cart} to the order review{delivery}, without placing the order",
+            "Prepare my order on {host}{delivery} and stop at the review of it",
+            "On {host}, order what is in the {cart}{delivery}, but stop before the last step",
+            "Proceed on {host} to the order review{delivery}",
         ),
         "val": (
             "On {host}, go to the review of the order{delivery}",
@@ -119,6 +159,9 @@ PHRASES: dict[str, dict[str, tuple[str, ...]]] = {
         "train": (
             'Go to {host}, search for "{product}", and save it to the {wish}',
             "Save the {product} to your {wish} on {host}",
+            "Find the {product} on {host} and put it on the {wish}",
+            'Look for "{product}" on {host} and keep it on your {wish} for later',
+            "On {host}, put the {product} into my {wish}",
         ),
         "test": (
             "Put the {product} from {host} on my {wish} for later",

@@ -1,4 +1,4 @@
-"""The instructions of the suite of web shops, phrased in other ways in `test` than in `train`."""
+"""The instructions of the suite of web shops, phrased in other ways in `val` and `test` than in `train`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ PHRASES: dict[str, dict[str, tuple[str, ...]]] = {
             "Show {host}",
             "I want to see the website of {host}",
         ),
-        "val": ("In the browser, open {host}", "Go to the browser and open {host}"),
         "test": ("Take me to {host}", "Show me the website {host}"),
     },
     "webshop1_search": {
@@ -42,7 +41,6 @@ PHRASES: dict[str, dict[str, tuple[str, ...]]] = {
             "Look at what {host} lists as {category}",
             "On {host}, find the products under {category}",
         ),
-        "val": ("Go to {host} and show the category {category}", "On {host}, open the category {category}"),
         "test": (
             "Which products does {host} list under {category}?",
             "On {host}, go to the {category} department",
@@ -146,10 +144,6 @@ PHRASES: dict[str, dict[str, tuple[str, ...]]] = {
             "On {host}, order what is in the {cart}{delivery}, but stop before the last step",
             "Proceed on {host} to the order review{delivery}",
         ),
-        "val": (
-            "On {host}, go to the review of the order{delivery}",
-            "Open the {cart} on {host} and go to the review of the order{delivery}",
-        ),
         "test": (
             "Prepare the order of my {cart} on {host}{delivery}; stop at the review",
             "On {host}, proceed from the {cart} to the last page before ordering{delivery}",
@@ -169,7 +163,7 @@ PHRASES: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
 }
-"""Phrasings by template and split; `val` has those of `train` where its goals are new by their parameters."""
+"""Phrasings by template: to train on, and of what is evaluated."""
 _SORTS = {"price_up": "lowest price", "price_down": "highest price", "rating": "best rating"}
 _NTH = ("first", "second", "third")
 _DELIVERIES = {
@@ -195,8 +189,8 @@ def goal(template: str, params: dict[str, Any], split: str, rng: random.Random) 
         words["change"] = _change(params)
     if "delivery" in params:
         words["delivery"] = _DELIVERIES[params["delivery"]] if "delivery" in shop.checkout else ""
-    phrases = PHRASES[template]
-    return rng.choice(phrases.get(split, phrases["train"])).format(**words)
+    phrases = PHRASES[template]["train" if split == "train" else "test"]
+    return rng.choice(phrases).format(**words)
 
 
 def _filters(params: dict[str, Any]) -> str:

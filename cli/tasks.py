@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from distrl.core.types import Task
+    from distrl.evaluator.suites.instructions import LeftOut
 
 app = typer.Typer(no_args_is_help=True, help="List tasks, show one, import others, look for leakage.")
 
@@ -92,6 +93,9 @@ def import_tasks(
     eval_seeds: Annotated[
         str, typer.Option("--eval-seeds", metavar="C:D", help="Seeds of the split `eval`, without D.")
     ] = "30:31",
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Of lists: show every entry that is left out.")
+    ] = False,
 ) -> None:
     """Write a task file of instruction lists, or of AndroidWorld's tasks.
 
@@ -111,24 +115,33 @@ def import_tasks(
     if androidworld:
         _import_androidworld(path, names or [], train_seeds, eval_seeds, family)
     else:
-        _import_lists(path, names or [], suite or path.stem, max_steps)
+        _import_lists(path, names or [], suite or path.stem, max_steps, verbose)
 
 
-def _import_lists(path: Path, lists: Sequence[str], suite: str, max_steps: int) -> None:
+def _import_lists(path: Path, lists: Sequence[str], suite: str, max_steps: int, verbose: bool) -> None:
     from distrl.evaluator.suites.files import write_file
     from distrl.evaluator.suites.instructions import import_lists
 
     imported = import_lists(lists, suite, max_steps)
     write_file(imported.tasks, path)
     typer.echo(f"{path}: {_counts(imported.tasks)}", err=True)
-    if imported.repeated:
-        typer.echo(f"left out {imported.repeated} that repeat an instruction of their list", err=True)
-    if imported.empty:
-        typer.echo(f"left out {imported.empty} without an instruction", err=True)
-    for split, goals in imported.leaked.items():
-        typer.echo(f"left out {len(goals)} of {split} that a later list has too:", err=True)
-        for goal in goals:
-            typer.echo(f"  {goal}", err=True)
+    respelt = [left for left in imported.repeated if verbose or left.text != left.kept]
+    _tell(imported.repeated, "repeat an instruction of their list", respelt, verbose)
+    _tell(imported.empty, "have no instruction", imported.empty if verbose else (), verbose)
+    _tell(imported.leaked, "a later list has too", imported.leaked, True)
+
+
+def _tell(left: Sequence[LeftOut], why: str, shown: Sequence[LeftOut], whole: bool, most: int = 10) -> None:
+    """How many entries are left out, split by split, and some or all of those to be shown."""
+    for split in dict.fromkeys(one.split for one in left):
+        count = sum(one.split == split for one in left)
+        lines = [one for one in shown if one.split == split]
+        typer.echo(f"left out {count} of {split} that {why}{':' if lines else ''}", err=True)
+        for one in lines if whole else lines[:most]:
+            note = f" (is: {one.kept})" if one.kept not in ("", one.text) else ""
+            typer.echo(f"  {one.text if one.text.strip() else '(empty)'}{note}", err=True)
+        if not whole and len(lines) > most:
+            typer.echo(f"  ... and {len(lines) - most} more: --verbose lists all", err=True)
 
 
 def _import_androidworld(

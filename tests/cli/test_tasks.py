@@ -113,7 +113,7 @@ def test_lists_of_instructions_become_a_suite(tmp_path: Path) -> None:
     result = runner.invoke(app, ["tasks", "import", *lists, "-o", str(suite), "--max-steps", "7"])
     assert result.exit_code == 0
     assert "3 tasks: 1 train, 2 test" in result.stderr
-    assert "left out 1 of train that a later list has too:\n  Play music" in result.stderr
+    assert "left out 1 of train that a later list has too:\n  Play music (is: play music.)\n" in result.stderr
     tasks = load_suite(str(suite))
     assert [(task.suite, task.split, task.goal, task.max_steps) for task in tasks] == [
         ("aitw", "train", "Open Chrome", 7),
@@ -122,6 +122,25 @@ def test_lists_of_instructions_become_a_suite(tmp_path: Path) -> None:
     ]
     again = runner.invoke(app, ["tasks", "import", *lists, "-o", str(suite)])
     assert (again.exit_code, "is there already" in again.stderr) == (6, True)
+
+
+def test_what_an_import_leaves_out_is_told(tmp_path: Path) -> None:
+    goals = tmp_path / "a.txt"
+    again = [f"open app {number}." for number in range(12)]
+    goals.write_text(
+        "\n".join([*(f"Open app {number}" for number in range(12)), *again, "Open app 0", "..."])
+    )
+    told = runner.invoke(app, ["tasks", "import", f"test={goals}", "-o", str(tmp_path / "a.yaml")]).stderr
+    assert (
+        "left out 13 of test that repeat an instruction of their list:\n  open app 0. (is: Open app 0)\n"
+        in told
+    )
+    assert "... and 2 more: --verbose lists all" in told
+    assert "left out 1 of test that have no instruction\n" in told
+    more = ["-o", str(tmp_path / "b.yaml"), "--verbose"]
+    told = runner.invoke(app, ["tasks", "import", f"test={goals}", *more]).stderr
+    assert "  open app 11. (is: Open app 11)\n  Open app 0\n" in told
+    assert "no instruction:\n  ...\n" in told
 
 
 def test_check_passes_a_suite_that_keeps_its_promise() -> None:

@@ -34,6 +34,7 @@ KEYS = ("goal", "instruction", "goal_info", "task", "query")
 DIGEST_BYTES = 5
 MAX_LENGTH = 4000
 """Most characters of an instruction; what is longer is no instruction but a broken file."""
+_QUOTED_FIELD = re.compile(r'"(?:[^"]|"")*"')
 _QUOTES = {'"': '"', "'": "'", "\u201c": "\u201d", "\u2018": "\u2019"}
 
 
@@ -93,7 +94,7 @@ def import_lists(lists: Sequence[str], suite: str, max_steps: int) -> Imported:
 
 
 def normalised(instruction: str) -> str:
-    """The instruction in one form: Unicode, single spaces, no control characters, quotes or number around it."""
+    """The instruction in one form: one spelling, single spaces, no control characters, quotes or number."""
     text = "".join(" " if unicodedata.category(c) == "Cc" else c for c in instruction)
     text = " ".join(standard(text).split())
     text = re.sub(r"^(?:\d{1,4}[.)]|[-*\u2022])\s+", "", text)
@@ -109,7 +110,7 @@ def read_list(file: Path) -> tuple[list[str], list[str]]:
         TaskError: It cannot be read, is of no known kind, holds nothing, or something that is too long.
     """
     text = read_text(file, "list")
-    readers = {".txt": _lines, ".csv": _table, ".tsv": _table, ".json": _json, ".jsonl": _json_lines}
+    readers = {".txt": _lines, ".csv": _table, ".tsv": _tabbed, ".json": _json, ".jsonl": _json_lines}
     if file.suffix not in readers:
         raise TaskError(f"{file}: a list ends in {', '.join(readers)}.", "Rename or convert it.")
     entries = list(readers[file.suffix](file, text))
@@ -174,20 +175,47 @@ def _lines(file: Path, text: str) -> Iterator[str]:
 
 
 def _table(file: Path, text: str) -> Iterator[str]:
-    rows = csv.DictReader(io.StringIO(text), delimiter="\t" if file.suffix == ".tsv" else ",")
+    """The column of the instructions. Other columns may go over several lines, in quotes that are closed."""
+    rows = csv.reader(io.StringIO(text), strict=True)
+    before = 0
     try:
-        columns = [(name or "").strip() for name in rows.fieldnames or ()]
-        column = next((name for name in KEYS if name in columns), None)
-        if column is None:
-            raise TaskError(
-                f"{file}: no column is named {', '.join(KEYS)}; it has {', '.join(columns)[:200] or 'none'}.",
-                "Name the one of the instructions.",
-            )
-        rows.fieldnames = columns
+        column = _column(file, next(rows, []))
+        before = rows.line_num
         for row in rows:
-            yield row[column] or ""
+            entry = row[column] if column < len(row) else ""
+            if "\n" in entry.strip():
+                rule = f"the instruction that begins in line {before + 1} goes on to line {rows.line_num}"
+                raise TaskError(f"{file}: {rule}.", "Close its quote, or write it in one line.")
+            before = rows.line_num
+            if row:
+                yield entry
     except csv.Error as error:
-        raise TaskError(f"{file}, after line {rows.line_num}: no table: {error}.", "Correct it.") from error
+        rule = f"the row that begins in line {before + 1} is not CSV, or a quote in it is not closed: {error}"
+        raise TaskError(f"{file}: {rule}.", "Correct it, or save the table as .tsv.") from error
+
+
+def _tabbed(file: Path, text: str) -> Iterator[str]:
+    """The column of the instructions. A line is a row; quotes mean something only around a whole field."""
+    head, *lines = text.splitlines() or [""]
+    column = _column(file, head.split("\t"))
+    for line in filter(str.strip, lines):
+        fields = line.split("\t")
+        field = fields[column].strip() if column < len(fields) else ""
+        yield field[1:-1].replace('""', '"') if _QUOTED_FIELD.fullmatch(field) else field
+
+
+def _column(file: Path, names: Sequence[str]) -> int:
+    """Which column has the instructions."""
+    columns = [name.strip().strip('"') for name in names]
+    name = next((name for name in KEYS if name in columns), None)
+    if name is None:
+        raise TaskError(
+            f"{file}: no column is named {', '.join(KEYS)}; it has {', '.join(columns)[:200] or 'none'}.",
+            "Name the one of the instructions.",
+        )
+    if columns.count(name) > 1:
+        raise TaskError(f"{file}: {columns.count(name)} columns are named {name!r}.", "Rename all but one.")
+    return columns.index(name)
 
 
 def _json(file: Path, text: str) -> Iterator[str]:

@@ -6,7 +6,8 @@ import re
 import unicodedata
 
 _QUOTES = str.maketrans(
-    dict.fromkeys("\u201c\u201d\u201e\u201f\u00ab\u00bb", '"') | dict.fromkeys("\u2018\u2019\u201a\u201b", "'")
+    dict.fromkeys("\u201c\u201d\u201e\u201f\u00ab\u00bb", '"')
+    | dict.fromkeys("\u2018\u2019\u201a\u201b", "'")
 )
 _INVISIBLE = str.maketrans("", "", "\u00ad\u200b\u200e\u200f\u2060\ufeff")
 """Soft hyphen, zero-width space, marks of direction, word joiner, byte order mark; no joiners of scripts."""
@@ -19,7 +20,10 @@ _OTHER = ("<super>", "<sub>", "<fraction>", "<circle>")
 
 def standard(text: str) -> str:
     """One spelling of each letter and sign: Unicode NFKC, but for raised and lowered signs and fractions."""
-    kept = (c if unicodedata.decomposition(c).startswith(_OTHER) else unicodedata.normalize("NFKC", c) for c in text)
+    kept = (
+        c if unicodedata.decomposition(c).startswith(_OTHER) else unicodedata.normalize("NFKC", c)
+        for c in text
+    )
     return unicodedata.normalize("NFC", "".join(kept))
 
 

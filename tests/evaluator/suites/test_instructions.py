@@ -116,7 +116,15 @@ def test_every_kind_of_list_reads_alike(tmp_path: Path) -> None:
         ("a.txt", "  \n...\n", "holds no instruction"),
         ("a.csv", "name,text\nx,y\n", "no column is named goal, .*; it has name, text"),
         ("a.csv", "", "it has none"),
-        ("a.csv", "goal\n" + "x" * 200_000, "after line 1: no table: field larger"),
+        ("a.csv", "goal\n" + "x" * 200_000, "begins in line 2 is not CSV, .*: field larger"),
+        (
+            "a.csv",
+            'goal,n\nGo,1\n"Open,2\nHome,3\n',
+            "begins in line 3 is not CSV, or a quote in it is not closed",
+        ),
+        ("a.csv", 'goal,n\n"Open,2\nGo,3\n"Mail",4\n', "begins in line 2 is not CSV"),
+        ("a.csv", 'goal,n\n"Open,2\nGo,3\nSay "",4\nMail",5\n', "begins in line 2 goes on to line 5"),
+        ("a.csv", "goal,goal\na,b\n", "2 columns are named 'goal'"),
         (
             "a.txt",
             "Open mail\nOpen " + "x" * 5000,
@@ -131,6 +139,14 @@ def test_every_kind_of_list_reads_alike(tmp_path: Path) -> None:
 def test_what_is_wrong_with_a_list_is_told(tmp_path: Path, name: str, text: str, said: str) -> None:
     with pytest.raises(TaskError, match=said):
         read_list(write(tmp_path / name, text))
+
+
+def test_quotes_in_tables_lose_nothing(tmp_path: Path) -> None:
+    text = 'goal\topen\n"Open the door\tx\nGo "home"\ty\n"Say ""hi"" twice"\tz\n"Shut"\tz\n'
+    table = write(tmp_path / "a.tsv", text)
+    assert read_list(table) == (['"Open the door', 'Go "home"', 'Say "hi" twice', "Shut"], [])
+    lines = write(tmp_path / "a.csv", 'n,goal\n1,"Open mail, then shut it"\n\n"two\nlines",Go home\n')
+    assert read_list(lines) == (["Open mail, then shut it", "Go home"], [])
 
 
 def test_marks_and_gaps_in_a_list(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from distrl.cli.main import app
 from distrl.core.types import Task
-from distrl.evaluator.suites import load_suite
+from distrl.evaluator.suites import SUITES, load_suite
 
 runner = CliRunner()
 
@@ -143,11 +143,45 @@ def test_what_an_import_leaves_out_is_told(tmp_path: Path) -> None:
     assert "no instruction:\n  ...\n" in told
 
 
+def checked(output: str) -> dict[str, list[str]]:
+    """The table of a check: counts by split."""
+    rows = [
+        line.split()
+        for line in output.splitlines()[: output.splitlines().index("Tasks that share with train:")]
+    ]
+    return {row[0]: row[1:] for row in rows}
+
+
 def test_check_passes_a_suite_that_keeps_its_promise() -> None:
     result = runner.invoke(app, ["tasks", "check", "quickstart"])
     assert result.exit_code == 0, result.output
-    assert "tasks: 0 of 179 share" in result.stdout
-    assert "(allowed)" in result.stdout
+    found = checked(result.stdout)
+    assert found["split"] == ["of", "tasks", "goals*", "params*", "phrasings*", "near"]
+    assert set(found) == {"split", "val", "test", "unseen_layout", "test_drift"}
+    assert all(row[1] == "0" for row in list(found.values())[1:])
+    assert "goals: the same goal, up to case, quotes and punctuation at its end (* allowed)" in result.stdout
+
+
+def test_check_tells_splits_apart() -> None:
+    found = checked(runner.invoke(app, ["tasks", "check", "webshop"]).stdout)
+    assert found["val"] == ["60", "0", "0", "10", "43", "0"]
+    assert found["test"] == ["128", "0", "0", "14", "0", "0"]
+    one = runner.invoke(app, ["tasks", "check", "webshop", "--split", "test", "--require", "phrasings"])
+    assert one.exit_code == 0
+    assert set(checked(one.stdout)) == {"split", "test"}
+    assert runner.invoke(app, ["tasks", "check", "webshop", "--require", "phrasings"]).exit_code == 6
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_every_suite_keeps_its_promise(suite: str) -> None:
+    result = runner.invoke(app, ["tasks", "check", suite])
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize("suite", ["apps", "install"])
+def test_a_suite_without_training_tasks_is_compared_with_the_one_it_goes_with(suite: str) -> None:
+    result = runner.invoke(app, ["tasks", "check", suite])
+    assert "Tasks that share with general:" in result.stdout
 
 
 def test_check_lists_what_is_trained_on_and_fails(tmp_path: Path) -> None:
@@ -157,7 +191,7 @@ def test_check_lists_what_is_trained_on_and_fails(tmp_path: Path) -> None:
     two.write_text(json.dumps(mine | {"id": "mine/2", "goal": "open the notes app.", "params": {"a": 2}}))
     result = runner.invoke(app, ["tasks", "check", str(one), "--against", str(two)])
     assert result.exit_code == 6
-    assert "goals: 1 of 1 share" in result.stdout
+    assert f"Tasks that share with {two}:" in result.stdout
     assert "  mine/1: Open the Notes app\n    mine/2: open the notes app." in result.stdout
     assert "shares goals with" in result.stderr
     allowed = runner.invoke(app, ["tasks", "check", str(one), "--against", str(two), "--require", "params"])
@@ -166,7 +200,11 @@ def test_check_lists_what_is_trained_on_and_fails(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
-    [(["apps"], "Name the other with --against"), (["quickstart", "--require", "x"], "there is no rule 'x'")],
+    [
+        (["quickstart", "--split", "train"], "Name the other with --against"),
+        (["quickstart", "--split", "tests"], "has no split 'tests'"),
+        (["quickstart", "--require", "x"], "there is no rule 'x'"),
+    ],
 )
 def test_a_check_that_cannot_be_says_why(arguments: list[str], expected: str) -> None:
     result = runner.invoke(app, ["tasks", "check", *arguments])

@@ -62,4 +62,6 @@ def test_near_duplicates_are_reported_most_alike_first() -> None:
 def test_suites_say_what_they_promise() -> None:
     assert promises("quickstart").rules == ("tasks",)
     assert promises("general").rules == tuple(leakage.RULES)
-    assert promises("apps").rules == leakage.DEFAULT_RULES
+    assert promises("apps").rules == tuple(leakage.RULES)
+    assert promises("apps").trained_on == "general"
+    assert promises("quickstart").trained_on is None

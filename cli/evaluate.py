@@ -240,7 +240,10 @@ def print_gains(directory: Path, baseline: Path) -> None:
             continue
         low, high = 100 * row.gain_interval.low, 100 * row.gain_interval.high
         pairs = f"; {row.paired.gained} newly solved, {row.paired.lost} lost" if row.paired else ""
-        typer.echo(f"{row.name} gains {100 * row.gain:+.1f} points ({low:+.1f} to {high:+.1f}){pairs}")
+        unlike = f", {row.unlike}" if row.unlike else ""
+        typer.echo(
+            f"{row.name} gains {100 * row.gain:+.1f} points ({low:+.1f} to {high:+.1f}){pairs}{unlike}"
+        )
 
 
 def print_numbers(evaluation: Evaluation) -> None:

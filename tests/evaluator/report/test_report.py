@@ -108,6 +108,20 @@ def test_the_header_says_who_acted(
 
 
 @pytest.mark.needs("jinja2")
+def test_a_gain_over_other_tasks_says_so(tmp_path: Path, evaluate: Callable[..., Path]) -> None:
+    results = {"before": evaluate("step_0", 2), "after": evaluate("step_9", 7)}
+    html = write_report(tmp_path, "demo", results).read_text()
+    assert "the same tasks twice" in html
+    assert "not on the same tasks" not in html
+    log = results["before"] / "episodes.jsonl"
+    log.write_text(log.read_text().replace('"task_id":"', '"task_id":"other/'))
+    html = write_report(tmp_path, "demo", results).read_text()
+    assert "not on the same tasks: none in common</p>" in html
+    log.write_text(log.read_text().replace('"task_id":"other/', '"task_id":"', 3))
+    assert "not on the same tasks: 3 in common</p>" in write_report(tmp_path, "demo", results).read_text()
+
+
+@pytest.mark.needs("jinja2")
 def test_the_header_of_a_policy_says_what_trained_it(tmp_path: Path, evaluate: Callable[..., Path]) -> None:
     html = write_report(tmp_path, "demo", {"one": evaluate("one", 3)}, config=Config(seed=5)).read_text()
     assert "Suite fake · algorithm aride · policy tiny · seed 5" in words(Page(html))

@@ -140,7 +140,7 @@ def _check_known(stores: Sequence[TrajectoryStore], filters: Filters) -> None:
     from distrl.cli.known import check_known
     from distrl.evaluator.stores import all_results
 
-    if filters.template is filters.split is filters.task is filters.seed is None:
+    if {filters.template, filters.split, filters.task, filters.seed} == {None}:
         return
     results = list(all_results(stores))
     check_known("template", filters.template, sorted({one.template for one in results}))

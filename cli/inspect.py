@@ -17,15 +17,20 @@ if TYPE_CHECKING:
     from distrl.evaluator.stores import Filters
 
 PAGE = "episodes.html"
+PlaceArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RUN|STORE|SUITE", help="A run, an evaluation, a store.sqlite3, a suite or a task file."
+    ),
+]
+SeedOption = Annotated[
+    int | None,
+    typer.Option("--seed", metavar="N", help="Only this repetition of an evaluation with --seeds."),
+]
 
 
 def inspect(
-    place: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RUN|STORE|SUITE", help="A run, an evaluation, a store.sqlite3, a suite or a task file."
-        ),
-    ],
+    place: PlaceArgument,
     trajectory: Annotated[
         str | None,
         typer.Option("--trajectory", metavar="ID", help="Show this one; a prefix of its id will do."),
@@ -41,10 +46,7 @@ def inspect(
     ] = None,
     split: Annotated[str | None, typer.Option("--split", metavar="SPLIT", help="Only this split.")] = None,
     task: Annotated[str | None, typer.Option("--task", metavar="ID", help="Only this task.")] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option("--seed", metavar="N", help="Only this repetition of an evaluation with --seeds."),
-    ] = None,
+    seed: SeedOption = None,
     outcome: Annotated[
         str | None,
         typer.Option("--outcome", metavar="WORD", help="Only this ending, e.g. success or device-fault."),

@@ -15,6 +15,10 @@ class DemonstrationConfig(Section):
     With `dataset`, a directory that `distrl collect` wrote, they come from there and no worker acts them.
     `weights` by task template, 1 for those not named: how often its tasks are demonstrated. With
     `until_loss`, cloning ends earlier, when the mean loss of the last 20 updates is there.
+
+    `rename` is the share of a goal's words that others stand in for while they are cloned, drawn anew each
+    time, in prompt and answer alike: a policy that is trained from scratch learns to copy names that it has
+    not seen, and not to hang on a single word. Only policies with a token for each word (`tiny`) take it.
     """
 
     episodes: Annotated[int, Field(ge=0)] = 200
@@ -25,6 +29,7 @@ class DemonstrationConfig(Section):
     batch_size: Count = 64
     lr: Positive = 1e-3
     until_loss: Positive | None = None
+    rename: Fraction = 0.0
     critic_updates: Annotated[int, Field(ge=0)] = 100
 
 

@@ -157,6 +157,6 @@ class JudgeUnavailable(JudgeError):
 
 
 class NothingCameIn(DistrlError):
-    """The run's time is over before the episodes it needs have come; why, only workers' logs may tell."""
+    """The episodes that are needed did not come before the time was over, or all of them faulted."""
 
     exit_code = 12

@@ -31,6 +31,7 @@ from distrl.learner.ingest import Ingest
 from distrl.learner.learner import Learner
 from distrl.learner.parts import Parts
 from distrl.learner.publish import Publisher
+from distrl.learner.renaming import Renaming
 from distrl.learner.replay import Replay
 from distrl.learner.scheduler import TaskScheduler
 from distrl.learner.server import Endpoints, LearnerServer
@@ -125,6 +126,7 @@ def _parts(
     replay = Replay(learner.replay, config.seed)
     images = ImageCache(policy.image, store.images)
     run.weights.mkdir(exist_ok=True)
+    rng = np.random.default_rng(config.seed)
     publisher = Publisher(policy, server, run.weights / "version", learner.policy_lag)
     return Parts(
         config=config,
@@ -138,7 +140,8 @@ def _parts(
         publisher=publisher,
         checkpointer=Checkpointer(run.checkpoints, engine, learner.keep_checkpoints),
         metrics=metrics,
-        rng=np.random.default_rng(config.seed),
+        rng=rng,
+        renaming=Renaming(policy.word_ids, learner.demonstrations.rename, rng),
     )
 
 

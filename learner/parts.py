@@ -25,6 +25,7 @@ from distrl.learner.engine import Engine
 from distrl.learner.ingest import Ingest
 from distrl.learner.mismatch_alarm import Usual, sources
 from distrl.learner.publish import Publisher
+from distrl.learner.renaming import Renaming
 from distrl.learner.replay import Replay
 from distrl.learner.scheduler import TaskScheduler
 
@@ -97,6 +98,7 @@ class Parts:
     checkpointer: Checkpointer
     metrics: MetricsWriter
     rng: np.random.Generator
+    renaming: Renaming
     progress: Progress = field(default_factory=Progress)
     clock: Callable[[], float] = time.monotonic
     started: float = field(init=False)

@@ -85,7 +85,8 @@ def _clone(parts: Parts, steps: Sequence[StepData], stop: Event) -> bool:
     prefetcher: Prefetcher[list[StepData], StepBatch] = Prefetcher(parts.batcher.steps)
 
     def draw() -> list[StepData]:
-        return [steps[i] for i in parts.rng.choice(len(steps), size=min(config.batch_size, len(steps)))]
+        size = min(config.batch_size, len(steps))
+        return [parts.renaming(steps[i]) for i in parts.rng.choice(len(steps), size=size)]
 
     losses: list[float] = []
     recent: deque[float] = deque(maxlen=RECENT_LOSSES)

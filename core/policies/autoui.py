@@ -31,6 +31,7 @@ from distrl.core.policies.base import (
     States,
     TokenScores,
 )
+from distrl.core.policies.control_tokens import ControlTokens
 from distrl.core.policies.hub_loading import number_format
 from distrl.core.policies.hub_memory import checkpointed_layers, recomputed
 from distrl.core.policies.options import PolicyOptions
@@ -60,6 +61,7 @@ class AutoUIPolicy(Policy):
         assert config.model is not None
         self.config = config
         self.tokenizer: Any = _load_tokenizer(config.model)
+        self._control_tokens = ControlTokens(self.tokenizer)
         self.eyes = _build_eyes(config, seed)
         dtype = number_format(config.dtype, config.device)
         self.model = load_model(config.model, self.eyes.num_features, dtype, seed)
@@ -91,8 +93,15 @@ class AutoUIPolicy(Policy):
         """Size of the vocabulary, T5's spare rows included."""
         return int(self.model.t5.config.vocab_size)
 
+    @property
+    def end_ids(self) -> list[int]:
+        """The tokenizer's end token."""
+        return [self._end_id]
+
     def prompt_ids(self, messages: Sequence[ChatMessage], images: Sequence[Tensor] = ()) -> list[int]:
         """Tokens of all text parts in order, then the end token; pictures are not among them.
+
+        An end token that the text itself ends with is kept, as DigiRL's prompts have it.
 
         Raises:
             PolicyError: The chat shows no picture.
@@ -102,7 +111,9 @@ class AutoUIPolicy(Policy):
         if not any(isinstance(part, ImagePart) for part in parts):
             raise PolicyError("The chat shows no picture.", "Use an agent that shows the screen.")
         text = "\n".join(part.text for part in parts if isinstance(part, TextPart))
-        ids: list[int] = self.tokenizer(text)["input_ids"]
+        end = self.tokenizer.eos_token if text.endswith(self.tokenizer.eos_token) else ""
+        (apart,) = self._control_tokens.apart([text.removesuffix(end)])
+        ids: list[int] = self.tokenizer(apart + end)["input_ids"]
         if len(ids) > self.config.max_prompt_tokens:
             raise ContextFull(
                 f"The prompt has {len(ids)} tokens, more than policy.max_prompt_tokens "
@@ -117,7 +128,8 @@ class AutoUIPolicy(Policy):
         Raises:
             PolicyError: T5's vocabulary lacks a character of it.
         """
-        ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        (apart,) = self._control_tokens.apart([text])
+        ids: list[int] = self.tokenizer(apart, add_special_tokens=False)["input_ids"]
         if not bool(self._allowed[ids].all()):  # type: ignore[index]
             raise PolicyError(
                 f"{text!r:.200} cannot be written with the tokens of policy.model.",

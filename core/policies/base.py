@@ -193,6 +193,16 @@ class Policy(nn.Module, ABC):
         """Size of the vocabulary: every token id is below it."""
 
     @property
+    @abstractmethod
+    def end_ids(self) -> Sequence[int]:
+        """The tokens that end a completion."""
+
+    @property
+    def word_ids(self) -> Sequence[int]:
+        """The tokens of whole words, of which any may stand in for another; () where words have no tokens."""
+        return ()
+
+    @property
     def max_context_tokens(self) -> int | None:
         """How long a sequence may become, answers included; None where only its prompts are bounded."""
         return None

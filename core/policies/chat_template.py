@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from distrl.core.errors import PolicyError
-from distrl.core.types import ChatMessage, ImagePart
+from distrl.core.types import ChatMessage, ImagePart, TextPart
 
 Message = dict[str, Any]
 """A message as chat templates take it: `role`, and `content` as a list of parts."""
@@ -79,10 +79,16 @@ def _says(role: str, text: str) -> Message:
     return {"role": role, "content": [{"type": "text", "text": text}]}
 
 
-def as_template(message: ChatMessage) -> Message:
-    """A message as chat templates of transformers take it."""
+def as_template(message: ChatMessage, apart: Callable[[Sequence[str]], list[str]]) -> Message:
+    """A message as chat templates of transformers take it.
+
+    Args:
+        message: From whom and what.
+        apart: `ControlTokens.apart`, for its texts.
+    """
+    texts = iter(apart([part.text for part in message.parts if isinstance(part, TextPart)]))
     content = [
-        {"type": "image"} if isinstance(part, ImagePart) else {"type": "text", "text": part.text}
+        {"type": "image"} if isinstance(part, ImagePart) else {"type": "text", "text": next(texts)}
         for part in message.parts
     ]
     return {"role": message.role, "content": content}

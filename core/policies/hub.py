@@ -103,7 +103,7 @@ class HubPolicy(Policy):
 
     @property
     def end_ids(self) -> list[int]:
-        """Tokens that end a completion."""
+        """The tokens that end a completion."""
         return self._loaded.end_ids
 
     @property
@@ -119,7 +119,7 @@ class HubPolicy(Policy):
         Raises:
             PolicyError: The chat is too long, or `images` are not all that it shows.
         """
-        ids = self._expanded(self._loaded.chat_ids([chat_template.as_template(m) for m in messages]), images)
+        ids = self._expanded(self._loaded.chat_ids(messages), images)
         if len(ids) > self.config.max_prompt_tokens:
             num_shown = ids.count(self._loaded.image_token_id)
             raise ContextFull(
@@ -139,8 +139,8 @@ class HubPolicy(Policy):
     ) -> list[int]:
         """What the chat template writes between two answers, each picture's placeholder expanded."""
         loaded = self._loaded
-        rendered = [chat_template.as_template(message) for message in messages]
-        ids = chat_template.continuation_ids(loaded.render, loaded.tokenise, prefix, rendered, loaded.end_ids)
+        new = loaded.as_template(messages)
+        ids = chat_template.continuation_ids(loaded.render, loaded.tokenise, prefix, new, loaded.end_ids)
         return self._expanded(ids, images)
 
     def with_images(
@@ -167,7 +167,7 @@ class HubPolicy(Policy):
         Raises:
             PolicyError: The vocabulary is slim and lacks one.
         """
-        ids: list[int] = self._loaded.tokenizer(text, add_special_tokens=False)["input_ids"]
+        ids = self._loaded.text_ids(text)
         tokens = torch.tensor(ids, dtype=torch.int64, device=self.device)
         self._tokens.columns(tokens, torch.ones_like(tokens, dtype=torch.bool))
         return [*ids, self._loaded.end_ids[0]]

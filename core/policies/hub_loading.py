@@ -11,9 +11,11 @@ from typing import Any
 import torch
 
 from distrl.core.errors import PolicyError
-from distrl.core.policies import resolve_device
+from distrl.core.policies import chat_template, resolve_device
+from distrl.core.policies.control_tokens import ControlTokens
 from distrl.core.policies.hub_images import ImageReader
 from distrl.core.policies.options import PolicyOptions
+from distrl.core.types import ChatMessage
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ class LoadedModel:
         image_token_id: The placeholder that stands for (a part of) an image.
         end_ids: Tokens that end a turn, the tokenizer's own first.
         pad_id: Padding.
+        control_tokens: What no text of a chat may spell.
     """
 
     model: Any
@@ -37,15 +40,24 @@ class LoadedModel:
     image_token_id: int
     end_ids: list[int]
     pad_id: int
+    control_tokens: ControlTokens
 
     @property
     def takes_token_types(self) -> bool:
         """Whether positions are three-dimensional and derived from the kinds of tokens (Qwen-VL)."""
         return "mm_token_type_ids" in inspect.signature(type(self.model).forward).parameters
 
-    def chat_ids(self, messages: Sequence[dict[str, object]]) -> list[int]:
+    def chat_ids(self, messages: Sequence[ChatMessage]) -> list[int]:
         """The chat's tokens with one placeholder per image, up to where the answer starts."""
-        return self.tokenise(self.render(messages))
+        return self.tokenise(self.render(self.as_template(messages)))
+
+    def as_template(self, messages: Sequence[ChatMessage]) -> list[chat_template.Message]:
+        """The chat as its template takes it; whatever its texts spell, they are text."""
+        return [chat_template.as_template(message, self.control_tokens.apart) for message in messages]
+
+    def text_ids(self, text: str) -> list[int]:
+        """The tokens of what is text, whatever it spells."""
+        return self.tokenise(*self.control_tokens.apart([text]))
 
     def render(self, messages: Sequence[dict[str, object]]) -> str:
         """The chat's text up to where the answer starts."""
@@ -100,7 +112,10 @@ def load_model(config: PolicyOptions, has_weights: bool = True) -> LoadedModel:
     images = ImageReader(image_processor, config.min_pixels, config.max_pixels)
     images.measure(model.eval())
     pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else end_ids[0]
-    return LoadedModel(model.eval(), tokenizer, images, templating, int(image_token_id), end_ids, int(pad_id))
+    control_tokens = ControlTokens(tokenizer, {image_token_id, *end_ids})
+    return LoadedModel(
+        model.eval(), tokenizer, images, templating, int(image_token_id), end_ids, int(pad_id), control_tokens
+    )
 
 
 def number_format(name: str, device: str) -> torch.dtype:

@@ -84,6 +84,16 @@ class TinyPolicy(Policy):
         """Size of the vocabulary."""
         return len(self.tokenizer.vocabulary)
 
+    @property
+    def end_ids(self) -> list[int]:
+        """`<end>`, and the last token of every action but a typed text."""
+        return sorted(self.tokenizer.terminals)
+
+    @property
+    def word_ids(self) -> Sequence[int]:
+        """The words of goals: neither numbers nor what prompts say around a goal."""
+        return self.tokenizer.vocabulary.goal_words
+
     def prompt_ids(self, messages: Sequence[ChatMessage], images: Sequence[Tensor] = ()) -> list[int]:
         """Tokens of all text parts in order; images are not among them.
 

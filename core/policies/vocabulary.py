@@ -86,6 +86,13 @@ class Vocabulary:
         return self.ids["<0x00>"]
 
     @property
+    def goal_words(self) -> tuple[int, ...]:
+        """The ids of all words but numbers and those that prompts use around the goal."""
+        return tuple(
+            index for word, index in self.words.items() if not word.isdigit() and word not in PROMPT_WORDS
+        )
+
+    @property
     def terminals(self) -> frozenset[int]:
         """The tokens after which a completion is over."""
         fixed = [self.ids[f"<{name}>"] for name in FIXED_ACTIONS]

@@ -9,19 +9,13 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-import yaml
-from pydantic import TypeAdapter, ValidationError
-
 from distrl.configs.judge import Rule, RulesConfig
-from distrl.core.errors import ConfigError
 from distrl.core.types import Task, Trajectory
 from distrl.core.verdicts import Verdict
 from distrl.evaluator.judges.base import acted, screens, undecided
-
-_NAME = re.compile(r"\{([A-Za-z_]\w*)\}")
+from distrl.evaluator.judges.written_rules import NAME, written_rules
 
 
 class RulesJudge:
@@ -37,11 +31,7 @@ class RulesJudge:
     name = "rules"
 
     def __init__(self, config: RulesConfig) -> None:
-        self._rules = [*config.rules, *(_read(Path(config.path).expanduser()) if config.path else [])]
-        if not self._rules:
-            raise ConfigError("The judge 'rules' has no rules.", "Set judge.rules.path or judge.rules.rules.")
-        for number, rule in enumerate(self._rules, start=1):
-            _check(rule, number)
+        self._rules = written_rules(config)
 
     def judge(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> Verdict:
         """What the first rule for the task says. `images` are not looked at."""
@@ -64,31 +54,6 @@ class RulesJudge:
 
 class _NotRecorded(Exception):
     """A rule asks for texts that the episode does not have."""
-
-
-def _read(file: Path) -> list[Rule]:
-    try:
-        data = yaml.safe_load(file.read_text(encoding="utf-8"))
-        return TypeAdapter(list[Rule]).validate_python(data)
-    except OSError as error:
-        raise ConfigError(
-            f"judge.rules.path: {file} cannot be read: {error.strerror}.", "Name a file."
-        ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} is no YAML: {error}.", "Correct it.") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ConfigError(f"{file}: {where}: {first['msg']}.", "It is a list of rules.") from error
-
-
-def _check(rule: Rule, number: int) -> None:
-    filled = (rule.app, *rule.text, *rule.not_text, *rule.typed)
-    for pattern in (rule.template, rule.goal, *(_NAME.sub("x", pattern) for pattern in filled)):
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise ConfigError(f"Rule {number}: {pattern!r} is no pattern: {error}.", "Correct it.") from error
 
 
 def _values(rule: Rule, task: Task) -> dict[str, Any] | None:
@@ -134,5 +99,5 @@ def _fits(pattern: str, text: str, values: Mapping[str, Any]) -> bool:
     Raises:
         KeyError: There is no such name.
     """
-    filled = _NAME.sub(lambda name: re.escape(str(values[name[1]])), pattern)
+    filled = NAME.sub(lambda name: re.escape(str(values[name[1]])), pattern)
     return re.search(filled, text, re.IGNORECASE) is not None

@@ -99,7 +99,8 @@ def instances(
                 place: Params = {"layout": split.layouts[(index + at) % len(split.layouts)]}
                 if (index + at) % INTERRUPTED == 0:
                     place["interruptions"] = [KINDS[(5 * index + at) % len(KINDS)]]
-                wording = wordings[(index + at) % len(wordings)]
+                turn = index + at + index // len(wordings)  # no wording is always interrupted
+                wording = wordings[turn % len(wordings)]
                 name = f"{suite}/{family.name}/{split.name}/{index:04d}"
                 yield (
                     Task(

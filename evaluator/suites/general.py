@@ -12,11 +12,12 @@ from distrl.core.types import Task
 from distrl.evaluator.suites.families import Split, instances
 from distrl.evaluator.suites.general_apps import FAMILIES as APPS
 from distrl.evaluator.suites.general_people import FAMILIES as PEOPLE
+from distrl.evaluator.suites.general_time import FAMILIES as TIME
 from distrl.workers.simphone.theme import TRAIN_LAYOUTS, UNSEEN_LAYOUTS
 
 SUITE = "general"
 MAX_STEPS = 15
-FAMILIES = (*APPS, *PEOPLE)
+FAMILIES = (*TIME, *APPS, *PEOPLE)
 SPLITS = (
     Split("train", 600, pool="train", layouts=TRAIN_LAYOUTS),
     Split("val", len(FAMILIES), pool="val", layouts=TRAIN_LAYOUTS),

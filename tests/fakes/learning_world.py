@@ -22,6 +22,7 @@ from distrl.learner.ingest import Ingest
 from distrl.learner.learner import Learner
 from distrl.learner.parts import Parts
 from distrl.learner.publish import Publisher
+from distrl.learner.renaming import Renaming
 from distrl.learner.replay import Replay
 from distrl.learner.scheduler import TaskScheduler
 
@@ -127,6 +128,7 @@ def build(toy, path, incarnation="i1", stop_after=None, phase=None, sections=Non
     algorithm = ALGORITHMS[config.learner.algorithm](config.learner)
     engine = Engine(policy, critic, algorithm, config.learner)
     publisher = Publisher(policy, world, path / "version", config.learner.policy_lag)
+    rng = np.random.default_rng(0)
     parts = Parts(
         config=config,
         server=world,
@@ -141,6 +143,7 @@ def build(toy, path, incarnation="i1", stop_after=None, phase=None, sections=Non
         publisher=publisher,
         checkpointer=Checkpointer(path / "checkpoints", engine, config.learner.keep_checkpoints),
         metrics=MetricsWriter(path / "metrics.jsonl"),
-        rng=np.random.default_rng(0),
+        rng=rng,
+        renaming=Renaming(policy.word_ids, config.learner.demonstrations.rename, rng),
     )
     return Learner(parts, world.stop), world

@@ -43,6 +43,10 @@ class LinearPolicy(Policy):
     def num_tokens(self) -> int:
         return VOCABULARY
 
+    @property
+    def end_ids(self) -> list[int]:
+        return list(range(VOCABULARY))
+
     def prompt_ids(self, messages: Sequence[ChatMessage], images: Sequence[Tensor] = ()) -> list[int]:
         return [int(p.text) for m in messages for p in m.parts if isinstance(p, TextPart)]
 

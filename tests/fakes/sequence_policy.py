@@ -34,6 +34,7 @@ class SequencePolicy:
         self.tokenizer = chatml_tokenizer()
         self.end: int = self.tokenizer.convert_tokens_to_ids(END)
         self.image_token: int = self.tokenizer.convert_tokens_to_ids(IMAGE)
+        self.end_ids = (self.end,)
         self.num_tokens = len(self.tokenizer)
         self.answers = itertools.cycle(answers)
         self.seen: list[tuple[tuple[int, ...], tuple[float, ...], int]] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,3 +73,14 @@ def test_too_few_are_told(toy: Any, tmp_path: Path, collection: Path) -> None:
     learner, _ = with_dataset(toy, tmp_path / "run", collection, wanted=13)
     with pytest.raises(ConfigError, match="holds 12"):
         learner.run()
+
+
+def test_what_is_cloned_is_renamed_first(toy: Any, tmp_path: Path, collection: Path) -> None:
+    learner, _ = with_dataset(toy, tmp_path / "run", collection)
+    seen: list[Any] = []
+    clone = learner.parts.engine.clone
+    learner.parts.renaming = lambda step: replace(step, prompt=(5,))
+    learner.parts.engine.clone = lambda batch: seen.append(batch.prompts.input_ids) or clone(batch)
+    learner.run()
+    assert seen
+    assert all((ids == 5).all() for ids in seen)

@@ -93,7 +93,12 @@ class Engine(Protocol[P]):
         ...
 
     def token_text(self, token_id: int) -> str:
-        """The text of a sampled token, "" for one that ends a completion. Any thread."""
+        """The text of a sampled token. Any thread."""
+        ...
+
+    @property
+    def end_ids(self) -> Sequence[int]:
+        """The tokens that end a completion. Any thread."""
         ...
 
     def check(self) -> None:

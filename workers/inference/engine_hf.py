@@ -96,8 +96,13 @@ class PolicyEngine:
         return cached
 
     def token_text(self, token_id: int) -> str:
-        """The text of a sampled token, "" for one that ends a completion."""
+        """The text of a sampled token."""
         return self.policy.text([token_id])
+
+    @property
+    def end_ids(self) -> Sequence[int]:
+        """The tokens that end a completion."""
+        return self.policy.end_ids
 
     def completion(
         self, request: Prepared, token_ids: Sequence[int], logprobs: Sequence[float], version: int

@@ -96,7 +96,10 @@ class HttpEndpoint:
         except TimeoutError as error:
             raise ApiError(504, f"No completion within {COMPLETE_S:g} s.") from error
         request_id, created = uuid.uuid4().hex, int(time.time())
-        return write_completion(completion, question, self.model, request_id, created, self.server.token_text)
+        is_ended = bool(completion.token_ids) and completion.token_ids[-1] in self.server.end_ids
+        return write_completion(
+            completion, question, self.model, request_id, created, is_ended, self.server.token_text
+        )
 
 
 class _Server(ThreadingHTTPServer):

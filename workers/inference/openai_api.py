@@ -180,6 +180,7 @@ def write_completion(
     model: str,
     request_id: str,
     created: int,
+    is_ended: bool,
     token_text: Callable[[int], str],
 ) -> dict[str, Any]:
     """The answer to a request. `weight_version` and `system_fingerprint` say which weights it is from.
@@ -190,11 +191,11 @@ def write_completion(
         model: The model's id.
         request_id: The answer's id.
         created: Unix time, seconds.
-        token_text: The text of a token, "" for one that ends a completion.
+        is_ended: Whether its last token is one that ends completions; else it had no more tokens.
+        token_text: The text of a token.
     """
     version = completion.weight_versions[0] if completion.weight_versions else -1
     texts = [token_text(token) for token in completion.token_ids]
-    is_ended = bool(texts) and texts[-1] == ""
     num_prompt, num_answer = len(completion.prompt_token_ids), len(completion.token_ids)
     logprobs = [
         {"token": text, "logprob": value, "bytes": list(text.encode()), "top_logprobs": []}

@@ -251,8 +251,13 @@ class InferenceServer:
         return found.completion
 
     def token_text(self, token_id: int) -> str:
-        """The text of a sampled token, "" for one that ends a completion."""
+        """The text of a sampled token."""
         return self._engine.token_text(token_id)
+
+    @property
+    def end_ids(self) -> Sequence[int]:
+        """The tokens that end a completion."""
+        return self._engine.end_ids
 
     def _check_room(self) -> None:
         if self._engine.version == NO_WEIGHTS:

@@ -6,7 +6,7 @@
 | 401, 402, 403, 404 | later: a key or a model can be put right while episodes wait |
 | 400 for a setting that the model does not take | another request without it, at once (`Endpoint.adapt`) |
 | other 4xx, a redirect | no verdict on this episode |
-| a reply that is no JSON, or holds no answer | another try; then no verdict |
+| a reply that is no JSON, holds no answer, or one that was cut off | another try; then no verdict |
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from distrl.configs.judge import VlmConfig
 from distrl.core.errors import JudgeError, JudgeUnavailable
-from distrl.core.http_post import GARBLED, PostFailed, short
+from distrl.core.http_post import GARBLED, PostFailed
 from distrl.core.verdicts import Spent
 from distrl.evaluator.judges.vlm.budget import Budget
 from distrl.evaluator.judges.vlm.endpoints import Adapted, Answer, Endpoint, post
@@ -90,7 +90,7 @@ class Client:
                 continue
             if is_answer(answer.text):
                 return answer
-            failure = Garbage(f"No status in the answer {short(answer.text)!r}.")
+            failure = Garbage(f"No status, or several, in the answer that ends {_end(answer.text)!r}.")
         raise failure
 
     def _answer(self, question: Question, spent: list[Spent]) -> Answer:
@@ -102,6 +102,9 @@ class Client:
                 reply = self._post(self._endpoint.body(question, self._config))
                 break
         spent[-1] = self._budget.pay(*self._endpoint.tokens(reply))
+        if self._endpoint.is_cut(reply):  # what it was about to say may be the opposite
+            limit = self._config.max_tokens
+            raise Garbage(f"The answer was cut off at judge.vlm.max_tokens={limit}.", "Set more.")
         answer = self._endpoint.answer(reply)
         if answer is None:
             raise Garbage("The reply holds no answer.")
@@ -137,6 +140,11 @@ class Client:
             return post(self._endpoint, body, self._key, self._config.timeout_s)
         except PostFailed as error:
             raise _meaning(error) from None
+
+
+def _end(text: str) -> str:
+    """The end of an answer on one line, where its status ought to be."""
+    return " ".join(text.split())[-200:]
 
 
 def _meaning(error: PostFailed) -> JudgeError:

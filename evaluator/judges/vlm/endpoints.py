@@ -65,6 +65,10 @@ class Endpoint(Protocol):
         """What the model wrote; None if the reply holds nothing of the kind."""
         ...
 
+    def is_cut(self, reply: Any) -> bool:
+        """Whether the model was stopped before it had ended its answer."""
+        ...
+
     def tokens(self, reply: Any) -> Tokens:
         """How many tokens the reply took, whatever it holds; 0 where it does not say."""
         ...
@@ -166,6 +170,10 @@ class OpenAI:
             return None
         return Answer(_storable(text), *self.tokens(reply))
 
+    def is_cut(self, reply: Any) -> bool:
+        """See `Endpoint`."""
+        return bool(_at(reply, "choices", 0, "finish_reason") == "length")
+
     def tokens(self, reply: Any) -> Tokens:
         """See `Endpoint`."""
         return _count(reply, "usage", "prompt_tokens"), _count(reply, "usage", "completion_tokens")
@@ -207,6 +215,10 @@ class Gemini:
             return None
         text = "".join(str(_at(part, "text") or "") for part in parts)
         return Answer(_storable(text), *self.tokens(reply))
+
+    def is_cut(self, reply: Any) -> bool:
+        """See `Endpoint`."""
+        return bool(_at(reply, "candidates", 0, "finishReason") == "MAX_TOKENS")
 
     def tokens(self, reply: Any) -> Tokens:
         """See `Endpoint`. What the model thought is paid for as what it wrote is, and counted apart."""

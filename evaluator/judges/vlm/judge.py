@@ -16,7 +16,8 @@ from distrl.evaluator.judges.vlm.cache import AnswerCache
 from distrl.evaluator.judges.vlm.client import Client, Garbage
 from distrl.evaluator.judges.vlm.endpoints import Answer, make_endpoint
 from distrl.evaluator.judges.vlm.prompt import Prompt, Question
-from distrl.evaluator.judges.vlm.votes import decide, is_lost, read_status
+from distrl.evaluator.judges.vlm.status import read_status
+from distrl.evaluator.judges.vlm.votes import decide, is_lost
 
 
 class VlmJudge:

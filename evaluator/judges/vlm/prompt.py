@@ -148,9 +148,9 @@ def _read_examples(file: Path) -> Sequence[Example]:
         raise ConfigError(f"{file} is no YAML: {error}.", "Correct it.") from error
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
+        where = "".join(f"{part}: " for part in (".".join(map(str, first["loc"])),) if part)
         raise ConfigError(
-            f"{file}: {where}: {first['msg']}.", "See docs/judges.md for what an example has."
+            f"{file}: {where}{first['msg']}.", "See docs/judges.md for what an example has."
         ) from error
 
 

@@ -96,6 +96,51 @@ def test_wrong_rules_are_refused(text: str, tmp_path: Path) -> None:
         RulesJudge(RulesConfig(path=str(file)))
 
 
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [
+        (
+            {"last": ["tapp"]},
+            "'tapp', which is no kind of action. Did you mean 'tap'? There are tap, double_tap",
+        ),
+        ({"last": ["tap", "Complete"]}, "Did you mean 'complete'?"),
+        ({"tapped": [[0.9, 0.9, 0.1, 0.1]]}, "not in pixels"),
+        ({"tapped": [[0.1, 0.9, 0.9, 0.1]]}, "not in pixels"),
+        ({"tapped": [[300, 10, 400, 90]]}, "not in pixels"),
+        ({"tapped": [[-0.1, 0.0, 1.0, 1.0]]}, "not in pixels"),
+        ({"tapped": [[0.0, 0.0, 1.0, float("nan")]]}, "not in pixels"),
+        ({"not_text": ["{what}("]}, "not_text"),
+    ],
+)
+def test_what_could_never_come_true_is_refused(rule: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        RulesJudge(RulesConfig.model_validate({"rules": [{}, rule]}))
+    assert told in str(caught.value)
+    assert "Rule 2: " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("app: x", "rules.yaml: Input should be a valid list."),
+        ("- lst: [tap]", "rules.yaml: 0.lst: Extra inputs are not permitted. Did you mean 'last'?"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_told_where_it_is(text: str, told: str, tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        RulesJudge(RulesConfig(path=str(file)))
+    assert told in str(caught.value)
+
+
+def test_a_template_that_no_task_has_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    RulesJudge(RulesConfig.model_validate({"rules": [{"template": "open"}, {"template": "opn_app"}]}))
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert told.startswith("rule 2: no task of the simulated phone has a template like 'opn_app'")
+    assert "Did you mean 'open_app'?" in told
+
+
 def test_a_missing_file_is_told() -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         RulesJudge(RulesConfig(path="/nowhere/rules.yaml"))

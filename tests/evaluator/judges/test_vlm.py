@@ -268,6 +268,28 @@ def test_what_gemini_thought_is_counted() -> None:
     assert (verdict.input_tokens, verdict.output_tokens) == (7, 93)
 
 
+@pytest.mark.parametrize("api", ["openai", "gemini"])
+def test_an_answer_that_was_cut_off_is_none(api: str) -> None:
+    text = "Status: success\nOr is it? The alarm"
+    openai = {"choices": [{"message": {"content": text}, "finish_reason": "length"}]}
+    gemini = {"candidates": [{"content": {"parts": [{"text": text}]}, "finishReason": "MAX_TOKENS"}]}
+    with serve(Reply(body=json.dumps(openai if api == "openai" else gemini))) as endpoint:
+        verdict = make(endpoint, api=api, examples=None, max_tokens=9).judge(*make_episode())
+    assert not verdict.is_decided
+    assert "judge.vlm.max_tokens=9" in verdict.reason
+
+
+def test_answers_that_contradict_themselves_are_asked_for_again_and_never_count() -> None:
+    torn = says("Status: success\nFinal status: failed (no alarm)")
+    with serve(torn, status(False)) as endpoint:
+        assert not make(endpoint).judge(*make_episode()).success
+        assert len(endpoint.requests) == 2
+    with serve(torn) as endpoint:
+        verdict = make(endpoint, attempts=2).judge(*make_episode())
+    assert not verdict.is_decided
+    assert "failed (no alarm)" in verdict.reason
+
+
 def votes(*said: bool) -> list[Reply]:
     return [status(one) for one in said]
 

@@ -1,4 +1,4 @@
-"""Reading a status: only what is said plainly counts."""
+"""Several votes: a verdict as soon as none to come can change it."""
 
 from __future__ import annotations
 
@@ -6,39 +6,7 @@ import itertools
 
 import pytest
 
-from distrl.evaluator.judges.vlm.votes import decide, is_lost, read_status
-
-
-@pytest.mark.parametrize(
-    ("text", "status"),
-    [
-        ("A: yes.\nStatus: success", True),
-        ("Status: failure.", False),
-        ("**Status:** Success", True),
-        ("status = FAILURE", False),
-        ("- Status: `success`", True),
-        ('{"status": "success", "reason": "Status: failure was near"}', True),
-        ('```json\n{"status": "failure"}\n```', False),
-        ("Status: success\nand again\nStatus: success", True),
-        ("Status: success\nStatus: failure", None),
-        ("Status: success\nNo, I was wrong: the final status: failure", None),
-        ("The final **status**: failure.\nStatus: success", None),
-        ('{"status": "success", "status": "failure"}', None),
-        ('{"status": "success", "status": "success"}', True),
-        ("[" * 100_000, None),
-        ("The status: success is what I hope for", None),
-        ("Status: successful failure", None),
-        ("Status: unknown", None),
-        ("success", None),
-        ('{"status": true}', None),
-        ('{"status": ["success"]}', None),
-        ('["success"]', None),
-        ("true", None),
-        ("", None),
-    ],
-)
-def test_read_status(text: str, status: bool | None) -> None:
-    assert read_status(text) is status
+from distrl.evaluator.judges.vlm.votes import decide, is_lost
 
 
 @pytest.mark.parametrize("total", [1, 2, 3, 5])

@@ -33,6 +33,7 @@ class HeldEngine:
     """
 
     name, published_kind, version, is_continuous = "held", "full", 1, True
+    end_ids = (1,)
 
     def __init__(self) -> None:
         self.running: dict[str, Callable[[Exception | None], None]] = {}

@@ -13,13 +13,18 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("jinja2")
 
+from chatml import START
 from policy_fakes import chat, png
+from sequence_policy import SequencePolicy
 
 from distrl.configs.schema import Config, InferenceConfig
 from distrl.core.errors import ConfigError, NetworkError
 from distrl.core.sockets import Wire
 from distrl.core.types import Sampling, image_digest
+from distrl.workers.inference.engine_hf import HFEngine
 from distrl.workers.inference.http_server import HttpEndpoint, check_address
 from distrl.workers.inference.serve import build_engine
 from distrl.workers.inference.server import InferenceServer
@@ -34,8 +39,10 @@ MakeEndpoint = Callable[..., HttpEndpoint]
 def make_endpoint(wire: Wire, words: list[str], make_config: Callable[..., Config]) -> Iterator[MakeEndpoint]:
     with ExitStack() as stack:
 
-        def make(version: int = 17, key: str | None = None, address: str = "0") -> HttpEndpoint:
-            engine = build_engine(make_config(), words, "a")
+        def make(
+            version: int = 17, key: str | None = None, address: str = "0", engine: HFEngine | None = None
+        ) -> HttpEndpoint:
+            engine = engine or build_engine(make_config(), words, "a")
             engine.version = version
             server = InferenceServer(wire, "tcp://127.0.0.1:*", engine, InferenceConfig(), "a")
             stack.callback(server.close)
@@ -86,7 +93,7 @@ def test_a_chat_is_completed_as_workers_would_have_it(make_endpoint: MakeEndpoin
     assert choice["message"] == {"role": "assistant", "content": expected.text, "refusal": None}
     assert [one["logprob"] for one in choice["logprobs"]["content"]] == list(expected.logprobs)
     assert choice["logprobs"]["content"][0]["token"].strip() in expected.text
-    assert choice["finish_reason"] in ("stop", "length")
+    assert choice["finish_reason"] == "stop", "this action is whole: its last token ends it, and has a text"
     assert answer["usage"] == {
         "prompt_tokens": len(expected.prompt_token_ids),
         "completion_tokens": len(expected.token_ids),
@@ -101,6 +108,19 @@ def test_completions_are_as_long_as_asked_for(make_endpoint: MakeEndpoint) -> No
         _, answer = ask(endpoint, "/v1/chat/completions", question(temperature=1.0, **{key: 1}))
         assert answer["usage"]["completion_tokens"] == 1
         assert answer["choices"][0]["logprobs"] is None
+
+
+def test_an_answer_has_stopped_if_its_last_token_ends_completions(make_endpoint: MakeEndpoint) -> None:
+    """The text of the last token does not tell: there are tokens without any that end nothing."""
+    policy = SequencePolicy()
+    silent = policy.tokenizer.convert_tokens_to_ids(START)
+    assert policy.text([silent]) == ""
+    word = policy.tokenise("tap")
+    policy.answers = iter([[*word, silent, *word], [*word, policy.end], [*word, *word], []])
+    endpoint = make_endpoint(engine=HFEngine(policy, 0))  # type: ignore[arg-type]
+    found = [ask(endpoint, "/v1/chat/completions", question(max_tokens=2))[1] for _ in range(4)]
+    reasons = [(one["choices"][0]["finish_reason"], one["usage"]["completion_tokens"]) for one in found]
+    assert reasons == [("length", 2), ("stop", 2), ("length", 2), ("length", 0)]
 
 
 def test_models_and_health_tell_the_version(make_endpoint: MakeEndpoint) -> None:

@@ -18,10 +18,13 @@ from distrl.core.errors import RunDirectoryError
 FAMILIES = frozenset({
     "advantage", "batch", "cloning_updates", "drawn_age", "env_steps", "episode", "episodes", "eval",
     "gradients", "groups", "inference", "ingest", "judge", "loss", "mismatch", "off_policy", "policy",
-    "replay", "replay_age", "reward", "scheduler", "solved", "staleness", "step", "throughput", "time",
-    "train", "value", "versions", "weights", "workers",
+    "replay", "replay_age", "resumed", "reward", "scheduler", "solved", "staleness", "step", "throughput",
+    "time", "train", "value", "versions", "weights", "workers",
 })  # fmt: skip
 """What the names in metrics.jsonl begin with, up to the first slash."""
+
+RESUMED = "resumed"
+"""Marks the row where a run goes on from a checkpoint; its `step` is the checkpoint's."""
 
 
 class Sink(Protocol):
@@ -54,6 +57,7 @@ class MetricsWriter:
     ) -> None:
         self._sinks, self._clock = sinks, clock
         try:
+            self._has_rows = path.exists() and path.stat().st_size > 0
             _end_last_line(path)
             self._file = path.open("a", encoding="utf-8", buffering=1)
         except OSError as error:
@@ -81,6 +85,14 @@ class MetricsWriter:
             sink.write(step, finite)
             for name, histogram in histograms.items():
                 sink.write_histogram(step, name, histogram)
+
+    def resume(self, step: int) -> None:
+        """Notes that the run goes on from `step`: of the rows so far, later ones are of what was rolled back.
+
+        A file without rows stays empty.
+        """
+        if self._has_rows:
+            self.write(step, {RESUMED: 1.0})
 
     def close(self) -> None:
         """Closes the file and the sinks."""

@@ -55,6 +55,7 @@ class PromptedPolicy:
         config: Where it is, and how often it is tried.
         wait: Waits for so many seconds; True if the evaluation is over.
         environ: Where the key is; it is written nowhere.
+        endpoint: How it is asked, which all slots learn together; by default one of its own.
     """
 
     def __init__(
@@ -62,10 +63,11 @@ class PromptedPolicy:
         config: PromptedConfig,
         wait: Callable[[float], bool],
         environ: Mapping[str, str] = os.environ,
+        endpoint: OpenAI | None = None,
     ) -> None:
         self._config, self._wait = config, wait
         self._key = environ.get(config.key_env, "")
-        self._format = OpenAI(f"{config.url.rstrip('/')}/chat/completions")
+        self._format = endpoint or _endpoint(config)
         self._rng = random.Random()
         self._spent: list[Spent] = []
 
@@ -138,8 +140,13 @@ class PromptedPolicy:
 
 
 def prompted_policies(config: Config, stop: threading.Event) -> Callable[[int], PromptedPolicy]:
-    """What makes the policy of a slot."""
-    return lambda slot: PromptedPolicy(config.evaluate.prompted, stop.wait)
+    """What makes the policy of a slot. What the endpoint refuses is found out, and told, once for all."""
+    prompted, endpoint = config.evaluate.prompted, _endpoint(config.evaluate.prompted)
+    return lambda slot: PromptedPolicy(prompted, stop.wait, endpoint=endpoint)
+
+
+def _endpoint(config: PromptedConfig) -> OpenAI:
+    return OpenAI(f"{config.url.rstrip('/')}/chat/completions")
 
 
 def _message(message: ChatMessage, images: Mapping[str, bytes]) -> dict[str, Any]:

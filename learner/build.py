@@ -152,3 +152,4 @@ def _resume(parts: Parts) -> None:
         _log.info("resumed after %d updates", parts.progress.updates)
     else:
         parts.ingest.restore(None, [])
+    parts.metrics.resume(parts.progress.updates)

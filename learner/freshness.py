@@ -1,7 +1,8 @@
 """How fresh what training learns from is, and what its age does to it: counted, and written now and then.
 
 By staleness: success, ratios, and what the objective made of them. By age: what is in replay, and what was
-drawn from it. A table covers `EVERY` updates and no update twice, so that sums over tables are exact.
+drawn from it. A table covers `EVERY` updates, or those up to a checkpoint, and no update twice, so that sums
+over tables are exact; those of updates that a resumed run makes again are told by their row's step.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Learner:
     def __init__(self, parts: Parts, stop: Event) -> None:
         self.parts, self.stop = parts, stop
         self.updates = Updates(parts)
-        self.rounds = Rounds(parts)
+        self.rounds = Rounds(parts, self.updates.write_freshness)
 
     @property
     def progress(self) -> Progress:
@@ -76,7 +76,6 @@ class Learner:
                 continue
             self.update()
             self.rounds.after_update()
-        self.updates.write_freshness()
         if not self.stop.is_set():
             self.rounds.last(self.stop)
         self.rounds.save()

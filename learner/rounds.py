@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from threading import Event
 
 from distrl.core import checkpoints
@@ -21,10 +22,15 @@ class Rounds:
     weights that were really measured. (Workers may act with slightly newer ones before the round is
     over, and with older ones before they have fetched these; with `policy_lag` with older ones throughout.
     The last round counts only what the final weights did.)
+
+    Args:
+        parts: The learner's.
+        before_save: Called before a checkpoint is written: what covers several updates must end there, for
+            a run that is resumed makes those after it again.
     """
 
-    def __init__(self, parts: Parts) -> None:
-        self.parts = parts
+    def __init__(self, parts: Parts, before_save: Callable[[], None] = lambda: None) -> None:
+        self.parts, self._before_save = parts, before_save
         self._config = parts.config.learner
         self._measured: set[str] = set()
         self._has_waited = False
@@ -128,6 +134,7 @@ class Rounds:
         If that of this update is there already it stays, and so does all that it refers to, although replay
         may have let go of some of that since. What training has not taken yet always stays.
         """
+        self._before_save()
         parts, directory = self.parts, self.parts.checkpointer.directory
         former, last_id = checkpoints.pointed(directory, "latest"), parts.ingest.last_id
         name = parts.checkpointer.save(parts.progress.updates, parts.state_dict(), self._measured)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from distrl.core.metrics import read_metrics
+from distrl.core.metrics import RESUMED, read_metrics
 from distrl.evaluator.report.chart import Point
 
 UPDATES, EPISODES, ELAPSED = "step", "episodes", "elapsed_s"
 """Columns that serve as x: policy updates, training episodes, seconds at work."""
 
 LEARNER_CLOCK = "time/elapsed_s"
+EVALUATIONS = "eval/"
 BREAK_S = 300.0
 """A longer silence is not training time: the run was stopped, and resumed later."""
 
@@ -21,15 +23,24 @@ class RunMetrics:
     """The rows of a metrics file, each with the seconds of training so far: the learner's own clock, which
     rows without it continue.
 
+    Of updates that were rolled back, because the run went on from an older checkpoint, only evaluations are
+    left: they measured weights that were saved before, and are not made again.
+
     Args:
         rows: Maps from metric name to number, oldest first; "time" is Unix time.
     """
 
     def __init__(self, rows: Sequence[Mapping[str, float]]) -> None:
         self.rows: list[dict[str, float]] = []
-        elapsed, before = 0.0, None
-        for row in rows:
+        elapsed = 0.0
+        before: float | None = None
+        for row, is_lost in _with_what_was_lost(rows):
+            if is_lost:
+                kept = {name: value for name, value in row.items() if name.startswith(EVALUATIONS)}
+                self.rows += [{**kept, ELAPSED: elapsed}] if kept else []
+                continue
             now = row.get("time", before)
+            before = now if RESUMED in row else before
             if now is not None and before is not None and 0.0 <= now - before <= BREAK_S:
                 elapsed += now - before
             before, elapsed = now, max(elapsed, row.get(LEARNER_CLOCK, elapsed))
@@ -78,3 +89,14 @@ class RunMetrics:
         """The first metric name that matches the whole regular expression."""
         names = dict.fromkeys(name for row in self.rows for name in row)
         return next((name for name in names if re.fullmatch(pattern, name)), None)
+
+
+def _with_what_was_lost(rows: Sequence[Mapping[str, float]]) -> list[tuple[Mapping[str, float], bool]]:
+    """Each row, and whether it is of updates that no later checkpoint knows of."""
+    found: list[tuple[Mapping[str, float], bool]] = []
+    newest = math.inf
+    for row in reversed(rows):
+        found.append((row, row.get(UPDATES, 0.0) > newest))
+        if RESUMED in row:
+            newest = min(newest, row.get(UPDATES, newest))
+    return found[::-1]

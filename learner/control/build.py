@@ -77,6 +77,7 @@ def open_control_learner(
             run.checkpoints, GaussianPolicy(spec, config.seed), config.learner.keep_checkpoints
         )
         _resume(master, policy, checkpointer)
+        metrics.resume(master.progress.accepted)
         server.start()
         yield ControlLearner(ControlParts(config, server, master, checkpointer, metrics), stop)
         if server.status.phase == "done":

@@ -165,20 +165,23 @@ class ControlLearner:
         return self._checkpoint(weights, state)
 
     def _checkpoint(self, weights: Weights, state: dict[str, Any]) -> str:
-        """Writes a checkpoint; what is being measured stays, and what was found to be a solution."""
+        """Writes a checkpoint; what is being measured stays, and what was found to be a solution.
+
+        The metrics up to it are written before, for a resumed run takes them as they are.
+        """
+        self._write_numbers()
         protected = {name_of(one.weights) for one in self._open}
         if self._solved is not None:  # no pointer names it yet
             protected.add(self._solved[0])
         return self.parts.checkpointer.save(weights, state, protected)
 
     def _write_numbers(self) -> None:
-        numbers = self.parts.master.numbers()
-        if numbers:
-            self._write(numbers)
+        for accepted, numbers in self.parts.master.take_rows():
+            self._write(numbers, accepted)
 
-    def _write(self, numbers: dict[str, float]) -> None:
-        """Writes metrics; the next broadcasts carry the newest value of each."""
-        accepted = self.parts.master.progress.accepted
+    def _write(self, numbers: dict[str, float], accepted: int | None = None) -> None:
+        """Writes metrics, by default of now; the next broadcasts carry the newest value of each."""
+        accepted = self.parts.master.progress.accepted if accepted is None else accepted
         self.parts.metrics.write(accepted, numbers)
         self._told |= numbers | {"updates": float(accepted)}
         self.parts.server.set_metrics(self._told)

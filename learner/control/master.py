@@ -1,7 +1,7 @@
 """The master of APPO: global parameters, statistics and counters, and what each worker does next.
 
     network thread:  work · take_gradient · take_measured · keep_only
-    main thread:     start · numbers · take_measurements · snapshot · close · measure_last
+    main thread:     start · take_rows · take_measurements · snapshot · close · measure_last
 
 One lock is around all of it; nothing in it waits for anything. (APPO paper, Algorithm 1.)
 """
@@ -74,6 +74,7 @@ class Master:
         self._is_closed = False
         self._newest: Weights | None = None
         self._window = Window()
+        self._rows: list[tuple[int, dict[str, float]]] = []
         self.progress = ControlProgress()
 
     @property
@@ -223,12 +224,15 @@ class Master:
             self._measuring.begun, self._measuring.ended = [], []
             return begun, ended
 
-    def numbers(self) -> dict[str, float]:
-        """What happened since the last call, as metrics; empty if no gradient came in."""
+    def take_rows(self) -> list[tuple[int, dict[str, float]]]:
+        """What happened since the last call, as rows of metrics: gradients accepted so far, and the numbers.
+
+        There is a row up to each checkpoint's moment, so that what a resumed run does again has its own.
+        """
         with self._lock:
-            elapsed_s = self._elapsed_s()
-            numbers = self._window.take(elapsed_s)
-            return self.progress.numbers() | {"time/elapsed_s": elapsed_s} | numbers if numbers else {}
+            self._end_window()
+            rows, self._rows = self._rows, []
+            return rows
 
     def elapsed_s(self) -> float:
         """Seconds since the first round was handed out, over all processes of the run."""
@@ -252,7 +256,17 @@ class Master:
             self.progress = ControlProgress.of(state["progress"])
             self._window = Window(self.progress.earlier_s)
 
+    def _end_window(self) -> None:
+        """Makes a row of what came in since the last one, if anything did."""
+        elapsed_s = self._elapsed_s()
+        numbers = self._window.take(elapsed_s)
+        if numbers:
+            numbers = self.progress.numbers() | {"time/elapsed_s": elapsed_s} | numbers
+            self._rows.append((self.progress.accepted, numbers))
+
     def _state_dict(self) -> dict[str, Any]:
+        """The JSON part of a checkpoint of this moment, which also ends a row of metrics."""
+        self._end_window()
         return {
             "progress": self.progress.state_dict(self._elapsed_s()),
             "attempts": self._measuring.attempts,

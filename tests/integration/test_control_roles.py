@@ -85,6 +85,7 @@ def test_killed_workers_and_a_killed_learner_cost_only_time(tmp_path: Path, chil
 
     rows = list(read_metrics(run / "metrics.jsonl"))
     assert "resumed after" in learner.log_file.read_text()
+    assert [row["step"] for row in rows if "resumed" in row] == [checkpoints.step_of(str(saved))]
     assert last_of(run, "env_steps") >= kept["env_steps"] > 0  # a confirmation may end it before more steps
     assert last_of(run, "gradients/rejected") == 0
     assert last_of(run, "solved/return") >= -1.0

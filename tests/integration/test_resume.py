@@ -15,6 +15,8 @@ from distrl.core.metrics import read_metrics
 from distrl.core.process import stop_all
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Purpose
+from distrl.evaluator.report.freshness import staleness_rows
+from distrl.evaluator.report.metrics import RunMetrics
 from distrl.workers.spool import Spool
 
 DEADLINE_S = 240.0
@@ -44,7 +46,8 @@ def test_a_killed_learner_goes_on_with_everything(tmp_path: Path) -> None:
     finally:
         stop_all((child, 5.0) for child in children)
 
-    assert int(re.search(r"resumed after (\d+) updates", again.log_file.read_text())[1]) >= 6
+    resumed_after = int(re.search(r"resumed after (\d+) updates", again.log_file.read_text())[1])
+    assert resumed_after >= 6
     assert store.ids()[: len(acked)] == acked
     assert len(Spool(spool / "w.sqlite3")) == 0
     trained = [t for t in store.iterate(Purpose.TRAIN) if t.fault.value == "none"]
@@ -59,3 +62,6 @@ def test_a_killed_learner_goes_on_with_everything(tmp_path: Path) -> None:
     rows = list(read_metrics(run / "metrics.jsonl"))
     assert max(row["episodes"] for row in rows if "episodes" in row) == len(trained)
     assert rows[-1]["step"] == state["progress"]["updates"]
+    assert [row["step"] for row in rows if "resumed" in row] == [resumed_after]
+    tables = staleness_rows(RunMetrics(rows))
+    assert sum(table.trajectories for table in tables) == 2 * state["progress"]["updates"]

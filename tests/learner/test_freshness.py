@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,8 @@ pytest.importorskip("torch")
 from learning_world import OPTIONS, build
 
 from distrl.core.metrics import read_metrics
+from distrl.evaluator.report.freshness import age_histograms, staleness_rows
+from distrl.evaluator.report.metrics import RunMetrics
 from distrl.learner.episodes import Episode
 from distrl.learner.freshness import EVERY, Freshness
 from distrl.learner.off_policy import StepStats
@@ -143,3 +147,35 @@ def test_a_run_writes_tables_that_cover_each_update_once(toy, tmp_path) -> None:
     ]
     assert all(success == reward for success, reward in means)
     assert "reward/shaping" in set().union(*rows)
+
+
+class Crash(Exception):
+    """Ends a process between two checkpoints."""
+
+
+def test_after_a_crash_each_update_is_in_one_table(toy, tmp_path, monkeypatch) -> None:
+    """The crash comes after a table that is newer than the checkpoint."""
+    every = {"episodes": 160, "checkpoint_every": EVERY + 15, "eval_every": 0}
+    learner, _ = build(toy, tmp_path, **every)
+    make = learner.updates.make
+
+    def crashing() -> None:
+        make()
+        if learner.progress.updates == 2 * EVERY + 17:
+            raise Crash
+
+    monkeypatch.setattr(learner.updates, "make", crashing)
+    with pytest.raises(Crash):
+        learner.run()
+
+    again, world = build(toy, tmp_path, "i2", **every)
+    world.names = random.Random(1)
+    again.parts.load_state_dict(again.parts.checkpointer.load())
+    again.parts.metrics.resume(again.progress.updates)
+    assert again.progress.updates == EVERY + 15
+    again.run()
+    assert again.progress.updates > 3 * EVERY
+    trained = again.progress.updates * OPTIONS["batch_trajectories"]
+    metrics = RunMetrics.read(tmp_path / "metrics.jsonl")
+    assert sum(row.trajectories for row in staleness_rows(metrics)) == trained
+    assert age_histograms(metrics)[0].drawn.total == trained

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -118,6 +119,7 @@ class OpenAI:
     def __init__(self, url: str) -> None:
         self.url = url
         self._length, self._has_temperature = "max_tokens", True
+        self._lock = threading.Lock()
 
     def sampling(self, temperature: float, max_tokens: int) -> dict[str, Any]:
         """What a request says of how the model writes, in the words that this endpoint takes."""
@@ -130,9 +132,10 @@ class OpenAI:
             self._length = "max_completion_tokens"
             return True
         if "temperature" in sent and "temperature" in refusal and "support" in refusal:
-            if self._has_temperature:
+            with self._lock:
+                is_news, self._has_temperature = self._has_temperature, False
+            if is_news:
                 log.warning("%s: the model takes no temperature; its own is used. (%s)", self.url, refusal)
-            self._has_temperature = False
             return True
         return False
 

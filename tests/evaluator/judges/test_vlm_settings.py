@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 
 import pytest
 from episode_factory import make_episode
@@ -11,11 +12,12 @@ from judge_endpoint import JudgeEndpoint, Reply, status
 
 from distrl.configs.agents import PromptedConfig
 from distrl.configs.judge import VlmConfig
+from distrl.configs.schema import Config, EvaluateConfig
 from distrl.core.errors import JudgeError
 from distrl.core.types import ChatMessage, Sampling, TextPart
 from distrl.evaluator.judges.vlm.endpoints import Gemini, OpenAI
 from distrl.evaluator.judges.vlm.judge import VlmJudge
-from distrl.evaluator.prompted import PromptedPolicy
+from distrl.evaluator.prompted import PromptedPolicy, prompted_policies
 
 
 def refusal(message: str, param: str, code: str) -> Reply:
@@ -81,6 +83,20 @@ def test_a_prompted_model_that_reasons() -> None:
             policy.act(asked, {}, Sampling(temperature=0.0, max_new_tokens=9))
         assert policy.take_spent().calls == 4
         assert settings(endpoint)[2:] == [{"max_completion_tokens": 9}] * 2
+
+
+def test_the_slots_of_a_prompted_model_learn_together_how_it_is_asked(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with JudgeEndpoint([LENGTH, TEMPERATURE, status(True)]) as endpoint, caplog.at_level(logging.WARNING):
+        prompted = PromptedConfig(url=endpoint.url, model="m")
+        config = Config(evaluate=EvaluateConfig(prompted=prompted))
+        policy_of = prompted_policies(config, threading.Event())
+        asked = [ChatMessage(role="user", parts=(TextPart(text="Goal: tap"),))]
+        for slot in range(3):
+            policy_of(slot).act(asked, {}, Sampling(temperature=0.0, max_new_tokens=9))
+        assert settings(endpoint)[2:] == [{"max_completion_tokens": 9}] * 3
+    assert caplog.text.count("takes no temperature") == 1
 
 
 def test_a_refusal_of_what_was_sent_before_another_thread_adapted_is_understood() -> None:

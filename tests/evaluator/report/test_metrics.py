@@ -58,3 +58,31 @@ def test_charts_are_drawn_over_episodes_and_minutes() -> None:
 def test_without_data_there_is_no_curve(rows: list[dict[str, float]]) -> None:
     assert curve_charts(RunMetrics(rows), None) == []
     assert signal_charts(RunMetrics(rows)) == []
+
+
+def test_what_was_rolled_back_is_left_out_but_for_evaluations() -> None:
+    """Twice the run goes on from step 2: at first it gets to 3 again, then on to 4."""
+    start = [
+        {"step": 1, "time": 10.0, "time/elapsed_s": 10.0, "a": 1.0},
+        {"step": 2, "time": 20.0, "time/elapsed_s": 20.0, "a": 2.0},
+    ]
+    lost = [
+        {"step": 3, "time": 30.0, "time/elapsed_s": 30.0, "a": -1.0, "b": 5.0},
+        {"step": 3, "time": 35.0, "eval/val/success": 0.5, "eval/val/updates": 2, "eval/val/episodes": 4},
+        {"step": 4, "time": 40.0, "time/elapsed_s": 40.0, "a": -2.0},
+    ]
+    resumed = {"step": 2, "time": 100.0, "resumed": 1.0}
+    later = {"step": 3, "time": 110.0, "time/elapsed_s": 30.0, "a": 3.0}
+    last = {"step": 4, "time": 220.0, "time/elapsed_s": 40.0, "a": 4.0}
+    metrics = RunMetrics(
+        [*start, *lost, resumed, later, resumed | {"time": 200.0}, later | {"time": 210.0}, last]
+    )
+    assert metrics.series("a", "step") == [(1, 1.0), (2, 2.0), (3, 3.0), (4, 4.0)]
+    assert metrics.series("a", ELAPSED) == [(10.0, 1.0), (20.0, 2.0), (30.0, 3.0), (40.0, 4.0)]
+    assert metrics.last("b") is None
+    assert learning_curve(metrics, ELAPSED).validation == [(20.0, 0.5)], "its weights were those of step 2"
+
+
+def test_a_run_that_is_only_prolonged_loses_nothing() -> None:
+    rows = [{"step": 2, "a": 1.0}, {"step": 2, "resumed": 1.0}, {"step": 3, "a": 2.0}]
+    assert RunMetrics(rows).series("a", "step") == [(2, 1.0), (3, 2.0)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +16,10 @@ from control_world import World, control_config, gradient, new_policy
 
 from distrl.core import checkpoints
 from distrl.core.messages import EpisodeReturn, Measured, WorkUnit
-from distrl.core.metrics import MetricsWriter
+from distrl.core.metrics import MetricsWriter, read_metrics
+from distrl.evaluator.control.staleness import staleness_rows
+from distrl.evaluator.report.metrics import RunMetrics
+from distrl.learner.control import learner
 from distrl.learner.control.checkpoint import ControlCheckpointer
 from distrl.learner.control.learner import ControlLearner, ControlParts
 
@@ -73,3 +77,49 @@ def test_the_checkpoint_of_a_solution_outlives_newer_ones(tmp_path: Path) -> Non
     latest = checkpoints.resolve(directory, "latest")
     assert checkpoints.step_of(solved.name) < checkpoints.step_of(latest.name)
     assert float(checkpoints.note_of(directory, "final")) >= -1.0
+
+
+class Crash(Exception):
+    """Ends a process between two checkpoints."""
+
+
+class CrashingServer(Server):
+    """Three rounds come in at a time; the process dies when `last` have been accepted."""
+
+    def __init__(self, world: World, last: int) -> None:
+        super().__init__(world)
+        self._last = last
+
+    def check(self) -> None:
+        accepted = self._world.master.progress.accepted
+        for number in range(accepted, accepted + 3):
+            ratios = {"off_policy/kl": 0.1, "off_policy/silenced_fraction": 0.0}
+            message, payload = gradient(self._world, unit_id=f"r{number}", metrics=ratios)
+            self._world.master.take_gradient(message, [payload])
+        if accepted + 3 >= self._last:
+            raise Crash
+
+
+@pytest.mark.parametrize("metrics_s", [0.0, 1e9])
+def test_after_a_crash_each_gradient_is_in_one_table_by_staleness(tmp_path, monkeypatch, metrics_s) -> None:
+    """Whether rows are written all the time, or hardly ever."""
+    monkeypatch.setattr(learner, "METRICS_S", metrics_s)
+    monkeypatch.setattr(learner, "POLL_S", 0.0)
+    config = control_config(eval_every=0, max_env_steps=60 * 256)
+    config.learner.checkpoint_every = 10
+    for last in (18, 10**9):
+        folder = tmp_path / f"until-{last}"
+        folder.mkdir()
+        world, directory = World(folder, config), tmp_path / "checkpoints"
+        checkpointer = ControlCheckpointer(directory, new_policy(config), keep=2)
+        if last > 18:
+            world.master.load_state_dict(checkpointer.load(world.policy) or {})
+            assert world.master.progress.accepted == 12
+        metrics = MetricsWriter(tmp_path / "metrics.jsonl")
+        metrics.resume(world.master.progress.accepted)
+        parts = ControlParts(config, CrashingServer(world, last), world.master, checkpointer, metrics)
+        with contextlib.suppress(Crash):
+            ControlLearner(parts, threading.Event()).run()
+    accepted = world.master.progress.accepted
+    rows = list(read_metrics(tmp_path / "metrics.jsonl"))
+    assert sum(table.gradients for table in staleness_rows(RunMetrics(rows))) == accepted >= 60

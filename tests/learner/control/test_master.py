@@ -21,12 +21,19 @@ from distrl.workers.control.worker import ControlWorker
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    return World(tmp_path, control_config(local_lr=0.5))
+    return World(tmp_path, control_config(local_lr=0.5, eval_every=0))
 
 
 def one(world: World, **fields: Any) -> Any:
     """A gradient that moves log_std by 1 at the rate 1."""
     return gradient(world, {"log_std": torch.ones(2)}, **fields)
+
+
+def numbers(world: World) -> dict[str, float]:
+    """The one row of metrics since the last time; empty without one."""
+    rows = [numbers for _, numbers in world.master.take_rows()]
+    assert len(rows) <= 1
+    return rows[0] if rows else {}
 
 
 def log_std(world: World) -> float:
@@ -107,14 +114,14 @@ def test_payloads_that_are_none_are_refused(world: World, payload: list[bytes]) 
 
 @pytest.mark.parametrize(("weight", "moved"), [("none", 0.5), ("inverse", 0.5 / 3)])
 def test_stale_changes_may_weigh_less(tmp_path: Path, weight: str, moved: float) -> None:
-    world = World(tmp_path, control_config(local_lr=0.5, staleness_weight=weight))
+    world = World(tmp_path, control_config(local_lr=0.5, staleness_weight=weight, eval_every=0))
     for number in range(2):
         message, payload = gradient(world, unit_id=f"none-{number}", base=number + 1)
         world.master.take_gradient(message, [payload])
     message, payload = one(world, base=1)
     world.master.take_gradient(message, [payload])
     assert log_std(world) == pytest.approx(moved)
-    assert world.master.numbers()["off_policy/staleness_max"] == 2.0
+    assert numbers(world)["off_policy/staleness_max"] == 2.0
 
 
 def test_a_global_rate_of_its_own_falls_as_the_local_one_does(tmp_path: Path) -> None:
@@ -136,13 +143,13 @@ def test_alone_the_master_is_where_the_worker_is(tmp_path: Path) -> None:
 
 
 def test_numbers_are_those_of_what_came_in(world: World) -> None:
-    assert world.master.numbers() == {}
+    assert numbers(world) == {}
     world.master.work("w")
     world.clock = 2.0
     episodes = (EpisodeReturn(total=-3.0, length=8), EpisodeReturn(total=-1.0, length=8))
     message, payload = one(world, episodes=episodes, metrics={"loss/value": 4.0})
     world.master.take_gradient(message, [payload])
-    numbers = world.master.numbers()
+    found = numbers(world)
     expected = {
         "time/elapsed_s": 2.0,
         "env_steps": 256.0,
@@ -155,8 +162,8 @@ def test_numbers_are_those_of_what_came_in(world: World) -> None:
         "throughput/env_steps_per_s": 128.0,
         "loss/value": 4.0,
     }
-    assert numbers == expected
-    assert world.master.numbers() == {}
+    assert found == expected
+    assert numbers(world) == {}
 
 
 def test_numbers_by_staleness_are_of_rounds_that_trained(world: World) -> None:
@@ -170,7 +177,7 @@ def test_numbers_by_staleness_are_of_rounds_that_trained(world: World) -> None:
             world, unit_id=f"u{number}", num_steps=num_steps, episodes=ended, metrics=metrics
         )
         world.master.take_gradient(message, [payload])
-    found = {name: value for name, value in world.master.numbers().items() if name.startswith("staleness/")}
+    found = {name: value for name, value in numbers(world).items() if name.startswith("staleness/")}
     assert found == pytest.approx(
         {
             "staleness/1/gradients": 1,
@@ -186,4 +193,21 @@ def test_numbers_by_staleness_are_of_rounds_that_trained(world: World) -> None:
             "staleness/2-3/silenced_fraction": 0.125,
         }
     )
-    assert not any(name.startswith("staleness/") for name in world.master.numbers())
+    assert not any(name.startswith("staleness/") for name in numbers(world))
+
+
+def test_a_checkpoint_ends_a_row_of_metrics(world: World) -> None:
+    """What a resumed run does again is in rows of its own, whose step is beyond the checkpoint's."""
+    for number in range(3):
+        message, payload = one(
+            world, unit_id=f"u{number}", metrics={"off_policy/kl": 0.1, "loss/value": number}
+        )
+        world.master.take_gradient(message, [payload])
+        if number == 1:
+            weights, _ = world.master.snapshot()
+    assert weights.step == 2
+    rows = world.master.take_rows()
+    assert [(step, row["gradients/accepted"], row["loss/value"]) for step, row in rows] == [
+        (2, 2, 0.5),
+        (3, 3, 2),
+    ]

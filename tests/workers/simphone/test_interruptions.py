@@ -100,12 +100,13 @@ def test_stars_are_shown_as_they_are_given() -> None:
     assert filled == [f"overlay_star_{star}" for star in range(1, 5)]
 
 
-def test_a_permission_is_asked_for_when_an_app_is_first_used_and_never_again() -> None:
+@pytest.mark.parametrize("yes", ["overlay_allow", "overlay_once"])
+def test_a_permission_is_asked_for_when_an_app_is_first_used_and_never_again(yes: str) -> None:
     phone = Phone(new_state())
     phone.state["pending"] = interruptions.plan(["permission"], random.Random(0))
     tap(phone, "app_weather")
     assert phone.state["overlay"]["kind"] == "permission"
-    tap(phone, "overlay_allow")
+    tap(phone, yes)
     assert phone.state["permissions"] == {"weather": True}
     for app in ("app_weather", "app_settings"):
         phone.home()

@@ -3,7 +3,7 @@
 | what happens | what follows |
 |---|---|
 | no connection, a timeout, 408, 409, 425, 429, 5xx | another try, not before the Retry-After; then later |
-| 401, 402, 403, 404 | later: a key or a model can be put right while episodes wait |
+| 401, 402, 403, 404, 400 for the key (Gemini's) | later: a key, a model can be put right while episodes wait |
 | 400 for a setting that the model does not take | another request without it, at once (`Endpoint.adapt`) |
 | other 4xx, a redirect | no verdict on this episode |
 | a reply that is no JSON, holds no answer, or one that was cut off | another try; then no verdict |
@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from distrl.configs.judge import VlmConfig
-from distrl.core.errors import JudgeError, JudgeUnavailable
+from distrl.core.errors import JudgeError, JudgeRefuses, JudgeUnavailable, QuotaUsed
 from distrl.core.http_post import GARBLED, PostFailed
 from distrl.core.verdicts import Spent
 from distrl.evaluator.judges.vlm.budget import Budget
@@ -34,6 +35,8 @@ MENDABLE_S = 120.0
 MAX_DOUBLINGS = 30  # of a pause
 
 _MENDABLE = frozenset({401, 402, 403, 404})
+_BAD_KEY = re.compile(r"API[ _]KEY[ _](?:is )?(?:not valid|INVALID|expired)|invalid API key", re.IGNORECASE)
+"""What Gemini says of a key with status 400."""
 
 
 class Garbage(JudgeError):
@@ -115,12 +118,12 @@ class Client:
 
         Raises:
             BudgetSpent: There were enough.
-            JudgeUnavailable: That will take too long.
+            QuotaUsed: That will take too long.
         """
         for _ in range(2):
             try:
                 self._budget.take()
-            except JudgeUnavailable as error:
+            except QuotaUsed as error:
                 if error.retry_after_s is None or error.retry_after_s > MAX_PAUSE_S:
                     raise
                 self._sleep(error.retry_after_s)
@@ -150,9 +153,9 @@ def _end(text: str) -> str:
 def _meaning(error: PostFailed) -> JudgeError:
     """What a request that failed says of the verdict."""
     told = f"The endpoint: {error.detail}"
-    if error.status in _MENDABLE:
+    if error.status in _MENDABLE or (error.status == 400 and _BAD_KEY.search(error.detail)):
         remedy = "Check judge.vlm.url, judge.vlm.model and the key."
-        return JudgeUnavailable(told, remedy, retry_after_s=MENDABLE_S)
+        return JudgeRefuses(told, remedy, retry_after_s=MENDABLE_S)
     if error.status == GARBLED:
         return Garbage(told)
     return JudgeUnavailable(told, retry_after_s=error.retry_after_s) if error.may_pass else JudgeError(told)

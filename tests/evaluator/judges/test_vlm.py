@@ -207,6 +207,17 @@ def test_a_wrong_key_keeps_episodes_waiting_and_is_not_shown(code: int) -> None:
     assert "***" in str(caught.value)
 
 
+@pytest.mark.parametrize("told", ["API key not valid. Please pass a valid API key.", "API key expired."])
+def test_geminis_400_for_a_key_keeps_episodes_waiting(told: str) -> None:
+    details = [{"reason": "API_KEY_INVALID", "domain": "googleapis.com"}]
+    body = {"error": {"code": 400, "message": told, "status": "INVALID_ARGUMENT", "details": details}}
+    with serve(Reply(400, json.dumps(body, indent=2))) as endpoint:
+        with pytest.raises(JudgeUnavailable) as caught:
+            make(endpoint, api="gemini", examples=None).judge(*make_episode())
+        assert len(endpoint.requests) == 1
+    assert "the key" in caught.value.remedy
+
+
 def test_a_refused_question_has_no_verdict() -> None:
     with serve(Reply(400, "too many pictures")) as endpoint, pytest.raises(JudgeError) as caught:
         make(endpoint).judge(*make_episode())

@@ -15,6 +15,7 @@ from judge_endpoint import JudgeEndpoint, Reply, says, status
 from distrl.configs.judge import VlmConfig
 from distrl.core.codec import pack_trajectory, unpack_trajectory
 from distrl.core.errors import ConfigError, JudgeError, JudgeUnavailable
+from distrl.core.verdicts import Verdict
 from distrl.evaluator.judges.vlm.budget import Budget
 from distrl.evaluator.judges.vlm.client import Client
 from distrl.evaluator.judges.vlm.endpoints import make_endpoint
@@ -216,6 +217,23 @@ def test_geminis_400_for_a_key_keeps_episodes_waiting(told: str) -> None:
             make(endpoint, api="gemini", examples=None).judge(*make_episode())
         assert len(endpoint.requests) == 1
     assert "the key" in caught.value.remedy
+
+
+@pytest.mark.parametrize("last", [Reply(500), Reply(401), Reply(400)])
+def test_without_a_verdict_question_model_and_answers_are_kept(last: Reply) -> None:
+    with serve(status(True), last) as endpoint, pytest.raises(JudgeError) as caught:
+        make(endpoint, votes=3, temperature=0.7, attempts=1).judge(*make_episode())
+    asked = caught.value.asked
+    assert asked is not None
+    verdict = Verdict.none("vlm", "Nobody.", asked)
+    assert (verdict.is_decided, verdict.reason, verdict.judge, verdict.model) == (
+        False,
+        "Nobody.",
+        "vlm",
+        "m",
+    )
+    assert "Task: Turn on switch 0" in verdict.prompt
+    assert verdict.answers == ("I see it.\nStatus: success",)
 
 
 def test_a_refused_question_has_no_verdict() -> None:

@@ -25,15 +25,21 @@ def rejudge_stored(config: Config, place: Path) -> None:
     Raises:
         ConfigError: The judge misses something, such as its key.
         StoreError: There are no episodes.
-        JudgeError: The judge's files cannot be read.
+        JudgeError: The judge's files cannot be read, or it turns everybody away.
+        EvaluationStopped: A signal came.
     """
     from distrl.core.process import install_signals
     from distrl.evaluator.agreement import lines
+    from distrl.evaluator.evaluator import EvaluationStopped
     from distrl.evaluator.rejudge import Rejudged
 
+    last = (0, 0)
+
     def tell(done: int, total: int) -> None:
-        if done % TELL_EVERY == 0 or done == total:
+        nonlocal last
+        if (done % TELL_EVERY == 0 or done == total) and (done, total) != last:
             typer.echo(f"judged {done} of {total}", err=True)
+            last = (done, total)
 
     stop = install_signals(GRACE_S)
     with contextlib.closing(Rejudged(place, config.judge, config.worker.rewards)) as rejudged:
@@ -45,7 +51,13 @@ def rejudge_stored(config: Config, place: Path) -> None:
                 f"  {rejudged.num_not_asked} were not asked about: faulted, or failures whatever is shown"
             )
         typer.echo(f"Verdicts: {rejudged.file}")
+        if stop.is_set():
+            raise EvaluationStopped(
+                f"Interrupted; {rejudged.file} keeps the verdicts.", "Go on with the same command."
+            )
         try:
             typer.echo(f"Report: {rejudged.write_page()}")
         except MissingDependency as error:
             typer.echo(f"No report: {error}", err=True)
+        if rejudged.refusal is not None:
+            raise rejudged.refusal

@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from distrl.core.errors import MissingDependency
+from distrl.core.errors import ConfigError, MissingDependency
 
 if TYPE_CHECKING:
     from distrl.configs.schema import Config
 
 GRACE_S = 5.0
 TELL_EVERY = 25
+
+
+def refuse_idle(options: Mapping[str, object]) -> None:
+    """Refuses options that have no say in what `--rejudge` does.
+
+    Raises:
+        ConfigError: Names those that are given.
+    """
+    given = [name for name, value in options.items() if value]
+    if given:
+        raise ConfigError(
+            f"--rejudge judges what is stored, all of it, and puts the verdicts beside it: "
+            f"{', '.join(given)} would do nothing.",
+            "Leave that out; --set evaluate.episodes=N asks about fewer.",
+        )
 
 
 def rejudge_stored(config: Config, place: Path) -> None:

@@ -369,6 +369,12 @@ def test_the_command_prints_the_numbers_and_writes_the_page(tmp_path: Path) -> N
     ("options", "problem"),
     [
         (["--judge", "vlm"], "--rejudge"),
+        (["--rejudge", "/nowhere", "--judge", "ground_truth", "--seeds", "5"], "--seeds would do nothing"),
+        (
+            ["--rejudge", "/nowhere", "--split", "x", "--output", "/x", "--agent", "expert", "--resume"],
+            "--agent, --split, --output, --resume would do nothing",
+        ),
+        (["--rejudge", "/nowhere", "--wait", "1"], "--wait would do nothing"),
         (["--rejudge", "/nowhere"], "There is no judge"),
         (["--rejudge", "/nowhere", "--judge", "rules"], "no rules"),
         (["--rejudge", "/nowhere", "--judge", "ground_truth"], "no trajectory store"),

@@ -29,6 +29,7 @@ from distrl.evaluator.agreement import AgreementReport, Judged, compare
 from distrl.evaluator.judges.base import Judge
 from distrl.evaluator.judges.build import build_judge
 from distrl.evaluator.judges.identity import identity
+from distrl.evaluator.judges.vlm.judge import VlmJudge
 from distrl.evaluator.report.agreement import Episode, worst, write_agreement_page
 from distrl.evaluator.stores import StoredEpisodes
 from distrl.workers.judging import judge_steps
@@ -95,6 +96,8 @@ class Rejudged:
         self.file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self.file.with_suffix(".json"), json.dumps(identity(self._config), indent=2))
         self._write()  # without a torn line
+        if isinstance(self._judge, VlmJudge):
+            self._judge.be_patient(stop)
         most = len(todo) if limit is None else max(0, limit)
         pool = ThreadPoolExecutor(self._config.threads)
         try:

@@ -3,7 +3,7 @@
 | what happens | what follows |
 |---|---|
 | no connection, a timeout, 408, 409, 425, 429, 5xx | another try, not before the Retry-After; then later |
-| 401, 402, 403, 404, 400 for the key (Gemini's) | later: a key, a model can be put right while episodes wait |
+| 401, 402, 403, 404, 400 for the key (Gemini's) | later: a key, a model can be mended while episodes wait |
 | 400 for a setting that the model does not take | another request without it, at once (`Endpoint.adapt`) |
 | other 4xx, a redirect | no verdict on this episode |
 | a reply that is no JSON, holds no answer, or one that was cut off | another try; then no verdict |
@@ -12,8 +12,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 import re
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -31,6 +33,12 @@ MAX_PAUSE_S = 60.0
 
 MENDABLE_S = 120.0
 """When to ask again whom people have to put right first: longer than a pause between two tries."""
+
+QUOTA_WAITS = 2
+"""How often a question waits for its quota before it is put off; see `Client.be_patient`."""
+
+MAX_QUOTA_PAUSE_S = 3600.0
+"""Then it is looked again whether there is room."""
 
 MAX_DOUBLINGS = 30  # of a pause
 
@@ -61,12 +69,20 @@ class Client:
         config: VlmConfig,
         key: str,
         budget: Budget,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], object] = time.sleep,
         rng: random.Random | None = None,
     ) -> None:
         self._endpoint, self._config, self._key = endpoint, config, key
         self._budget, self._sleep = budget, sleep
         self._rng = rng or random.Random()
+        self._stop: threading.Event | None = None
+
+    def be_patient(self, stop: threading.Event) -> None:
+        """Lets questions wait for their quota however long it takes, until `stop` is set, which ends pauses.
+
+        Who puts a question off starts it anew; a quota of less than its votes would be spent for ever so.
+        """
+        self._stop, self._sleep = stop, stop.wait
 
     def ask(self, question: Question, is_answer: Callable[[str], bool], spent: list[Spent]) -> Answer:
         """An answer that is one.
@@ -86,6 +102,8 @@ class Client:
         for attempt in range(self._config.attempts):
             if attempt:
                 self._pause(attempt, failure)
+                if self._stop is not None and self._stop.is_set():
+                    break
             try:
                 answer = self._answer(question, spent)
             except (JudgeUnavailable, Garbage) as error:
@@ -120,16 +138,21 @@ class Client:
             BudgetSpent: There were enough.
             QuotaUsed: That will take too long.
         """
-        for _ in range(2):
+        for attempt in itertools.count():
             try:
                 self._budget.take()
-            except QuotaUsed as error:
-                if error.retry_after_s is None or error.retry_after_s > MAX_PAUSE_S:
-                    raise
-                self._sleep(error.retry_after_s)
-            else:
                 return
-        self._budget.take()  # another thread had the place: back in the queue
+            except QuotaUsed as error:
+                wait_s = error.retry_after_s or 0.0
+                if not self._may_wait(attempt, wait_s):
+                    raise
+                self._sleep(min(wait_s, MAX_QUOTA_PAUSE_S))
+
+    def _may_wait(self, attempt: int, wait_s: float) -> bool:
+        """Whether to wait for the quota; another thread may have had the place, so it can take several."""
+        if self._stop is not None:
+            return not self._stop.is_set()
+        return attempt < QUOTA_WAITS and wait_s <= MAX_PAUSE_S
 
     def _pause(self, attempt: int, failure: JudgeError) -> None:
         asked_s = failure.retry_after_s if isinstance(failure, JudgeUnavailable) else None

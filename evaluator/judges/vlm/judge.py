@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -40,6 +41,10 @@ class VlmJudge:
         self._client = client or Client(endpoint, config, read_key(config), Budget(config))
         self._prompt = Prompt(config.examples, config.screenshots, config.max_pixels)
         self._cache = AnswerCache(Path(config.cache).expanduser()) if config.cache else None
+
+    def be_patient(self, stop: threading.Event) -> None:
+        """Waits for quotas however long that takes, until `stop` is set; else an episode is put off."""
+        self._client.be_patient(stop)
 
     def judge(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> Verdict:
         """What the votes say; undecided where they disagree, are none, or the budget is spent.

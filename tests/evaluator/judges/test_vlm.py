@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -339,6 +340,34 @@ def test_votes(said: tuple[bool, ...], agreement: float, decided: bool, success:
     assert (verdict.is_decided, verdict.success) == (decided, success)
     if not decided:
         assert "disagree" in verdict.reason
+
+
+class Passing(threading.Event):
+    """A stop that never comes, and a clock that goes on while it is waited for."""
+
+    now = 0.0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.now += timeout or 0.0
+        return self.is_set()
+
+
+def test_who_is_patient_waits_for_each_vote_and_asks_none_twice() -> None:
+    stop = Passing()
+    with serve(*votes(True, False, True)) as endpoint:
+        fields = {"model": "m", "url": endpoint.url, "votes": 3, "temperature": 0.7, "calls_per_minute": 0.5}
+        config = VlmConfig.model_validate({**fields, "examples": None})
+        client = Client(make_endpoint(config), config, KEY, Budget(config, lambda: stop.now))
+        judge = VlmJudge(config, client)
+        judge.be_patient(stop)
+        verdict = judge.judge(*make_episode())
+        assert len(endpoint.requests) == 3
+        assert (verdict.is_decided, verdict.success, verdict.calls) == (True, True, 3)
+        assert stop.now == pytest.approx(240.0)
+        stop.set()
+        with pytest.raises(JudgeUnavailable, match="calls_per_minute"):
+            judge.judge(*make_episode())
+        assert len(endpoint.requests) == 3
 
 
 def test_an_even_split_is_undecided() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from distrl.cli.options import ConfigArgument, DryRunOption, SetOption, load, seeds_of
-from distrl.core.errors import ConfigError, MissingDependency
+from distrl.core.errors import ConfigError, MissingDependency, NothingCameIn
 
 if TYPE_CHECKING:
     import threading
@@ -145,6 +145,23 @@ def evaluate(
     typer.echo(f"Results: {directory}")
     if page is not None:
         typer.echo(f"Report: {page}")
+    check_measured(evaluation)
+
+
+def check_measured(evaluation: Evaluation) -> None:
+    """Ends the command if there was nothing but faults.
+
+    Raises:
+        NothingCameIn: No task has an episode that did not fault.
+    """
+    splits = evaluation.splits.values()
+    faulted = [episode for split in splits for episode in split.faulted]
+    if faulted and not any(split.overall.episodes or split.num_unjudged for split in splits):
+        rule = (
+            f"nothing was measured: all {len(faulted)} tasks faulted, the last by {faulted[-1].fault.value}"
+        )
+        detail = " ".join(faulted[-1].fault_detail.split())
+        raise NothingCameIn(f"{rule} ({detail}).", "Mend that, and go on with --resume.")
 
 
 def evaluate_control(
@@ -226,7 +243,10 @@ def print_gains(directory: Path, baseline: Path) -> None:
             continue
         low, high = 100 * row.gain_interval.low, 100 * row.gain_interval.high
         pairs = f"; {row.paired.gained} newly solved, {row.paired.lost} lost" if row.paired else ""
-        typer.echo(f"{row.name} gains {100 * row.gain:+.1f} points ({low:+.1f} to {high:+.1f}){pairs}")
+        unlike = f", {row.unlike}" if row.unlike else ""
+        typer.echo(
+            f"{row.name} gains {100 * row.gain:+.1f} points ({low:+.1f} to {high:+.1f}){pairs}{unlike}"
+        )
 
 
 def print_numbers(evaluation: Evaluation) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,12 +17,20 @@ if TYPE_CHECKING:
     from distrl.evaluator.stores import Filters
 
 PAGE = "episodes.html"
+PlaceArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RUN|STORE|SUITE", help="A run, an evaluation, a store.sqlite3, a suite or a task file."
+    ),
+]
+SeedOption = Annotated[
+    int | None,
+    typer.Option("--seed", metavar="N", help="Only this repetition of an evaluation with --seeds."),
+]
 
 
 def inspect(
-    place: Annotated[
-        Path, typer.Argument(metavar="RUN|STORE", help="A run, an evaluation or a store.sqlite3.")
-    ],
+    place: PlaceArgument,
     trajectory: Annotated[
         str | None,
         typer.Option("--trajectory", metavar="ID", help="Show this one; a prefix of its id will do."),
@@ -35,6 +44,9 @@ def inspect(
     template: Annotated[
         str | None, typer.Option("--template", metavar="TEMPLATE", help="Only this template.")
     ] = None,
+    split: Annotated[str | None, typer.Option("--split", metavar="SPLIT", help="Only this split.")] = None,
+    task: Annotated[str | None, typer.Option("--task", metavar="ID", help="Only this task.")] = None,
+    seed: SeedOption = None,
     outcome: Annotated[
         str | None,
         typer.Option("--outcome", metavar="WORD", help="Only this ending, e.g. success or device-fault."),
@@ -53,19 +65,38 @@ def inspect(
         bool, typer.Option("--tasks", help="List the run's training tasks instead: success, steps, faults.")
     ] = False,
 ) -> None:
-    """List stored episodes or training tasks, or write episodes as an HTML file.
+    """List stored episodes, training tasks or a suite's templates, or write episodes as an HTML file.
 
     The file shows every screenshot with the agent's touch marked, the tokens with their log-probabilities,
     the weight versions, the parts of the reward and the verdict; of a single --trajectory also the prompts.
-    It opens offline.
+    It opens offline. Of a suite: its splits and templates, how many tasks, their levels, step limits and
+    goals, by --split, --template and --task.
     """
-    from distrl.evaluator.stores import open_stores
+    from distrl.cli.inspect_suite import is_suite, show_suite, suite_like
+    from distrl.core.errors import StoreError
+    from distrl.evaluator.stores import Filters, open_stores
 
     place = place.expanduser()
-    if tasks:
-        _list_tasks(place, template)
+    asked = {
+        "--trajectory": trajectory,
+        "--html": html,
+        "--outcome": outcome,
+        "--mode": mode,
+        "--success/--failed": success is not None,
+        "--min-steps": min_steps,
+        "--seed": seed is not None,
+    }
+    if is_suite(place):
+        _refuse(asked | {"--tasks": tasks}, "A suite has no episodes")
+        show_suite(str(place), split, template, task)
         return
-    filters = _filters(template, outcome, mode, success, min_steps)
+    if tasks:
+        _refuse(asked | {"--split": split}, "--tasks lists training tasks")
+        _list_tasks(place, template, task)
+        return
+    if near := suite_like(place):
+        raise StoreError(f"There is no {place}.", f"Did you mean the suite {near!r}?")
+    filters = _filters(outcome, mode, Filters(template, None, None, success, min_steps, split, task, seed))
     stores = open_stores(place)
     try:
         if trajectory is not None:
@@ -79,24 +110,46 @@ def inspect(
             store.close()
 
 
-def _filters(
-    template: str | None, outcome: str | None, mode: str | None, success: bool | None, min_steps: int
-) -> Filters:
-    """The filters, if they are some.
+def _refuse(asked: Mapping[str, object], what: str) -> None:
+    """Raises ConfigError if an option is given that says nothing about `what` is listed."""
+    from distrl.core.errors import ConfigError
+
+    given = [name for name, value in asked.items() if value]
+    if given:
+        raise ConfigError(f"{what}, so {given[0]} cannot be.", "Leave it out.")
+
+
+def _filters(outcome: str | None, mode: str | None, others: Filters) -> Filters:
+    """The filters, with an outcome and a mode if there are such.
 
     Raises:
         ConfigError: There is no such outcome or mode.
     """
     from distrl.core.errors import ConfigError
     from distrl.evaluator.failure_modes import FailureMode
-    from distrl.evaluator.stores import ENDINGS, Filters
+    from distrl.evaluator.stores import ENDINGS
 
     modes = [known.value for known in FailureMode]
     if outcome is not None and outcome not in ENDINGS:
         raise ConfigError(f"--outcome {outcome!r} is unknown.", f"Use one of {', '.join(ENDINGS)}.")
     if mode is not None and mode not in modes:
         raise ConfigError(f"--mode {mode!r} is unknown.", f"Use one of {', '.join(modes)}.")
-    return Filters(template, outcome, FailureMode(mode) if mode is not None else None, success, min_steps)
+    return replace(others, outcome=outcome, mode=FailureMode(mode) if mode is not None else None)
+
+
+def _check_known(stores: Sequence[TrajectoryStore], filters: Filters) -> None:
+    """Raises ConfigError if a filter names what no stored episode has."""
+    from distrl.cli.known import check_known
+    from distrl.evaluator.stores import all_results
+
+    if {filters.template, filters.split, filters.task, filters.seed} == {None}:
+        return
+    results = list(all_results(stores))
+    check_known("template", filters.template, sorted({one.template for one in results}))
+    check_known("split", filters.split, sorted({one.split for one in results}))
+    check_known("task", filters.task, sorted({one.task_id for one in results}))
+    seeds = map(str, sorted({one.seed for one in results}))
+    check_known("seed", None if filters.seed is None else str(filters.seed), seeds)
 
 
 def _list(stores: Sequence[TrajectoryStore], filters: Filters, limit: int) -> None:
@@ -114,6 +167,8 @@ def _list(stores: Sequence[TrajectoryStore], filters: Filters, limit: int) -> No
             f"{one.id[:12]:<12}  {ending(result):<18}  {result.mode.value if result.mode else '-':<19}  "
             f"{result.num_steps:>5}  {result.reward:>7.2f}  {one.purpose.value:<5}  {one.task.id}"
         )
+    if not count:
+        _check_known(stores, filters)
     total = sum(store.count() for store in stores)
     typer.echo(f"{count} of {total} trajectories, newest first", err=True)
 
@@ -132,8 +187,13 @@ def _write_listing(
     file = output or Path(PAGE)
     _check_free(file, force)
     found = list(find_episodes(stores, filters, limit))
+    if not found:
+        _check_known(stores, filters)
     named = {
         "template": filters.template,
+        "split": filters.split,
+        "task": filters.task,
+        "seed": filters.seed,
         "ended": filters.outcome,
         "failure mode": filters.mode.value if filters.mode is not None else None,
         "solved": None if filters.success is None else "yes" if filters.success else "no",
@@ -147,8 +207,9 @@ def _write_listing(
     return file
 
 
-def _list_tasks(run: Path, template: str | None) -> None:
+def _list_tasks(run: Path, template: str | None, task: str | None) -> None:
     """What became of each training task, as the learner wrote it with its newest checkpoint."""
+    from distrl.cli.known import check_known
     from distrl.core.rundir import TASKS_FILE
     from distrl.learner.task_statistics import read_table
 
@@ -156,7 +217,11 @@ def _list_tasks(run: Path, template: str | None) -> None:
         return "-" if value is None else format(value, form)
 
     table = read_table(run / TASKS_FILE)
-    listed = {name: row for name, row in table.items() if template in (None, row.template)}
+    check_known("template", template, (row.template for row in table.values()))
+    check_known("task", task, table)
+    listed = {
+        name: row for name, row in table.items() if template in (None, row.template) and task in (None, name)
+    }
     typer.echo(
         f"{'episodes':>8}  {'success':>7}  {'steps':>5}  {'seconds':>7}  {'faults':>6}  {'expired':>7}  "
         f"{'given up':>8}  task"

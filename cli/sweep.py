@@ -61,10 +61,12 @@ def sweep(
     from rich.console import Console
 
     from distrl.configs.sweep import load_sweep
+    from distrl.evaluator.sweeps.metric import check_metric
 
     chosen = arms.replace(";", " ").split() if arms is not None else None
     loaded = load_sweep(sweep, seeds_of(seeds), minutes, chosen, runs_dir, name)
     console = Console(highlight=False)
+    check_metric(loaded)
     check(loaded)
     if dry_run:
         for run in loaded.runs:

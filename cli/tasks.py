@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from distrl.cli.tasks_check import check_tasks
+
 if TYPE_CHECKING:
     from pathlib import Path
 
     from distrl.core.types import Task
+    from distrl.evaluator.suites.instructions import LeftOut
 
 app = typer.Typer(no_args_is_help=True, help="List tasks, show one, import others, look for leakage.")
 
@@ -92,6 +95,9 @@ def import_tasks(
     eval_seeds: Annotated[
         str, typer.Option("--eval-seeds", metavar="C:D", help="Seeds of the split `eval`, without D.")
     ] = "30:31",
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Of lists: show every entry that is left out.")
+    ] = False,
 ) -> None:
     """Write a task file of instruction lists, or of AndroidWorld's tasks.
 
@@ -111,24 +117,33 @@ def import_tasks(
     if androidworld:
         _import_androidworld(path, names or [], train_seeds, eval_seeds, family)
     else:
-        _import_lists(path, names or [], suite or path.stem, max_steps)
+        _import_lists(path, names or [], suite or path.stem, max_steps, verbose)
 
 
-def _import_lists(path: Path, lists: Sequence[str], suite: str, max_steps: int) -> None:
+def _import_lists(path: Path, lists: Sequence[str], suite: str, max_steps: int, verbose: bool) -> None:
     from distrl.evaluator.suites.files import write_file
     from distrl.evaluator.suites.instructions import import_lists
 
     imported = import_lists(lists, suite, max_steps)
     write_file(imported.tasks, path)
     typer.echo(f"{path}: {_counts(imported.tasks)}", err=True)
-    if imported.repeated:
-        typer.echo(f"left out {imported.repeated} that repeat an instruction of their list", err=True)
-    if imported.empty:
-        typer.echo(f"left out {imported.empty} without an instruction", err=True)
-    for split, goals in imported.leaked.items():
-        typer.echo(f"left out {len(goals)} of {split} that a later list has too:", err=True)
-        for goal in goals:
-            typer.echo(f"  {goal}", err=True)
+    respelt = [left for left in imported.repeated if verbose or left.text != left.kept]
+    _tell(imported.repeated, "repeat an instruction of their list", respelt, verbose)
+    _tell(imported.empty, "have no instruction", imported.empty if verbose else (), verbose)
+    _tell(imported.leaked, "a later list has too", imported.leaked, True)
+
+
+def _tell(left: Sequence[LeftOut], why: str, shown: Sequence[LeftOut], whole: bool, most: int = 10) -> None:
+    """How many entries are left out, split by split, and some or all of those to be shown."""
+    for split in dict.fromkeys(one.split for one in left):
+        count = sum(one.split == split for one in left)
+        lines = [one for one in shown if one.split == split]
+        typer.echo(f"left out {count} of {split} that {why}{':' if lines else ''}", err=True)
+        for one in lines if whole else lines[:most]:
+            note = f" (is: {one.kept})" if one.kept not in ("", one.text) else ""
+            typer.echo(f"  {one.text if one.text.strip() else '(empty)'}{note}", err=True)
+        if not whole and len(lines) > most:
+            typer.echo(f"  ... and {len(lines) - most} more: --verbose lists all", err=True)
 
 
 def _import_androidworld(
@@ -150,77 +165,7 @@ def _import_androidworld(
         )
 
 
-@app.command("check")
-def check_tasks(
-    suite: Annotated[str, typer.Argument(metavar="SUITE", help="A suite, a task file, or pkg.mod:Name.")],
-    against: Annotated[
-        str | None,
-        typer.Option("--against", metavar="OTHER", help="What was trained on; by default SUITE's `train`."),
-    ] = None,
-    require: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--require",
-            metavar="RULE",
-            help="tasks, goals, params or phrasings must not be shared; repeat it. By default what the suite "
-            "promises, else tasks and goals.",
-        ),
-    ] = None,
-    similar: Annotated[
-        float,
-        typer.Option("--similar", metavar="S", min=0.01, max=1.0, help="Report goals at least so alike."),
-    ] = 0.9,
-) -> None:
-    """Look for tasks of the other splits that are trained on; exit code 6 when there are any."""
-    from distrl.core.errors import TaskError
-    from distrl.evaluator.suites import promises
-    from distrl.evaluator.suites.leakage import RULES, find
-
-    unknown = sorted(set(require or ()) - set(RULES))
-    if unknown:
-        raise TaskError(f"there is no rule {unknown[0]!r}.", f"Rules: {', '.join(RULES)}.")
-    promised = promises(suite)
-    rules = tuple(require) if require else promised.rules
-    trained, measured = _sides(suite, against)
-    wordings = {(task.suite, task.id): promised.phrasing(task) for task in measured}
-    wordings |= {(task.suite, task.id): promises(against or suite).phrasing(task) for task in trained}
-    found = find(trained, measured, similar, lambda task: wordings[task.suite, task.id])
-    where = against or "train"
-    for rule, pairs in found.shared.items():
-        note = "" if rule in rules else " (allowed)"
-        typer.echo(f"{rule}: {len(pairs)} of {len(measured)} share {RULES[rule]} with {where}{note}")
-        if rule in rules:
-            _show_pairs([(pair.measured, pair.trained, "") for pair in pairs])
-    typer.echo(f"near-duplicates: {len(found.near)} of {len(measured)} goals are at least {similar:g} alike")
-    _show_pairs([(pair.measured, pair.trained, f"{pair.similarity:.2f} ") for pair in found.near])
-    if broken := found.broken(rules):
-        raise TaskError(f"{suite} shares {', '.join(broken)} with {where}.", "Take out what is listed.")
-
-
-def _sides(suite: str, against: str | None) -> tuple[list[Task], list[Task]]:
-    """The tasks that are trained on, and those to be measured."""
-    from distrl.core.errors import TaskError
-    from distrl.evaluator.suites import load_suite
-
-    tasks = load_suite(suite)
-    if against is not None:
-        return load_suite(against), tasks
-    trained = [task for task in tasks if task.split == "train"]
-    measured = [task for task in tasks if task.split not in ("train", "drift")]
-    if not trained or not measured:
-        splits = ", ".join(dict.fromkeys(task.split for task in tasks))
-        raise TaskError(
-            f"{suite} has only {splits}, so there is nothing to compare.", "Name the other with --against."
-        )
-    return trained, measured
-
-
-def _show_pairs(pairs: Sequence[tuple[Task, Task, str]], most: int = 10) -> None:
-    for measured, trained, note in pairs[:most]:
-        typer.echo(f"  {note}{measured.id}: {measured.goal}")
-        typer.echo(f"    {trained.id}: {trained.goal}")
-    if len(pairs) > most:
-        typer.echo(f"  ... and {len(pairs) - most} more")
+app.command("check")(check_tasks)
 
 
 def _find(task_id: str, suite: str | None) -> Task:

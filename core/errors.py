@@ -167,6 +167,6 @@ class QuotaUsed(JudgeUnavailable):
 
 
 class NothingCameIn(DistrlError):
-    """The run's time is over before the episodes it needs have come; why, only workers' logs may tell."""
+    """The episodes that are needed did not come before the time was over, or all of them faulted."""
 
     exit_code = 12

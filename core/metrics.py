@@ -15,6 +15,14 @@ from typing import Protocol
 from distrl.core.buckets import Histogram
 from distrl.core.errors import RunDirectoryError
 
+FAMILIES = frozenset({
+    "advantage", "batch", "cloning_updates", "drawn_age", "env_steps", "episode", "episodes", "eval",
+    "gradients", "groups", "inference", "ingest", "judge", "loss", "mismatch", "off_policy", "policy",
+    "replay", "replay_age", "reward", "scheduler", "solved", "staleness", "step", "throughput", "time",
+    "train", "value", "versions", "weights", "workers",
+})  # fmt: skip
+"""What the names in metrics.jsonl begin with, up to the first slash."""
+
 
 class Sink(Protocol):
     """Takes the same numbers to another place."""

@@ -133,6 +133,8 @@ class Filters:
         mode: Why they failed.
         success: Whether they were solved. Faulted ones are neither.
         min_steps: The fewest steps.
+        split, task: The task's split, and its id.
+        seed: Of the repetition.
     """
 
     template: str | None = None
@@ -140,6 +142,9 @@ class Filters:
     mode: FailureMode | None = None
     success: bool | None = None
     min_steps: int = 0
+    split: str | None = None
+    task: str | None = None
+    seed: int | None = None
 
     def fits(self, episode: EpisodeResult) -> bool:
         """Whether the episode is one of those."""
@@ -149,6 +154,9 @@ class Filters:
             and self.mode in (None, episode.mode)
             and (self.success is None or (episode.counts and episode.success is self.success))
             and episode.num_steps >= self.min_steps
+            and self.split in (None, episode.split)
+            and self.task in (None, episode.task_id)
+            and self.seed in (None, episode.seed)
         )
 
 
@@ -181,6 +189,14 @@ def find_episodes(
             if filters.fits(result):
                 count += 1
                 yield Found(trajectory, result, store)
+
+
+def all_results(stores: Sequence[TrajectoryStore]) -> Iterator[EpisodeResult]:
+    """The numbers of every stored episode."""
+    for store in stores:
+        known = _known(store)
+        for trajectory_id in store.ids():
+            yield known.get(trajectory_id) or _result(store.get(trajectory_id))
 
 
 def result_of(store: TrajectoryStore, trajectory: Trajectory) -> EpisodeResult:

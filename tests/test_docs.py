@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from distrl.core.messages import MESSAGE_TYPES, RejectCode
+from distrl.core.metrics import FAMILIES
 from distrl.learner import peers
 
 ROOT = Path(__file__).parents[1]
@@ -32,10 +33,17 @@ def test_every_metric_of_peers_is_listed() -> None:
     names = [*peers.RATES.values(), *peers.TOTALS.values(), *peers.ALIVE.values()]
     names += [name for name, _ in peers.GAUGES.values()]
     assert [name for name in names if f"`{name}`" not in text("operations.md")] == []
+    assert {name.partition("/")[0] for name in names} <= FAMILIES
 
 
 def test_every_family_of_the_learner_s_metrics_is_listed() -> None:
     sources = [path.read_text(encoding="utf-8") for path in (ROOT / "learner").rglob("*.py")]
     families = {match for source in sources for match in METRIC.findall(source)}
-    assert {"loss", "advantage", "off_policy", "eval", "time"} <= families
+    assert {"loss", "advantage", "off_policy", "eval", "time"} <= families <= FAMILIES
     assert [name for name in sorted(families) if f"`{name}/" not in text("operations.md")] == []
+
+
+def test_what_names_in_metrics_begin_with_is_listed() -> None:
+    rows = re.findall(r"^\| (`[^|]*) \|", text("operations.md") + text("control.md"), re.MULTILINE)
+    listed = {name for row in rows for name in re.findall(r"`([a-z_]+)(?:/[^`]*)?`", row)}
+    assert FAMILIES - listed == {"step"}, "a column of every row, as the text above the table says"

@@ -24,7 +24,8 @@ from distrl.configs.sweep import PlannedRun, Sweep
 from distrl.core.files import write_atomically
 from distrl.core.process import Child, stop_all
 from distrl.core.rundir import RunDir
-from distrl.evaluator.sweeps.runs import is_finished
+from distrl.evaluator.sweeps.metric import not_measured
+from distrl.evaluator.sweeps.runs import is_finished, read_run
 
 TICK_S = 0.5
 PATIENCE_S = 10.0
@@ -61,16 +62,21 @@ class Execution:
     """
 
     def __init__(self, sweep: Sweep, parallel: int, stop: threading.Event, console: Console) -> None:
-        self._parallel, self._stop = parallel, stop
-        self._waiting = deque(run for run in sweep.runs if not is_finished(run.directory))
+        self._sweep, self._parallel, self._stop = sweep, parallel, stop
+        done = [is_finished(run.directory) for run in sweep.runs]
+        self._earlier = [run for run, is_done in zip(sweep.runs, done, strict=True) if is_done]
+        self._waiting = deque(run for run, is_done in zip(sweep.runs, done, strict=True) if not is_done)
         self._running: list[_Running] = []
         self._progress = SweepProgress(sweep, len(self._waiting), parallel, console)
+        self._has_warned = False
         self.failures: list[Failure] = []
 
     def run(self) -> bool:
         """Runs until nothing is left. Returns False if it was stopped before."""
         try:
             with self._progress:
+                for planned in self._earlier[:1]:
+                    self._check_measured(planned)
                 while (self._waiting or self._running) and not self._stop.is_set():
                     while self._waiting and len(self._running) < self._parallel:
                         self._start(self._waiting.popleft())
@@ -104,12 +110,23 @@ class Execution:
             return False
         planned, is_well = running.planned, exit_code == 0 and is_finished(running.planned.directory)
         self._progress.ends(planned, time.monotonic() - running.child.started_at, is_well)
+        if is_well:
+            self._check_measured(planned)
         if not is_well and not self._stop.is_set():
             how = f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
             log = log_of(planned)
             title = f"{planned.arm}, seed {planned.seed} failed ({how}). The end of {log}:"
             self.failures.append(Failure(title, tail(log)))
         return True
+
+    def _check_measured(self, finished: PlannedRun) -> None:
+        """Warns, once, if a finished run lacks what the sweep compares. Runs are none the worse for it."""
+        if self._has_warned:
+            return
+        lacking = not_measured(self._sweep, read_run(finished, self._sweep))
+        if lacking is not None:
+            self._has_warned = True
+            self._progress.warn(f"{lacking} The runs are none the worse: correct it in the sweep's file.")
 
 
 def _is_kept(path: Path) -> bool:

@@ -67,6 +67,10 @@ class SweepProgress:
         how = "finished" if is_well else "failed"
         self._say(f"{name_of(planned)} {how} after {clock(seconds)}; {self._rest()} to go")
 
+    def warn(self, text: str) -> None:
+        """Says something that must not be missed."""
+        self._console.print(Text(f"WARNING: {text}", style="bold yellow"), soft_wrap=True)
+
     def show(self, running: Sequence[PlannedRun]) -> None:
         """Shows where it stands; call it often."""
         now = time.monotonic()

@@ -33,7 +33,8 @@ class Arm:
 class Row:
     """A line of a comparison. `gain` is the last arm minus the first, None with fewer than two arms.
 
-    `paired` is set if both measured the very same instances: then the interval of the gain is its.
+    `paired` is set if both measured the very same instances: then the interval of the gain is its. Else
+    `num_common` says how many are the same.
     """
 
     name: str
@@ -42,6 +43,14 @@ class Row:
     gain: float | None = None
     gain_interval: Interval | None = None
     paired: Paired | None = None
+    num_common: int = 0
+
+    @property
+    def unlike(self) -> str:
+        """What is to be said of a gain that is not over the same tasks; "" where it is."""
+        if self.gain is None or self.paired is not None:
+            return ""
+        return f"not on the same tasks: {self.num_common or 'none'} in common"
 
     @property
     def last(self) -> Summary:
@@ -115,7 +124,8 @@ def _row(name: str, note: str, arms: Sequence[Arm], episodes: Mapping[str, Seque
     if paired is not None and not paired.unpaired:
         return Row(name, note, tuple(arms), paired.gain, paired.interval, paired)
     gain = last.summary.success_rate - first.summary.success_rate
-    return Row(name, note, tuple(arms), gain, newcombe(first.summary, last.summary))
+    common = paired.n if paired is not None else 0
+    return Row(name, note, tuple(arms), gain, newcombe(first.summary, last.summary), num_common=common)
 
 
 def headline(blocks: Sequence[SplitBlock]) -> SplitBlock | None:

@@ -20,7 +20,7 @@ from distrl.evaluator.report.mismatch import Mismatch, mismatch, mismatch_data
 from distrl.evaluator.report.page import write_files
 from distrl.evaluator.report.rewards import reward_data, reward_signals
 from distrl.evaluator.report.viewer import Viewer, build_viewer
-from distrl.evaluator.results import LoadedEvaluation, load_evaluation
+from distrl.evaluator.results import LoadedEvaluation, Subject, load_evaluation
 from distrl.evaluator.statistics import EpisodeResult
 
 
@@ -178,14 +178,36 @@ def report_data(
 
 
 def _subtitle(loaded: Mapping[str, LoadedEvaluation], config: Config | None) -> str:
-    parts = [f"Suite {one.evaluation.spec.suite}" for one in list(loaded.values())[-1:]]
-    if config is not None:
+    """The suite, who acted, and the seeds, of the newest evaluation.
+
+    The configuration says who acted only if a policy did that was trained by it.
+    """
+    newest = [one.evaluation for one in loaded.values()][-1:]
+    parts = [f"Suite {one.spec.suite}" for one in newest]
+    untrained = [who for one in newest if (who := _untrained(one.spec.subject))]
+    if untrained:
+        parts += untrained
+    elif config is not None:
         parts += [
             f"algorithm {config.learner.algorithm}",
             f"policy {config.policy.model or config.policy.kind}",
             f"seed {config.seed}",
         ]
+    for one in newest:
+        if one.seeds:
+            parts.append(f"measured with seeds {', '.join(map(str, one.seeds))}")
+        elif untrained:
+            parts.append(f"measured with seed {one.spec.seed}")
     return " · ".join(parts)
+
+
+def _untrained(subject: Subject) -> str:
+    """What acted, if that is no policy that was trained; else nothing."""
+    if subject.kind == "prompted":
+        return f"prompted model {subject.name}"
+    if subject.kind == "model":
+        return f"model {subject.name}, untrained"
+    return f"agent {subject.kind}" if subject.kind in ("expert", "random") else ""
 
 
 def _config_text(config: Config | None) -> str:

@@ -93,10 +93,12 @@ class Promises:
     Attributes:
         rules: Names in `leakage.RULES`: what they do not share with it (the module's `DISJOINT`).
         phrasing: A task's wording without its parameters (its function `phrasing`).
+        trained_on: The suite that is trained on where this one has no `train` (the module's `TRAINED_ON`).
     """
 
     rules: tuple[str, ...] = DEFAULT_RULES
     phrasing: Callable[[Task], str] = masked
+    trained_on: str | None = None
 
 
 def promises(name_or_path: str) -> Promises:
@@ -109,7 +111,8 @@ def promises(name_or_path: str) -> Promises:
     module_name, colon, _ = SUITES.get(name_or_path, name_or_path).partition(":")
     module = sys.modules.get(module_name) if colon else None
     rules = tuple(getattr(module, "DISJOINT", DEFAULT_RULES))
-    return Promises(rules, getattr(module, "phrasing", masked))
+    trained_on = getattr(module, "TRAINED_ON", None)
+    return Promises(rules, getattr(module, "phrasing", masked), trained_on)
 
 
 def _load(name_or_path: str) -> tuple[Task, ...]:

@@ -16,6 +16,9 @@ from distrl.workers.simphone.templates.extra import TITLES
 from distrl.workers.simphone.theme import TRAIN_LAYOUTS
 
 SUITE = "apps"
+TRAINED_ON = "general"
+DISJOINT = ("tasks", "goals", "params", "phrasings")
+"""What it does not share with that suite."""
 MAX_STEPS = 15
 _TEXTS = ("I agree", "Please call me", "Count me in", "Not this week", "Sounds good", "More details please")
 _NAMED = ("Roadtrip", "Dinner", "Focus", "Sunday", "Workout", "Rainy day", "Party mix", "Sleep")

@@ -14,6 +14,9 @@ from distrl.core.types import Task
 from distrl.workers.simphone.store_catalog import ENTRIES
 
 SUITE = "install"
+TRAINED_ON = "general"
+DISJOINT = ("tasks", "goals", "params", "phrasings")
+"""What it does not share with that suite."""
 LAYOUTS = (0, 1, 2, 3)
 MAX_STEPS = 20
 COUNTS = {

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from distrl.core.types import Task
+from distrl.evaluator.suites.wording import folded, words
 
 RULES: dict[str, str] = {
     "tasks": "the same template and parameters",
-    "goals": "the same goal, up to case and punctuation",
+    "goals": "the same goal, up to case, quotes and punctuation at its end",
     "params": "the same template and parameters on another layout",
     "phrasings": "the same wording of a goal",
 }
@@ -51,18 +52,13 @@ class Leakage:
         return [rule for rule in rules if self.shared[rule]]
 
 
-def normalised(goal: str) -> str:
-    """A goal in lower case, words and numbers only."""
-    return " ".join(re.findall(r"\w+", goal.lower()))
-
-
 def masked(task: Task) -> str:
     """A goal's wording: what its parameters say, and every number, replaced by a star."""
-    words = normalised(task.goal)
-    texts = [normalised(str(value)) for key, value in task.params.items() if key not in PLACE_PARAMS]
+    wording = words(task.goal)
+    texts = [words(str(value)) for key, value in task.params.items() if key not in PLACE_PARAMS]
     for text in sorted(filter(None, texts), key=len, reverse=True):
-        words = re.sub(rf"\b{re.escape(text)}\b", "*", words)
-    return re.sub(r"\b\d+\b", "*", words)
+        wording = re.sub(rf"(?<!\S){re.escape(text)}(?!\S)", "*", wording)
+    return re.sub(r"\b\d+\b", "*", wording)
 
 
 def _keys(rule: str, phrasing: Phrasing) -> Callable[[Task], str]:
@@ -74,7 +70,7 @@ def _keys(rule: str, phrasing: Phrasing) -> Callable[[Task], str]:
 
     return {
         "tasks": lambda task: params_of(task, frozenset()),
-        "goals": lambda task: normalised(task.goal),
+        "goals": lambda task: folded(task.goal),
         "params": lambda task: params_of(task, PLACE_PARAMS),
         "phrasings": phrasing,
     }[rule]
@@ -117,7 +113,7 @@ def _grams(text: str) -> frozenset[str]:
 
 def _near(trained: Sequence[Task], measured: Sequence[Task], similar: float) -> list[Pair]:
     """Pairs of different goals by the Dice coefficient of their letter triples, the nearest of each."""
-    goals = list({normalised(task.goal): task for task in trained}.items())
+    goals = list({folded(task.goal): task for task in trained}.items())
     grams = [_grams(text) for text, _ in goals]
     holders: dict[str, list[int]] = {}
     for place, found in enumerate(grams):
@@ -125,7 +121,7 @@ def _near(trained: Sequence[Task], measured: Sequence[Task], similar: float) -> 
             holders.setdefault(gram, []).append(place)
     pairs = []
     for task in measured:
-        text = normalised(task.goal)
+        text = folded(task.goal)
         asked = _grams(text)
         common = Counter(place for gram in asked for place in holders.get(gram, ()))
         best, at = 0.0, -1

@@ -23,6 +23,8 @@ from pathlib import Path
 from distrl.core.types import Task
 
 SUITE = "miniwob"
+DISJOINT = ()
+"""What a task says is in every split: instances differ by their seeds alone, which no two splits share."""
 FIRST_SEEDS = {"train": 1_000_000, "val": 2_000_000, "test": 3_000_000}
 COUNTS = {"train": 400, "val": 16, "test": 40}
 """Instances of each page by split."""

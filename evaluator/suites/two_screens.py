@@ -18,6 +18,8 @@ from typing import Any
 from distrl.core.types import Task
 
 SUITE = "two_screens"
+DISJOINT = ("tasks",)
+"""What no evaluation split shares with `train`; there are few goals, and few pairs of places."""
 MAX_STEPS = 4
 COLORS = ("red", "green", "blue", "yellow")
 NUM_PLACES = 4

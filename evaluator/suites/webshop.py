@@ -4,12 +4,13 @@ What `test` holds out of `train` and `val`:
 
     products    one brand in six, and one in seven of the others' products
     queries     those with such a brand, and one in five of the others
-    categories  in which layout (`webshop1_browse`), as for the shop that is opened (`webshop1_visit`)
-    phrasings   `test` has its own for every template
+    categories  of each shop one in four to five
+    phrasings   of every template
+    visits      to open a shop and no more (`webshop1_visit`) is only trained on: there is nothing to hold out
 
-`val`, for choosing among checkpoints, holds out of `train` products, queries and layouts of its own, but no
-brands, and phrasings only where its goals would else be those of `train`. Every shop and layout is in all
-three. What a task's seed decides is in `distrl.workers.simphone.templates.webshop`.
+`val`, for choosing among checkpoints, holds out of `train` products, queries and categories of its own, but
+no brands; it has the phrasings of `test`. Every shop and layout is in all three. What a task's seed decides
+is in `distrl.workers.simphone.templates.webshop`.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from distrl.workers.simphone.apps.web.shops import SHOPS
 
 SUITE = "webshop"
 SPLITS = ("train", "val", "test")
-DISJOINT = ("tasks", "goals")
+DISJOINT = ("tasks", "goals", "params", "phrasings")
 """What `val` and `test` never share with `train`."""
 LAYOUTS = (0, 1, 2, 3)
 MAX_STEPS = 20
 COUNTS: dict[str, dict[str, int]] = {
-    "webshop1_visit": {"train": 10, "val": 5, "test": 5},
-    "webshop1_search": {"train": 100, "val": 5, "test": 24},
+    "webshop1_visit": {"train": 10, "val": 0, "test": 0},
+    "webshop1_search": {"train": 100, "val": 10, "test": 29},
     "webshop1_browse": {"train": 40, "val": 5, "test": 9},
     "webshop2_select": {"train": 55, "val": 5, "test": 14},
     "webshop2_sort": {"train": 40, "val": 5, "test": 10},
@@ -110,14 +111,17 @@ def _item(rng: random.Random, product: Product, most: int = 3) -> Params:
     }
 
 
-def _layout(rng: random.Random, text: str, split: str) -> int:
-    """Where the split has `text`, a shop or category: one layout for test, one for val, two for train."""
-    order = random.Random(_hash(text)).sample(LAYOUTS, len(LAYOUTS))
-    return order[("test", "val").index(split)] if split != "train" else rng.choice(order[2:])
+@lru_cache(maxsize=64)
+def _categories(shop: str, split: str) -> list[str]:
+    """The categories of a shop that a split asks for: one in four or five for test, one for val."""
+    listed = SHOPS[shop].categories
+    order = random.Random(_hash(shop)).sample(listed, len(listed))
+    test = len(order) // 4
+    return {"test": order[:test], "val": order[test : test + 1], "train": order[test + 1 :]}[split]
 
 
 def _visit(rng: random.Random, shop: str, split: str) -> Params:
-    return {"layout": _layout(rng, shop, split)}
+    return {"layout": rng.choice(LAYOUTS)}
 
 
 def _search(rng: random.Random, shop: str, split: str) -> Params:
@@ -125,8 +129,7 @@ def _search(rng: random.Random, shop: str, split: str) -> Params:
 
 
 def _browse(rng: random.Random, shop: str, split: str) -> Params:
-    category = rng.choice(SHOPS[shop].categories)
-    return {"category": category, "layout": _layout(rng, f"{shop}/{category}", split)}
+    return {"category": rng.choice(_categories(shop, split)), "layout": rng.choice(LAYOUTS)}
 
 
 def _select(rng: random.Random, shop: str, split: str) -> Params:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,9 @@ from typer.testing import CliRunner
 from distrl.cli.main import app
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import ActionRecord, Fault, Observation, Outcome, Task, TimeStep, Trajectory
+from distrl.evaluator.judges.ground_truth import GroundTruthJudge
+from distrl.evaluator.results import episode_result
+from distrl.evaluator.suites import load_suite
 from distrl.learner.task_statistics import TaskRecord, write_table
 
 runner = CliRunner()
@@ -55,6 +59,9 @@ def test_the_list_is_filtered_and_newest_first(run_dir: Path) -> None:
     assert listed("--failed") == listed("--mode", "premature-stop") == ["00000001ffff"]
     assert listed("--mode", "stuck") == listed("--min-steps", "2") == []
     assert listed("--success", "--template", "toggle") == ["00000002ffff"]
+    assert listed("--task", "s/alarm/1") == ["00000001ffff"]
+    assert listed("--split", "test", "--seed", "0") == listed()
+    assert listed("--template", "toggle", "--failed") == []
 
 
 @pytest.mark.needs("jinja2")
@@ -83,6 +90,8 @@ def test_training_tasks_are_listed_with_what_became_of_them(run_dir: Path) -> No
         ["4", "0.75", "2.5", "1.5", "1", "0", "0", "s/alarm/0"],
         ["0", "-", "-", "-", "0", "2", "1", "s/toggle/0"],
     ]
+    wrong = runner.invoke(app, ["inspect", str(run_dir), "--tasks", "--template", "toggles"])
+    assert (wrong.exit_code, "Did you mean 'toggle'?" in wrong.stderr) == (2, True)
     only = runner.invoke(app, ["inspect", str(run_dir), "--tasks", "--template", "alarm"])
     assert [line.split()[-1] for line in only.stdout.splitlines()[1:]] == ["s/alarm/0"]
 
@@ -113,6 +122,11 @@ def test_one_trajectory_becomes_a_page_that_is_not_overwritten(run_dir: Path, tm
         (["--trajectory", "0000"], 10, "3 trajectories begin with"),
         (["--outcome", "won"], 2, "Use one of success"),
         (["--mode", "tired"], 2, "Use one of unrecovered-mistake"),
+        (["--template", "alarms"], 2, "there is no template 'alarms' here. Did you mean 'alarm'?"),
+        (["--split", "unseen"], 2, "there is no split 'unseen' here. There is: test."),
+        (["--task", "s/alarm/9"], 2, "Did you mean 's/alarm/"),
+        (["--seed", "7"], 2, "there is no seed '7' here. There is: 0."),
+        (["--tasks", "--mode", "stuck"], 2, "--tasks lists training tasks, so --mode cannot be."),
         (["--tasks"], 10, "A learner writes it with each checkpoint"),
     ],
 )
@@ -127,3 +141,77 @@ def test_a_place_without_a_store_is_an_error(tmp_path: Path) -> None:
     result = runner.invoke(app, ["inspect", str(tmp_path / "nowhere")])
     assert result.exit_code == 10
     assert "no trajectory store" in result.stderr
+
+
+@pytest.fixture
+def repeated(tmp_path: Path) -> Path:
+    """An evaluation with two seeds, of two splits each."""
+    for seed in (0, 1):
+        home = tmp_path / f"seed-{seed}"
+        home.mkdir()
+        store = TrajectoryStore(home / "store.sqlite3")
+        lines = []
+        for number, split in enumerate(("test", "unseen")):
+            one = trajectory(10 * seed + number, "alarm", True)
+            one = one.model_copy(update={"task": one.task.model_copy(update={"split": split})})
+            store.add(one, {IMAGE: b"bytes"})
+            result = episode_result(one, GroundTruthJudge().judge(one, {}), 1, seed)
+            lines.append(result.model_dump_json() + "\n")
+        (home / "episodes.jsonl").write_text("".join(lines))
+        store.close()
+    return tmp_path
+
+
+def test_splits_and_repetitions_are_told_apart(repeated: Path) -> None:
+    def listed(*options: str) -> list[str]:
+        result = runner.invoke(app, ["inspect", str(repeated), *options])
+        assert result.exit_code == 0, result.stderr
+        return [line.split()[0][:8] for line in result.stdout.splitlines()[1:]]
+
+    assert listed() == ["0000000b", "0000000a", "00000001", "00000000"]
+    assert listed("--split", "unseen") == ["0000000b", "00000001"]
+    assert listed("--seed", "1", "--split", "test") == ["0000000a"]
+
+
+def test_a_suite_shows_its_splits_and_templates() -> None:
+    result = runner.invoke(app, ["inspect", "webshop"])
+    assert result.exit_code == 0, result.stderr
+    rows = [line.split() for line in result.stdout.splitlines()]
+    assert rows[0] == ["split", "tasks", "templates", "levels", "steps"]
+    assert ["test", "128", "12", "1,", "2,", "3", "20"] in rows
+    add = next(row for row in rows if row[:1] == ["webshop3_add"])
+    tasks = [task for task in load_suite("webshop") if task.template == "webshop3_add"]
+    counts = [sum(task.split == split for task in tasks) for split in ("train", "val", "test")]
+    assert add[1:6] == [*map(str, counts), "3", "20"]
+    assert " ".join(add[6:]) == tasks[0].goal
+
+
+def test_a_suites_tasks_are_filtered(tmp_path: Path) -> None:
+    task = load_suite("quickstart", "test")[0]
+    one = runner.invoke(app, ["inspect", "quickstart", "--task", task.id])
+    assert f"\n{task.template} " in one.stdout
+    assert one.stdout.rstrip().endswith(task.goal)
+    assert "1 of " in one.stderr
+    test = runner.invoke(app, ["inspect", "quickstart", "--split", "test", "--template", "alarm"])
+    assert test.stdout.splitlines()[3].split()[:3] == ["template", "test", "levels"]
+    assert len(test.stdout.splitlines()) == 5
+    file = tmp_path / "mine.jsonl"
+    file.write_text(json.dumps({"id": "mine/1", "goal": "Do  it"}))
+    assert runner.invoke(app, ["inspect", str(file)]).stdout.rstrip().endswith("Do it")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "expected"),
+    [
+        (["quickstart", "--split", "tests"], 2, "there is no split 'tests' here. Did you mean 'test'?"),
+        (["quickstart", "--template", "alarms"], 2, "Did you mean 'alarm'?"),
+        (["quickstart", "--mode", "stuck"], 2, "A suite has no episodes, so --mode cannot be."),
+        (["quickstat"], 10, "Did you mean the suite 'quickstart'?"),
+        (["no.such:suite"], 6, "cannot be imported"),
+    ],
+)
+def test_wrong_questions_about_suites(arguments: list[str], code: int, expected: str) -> None:
+    result = runner.invoke(app, ["inspect", *arguments])
+    assert result.exit_code == code, result.stderr
+    assert expected in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import threading
 from pathlib import Path
 
 import pytest
+from finished_runs import make_run
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -50,6 +52,12 @@ def test_dry_run_lists_the_runs_and_makes_nothing(file: Path) -> None:
         (SWEEP + "set: {tasks.suite: nowhere}", [], 6, "there is no suite 'nowhere'"),
         (SWEEP, ["--seeds", "1..3"], 2, "Write 0,1,2 or 0-4."),
         (SWEEP, ["--arms", "c"], 2, "no arm 'c'"),
+        (
+            SWEEP + "metric: test/sucess",
+            [],
+            2,
+            "metric test/sucess is nothing that its runs measure. Did you",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_and_nothing_is_started(file: Path, text, options, exit_code, message) -> None:
@@ -180,3 +188,37 @@ def test_the_end_of_a_long_log(tmp_path: Path) -> None:
     assert [line.strip() for line in tail(log).splitlines()] == [f"line {i}" for i in range(4992, 5000)]
     log.write_text("")
     assert tail(log).strip() == "(nothing)"
+
+
+def test_a_metric_that_the_first_run_lacks_is_told_once_and_before_the_others(
+    file: Path, monkeypatch
+) -> None:
+    file.write_text(f"{SWEEP}metric: loss/polcy")
+    sweep = load_sweep(file)
+    Runs(monkeypatch, a=0, b=0)
+    for run in sweep.runs:
+        make_run(run, 1, 2, [0.1, 0.2])
+    made, out = execution(sweep)
+    assert made.run()
+    before, after = out.getvalue().split("WARNING: ")
+    assert "[2/4]" not in before
+    assert "[4/4]" in after
+    line = after.splitlines()[0]
+    assert line.startswith("runs/try/a/seed-0 has no loss/polcy, which is the sweep's metric. ")
+    assert "Did you mean loss/policy?" in line
+
+    made, out = execution(dataclasses.replace(sweep, metric="loss/policy"))
+    assert made.run()
+    assert "WARNING" not in out.getvalue()
+
+
+def test_a_finished_run_that_lacks_the_metric_is_told_before_the_sweep_goes_on(
+    file: Path, monkeypatch
+) -> None:
+    sweep = dataclasses.replace(load_sweep(file), metric="loss/polcy")
+    runs = Runs(monkeypatch, a=0, b=0)
+    make_run(sweep.runs[0], 1, 2, [0.1, 0.2])
+    runs.finished.add(sweep.runs[0].directory)
+    made, out = execution(sweep)
+    assert made.run()
+    assert out.getvalue().index("WARNING") < out.getvalue().index("begins")

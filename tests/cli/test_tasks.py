@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from distrl.cli.main import app
 from distrl.core.types import Task
-from distrl.evaluator.suites import load_suite
+from distrl.evaluator.suites import SUITES, load_suite
 
 runner = CliRunner()
 
@@ -113,7 +113,7 @@ def test_lists_of_instructions_become_a_suite(tmp_path: Path) -> None:
     result = runner.invoke(app, ["tasks", "import", *lists, "-o", str(suite), "--max-steps", "7"])
     assert result.exit_code == 0
     assert "3 tasks: 1 train, 2 test" in result.stderr
-    assert "left out 1 of train that a later list has too:\n  Play music" in result.stderr
+    assert "left out 1 of train that a later list has too:\n  Play music (is: play music.)\n" in result.stderr
     tasks = load_suite(str(suite))
     assert [(task.suite, task.split, task.goal, task.max_steps) for task in tasks] == [
         ("aitw", "train", "Open Chrome", 7),
@@ -124,11 +124,64 @@ def test_lists_of_instructions_become_a_suite(tmp_path: Path) -> None:
     assert (again.exit_code, "is there already" in again.stderr) == (6, True)
 
 
+def test_what_an_import_leaves_out_is_told(tmp_path: Path) -> None:
+    goals = tmp_path / "a.txt"
+    again = [f"open app {number}." for number in range(12)]
+    goals.write_text(
+        "\n".join([*(f"Open app {number}" for number in range(12)), *again, "Open app 0", "..."])
+    )
+    told = runner.invoke(app, ["tasks", "import", f"test={goals}", "-o", str(tmp_path / "a.yaml")]).stderr
+    assert (
+        "left out 13 of test that repeat an instruction of their list:\n  open app 0. (is: Open app 0)\n"
+        in told
+    )
+    assert "... and 2 more: --verbose lists all" in told
+    assert "left out 1 of test that have no instruction\n" in told
+    more = ["-o", str(tmp_path / "b.yaml"), "--verbose"]
+    told = runner.invoke(app, ["tasks", "import", f"test={goals}", *more]).stderr
+    assert "  open app 11. (is: Open app 11)\n  Open app 0\n" in told
+    assert "no instruction:\n  ...\n" in told
+
+
+def checked(output: str) -> dict[str, list[str]]:
+    """The table of a check: counts by split."""
+    rows = [
+        line.split()
+        for line in output.splitlines()[: output.splitlines().index("Tasks that share with train:")]
+    ]
+    return {row[0]: row[1:] for row in rows}
+
+
 def test_check_passes_a_suite_that_keeps_its_promise() -> None:
     result = runner.invoke(app, ["tasks", "check", "quickstart"])
     assert result.exit_code == 0, result.output
-    assert "tasks: 0 of 179 share" in result.stdout
-    assert "(allowed)" in result.stdout
+    found = checked(result.stdout)
+    assert found["split"] == ["of", "tasks", "goals*", "params*", "phrasings*", "near"]
+    assert set(found) == {"split", "val", "test", "unseen_layout", "test_drift"}
+    assert all(row[1] == "0" for row in list(found.values())[1:])
+    assert "goals: the same goal, up to case, quotes and punctuation at its end (* allowed)" in result.stdout
+
+
+def test_check_tells_splits_apart() -> None:
+    found = checked(runner.invoke(app, ["tasks", "check", "webshop"]).stdout)
+    assert found["val"] == ["60", "0", "0", "10", "43", "0"]
+    assert found["test"] == ["128", "0", "0", "14", "0", "0"]
+    one = runner.invoke(app, ["tasks", "check", "webshop", "--split", "test", "--require", "phrasings"])
+    assert one.exit_code == 0
+    assert set(checked(one.stdout)) == {"split", "test"}
+    assert runner.invoke(app, ["tasks", "check", "webshop", "--require", "phrasings"]).exit_code == 6
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_every_suite_keeps_its_promise(suite: str) -> None:
+    result = runner.invoke(app, ["tasks", "check", suite])
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize("suite", ["apps", "install"])
+def test_a_suite_without_training_tasks_is_compared_with_the_one_it_goes_with(suite: str) -> None:
+    result = runner.invoke(app, ["tasks", "check", suite])
+    assert "Tasks that share with general:" in result.stdout
 
 
 def test_check_lists_what_is_trained_on_and_fails(tmp_path: Path) -> None:
@@ -138,7 +191,7 @@ def test_check_lists_what_is_trained_on_and_fails(tmp_path: Path) -> None:
     two.write_text(json.dumps(mine | {"id": "mine/2", "goal": "open the notes app.", "params": {"a": 2}}))
     result = runner.invoke(app, ["tasks", "check", str(one), "--against", str(two)])
     assert result.exit_code == 6
-    assert "goals: 1 of 1 share" in result.stdout
+    assert f"Tasks that share with {two}:" in result.stdout
     assert "  mine/1: Open the Notes app\n    mine/2: open the notes app." in result.stdout
     assert "shares goals with" in result.stderr
     allowed = runner.invoke(app, ["tasks", "check", str(one), "--against", str(two), "--require", "params"])
@@ -147,7 +200,11 @@ def test_check_lists_what_is_trained_on_and_fails(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
-    [(["apps"], "Name the other with --against"), (["quickstart", "--require", "x"], "there is no rule 'x'")],
+    [
+        (["quickstart", "--split", "train"], "Name the other with --against"),
+        (["quickstart", "--split", "tests"], "has no split 'tests'"),
+        (["quickstart", "--require", "x"], "there is no rule 'x'"),
+    ],
 )
 def test_a_check_that_cannot_be_says_why(arguments: list[str], expected: str) -> None:
     result = runner.invoke(app, ["tasks", "check", *arguments])

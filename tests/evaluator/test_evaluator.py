@@ -216,3 +216,17 @@ def test_the_command_and_its_report_tell_faults_rates_and_gains(tmp_path: Path) 
     assert "Tango" in page
     assert "Behaviour cloning" not in page, "nobody was trained"
     assert "most probable action" not in page, "nobody chose by probability"
+
+
+def test_an_evaluation_that_only_faults_ends_with_a_line_and_a_code(tmp_path: Path) -> None:
+    tasks = [{"taps": 1, "faults": 9}, {"taps": 2, "faults": 9}]
+    file = tmp_path / "counting.yaml"
+    file.write_text(counting_config(write_suite(tmp_path, tasks)).to_yaml())
+    words = ["evaluate", str(file), "--agent", "expert", "--output", str(tmp_path / "out"), "--split", "test"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 12, result.output
+    errors = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1
+    assert "nothing was measured: all 2 tasks faulted, the last by device (" in errors[0]
+    assert "the phone went away" in errors[0]
+    assert "--resume" in errors[0]

@@ -61,9 +61,15 @@ def evaluate(tmp_path: Path) -> Callable[..., Path]:
     """Writes an evaluation in which the first `solved` of 8 tasks are solved."""
 
     def make(
-        name: str, solved: int, goal: str = "", text: str = "", split: str = "test", levels: int = 0
+        name: str,
+        solved: int,
+        goal: str = "",
+        text: str = "",
+        split: str = "test",
+        levels: int = 0,
+        subject: Subject | None = None,
     ) -> Path:
-        subject = Subject(kind="checkpoint", name=f"checkpoints/{name}")
+        subject = subject or Subject(kind="checkpoint", name=f"checkpoints/{name}")
         spec = EvaluationSpec(suite="fake", splits=(split,), subject=subject)
         directory = EvaluationDirectory(tmp_path / name, spec)
         for i in range(9):
@@ -80,6 +86,45 @@ def evaluate(tmp_path: Path) -> Callable[..., Path]:
         return directory.path
 
     return make
+
+
+@pytest.mark.needs("jinja2")
+@pytest.mark.parametrize(
+    ("subject", "who"),
+    [
+        (Subject(kind="expert"), "agent expert"),
+        (Subject(kind="random"), "agent random"),
+        (Subject(kind="prompted", name="gpt-x"), "prompted model gpt-x"),
+        (Subject(kind="model", name="Auto-UI-Base"), "model Auto-UI-Base, untrained"),
+    ],
+)
+def test_the_header_says_who_acted(
+    tmp_path: Path, evaluate: Callable[..., Path], subject: Subject, who: str
+) -> None:
+    measured = evaluate("one", 3, subject=subject)
+    page = words(Page(write_report(tmp_path, "demo", {"one": measured}, config=Config(seed=5)).read_text()))
+    assert f"Suite fake · {who} · measured with seed 0" in page
+    assert "algorithm" not in page.split("held-out")[0]
+
+
+@pytest.mark.needs("jinja2")
+def test_a_gain_over_other_tasks_says_so(tmp_path: Path, evaluate: Callable[..., Path]) -> None:
+    results = {"before": evaluate("step_0", 2), "after": evaluate("step_9", 7)}
+    html = write_report(tmp_path, "demo", results).read_text()
+    assert "the same tasks twice" in html
+    assert "not on the same tasks" not in html
+    log = results["before"] / "episodes.jsonl"
+    log.write_text(log.read_text().replace('"task_id":"', '"task_id":"other/'))
+    html = write_report(tmp_path, "demo", results).read_text()
+    assert "not on the same tasks: none in common</p>" in html
+    log.write_text(log.read_text().replace('"task_id":"other/', '"task_id":"', 3))
+    assert "not on the same tasks: 3 in common</p>" in write_report(tmp_path, "demo", results).read_text()
+
+
+@pytest.mark.needs("jinja2")
+def test_the_header_of_a_policy_says_what_trained_it(tmp_path: Path, evaluate: Callable[..., Path]) -> None:
+    html = write_report(tmp_path, "demo", {"one": evaluate("one", 3)}, config=Config(seed=5)).read_text()
+    assert "Suite fake · algorithm aride · policy tiny · seed 5" in words(Page(html))
 
 
 @pytest.mark.needs("jinja2")

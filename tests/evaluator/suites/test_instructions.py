@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from distrl.core.errors import TaskError
-from distrl.evaluator.suites.instructions import import_lists, normalised, read_list
+from distrl.evaluator.suites.instructions import LeftOut, import_lists, normalised, read_list
 
 
 def write(path: Path, text: str) -> Path:
@@ -44,9 +44,49 @@ def test_repeats_and_leaks_are_left_out_and_told(tmp_path: Path) -> None:
         ("test", "check the NEWS!"),
         ("test", "Play music"),
     ]
-    assert imported.repeated == 1
-    assert imported.leaked == {"train": ["Check the news"]}
+    assert imported.repeated == [LeftOut("train", "open chrome.", "Open Chrome")]
+    assert imported.leaked == [LeftOut("train", "Check the news", "check the NEWS!")]
     assert {task.max_steps for task in imported.tasks} == {10}
+
+
+@pytest.mark.parametrize(
+    "different",
+    [
+        ("Calculate 36 + 48", "Calculate 36 - 48", "Calculate 36 \u00d7 48", "Calculate 36 48"),
+        ("Set temperature to -5", "Set temperature to 5", "Set temperature to 5\u00b0"),
+        ("What is C++?", "What is C#?", "What is C?"),
+        ("Calculate 5!", "Calculate 5", "Calculate 5\u00b2", "Calculate 52"),
+        ("\u0915\u093f", "\u0915\u0940", "\u0915"),
+        ("\U0001f600", "\U0001f622"),
+        ("Type .", "Type ?", "Type"),
+        ("Set it for 7:15", "Set it for 7.15", "Set it for 715"),
+    ],
+)
+def test_signs_and_marks_make_a_difference(different: tuple[str, ...], tmp_path: Path) -> None:
+    imported = import_lists([f"test={write(tmp_path / 'a.txt', chr(10).join(different))}"], "s", 5)
+    assert tuple(task.goal for task in imported.tasks) == different
+    assert len({task.id for task in imported.tasks}) == len(different)
+    assert imported.repeated == imported.empty == []
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        ("Open Chrome", "open  CHROME.", "Open Chrome!?", "Open\u200b Chrome\u2026"),
+        (
+            'Open the note "Rent"',
+            "open the note \u201cRent\u201d.",
+            "Open the note Rent",
+            "Open the note 'rent.'",
+        ),
+        ("What\u2019s new?", "What's new"),
+        ("Caf\u00e9", "Cafe\u0301"),
+    ],
+)
+def test_case_spaces_quotes_and_the_last_stop_make_none(same: tuple[str, ...], tmp_path: Path) -> None:
+    imported = import_lists([f"test={write(tmp_path / 'a.txt', chr(10).join(same))}"], "s", 5)
+    assert [task.goal for task in imported.tasks] == [same[0]]
+    assert len(imported.repeated) == len(same) - 1
 
 
 def test_ids_do_not_hang_on_the_order(tmp_path: Path) -> None:
@@ -67,7 +107,7 @@ def test_every_kind_of_list_reads_alike(tmp_path: Path) -> None:
         write(tmp_path / "a.json", json.dumps([{"goal_info": goals[0]}, goals[1]])),
         write(tmp_path / "a.jsonl", "\n".join(json.dumps({"task": goal}) for goal in goals)),
     ]
-    assert [read_list(file) for file in files] == [(goals, 0)] * len(files)
+    assert [read_list(file) for file in files] == [(goals, [])] * len(files)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +116,15 @@ def test_every_kind_of_list_reads_alike(tmp_path: Path) -> None:
         ("a.txt", "  \n...\n", "holds no instruction"),
         ("a.csv", "name,text\nx,y\n", "no column is named goal, .*; it has name, text"),
         ("a.csv", "", "it has none"),
-        ("a.csv", "goal\n" + "x" * 200_000, "after line 1: no table: field larger"),
+        ("a.csv", "goal\n" + "x" * 200_000, "begins in line 2 is not CSV, .*: field larger"),
+        (
+            "a.csv",
+            'goal,n\nGo,1\n"Open,2\nHome,3\n',
+            "begins in line 3 is not CSV, or a quote in it is not closed",
+        ),
+        ("a.csv", 'goal,n\n"Open,2\nGo,3\n"Mail",4\n', "begins in line 2 is not CSV"),
+        ("a.csv", 'goal,n\n"Open,2\nGo,3\nSay "",4\nMail",5\n', "begins in line 2 goes on to line 5"),
+        ("a.csv", "goal,goal\na,b\n", "2 columns are named 'goal'"),
         (
             "a.txt",
             "Open mail\nOpen " + "x" * 5000,
@@ -93,11 +141,19 @@ def test_what_is_wrong_with_a_list_is_told(tmp_path: Path, name: str, text: str,
         read_list(write(tmp_path / name, text))
 
 
+def test_quotes_in_tables_lose_nothing(tmp_path: Path) -> None:
+    text = 'goal\topen\n"Open the door\tx\nGo "home"\ty\n"Say ""hi"" twice"\tz\n"Shut"\tz\n'
+    table = write(tmp_path / "a.tsv", text)
+    assert read_list(table) == (['"Open the door', 'Go "home"', 'Say "hi" twice', "Shut"], [])
+    lines = write(tmp_path / "a.csv", 'n,goal\n1,"Open mail, then shut it"\n\n"two\nlines",Go home\n')
+    assert read_list(lines) == (["Open mail, then shut it", "Go home"], [])
+
+
 def test_marks_and_gaps_in_a_list(tmp_path: Path) -> None:
     marked = write(tmp_path / "a.csv", "\ufeffgoal ,n\nOpen mail,1\n,2\n3\n")
-    assert read_list(marked) == (["Open mail", "3"], 1)
+    assert read_list(marked) == (["Open mail", "3"], [""])
     short = write(tmp_path / "b.csv", "id,goal\n1,Open mail\n2\n")
-    assert import_lists([f"test={short}"], "s", 5).empty == 1
+    assert import_lists([f"test={short}"], "s", 5).empty == [LeftOut("test", "")]
     latin = tmp_path / "c.txt"
     latin.write_bytes("Open mail\nOpen café\n".encode("latin-1"))
     with pytest.raises(TaskError, match=r"c\.txt, line 2: the list is not in UTF-8\. Save it"):

@@ -25,7 +25,7 @@ TRAINED = [
     [
         (make("Wake me at 7", "alarm", layout=0, hour=7), ["tasks", "params"]),
         (make("Wake me at 7", "alarm", layout=1, hour=7), ["params"]),
-        (make("set an ALARM for 7 15!", "alarm", layout=1, hour=9), ["goals", "phrasings"]),
+        (make("set an  ALARM for \u201c7:15\u201d.", "alarm", layout=1, hour=9), ["goals", "phrasings"]),
         (make("Set an alarm for 9:45", "alarm", layout=0, hour=9), ["phrasings"]),
         (make('Open the note "Taxes"', title="Taxes"), ["phrasings"]),
         (make("Read the note on taxes", title="Taxes"), []),
@@ -38,6 +38,14 @@ def test_each_rule_finds_what_it_says(measured: Task, broken: list[str]) -> None
 
 def test_goals_without_parameters_are_not_one_task() -> None:
     assert leakage.find([make("Buy milk")], [make("Call Eve")]).broken(leakage.RULES) == []
+
+
+def test_goals_that_differ_in_a_sign_are_near_and_not_the_same() -> None:
+    found = leakage.find([make("Calculate 36 + 48")], [make("Calculate 36 - 48")], similar=0.7)
+    assert found.broken(["goals"]) == []
+    assert len(found.near) == 1
+    vowels = leakage.find([make("\u0915\u093f")], [make("\u0915\u0940")])
+    assert vowels.broken(["goals", "phrasings"]) == []
 
 
 def test_near_duplicates_are_reported_most_alike_first() -> None:
@@ -54,4 +62,6 @@ def test_near_duplicates_are_reported_most_alike_first() -> None:
 def test_suites_say_what_they_promise() -> None:
     assert promises("quickstart").rules == ("tasks",)
     assert promises("general").rules == tuple(leakage.RULES)
-    assert promises("apps").rules == leakage.DEFAULT_RULES
+    assert promises("apps").rules == tuple(leakage.RULES)
+    assert promises("apps").trained_on == "general"
+    assert promises("quickstart").trained_on is None

@@ -122,8 +122,11 @@ def test_a_contact_is_called_changed_and_deleted_after_asking(layout: int) -> No
 def test_contacts_are_searched_as_one_types() -> None:
     user = User(0, "contacts")
     user.tap("search")
+    assert user.data["people"][0]["name"] in user.texts()
+    assert "Nobody found" not in user.texts()
     user.type("zzz")
     assert "Nobody found" in user.texts()
+    assert user.data["people"][0]["name"] not in user.texts()
 
 
 def test_a_chat_is_pinned_and_deleted_after_asking(layout: int) -> None:

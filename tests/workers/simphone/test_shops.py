@@ -213,6 +213,9 @@ def test_options_are_chosen_and_bought(key: str) -> None:
     buyer.tap("add_to_cart")
     assert buyer.shop["cart"] == [{"id": product.id, "color": color, "size": size, "count": 2}]
     assert buyer.phone.state["toast"] == f"Added to your {shop.cart.lower()}"
+    assert store.choice(buyer.shop, key, product) == buyer.shop["cart"][0]
+    if shop.options == "menu":
+        assert color.capitalize() in buyer.texts()
 
 
 @pytest.mark.parametrize("key", KEYS)

@@ -82,12 +82,13 @@ def view(ui: Ui) -> list[Node]:
 def _list(ui: Ui, searching: bool) -> list[Node]:
     people = ui.state["apps"]["contacts"]["people"]
     shown = list(enumerate(people))
-    if searching:
+    is_asked = searching and bool(st.text(ui.state, "contacts.search").strip())
+    if is_asked:
         shown = [pair for pair in shown if forms.asked(ui.state, "contacts", pair[1]["name"])]
 
     def build(y: float) -> tuple[Sequence[Node], float]:
         if not shown:
-            message = "Nobody found" if searching else "No contacts yet"
+            message = "Nobody found" if is_asked else "No contacts yet"
             return widgets.empty(ui, y + 80, "person", message), y + 240
         rows = []
         for line, (place, entry) in enumerate(shown):

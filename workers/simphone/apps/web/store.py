@@ -190,7 +190,8 @@ def _fill(state: State, key: str, verb: str, args: Args) -> None:
     if lacking := missing(item):
         state["toast"] = f"Please choose a {lacking}"
         return
-    shop["choice"] = {}
+    if verb == "quick":
+        shop["choice"] = {}
     state["toast"] = f"Added to your {SHOPS[key].cart.lower()}"
     same = [other for other in shop["cart"] if {**other, "count": 0} == {**item, "count": 0}]
     if same:

@@ -470,3 +470,8 @@ def examples(text: str) -> Callable[[Path], Path]:
 def test_wrong_examples_are_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"examples\.yaml"):
         VlmJudge(VlmConfig(model="m", examples=str(examples(text)(tmp_path))))
+
+
+def test_what_is_wrong_with_all_of_an_examples_file_is_told_of_no_place_in_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"examples\.yaml: Input should be"):
+        VlmJudge(VlmConfig(model="m", examples=str(examples("[]")(tmp_path))))

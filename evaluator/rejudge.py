@@ -89,7 +89,7 @@ class Rejudged:
         Args:
             limit: Asks about at most so many episodes; None: all.
             stop: Ends it early; what was judged is kept. Quotas are waited for until then.
-            tell: Called with how many are judged, and of how many at most, whenever that changes.
+            tell: Called with how many are judged, and of how many at most, as verdicts come.
         """
         known = {one.trajectory_id for one in self.judged if one.verdict.is_decided}
         todo = [name for name in reversed(self._store.ids()) if name not in known]
@@ -119,7 +119,7 @@ class Rejudged:
         """Asks about episodes, a few ahead of the judge's threads, and keeps each verdict as it comes."""
         left = self._askable(todo, most)
         waiting: list[Future[Judged | None]] = []
-        num_judged, told = 0, (0, 0)
+        num_judged = 0
         deadline: float | None = None
         while True:
             if deadline is None and (stop.is_set() or self.refusal is not None):
@@ -134,8 +134,8 @@ class Rejudged:
             done = wait(waiting, POLL_S, FIRST_COMPLETED).done
             num_judged += self._keep([future for future in waiting if future in done], log)
             waiting = [future for future in waiting if future not in done]
-            if told != (told := (num_judged, min(most, len(todo) - self.num_not_asked))):
-                tell(*told)
+            if done:
+                tell(num_judged, min(most, len(todo) - self.num_not_asked))
 
     def _askable(self, todo: Sequence[str], most: int) -> Iterator[Trajectory]:
         """At most so many episodes that the judge can be asked about; others are counted."""

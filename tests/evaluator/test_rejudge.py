@@ -243,12 +243,14 @@ def test_a_quota_is_waited_for_and_what_was_spent_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(tmp_path, True, True)
-    used = [QuotaUsed("Used up.", retry_after_s=0.01) for _ in range(7)]
+    used = [QuotaUsed("Used up.", retry_after_s=0.2) for _ in range(7)]
     used[0].spent = Spent(calls=1, input_tokens=9)
     judge = FakeJudge(*used, YES)
     rejudged = with_judge(tmp_path, judge, monkeypatch, threads=2)
-    rejudged.run(None, threading.Event(), lambda done, total: None)
+    told: list[int] = []
+    rejudged.run(None, threading.Event(), lambda done, total: told.append(done))
     rejudged.close()
+    assert min(told) == 1
     assert [one.verdict.is_decided for one in rejudged.judged] == [True, True]
     assert judge.asked == 9
     assert sum(one.verdict.input_tokens for one in rejudged.judged) == 9
@@ -316,6 +318,7 @@ def test_the_command_says_why_episodes_are_unjudged(tmp_path: Path) -> None:
     assert "  2 unjudged: No status, or several, in the answer that ends …." in result.output
     assert "'Hm 1.'" in result.output
     assert result.output.count("judged 4 of 4") == 1
+    assert "judged 0" not in result.output
     page = (tmp_path / "agreement-vlm.html").read_text()
     assert "Why episodes are unjudged" in page
     assert "answers 500: oops 1." in page

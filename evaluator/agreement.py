@@ -261,7 +261,9 @@ def why_unjudged(judged: Iterable[Judged]) -> tuple[Unjudged, ...]:
 def _gist(reason: str) -> str:
     """A reason without what differs from episode to episode: what was quoted, and what an endpoint said."""
     line = _one_line(re.sub(r"(answers \d{3}): .*", r"\1.", reason, flags=re.DOTALL), 2 * MAX_REASON)
-    return _one_line(re.sub(r"(?<!\w)(['\"]).*\1", "…", re.sub(r"(?<![\d.])\d+[.]\d+%?(?![\d.]*\d)", "…", line)))
+    return _one_line(
+        re.sub(r"(?<!\w)(['\"]).*\1", "…", re.sub(r"(?<![\d.])\d+[.]\d+%?(?![\d.]*\d)", "…", line))
+    )
 
 
 def _one_line(text: str, most: int = MAX_REASON) -> str:

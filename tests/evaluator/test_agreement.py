@@ -33,7 +33,7 @@ def judged(
 def test_reasons_without_a_verdict_are_counted_each_with_an_example() -> None:
     reasons = [
         "The endpoint: http://127.0.0.1:80/v1 answers 500: <html>\n1</html>.",
-        "No status, or several, in the answer that ends 'it\'s 1'.",
+        "No status, or several, in the answer that ends 'it's 1'.",
         "The endpoint: http://127.0.0.1:80/v1 answers 500: <html>\n2</html>.",
         "The endpoint: http://127.0.0.1:80/v1 answers 500: <html>\n3</html>.",
         "It is sure to 0.61 only.",

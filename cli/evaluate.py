@@ -117,8 +117,11 @@ def evaluate(
     loaded = load(config, [*(overrides or []), *([f"judge.kind={judge}"] if judge else [])], dry_run)
     setup(role="evaluate", level="WARNING")
     if rejudge is not None:
-        from distrl.cli.rejudge import rejudge_stored
+        from distrl.cli.rejudge import refuse_idle, rejudge_stored
 
+        who_and_where = {"--checkpoint": checkpoint, "--inference": inference, "--learner": learner}
+        who_and_where |= {"--agent": agent, "--split": split, "--output": output, "--baseline": baseline}
+        refuse_idle({**who_and_where, "--seeds": seeds, "--resume": resume, "--wait": wait != WEIGHTS_S})
         rejudge_stored(loaded, rejudge)
         return
     if judge is not None:

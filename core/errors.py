@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from distrl.core.verdicts import Spent
+    from distrl.core.verdicts import Spent, Verdict
 
 
 class DistrlError(Exception):
@@ -138,10 +138,12 @@ class JudgeError(DistrlError):
 
     Attributes:
         spent: What asking took all the same; None for nothing.
+        asked: What was asked and answered so far, as a verdict that is not decided; None if nothing is known.
     """
 
     exit_code = 15
     spent: Spent | None = None
+    asked: Verdict | None = None
 
 
 class JudgeUnavailable(JudgeError):
@@ -154,6 +156,14 @@ class JudgeUnavailable(JudgeError):
     def __init__(self, message: str, remedy: str = "", retry_after_s: float | None = None) -> None:
         super().__init__(message, remedy)
         self.retry_after_s = retry_after_s
+
+
+class JudgeRefuses(JudgeUnavailable):
+    """A judge turns everybody away until a person puts something right: a key, a bill, a name."""
+
+
+class QuotaUsed(JudgeUnavailable):
+    """The judge's quota of this minute is used up; `retry_after_s` says when there is room again."""
 
 
 class NothingCameIn(DistrlError):

@@ -68,6 +68,13 @@ class Verdict(Record):
     cost: Number = 0.0
     is_cached: bool = False
 
+    @classmethod
+    def none(cls, judge: str, reason: str, asked: Verdict | None = None) -> Verdict:
+        """That of a judge that came to no verdict, with what is known of how it was asked."""
+        if asked is not None:
+            return asked.model_copy(update={"reason": reason, "is_decided": False, "success": False})
+        return cls(success=False, score=0.0, reason=reason, is_decided=False, judge=judge)
+
     @property
     def spent(self) -> Spent:
         """What it took to ask."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 
 from distrl.core.types import Number, Record, Task
@@ -11,6 +12,9 @@ from distrl.evaluator.statistics import Z_95, Interval, wilson
 
 _NO_ERROR = 1e-6
 """A standard error below it is rounding."""
+
+MAX_REASON = 300
+"""Characters of a reason that are shown."""
 
 
 class Judged(Record):
@@ -90,6 +94,22 @@ class Agreement(Record):
         return self.both + self.judge_only + self.truth_only + self.neither
 
 
+class Unjudged(Record):
+    """Why a judge came to no verdict.
+
+    Attributes:
+        reason: What such reasons have in common.
+        count: How many episodes.
+        example: One of the reasons in full.
+        task_id: Its task.
+    """
+
+    reason: str
+    count: int
+    example: str
+    task_id: str
+
+
 class AgreementReport(Record):
     """A judge against ground truth on a set of episodes: `agreement-JUDGE.json`.
 
@@ -100,6 +120,7 @@ class AgreementReport(Record):
         templates: By template.
         unknown: Episodes without ground truth, which nothing is compared with.
         num_cut: Those of them that the judge ended at a step whose truth nobody recorded.
+        unjudged: Why there is no verdict on the others, the commonest reason first.
         calls, input_tokens, output_tokens, cost: What asking took, as in `Spent`, over all sessions; cached
             answers cost nothing.
     """
@@ -111,6 +132,7 @@ class AgreementReport(Record):
     templates: dict[str, Agreement]
     unknown: int = 0
     num_cut: int = 0
+    unjudged: tuple[Unjudged, ...] = ()
     calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
@@ -215,9 +237,38 @@ def compare(judged: Sequence[Judged], judge: str, source: str) -> AgreementRepor
         overall=agreement(judged),
         templates={name: agreement(one for one in judged if one.template == name) for name in templates},
         unknown=sum(one.truth is None for one in judged),
+        unjudged=why_unjudged(judged),
         num_cut=sum(one.truth is None and one.verdict.step > 0 for one in judged),
         **dict(spent),
     )
+
+
+def why_unjudged(judged: Iterable[Judged]) -> tuple[Unjudged, ...]:
+    """The reasons for which there is no verdict, the commonest first, each with an example."""
+    found: dict[str, list[Judged]] = {}
+    for one in judged:
+        if not one.verdict.is_decided:
+            found.setdefault(_gist(one.verdict.reason), []).append(one)
+    made = [
+        Unjudged(
+            reason=reason, count=len(ones), example=_one_line(ones[0].verdict.reason), task_id=ones[0].task_id
+        )
+        for reason, ones in found.items()
+    ]
+    return tuple(sorted(made, key=lambda one: -one.count))
+
+
+def _gist(reason: str) -> str:
+    """A reason without what differs from episode to episode: what was quoted, and what an endpoint said."""
+    line = _one_line(re.sub(r"(answers \d{3}): .*", r"\1.", reason, flags=re.DOTALL), 2 * MAX_REASON)
+    return _one_line(
+        re.sub(r"(?<!\w)(['\"]).*\1", "…", re.sub(r"(?<![\d.])\d+[.]\d+%?(?![\d.]*\d)", "…", line))
+    )
+
+
+def _one_line(text: str, most: int = MAX_REASON) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def disagreements(judged: Iterable[Judged]) -> list[Judged]:
@@ -239,6 +290,10 @@ def lines(report: AgreementReport) -> list[str]:
     ]
     if report.overall.undecided or report.unknown:
         told.append(f"  {report.overall.undecided} unjudged; {report.unknown} without ground truth")
+    for why in report.unjudged:
+        told.append(f"  {why.count} unjudged: {why.reason}")
+        if why.example != why.reason:
+            told.append(f"    such as {why.task_id}: {why.example}")
     if report.num_cut:
         told.append(f"  {report.num_cut} of these ended by the judge at a step whose truth is not recorded")
     if report.calls or report.input_tokens:

@@ -14,26 +14,31 @@ from __future__ import annotations
 import itertools
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TextIO
 
 from distrl.configs.judge import JudgeConfig, RewardConfig
-from distrl.core.errors import DistrlError, JudgeError, JudgeUnavailable, RunDirectoryError
+from distrl.core.errors import DistrlError, JudgeError, JudgeRefuses, QuotaUsed, RunDirectoryError
 from distrl.core.files import read_records, write_atomically
 from distrl.core.types import Fault, Trajectory
 from distrl.core.verdicts import Spent, Verdict
 from distrl.evaluator.agreement import AgreementReport, Judged, compare
-from distrl.evaluator.judges.base import Judge, undecided
+from distrl.evaluator.judges.base import Judge
 from distrl.evaluator.judges.build import build_judge
 from distrl.evaluator.judges.identity import identity
+from distrl.evaluator.judges.vlm.judge import VlmJudge
 from distrl.evaluator.report.agreement import Episode, worst, write_agreement_page
 from distrl.evaluator.stores import StoredEpisodes
 from distrl.workers.judging import judge_steps
 from distrl.workers.rewards import is_asked_about, truth_after
 
 VERDICTS = "verdicts"
+POLL_S = 0.2
+STOP_S = 2.0
+"""How long verdicts that are under way have when the session is stopped; later ones are lost."""
 
 
 class Rejudged:
@@ -49,6 +54,7 @@ class Rejudged:
         directory: Where the results are.
         name: The judge's, in the names of their files.
         num_not_asked: Episodes that this session did not ask about.
+        refusal: Why the judge turned everybody away, which ended the session; None if it did not.
 
     Raises:
         StoreError: There is no store.
@@ -59,6 +65,7 @@ class Rejudged:
     def __init__(self, place: Path, config: JudgeConfig, rewards: RewardConfig) -> None:
         self._place, self._config, self._rewards = place, config, rewards
         self.num_not_asked = 0
+        self.refusal: JudgeRefuses | None = None
         self.directory = place if place.is_dir() else place.parent
         self._judge: Judge = build_judge(config)
         self._store = StoredEpisodes(place)
@@ -76,56 +83,103 @@ class Rejudged:
     ) -> AgreementReport:
         """Judges what is not judged yet, the newest first, and writes the numbers.
 
-        What the judge has no verdict on is asked again in the next session.
+        What the judge has no verdict on is asked again in the next session. One that refuses everybody, as
+        for a wrong key, ends this one.
 
         Args:
             limit: Asks about at most so many episodes; None: all.
-            stop: Ends it early; what was judged is kept.
-            tell: Called with how many are judged, and of how many at most.
+            stop: Ends it early; what was judged is kept. Quotas are waited for until then.
+            tell: Called with how many are judged, and of how many at most, as verdicts come.
         """
         known = {one.trajectory_id for one in self.judged if one.verdict.is_decided}
         todo = [name for name in reversed(self._store.ids()) if name not in known]
         self.file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self.file.with_suffix(".json"), json.dumps(identity(self._config), indent=2))
         self._write()  # without a torn line
-        with self.file.open("a", encoding="utf-8") as log, ThreadPoolExecutor(self._config.threads) as pool:
-            waiting: list[Future[Judged]] = []
-            most, count = len(todo) if limit is None else max(0, limit), 0
-            for name in todo:
-                if stop.is_set() or count >= most:
-                    break
-                trajectory = self._store.get(name)
-                if not self._is_asked_about(trajectory):
-                    self.num_not_asked += 1
-                    continue
-                waiting.append(pool.submit(self._one, trajectory))
-                count += 1
-                if len(waiting) >= 2 * self._config.threads:
-                    self._take(waiting, log)
-                    tell(count, min(most, len(todo) - self.num_not_asked))
-            self._take(waiting, log)
-            tell(count, min(most, len(todo) - self.num_not_asked))
+        if isinstance(self._judge, VlmJudge):
+            self._judge.be_patient(stop)
+        most = len(todo) if limit is None else max(0, limit)
+        pool = ThreadPoolExecutor(self._config.threads)
+        try:
+            with self.file.open("a", encoding="utf-8") as log:
+                self._judge_all(todo, most, pool, log, stop, tell)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
         return self._finish()
+
+    def _judge_all(
+        self,
+        todo: Sequence[str],
+        most: int,
+        pool: ThreadPoolExecutor,
+        log: TextIO,
+        stop: threading.Event,
+        tell: Callable[[int, int], None],
+    ) -> None:
+        """Asks about episodes, a few ahead of the judge's threads, and keeps each verdict as it comes."""
+        left = self._askable(todo, most)
+        waiting: list[Future[Judged | None]] = []
+        num_judged = 0
+        deadline: float | None = None
+        while True:
+            if deadline is None and (stop.is_set() or self.refusal is not None):
+                deadline = time.monotonic() + STOP_S
+            while deadline is None and len(waiting) < 2 * self._config.threads:
+                trajectory = next(left, None)
+                if trajectory is None:
+                    break
+                waiting.append(pool.submit(self._one, trajectory, stop))
+            if not waiting or (deadline is not None and time.monotonic() >= deadline):
+                break
+            done = wait(waiting, POLL_S, FIRST_COMPLETED).done
+            num_judged += self._keep([future for future in waiting if future in done], log)
+            waiting = [future for future in waiting if future not in done]
+            if done:
+                tell(num_judged, min(most, len(todo) - self.num_not_asked))
+
+    def _askable(self, todo: Sequence[str], most: int) -> Iterator[Trajectory]:
+        """At most so many episodes that the judge can be asked about; others are counted."""
+        num_found = 0
+        for name in todo:
+            if num_found >= most:
+                return
+            trajectory = self._store.get(name)
+            if self._is_asked_about(trajectory):
+                num_found += 1
+                yield trajectory
+            else:
+                self.num_not_asked += 1
 
     def close(self) -> None:
         """Closes the store."""
         self._store.close()
 
-    def _take(self, waiting: list[Future[Judged]], log: TextIO) -> None:
-        for future in waiting:
-            judged = future.result()
+    def _keep(self, done: Sequence[Future[Judged | None]], log: TextIO) -> int:
+        """Keeps the verdicts that came, and returns how many did."""
+        found = [judged for future in done if (judged := future.result()) is not None]
+        for judged in found:
             self._judged[judged.trajectory_id] = judged
             log.write(judged.model_dump_json() + "\n")
         log.flush()
-        waiting.clear()
+        return len(found)
 
     def _is_asked_about(self, trajectory: Trajectory) -> bool:
         is_whole = trajectory.fault is Fault.NONE and bool(trajectory.steps)
         return is_whole and is_asked_about(trajectory, self._rewards)
 
-    def _one(self, trajectory: Trajectory) -> Judged:
+    def _one(self, trajectory: Trajectory, stop: threading.Event) -> Judged | None:
+        """The line of an episode; None if the session was stopped before the judge could be asked."""
         earlier = self._judged.get(trajectory.id)
-        verdict = self._verdict(trajectory).after(*([earlier.verdict.spent] if earlier else []))
+        spent = [earlier.verdict.spent] if earlier else []
+        while True:
+            if stop.is_set() or self.refusal is not None:
+                return None
+            try:
+                verdict = self._verdict(trajectory).after(*spent)
+                break
+            except QuotaUsed as error:
+                spent.append(error.spent or Spent())
+                stop.wait(error.retry_after_s)
         return Judged.of(trajectory.id, trajectory.task, self._truth(trajectory, verdict), verdict)
 
     def _truth(self, trajectory: Trajectory, verdict: Verdict) -> bool | None:
@@ -140,11 +194,14 @@ class Rejudged:
             if self._config.when == "steps":
                 return judge_steps(self._judge, trajectory, images)
             return self._judge.judge(trajectory, images)
-        except JudgeUnavailable as error:
-            return undecided(self._judge.name, error.message).after(error.spent or Spent())
+        except QuotaUsed:
+            raise
+        except JudgeError as error:
+            if isinstance(error, JudgeRefuses):
+                self.refusal = error
+            return Verdict.none(self._judge.name, str(error), error.asked).after(error.spent or Spent())
         except DistrlError as error:
-            spent = error.spent if isinstance(error, JudgeError) else None
-            return undecided(self._judge.name, str(error)).after(spent or Spent())
+            return Verdict.none(self._judge.name, str(error))
 
     def _write(self) -> None:
         """Writes each verdict once."""

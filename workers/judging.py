@@ -232,10 +232,13 @@ class JudgingLink:
             if not self._is_over(name):
                 self._postpone(name, error)
                 return
-            verdict = self._none(f"No verdict within {self._config.patience_s:g} s: {error.message}")
-        except DistrlError as error:  # it will not do better another time
-            self._pay(name, error.spent if isinstance(error, JudgeError) else None)
-            verdict = self._none(str(error))
+            reason = f"No verdict within {self._config.patience_s:g} s: {error.message}"
+            verdict = Verdict.none(self._judge.name, reason, error.asked)
+        except JudgeError as error:  # it will not do better another time
+            self._pay(name, error.spent)
+            verdict = Verdict.none(self._judge.name, str(error), error.asked)
+        except DistrlError as error:
+            verdict = Verdict.none(self._judge.name, str(error))
         else:
             self._pay(name, verdict.spent)
         if self._stopping.is_set():
@@ -266,9 +269,6 @@ class JudgingLink:
         if self._config.when == "end":
             return self._judge.judge(trajectory, images)
         return judge_steps(self._judge, trajectory, images)
-
-    def _none(self, reason: str) -> Verdict:
-        return Verdict(success=False, score=0.0, reason=reason, is_decided=False, judge=self._judge.name)
 
     def _is_over(self, name: str) -> bool:
         with self._condition:

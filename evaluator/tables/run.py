@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from distrl.evaluator.evaluator import Evaluator
+from distrl.evaluator.evaluator import EvaluationStopped, Evaluator
 from distrl.evaluator.measure import WEIGHTS_S, Who, measure, model_of
 from distrl.evaluator.repeats import pool, seed_directory
 from distrl.evaluator.results import RESULTS_FILE
@@ -43,7 +43,10 @@ def measure_cell(
         by_policy.setdefault(cell.whom[seed], []).append(seed)
     for who, seeds in by_policy.items():
         say(f"{cell.agent} on {cell.suite}, seeds {', '.join(map(str, seeds))}")
-        measure(cell.config, who, cell.directory, cell.splits, True, stop, wait_s, seeds=seeds)
+        try:
+            measure(cell.config, who, cell.directory, cell.splits, True, stop, wait_s, seeds=seeds)
+        except EvaluationStopped as error:  # a table has no --resume
+            raise EvaluationStopped(error.message, "Go on with the same command.") from None
     if cell.whom:
         pool(cell.directory, list(cell.whom))
 

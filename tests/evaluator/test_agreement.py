@@ -30,6 +30,32 @@ def judged(
     )
 
 
+def test_reasons_without_a_verdict_are_counted_each_with_an_example() -> None:
+    reasons = [
+        "The endpoint: http://127.0.0.1:80/v1 answers 500: <html>\n1</html>.",
+        "No status, or several, in the answer that ends 'it's 1'.",
+        "The endpoint: http://127.0.0.1:80/v1 answers 500: <html>\n2</html>.",
+        "The endpoint: http://127.0.0.1:80/v1 answers 500: <html>\n3</html>.",
+        "It is sure to 0.61 only.",
+        "No status, or several, in the answer that ends 'Well'.",
+    ]
+    ones = [judged(True, 0.0, decided=False, number=number) for number in range(6)]
+    said = zip(ones, reasons, strict=True)
+    ones = [
+        one.model_copy(update={"verdict": one.verdict.model_copy(update={"reason": reason})})
+        for one, reason in said
+    ]
+    report = compare([*ones, judged(None, 0.0, decided=False, number=9), judged(True, 1.0)], "j", "s")
+    assert [(why.count, why.reason, why.task_id) for why in report.unjudged] == [
+        (3, "The endpoint: http://127.0.0.1:80/v1 answers 500.", "a-0"),
+        (2, "No status, or several, in the answer that ends ….", "a-1"),
+        (1, "It is sure to … only.", "a-4"),
+        (1, "It says.", "a-9"),
+    ]
+    assert report.unjudged[0].example == "The endpoint: http://127.0.0.1:80/v1 answers 500: <html> 1</html>."
+    assert "  1 unjudged: It says." in lines(report)
+
+
 def slow_kappa(pairs: list[tuple[bool, bool]]) -> float:
     """Agreement beyond chance, by counting what would agree if the second were dealt at random."""
     n = len(pairs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from typer.testing import CliRunner
 
 from distrl.cli.main import app
 from distrl.configs.schema import Config
-from distrl.core.errors import RunDirectoryError
+from distrl.core.errors import JudgeRefuses, QuotaUsed, RunDirectoryError
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Trajectory
+from distrl.core.verdicts import Spent, Verdict
+from distrl.evaluator import rejudge as rejudge_module
 from distrl.evaluator.agreement import lines
 from distrl.evaluator.rejudge import Rejudged, read_verdicts
 from distrl.workers.rewards import truth_after
@@ -205,6 +208,145 @@ def test_two_judges_of_a_kind_are_two_judges(tmp_path: Path) -> None:
     assert {one.verdict.success for one in again.judged} == {True}
 
 
+class FakeJudge:
+    """Does what it is told for each question."""
+
+    name = "fake"
+
+    def __init__(self, *replies: Verdict | Exception | threading.Event) -> None:
+        self.replies = list(replies)
+        self.lock = threading.Lock()
+        self.asked = 0
+
+    def judge(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> Verdict:
+        with self.lock:
+            self.asked += 1
+            reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+        if isinstance(reply, Exception):
+            raise reply
+        if isinstance(reply, threading.Event):
+            reply.wait(60.0)
+            return YES
+        return reply
+
+
+YES = Verdict(success=True, score=1.0, reason="Yes.", judge="fake")
+
+
+def with_judge(place: Path, judge: FakeJudge, monkeypatch: pytest.MonkeyPatch, **fields: Any) -> Rejudged:
+    monkeypatch.setattr(rejudge_module, "build_judge", lambda config: judge)
+    loaded = Config.model_validate({"judge": {"kind": "ground_truth", **fields}})
+    return Rejudged(place, loaded.judge, loaded.worker.rewards)
+
+
+def test_a_quota_is_waited_for_and_what_was_spent_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path, True, True)
+    used = [QuotaUsed("Used up.", retry_after_s=0.2) for _ in range(7)]
+    used[0].spent = Spent(calls=1, input_tokens=9)
+    judge = FakeJudge(*used, YES)
+    rejudged = with_judge(tmp_path, judge, monkeypatch, threads=2)
+    told: list[int] = []
+    rejudged.run(None, threading.Event(), lambda done, total: told.append(done))
+    rejudged.close()
+    assert min(told) == 1
+    assert [one.verdict.is_decided for one in rejudged.judged] == [True, True]
+    assert judge.asked == 9
+    assert sum(one.verdict.input_tokens for one in rejudged.judged) == 9
+
+
+def test_a_session_that_waits_for_its_quota_can_be_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path, True, True)
+    judge = FakeJudge(YES, QuotaUsed("Used up.", retry_after_s=3600.0))
+    rejudged = with_judge(tmp_path, judge, monkeypatch)
+    stop = threading.Event()
+    rejudged.run(None, stop, lambda done, total: stop.set())
+    rejudged.close()
+    assert len(read_verdicts(rejudged.file)) == 1, "nothing is written of the one that waited"
+
+
+def test_a_verdict_is_on_disk_while_the_next_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path, True, True)
+    late = threading.Event()
+    rejudged = with_judge(tmp_path, FakeJudge(YES, late), monkeypatch)
+    seen: list[int] = []
+
+    def tell(done: int, total: int) -> None:
+        seen.append(len(read_verdicts(rejudged.file)))
+        assert total >= done
+        late.set()
+
+    rejudged.run(None, threading.Event(), tell)
+    rejudged.close()
+    assert seen == [1, 2]
+
+
+def test_a_judge_that_refuses_everybody_is_asked_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path, *[True] * 9)
+    judge = FakeJudge(JudgeRefuses("The key is refused."))
+    rejudged = with_judge(tmp_path, judge, monkeypatch)
+    report = rejudged.run(None, threading.Event(), lambda done, total: None)
+    rejudged.close()
+    assert judge.asked == 1
+    assert rejudged.refusal is not None
+    assert [(one.count, one.example) for one in report.unjudged] == [(1, "The key is refused.")]
+
+
+def command(place: Path, endpoint: JudgeEndpoint) -> list[str]:
+    options = ["url=" + endpoint.url, "model=m", "examples=null", "attempts=1"]
+    sets = [part for option in options for part in ("--set", f"judge.vlm.{option}")]
+    return ["evaluate", "quickstart", "--rejudge", str(place), "--judge", "vlm", *sets]
+
+
+def test_the_command_says_why_episodes_are_unjudged(tmp_path: Path) -> None:
+    pytest.importorskip("jinja2", reason="needs jinja2: not installed")
+    fill(tmp_path, True, True, True, True)
+    with JudgeEndpoint(
+        [Reply(500, "oops 1"), Reply(500, "oops 2"), says("Hm 1."), says("Hm 2.")]
+    ) as endpoint:
+        result = CliRunner().invoke(app, command(tmp_path, endpoint), catch_exceptions=False)
+    assert result.exit_code == 0
+    assert f"  2 unjudged: The endpoint: {endpoint.url}/chat/completions answers 500." in result.output
+    assert "answers 500: oops 1." in result.output
+    assert "  2 unjudged: No status, or several, in the answer that ends …." in result.output
+    assert "'Hm 1.'" in result.output
+    assert result.output.count("judged 4 of 4") == 1
+    assert "judged 0" not in result.output
+    page = (tmp_path / "agreement-vlm.html").read_text()
+    assert "Why episodes are unjudged" in page
+    assert "answers 500: oops 1." in page
+    lines = read_verdicts(tmp_path / "verdicts/vlm.jsonl")
+    assert all("Task: " in one.verdict.prompt and one.verdict.model == "m" for one in lines)
+
+
+def test_the_command_ends_with_a_refused_key(tmp_path: Path) -> None:
+    fill(tmp_path, True, True, True, True)
+    with JudgeEndpoint([Reply(401, "who are you?")]) as endpoint:
+        result = CliRunner().invoke(app, command(tmp_path, endpoint))
+        assert len(endpoint.requests) == 1
+    assert isinstance(result.exception, (JudgeRefuses, SystemExit))
+    assert result.exit_code != 0
+    assert "1 unjudged: The endpoint" in result.output
+
+
+def test_an_interrupted_session_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path, True, True)
+    stop = threading.Event()
+    stop.set()
+    monkeypatch.setattr("distrl.core.process.install_signals", lambda grace_s: stop)
+    with JudgeEndpoint([status(True)]) as endpoint:
+        result = CliRunner().invoke(app, command(tmp_path, endpoint))
+    assert result.exit_code != 0
+    assert "with the same command" in f"{' '.join(result.output.split())} {result.exception}"
+
+
 def test_the_command_prints_the_numbers_and_writes_the_page(tmp_path: Path) -> None:
     pytest.importorskip("jinja2", reason="needs jinja2: not installed")
     (wrong, *_) = fill(tmp_path, False, True)
@@ -230,6 +372,12 @@ def test_the_command_prints_the_numbers_and_writes_the_page(tmp_path: Path) -> N
     ("options", "problem"),
     [
         (["--judge", "vlm"], "--rejudge"),
+        (["--rejudge", "/nowhere", "--judge", "ground_truth", "--seeds", "5"], "--seeds would do nothing"),
+        (
+            ["--rejudge", "/nowhere", "--split", "x", "--output", "/x", "--agent", "expert", "--resume"],
+            "--agent, --split, --output, --resume would do nothing",
+        ),
+        (["--rejudge", "/nowhere", "--wait", "1"], "--wait would do nothing"),
         (["--rejudge", "/nowhere"], "There is no judge"),
         (["--rejudge", "/nowhere", "--judge", "rules"], "no rules"),
         (["--rejudge", "/nowhere", "--judge", "ground_truth"], "no trajectory store"),

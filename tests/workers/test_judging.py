@@ -153,10 +153,15 @@ def test_a_judge_of_steps_counts_the_steps_before_the_one_where_it_failed() -> N
 
 def test_after_its_patience_an_episode_is_unjudged(spool: Spool) -> None:
     link = FakeLink()
-    judging = start(link, FakeJudge(JudgeUnavailable("Away.", retry_after_s=9.0)), spool, patience_s=0.05)
+    away = JudgeUnavailable("Away.", retry_after_s=9.0)
+    away.asked = UNSURE.model_copy(update={"model": "m", "prompt": "Is it done?"})
+    judging = start(link, FakeJudge(away), spool, patience_s=0.05)
     judging.submit(*play())
     trajectory = the_only(link)
     assert (trajectory.outcome, trajectory.success) == (Outcome.UNJUDGED, 0.0)
+    assert trajectory.verdict is not None
+    assert (trajectory.verdict.model, trajectory.verdict.prompt) == ("m", "Is it done?")
+    assert "Away." in trajectory.verdict.reason
     assert trajectory.verdict is not None
     assert "Away" in trajectory.verdict.reason
     until(lambda: judging.stats()["judge_unjudged"] == 1.0)

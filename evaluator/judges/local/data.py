@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -46,8 +47,13 @@ class Example:
 
     @property
     def kin(self) -> str:
-        """Equal for tasks that differ in their seed or their place in the list alone."""
-        return json.dumps([self.task.template, self.task.goal, self.task.params], sort_keys=True)
+        """See `kin_of`."""
+        return kin_of(self.task)
+
+
+def kin_of(task: Task) -> str:
+    """Equal for tasks that differ in their seed or their place in the list alone."""
+    return json.dumps([task.template, task.goal, task.params], sort_keys=True)
 
 
 def choose_episodes(sources: Sequence[Path], limit: int, rng: random.Random) -> list[tuple[Path, str]]:
@@ -104,9 +110,7 @@ def read_examples(
             trajectory = store.get(name)
             if not is_askable(trajectory):
                 continue
-            parts = [(trajectory, trajectory.ground_truth == 1.0)]
-            if trajectory.purpose is Purpose.DEMO:
-                parts += _earlier(trajectory, rng)
+            parts = _parts(trajectory, rng)
             images = store.images(trajectory.image_digests)
             for part, truth in parts:
                 try:
@@ -141,6 +145,40 @@ def is_askable(trajectory: Trajectory) -> bool:
     return trajectory.steps[-1].action.kind == "complete" or trajectory.ground_truth == 1.0
 
 
+def _parts(trajectory: Trajectory, rng: random.Random) -> list[tuple[Trajectory, bool]]:
+    """What examples are made of, each with its truth: the episode, and an earlier part of a demonstration."""
+    whole = [(trajectory, trajectory.ground_truth == 1.0)]
+    return whole + (_earlier(trajectory, rng) if trajectory.purpose is Purpose.DEMO else [])
+
+
+def check_episodes(
+    episodes: Iterable[tuple[Path, str]], rng: random.Random, held_out: float, by: HoldOut, seed: int
+) -> None:
+    """Finds out what `split` will say of the examples in stored episodes, without looking at a picture.
+
+    Args:
+        episodes: Where they are stored, and their ids.
+        rng: In the state that `read_examples` will have it in.
+        held_out, by, seed: See `split`.
+
+    Raises:
+        JudgeError: There is nothing to learn from, or a part would be empty.
+        StoreError: A store cannot be read.
+    """
+    truths: list[bool] = []
+    groups: list[str] = []
+    with contextlib.ExitStack() as stack:
+        stores: dict[Path, StoredEpisodes] = {}
+        for source, name in episodes:
+            if source not in stores:
+                stores[source] = stack.enter_context(contextlib.closing(StoredEpisodes(source)))
+            trajectory = stores[source].get(name)
+            found = _parts(trajectory, rng) if is_askable(trajectory) else []
+            truths += [truth for _, truth in found]
+            groups += [kin_of(trajectory.task) if by is HoldOut.TASK else name] * len(found)
+    _places(truths, groups, held_out, by, seed)
+
+
 def _earlier(trajectory: Trajectory, rng: random.Random) -> list[tuple[Trajectory, bool]]:
     """A part of a demonstration that ended well: the task was done there if the expert says there as at the
     end that it is."""
@@ -173,12 +211,23 @@ def split(examples: Sequence[Example], held_out: float, by: HoldOut, seed: int) 
     Raises:
         JudgeError: There is nothing to learn from, or a part would be empty.
     """
-    if len({example.truth for example in examples}) < 2:
+    groups = [example.kin if by is HoldOut.TASK else example.trajectory_id for example in examples]
+    places = _places([example.truth for example in examples], groups, held_out, by, seed)
+    parts: tuple[list[Example], ...] = ([], [], [])
+    for example, place in zip(examples, places, strict=True):
+        parts[place].append(example)
+    return Split(*parts)
+
+
+def _places(
+    truths: Sequence[bool], groups: Sequence[str], held_out: float, by: HoldOut, seed: int
+) -> list[int]:
+    """Where each example goes: 0 to fit to, 1 to calibrate with, 2 to measure on; groups stay together."""
+    if len(set(truths)) < 2:
         raise JudgeError(
-            f"{len(examples)} usable episodes, and not both solved and failed ones among them.",
+            f"{len(truths)} usable episodes, and not both solved and failed ones among them.",
             "Name stores that have both, such as a run's own.",
         )
-    groups = [example.kin if by is HoldOut.TASK else example.trajectory_id for example in examples]
     drawn = sorted(set(groups))
     random.Random(f"split/{seed}").shuffle(drawn)
     first, second = round(held_out * len(drawn)), round(1.5 * held_out * len(drawn))
@@ -187,11 +236,5 @@ def split(examples: Sequence[Example], held_out: float, by: HoldOut, seed: int) 
             f"{len(drawn)} {by.value}s are too few to hold out {100 * held_out:g}% and half as many again.",
             "Name more episodes, or set another --held-out.",
         )
-    place = {group: index for index, group in enumerate(drawn)}
-    parts: tuple[list[Example], ...] = ([], [], [])
-    for example, group in zip(examples, groups, strict=True):
-        index = place[group]
-        parts[2 if index < first else 1 if index < second else 0].append(example)
-    if not all(parts):
-        raise JudgeError("A part of the split is empty.", "Name more episodes.")
-    return Split(*parts)
+    place = {group: 2 if index < first else 1 if index < second else 0 for index, group in enumerate(drawn)}
+    return [place[group] for group in groups]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from distrl.evaluator.judges.local.data import (
     Example,
     HoldOut,
     Split,
+    check_episodes,
     choose_episodes,
     read_examples,
     split,
@@ -64,6 +66,8 @@ class Fitted:
 def fit_judge(sources: Sequence[Path], output: Path, plan: Plan, tell: Callable[[str], None]) -> Fitted:
     """Fits a judge to stored episodes, writes it to `output`, and measures it.
 
+    What is wrong with the sources is told before the reader is fitted, which takes minutes.
+
     Args:
         sources: Runs, evaluations or stores.
         output: Its directory.
@@ -75,8 +79,11 @@ def fit_judge(sources: Sequence[Path], output: Path, plan: Plan, tell: Callable[
         JudgeError: There are too few episodes of both kinds, or the reader cannot be taken.
     """
     seed = plan.recipe.seed
+    rng = random.Random(f"read/{seed}")
+    chosen = choose_episodes(sources, plan.episodes, rng)
+    check_episodes(chosen, copy.copy(rng), plan.held_out, plan.hold_out, seed)
     reader, reading = _reader(plan, tell)
-    examples, num_broken = _read(sources, plan, reader, tell)
+    examples, num_broken = _read(chosen, plan, reader, rng, tell)
     parts = split(examples, plan.held_out, plan.hold_out, seed)
     tell(_describe(parts))
     epochs = plan.recipe.epochs
@@ -116,11 +123,13 @@ def _reader(plan: Plan, tell: Callable[[str], None]) -> tuple[OcrModel, OcrSize]
 
 
 def _read(
-    sources: Sequence[Path], plan: Plan, letters: OcrModel, tell: Callable[[str], None]
+    chosen: Sequence[tuple[Path, str]],
+    plan: Plan,
+    letters: OcrModel,
+    rng: random.Random,
+    tell: Callable[[str], None],
 ) -> tuple[list[Example], int]:
     """The examples, and how many episodes are left out for a broken screenshot."""
-    rng = random.Random(f"read/{plan.recipe.seed}")
-    chosen = choose_episodes(sources, plan.episodes, rng)
     reader = Reader((plan.size.width, plan.size.height), TextReader(letters))
     found: list[Example] = []
     broken: list[str] = []

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 
 from distrl.configs.judge import VlmConfig
-from distrl.core.errors import JudgeError, JudgeUnavailable
+from distrl.core.errors import JudgeError, QuotaUsed
 from distrl.core.verdicts import Spent
 
 MINUTE_S = 60.0
@@ -42,7 +42,7 @@ class Budget:
 
         Raises:
             BudgetSpent: There were enough.
-            JudgeUnavailable: The minute has had its calls; it says when there is room again.
+            QuotaUsed: The minute has had its calls; it says when there is room again.
         """
         config = self._config
         with self._lock:
@@ -63,7 +63,7 @@ class Budget:
             self._recent.popleft()
         if len(self._recent) >= max(1.0, self._config.calls_per_minute):
             wait_s = self._recent[0] + window_s - now
-            raise JudgeUnavailable(
+            raise QuotaUsed(
                 f"judge.vlm.calls_per_minute={self._config.calls_per_minute:g} are used up.",
                 retry_after_s=wait_s,
             )

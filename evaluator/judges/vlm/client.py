@@ -3,7 +3,7 @@
 | what happens | what follows |
 |---|---|
 | no connection, a timeout, 408, 409, 425, 429, 5xx | another try, not before the Retry-After; then later |
-| 401, 402, 403, 404 | later: a key or a model can be put right while episodes wait |
+| 401, 402, 403, 404, 400 for the key (Gemini's) | later: a key, a model can be mended while episodes wait |
 | 400 for a setting that the model does not take | another request without it, at once (`Endpoint.adapt`) |
 | other 4xx, a redirect | no verdict on this episode |
 | a reply that is no JSON, holds no answer, or one that was cut off | another try; then no verdict |
@@ -12,13 +12,16 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
+import re
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from distrl.configs.judge import VlmConfig
-from distrl.core.errors import JudgeError, JudgeUnavailable
+from distrl.core.errors import JudgeError, JudgeRefuses, JudgeUnavailable, QuotaUsed
 from distrl.core.http_post import GARBLED, PostFailed
 from distrl.core.verdicts import Spent
 from distrl.evaluator.judges.vlm.budget import Budget
@@ -31,9 +34,17 @@ MAX_PAUSE_S = 60.0
 MENDABLE_S = 120.0
 """When to ask again whom people have to put right first: longer than a pause between two tries."""
 
+QUOTA_WAITS = 2
+"""How often a question waits for its quota before it is put off; see `Client.be_patient`."""
+
+MAX_QUOTA_PAUSE_S = 3600.0
+"""Then it is looked again whether there is room."""
+
 MAX_DOUBLINGS = 30  # of a pause
 
 _MENDABLE = frozenset({401, 402, 403, 404})
+_BAD_KEY = re.compile(r"API[ _]KEY[ _](?:is )?(?:not valid|INVALID|expired)|invalid API key", re.IGNORECASE)
+"""What Gemini says of a key with status 400."""
 
 
 class Garbage(JudgeError):
@@ -58,12 +69,20 @@ class Client:
         config: VlmConfig,
         key: str,
         budget: Budget,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], object] = time.sleep,
         rng: random.Random | None = None,
     ) -> None:
         self._endpoint, self._config, self._key = endpoint, config, key
         self._budget, self._sleep = budget, sleep
         self._rng = rng or random.Random()
+        self._stop: threading.Event | None = None
+
+    def be_patient(self, stop: threading.Event) -> None:
+        """Lets questions wait for their quota however long it takes, until `stop` is set, which ends pauses.
+
+        Who puts a question off starts it anew; a quota of less than its votes would be spent for ever so.
+        """
+        self._stop, self._sleep = stop, stop.wait
 
     def ask(self, question: Question, is_answer: Callable[[str], bool], spent: list[Spent]) -> Answer:
         """An answer that is one.
@@ -83,6 +102,8 @@ class Client:
         for attempt in range(self._config.attempts):
             if attempt:
                 self._pause(attempt, failure)
+                if self._stop is not None and self._stop.is_set():
+                    break
             try:
                 answer = self._answer(question, spent)
             except (JudgeUnavailable, Garbage) as error:
@@ -115,18 +136,23 @@ class Client:
 
         Raises:
             BudgetSpent: There were enough.
-            JudgeUnavailable: That will take too long.
+            QuotaUsed: That will take too long.
         """
-        for _ in range(2):
+        for attempt in itertools.count():
             try:
                 self._budget.take()
-            except JudgeUnavailable as error:
-                if error.retry_after_s is None or error.retry_after_s > MAX_PAUSE_S:
-                    raise
-                self._sleep(error.retry_after_s)
-            else:
                 return
-        self._budget.take()  # another thread had the place: back in the queue
+            except QuotaUsed as error:
+                wait_s = error.retry_after_s or 0.0
+                if not self._may_wait(attempt, wait_s):
+                    raise
+                self._sleep(min(wait_s, MAX_QUOTA_PAUSE_S))
+
+    def _may_wait(self, attempt: int, wait_s: float) -> bool:
+        """Whether to wait for the quota; another thread may have had the place, so it can take several."""
+        if self._stop is not None:
+            return not self._stop.is_set()
+        return attempt < QUOTA_WAITS and wait_s <= MAX_PAUSE_S
 
     def _pause(self, attempt: int, failure: JudgeError) -> None:
         asked_s = failure.retry_after_s if isinstance(failure, JudgeUnavailable) else None
@@ -150,9 +176,9 @@ def _end(text: str) -> str:
 def _meaning(error: PostFailed) -> JudgeError:
     """What a request that failed says of the verdict."""
     told = f"The endpoint: {error.detail}"
-    if error.status in _MENDABLE:
+    if error.status in _MENDABLE or (error.status == 400 and _BAD_KEY.search(error.detail)):
         remedy = "Check judge.vlm.url, judge.vlm.model and the key."
-        return JudgeUnavailable(told, remedy, retry_after_s=MENDABLE_S)
+        return JudgeRefuses(told, remedy, retry_after_s=MENDABLE_S)
     if error.status == GARBLED:
         return Garbage(told)
     return JudgeUnavailable(told, retry_after_s=error.retry_after_s) if error.may_pass else JudgeError(told)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -41,6 +42,10 @@ class VlmJudge:
         self._prompt = Prompt(config.examples, config.screenshots, config.max_pixels)
         self._cache = AnswerCache(Path(config.cache).expanduser()) if config.cache else None
 
+    def be_patient(self, stop: threading.Event) -> None:
+        """Waits for quotas however long that takes, until `stop` is set; else an episode is put off."""
+        self._client.be_patient(stop)
+
     def judge(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> Verdict:
         """What the votes say; undecided where they disagree, are none, or the budget is spent.
 
@@ -50,18 +55,19 @@ class VlmJudge:
         """
         question = self._prompt.ask(trajectory, images)
         spent: list[Spent] = []
+        answers: list[Answer] = []
         try:
-            verdict = self._poll(question, trajectory.task.id, spent)
+            verdict = self._poll(question, trajectory.task.id, spent, answers)
         except JudgeError as error:
             error.spent = Spent.total(spent)
+            error.asked = self._verdict(question, answers, None, error.message)
             raise
         return verdict.after(*spent)
 
-    def _poll(self, question: Question, task_id: str, spent: list[Spent]) -> Verdict:
-        """What the votes say; what they took is added to `spent`."""
+    def _poll(self, question: Question, task_id: str, spent: list[Spent], answers: list[Answer]) -> Verdict:
+        """What the votes say; what they took is added to `spent`, and what they are to `answers`."""
         config = self._config
         votes: list[bool] = []
-        answers: list[Answer] = []
         problem = ""
         while decide(votes, config.votes, config.agreement) is None and not problem:
             if is_lost(votes, config.votes, config.agreement):
@@ -77,16 +83,20 @@ class VlmJudge:
             votes.append(bool(read_status(answer.text)))
             answers.append(answer)
         says = None if problem else decide(votes, config.votes, config.agreement)
+        verdict = self._verdict(question, answers, says, problem or _reason(answers, votes, bool(says)))
+        score = votes.count(True) / len(votes) if votes else 0.0
+        return verdict.model_copy(update={"score": score, "is_cached": bool(answers) and not spent})
+
+    def _verdict(self, question: Question, answers: list[Answer], says: bool | None, reason: str) -> Verdict:
         return Verdict(
             success=bool(says),
-            score=votes.count(True) / len(votes) if votes else 0.0,
-            reason=problem or _reason(answers, votes, bool(says)),
+            score=0.0,
+            reason=reason,
             is_decided=says is not None,
             judge=self.name,
-            model=config.model,
+            model=self._config.model,
             prompt=question.text,
             answers=tuple(answer.text for answer in answers),
-            is_cached=bool(answers) and not spent,
         )
 
     def _vote(self, question: Question, task_id: str, number: int, spent: list[Spent]) -> Answer:

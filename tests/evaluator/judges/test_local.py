@@ -19,9 +19,10 @@ from typer.testing import CliRunner
 from distrl.cli.main import app
 from distrl.configs.judge import LocalJudgeConfig
 from distrl.configs.schema import Config
-from distrl.core.errors import ConfigError, JudgeError, PolicyError
+from distrl.core.errors import ConfigError, JudgeError, PolicyError, StoreError
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import ActionRecord, Fault, Outcome, Purpose, Trajectory
+from distrl.evaluator.judges.local import fitting
 from distrl.evaluator.judges.local.data import HoldOut, choose_episodes, is_askable, read_examples, split
 from distrl.evaluator.judges.local.features import MAX_ACTIONS, MAX_WORDS, Reader, buckets
 from distrl.evaluator.judges.local.files import read_judge
@@ -130,6 +131,30 @@ def test_the_same_seed_gives_the_same_judge(place: Path, tmp_path: Path) -> None
     for name in "ab":
         fit_judge([place], tmp_path / name, replace(PLAN, episodes=20, recipe=recipe), lambda line: None)
     assert (tmp_path / "a/judge.safetensors").read_bytes() == (tmp_path / "b/judge.safetensors").read_bytes()
+
+
+def test_what_is_wrong_with_the_sources_is_told_before_the_reader_is_fitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_reader(*args: object) -> None:
+        raise AssertionError("the reader is fitted")
+
+    monkeypatch.setattr(fitting, "fit_reader", no_reader)
+    monkeypatch.setattr(fitting, "read_judge", no_reader)
+    for name, numbers, solved in (("alike", 40, (True,)), ("few", 2, (True, False))):
+        (tmp_path / name).mkdir()
+        store = TrajectoryStore(tmp_path / name / "store.sqlite3")
+        for number in range(numbers):
+            store.add(*episode(number, solved[number % len(solved)]))
+        store.close()
+    out = tmp_path / "out"
+    with pytest.raises(StoreError, match="no trajectory store"):
+        fit_judge([tmp_path / "nowhere"], out, PLAN, lambda line: None)
+    with pytest.raises(JudgeError, match="40 usable episodes, and not both solved and failed"):
+        fit_judge([tmp_path / "alike"], out, PLAN, lambda line: None)
+    with pytest.raises(JudgeError, match="are too few to hold out"):
+        fit_judge([tmp_path / "few"], out, PLAN, lambda line: None)
+    assert not out.exists()
 
 
 def test_no_task_is_in_two_parts(place: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -15,6 +16,7 @@ from judge_endpoint import JudgeEndpoint, Reply, says, status
 from distrl.configs.judge import VlmConfig
 from distrl.core.codec import pack_trajectory, unpack_trajectory
 from distrl.core.errors import ConfigError, JudgeError, JudgeUnavailable
+from distrl.core.verdicts import Verdict
 from distrl.evaluator.judges.vlm.budget import Budget
 from distrl.evaluator.judges.vlm.client import Client
 from distrl.evaluator.judges.vlm.endpoints import make_endpoint
@@ -207,6 +209,34 @@ def test_a_wrong_key_keeps_episodes_waiting_and_is_not_shown(code: int) -> None:
     assert "***" in str(caught.value)
 
 
+@pytest.mark.parametrize("told", ["API key not valid. Please pass a valid API key.", "API key expired."])
+def test_geminis_400_for_a_key_keeps_episodes_waiting(told: str) -> None:
+    details = [{"reason": "API_KEY_INVALID", "domain": "googleapis.com"}]
+    body = {"error": {"code": 400, "message": told, "status": "INVALID_ARGUMENT", "details": details}}
+    with serve(Reply(400, json.dumps(body, indent=2))) as endpoint:
+        with pytest.raises(JudgeUnavailable) as caught:
+            make(endpoint, api="gemini", examples=None).judge(*make_episode())
+        assert len(endpoint.requests) == 1
+    assert "the key" in caught.value.remedy
+
+
+@pytest.mark.parametrize("last", [Reply(500), Reply(401), Reply(400)])
+def test_without_a_verdict_question_model_and_answers_are_kept(last: Reply) -> None:
+    with serve(status(True), last) as endpoint, pytest.raises(JudgeError) as caught:
+        make(endpoint, votes=3, temperature=0.7, attempts=1).judge(*make_episode())
+    asked = caught.value.asked
+    assert asked is not None
+    verdict = Verdict.none("vlm", "Nobody.", asked)
+    assert (verdict.is_decided, verdict.reason, verdict.judge, verdict.model) == (
+        False,
+        "Nobody.",
+        "vlm",
+        "m",
+    )
+    assert "Task: Turn on switch 0" in verdict.prompt
+    assert verdict.answers == ("I see it.\nStatus: success",)
+
+
 def test_a_refused_question_has_no_verdict() -> None:
     with serve(Reply(400, "too many pictures")) as endpoint, pytest.raises(JudgeError) as caught:
         make(endpoint).judge(*make_episode())
@@ -312,6 +342,34 @@ def test_votes(said: tuple[bool, ...], agreement: float, decided: bool, success:
         assert "disagree" in verdict.reason
 
 
+class Passing(threading.Event):
+    """A stop that never comes, and a clock that goes on while it is waited for."""
+
+    now = 0.0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.now += timeout or 0.0
+        return self.is_set()
+
+
+def test_who_is_patient_waits_for_each_vote_and_asks_none_twice() -> None:
+    stop = Passing()
+    with serve(*votes(True, False, True)) as endpoint:
+        fields = {"model": "m", "url": endpoint.url, "votes": 3, "temperature": 0.7, "calls_per_minute": 0.5}
+        config = VlmConfig.model_validate({**fields, "examples": None})
+        client = Client(make_endpoint(config), config, KEY, Budget(config, lambda: stop.now))
+        judge = VlmJudge(config, client)
+        judge.be_patient(stop)
+        verdict = judge.judge(*make_episode())
+        assert len(endpoint.requests) == 3
+        assert (verdict.is_decided, verdict.success, verdict.calls) == (True, True, 3)
+        assert stop.now == pytest.approx(240.0)
+        stop.set()
+        with pytest.raises(JudgeUnavailable, match="calls_per_minute"):
+            judge.judge(*make_episode())
+        assert len(endpoint.requests) == 3
+
+
 def test_an_even_split_is_undecided() -> None:
     with serve(*votes(True, False)) as endpoint:
         verdict = make(endpoint, votes=2, temperature=0.7).judge(*make_episode())
@@ -412,3 +470,8 @@ def examples(text: str) -> Callable[[Path], Path]:
 def test_wrong_examples_are_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"examples\.yaml"):
         VlmJudge(VlmConfig(model="m", examples=str(examples(text)(tmp_path))))
+
+
+def test_what_is_wrong_with_all_of_an_examples_file_is_told_of_no_place_in_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"examples\.yaml: Input should be"):
+        VlmJudge(VlmConfig(model="m", examples=str(examples("[]")(tmp_path))))

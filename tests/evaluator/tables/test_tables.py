@@ -14,6 +14,7 @@ from judge_endpoint import JudgeEndpoint, says
 from distrl.configs.presets import preset_names
 from distrl.configs.table import TABLES_DIR, cell_config, load_table
 from distrl.core.errors import ConfigError, RunDirectoryError
+from distrl.evaluator.evaluator import EvaluationStopped
 from distrl.evaluator.tables.plan import Cell, columns_of, plan_cells
 from distrl.evaluator.tables.results import markdown, read_cells, table_data, write_section
 from distrl.evaluator.tables.run import measure_cell, open_seeds
@@ -209,3 +210,13 @@ def test_mistakes_are_named(file: Path, change: dict[str, object], expected: str
 def test_an_unknown_agent_is_named(file: Path) -> None:
     with pytest.raises(ConfigError, match="no agent 'you'"):
         load_table(file, ["expert", "you"])
+
+
+def test_who_interrupts_a_table_is_told_the_way_on(file: Path, tmp_path: Path) -> None:
+    cells = plan_cells(load_table(str(file), None, seeds=None, episodes=None), tmp_path / "out")
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(EvaluationStopped) as caught:
+        measure_cell(cells[0], stop, lambda line: None)
+    assert "Go on with the same command." in str(caught.value)
+    assert "--resume" not in str(caught.value)

@@ -1,0 +1,33 @@
+"""The judge that asks an endpoint, with pauses that are told and not waited for."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+from judge_endpoint import JudgeEndpoint, Reply
+
+from distrl.configs.judge import VlmConfig
+from distrl.evaluator.judges.vlm.budget import Budget
+from distrl.evaluator.judges.vlm.client import Client
+from distrl.evaluator.judges.vlm.endpoints import make_endpoint
+from distrl.evaluator.judges.vlm.judge import VlmJudge
+
+KEY = "sk-not-to-be-seen"
+
+
+class Slept(list[float]):
+    """The pauses that were made, none of them waited for."""
+
+    def __call__(self, seconds: float) -> None:
+        self.append(seconds)
+
+
+def make(endpoint: JudgeEndpoint, slept: Slept | None = None, **fields: Any) -> VlmJudge:
+    config = VlmConfig.model_validate({"model": "m", "url": endpoint.url, "timeout_s": 20.0, **fields})
+    client = Client(make_endpoint(config), config, KEY, Budget(config), Slept() if slept is None else slept)
+    return VlmJudge(config, client)
+
+
+def serve(*replies: Reply) -> AbstractContextManager[JudgeEndpoint]:
+    return JudgeEndpoint(replies)

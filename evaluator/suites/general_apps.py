@@ -19,7 +19,7 @@ def _switch(params: Params) -> Mapping[str, object]:
 
 def _level(params: Params) -> Mapping[str, object]:
     names = {"ring": "ring volume", "alarm_volume": "alarm volume", "volume": "media volume"}
-    return {"what": names.get(params["setting"], "brightness"), "level": params["level"]}
+    return {"what": names.get(params["setting"], "brightness"), "percent": params["percent"]}
 
 
 def _choice(params: Params) -> Mapping[str, object]:
@@ -93,16 +93,18 @@ FAMILIES = (
     Family(
         "setting_level",
         "setting_level",
-        product(setting=("brightness", "volume", "ring", "alarm_volume"), level=(0, 20, 30, 50, 70, 90, 100)),
-        (
-            "Set the {what} to {level}%",
-            "Change {what} to {level} percent",
-            "Adjust {what} to {level}%",
-            "Put the {what} at {level} percent",
-            "I want the {what} at {level}%",
-            "Make the {what} {level}%",
+        product(
+            setting=("brightness", "volume", "ring", "alarm_volume"), percent=(0, 20, 30, 50, 70, 90, 100)
         ),
-        ("Adjust the {what} so that it is at {level}%", "I want {level}% {what}"),
+        (
+            "Set the {what} to {percent}%",
+            "Change {what} to {percent} percent",
+            "Adjust {what} to {percent}%",
+            "Put the {what} at {percent} percent",
+            "I want the {what} at {percent}%",
+            "Make the {what} {percent}%",
+        ),
+        ("Adjust the {what} so that it is at {percent}%", "I want {percent}% {what}"),
         _level,
     ),
     Family(

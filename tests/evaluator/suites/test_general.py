@@ -92,6 +92,11 @@ def test_instances_of_a_split_differ() -> None:
     assert set(shown.values()) == {1}
 
 
+def test_no_parameter_is_taken_for_a_level_of_difficulty() -> None:
+    """By `level` evaluations sum up."""
+    assert [task.id for task in TASKS if "level" in task.params] == []
+
+
 def test_a_third_of_the_instances_is_interrupted() -> None:
     for suite in ("general", "apps"):
         shown = [task.params.get("interruptions", []) for task in TASKS if task.suite == suite]

@@ -44,17 +44,17 @@ def _switch_way(hand: Hand, params: Params) -> Action:
 
 
 def _level_start(state: State, params: Params, rng: random.Random) -> None:
-    others = [level for level in range(0, 101, 10) if level != params["level"]]
+    others = [percent for percent in range(0, 101, 10) if percent != params["percent"]]
     _values(state)[params["setting"]] = rng.choice(others)
 
 
 def _level_check(state: State, params: Params) -> bool:
-    return bool(_values(state)[params["setting"]] == params["level"])
+    return bool(_values(state)[params["setting"]] == params["percent"])
 
 
 def _level_way(hand: Hand, params: Params) -> Action:
     way = _section(hand, SLIDERS[params["setting"]])
-    return way or hand.tap(f"slider_{params['setting']}_{params['level']}")
+    return way or hand.tap(f"slider_{params['setting']}_{params['percent']}")
 
 
 def _choice_start(state: State, params: Params, rng: random.Random) -> None:
@@ -105,11 +105,11 @@ TEMPLATES: dict[str, Template] = {
     ),
     "setting_level": everyday(
         "settings",
-        {"setting": str, "level": int},
+        {"setting": str, "percent": int},
         _level_start,
         _level_check,
         _level_way,
-        {"setting": SLIDERS, "level": range(0, 101, 10)},
+        {"setting": SLIDERS, "percent": range(0, 101, 10)},
         _VALUE,
     ),
     "setting_choice": everyday(

@@ -55,6 +55,7 @@ class AgentRow(Section):
         values: What this agent changes in the configuration (the key is `set`).
         kind: The first column of the table, such as "Prompting"; agents of one kind stand together.
         is_reference: It is there for comparison, such as the expert, and is never the best (key `reference`).
+        over: Another row, over which this one's gain is told.
     """
 
     agent: str | None = None
@@ -63,6 +64,7 @@ class AgentRow(Section):
     values: dict[str, Any] = Field(default={}, alias="set")
     kind: str = ""
     is_reference: bool = Field(default=False, alias="reference")
+    over: str | None = None
 
     @model_validator(mode="after")
     def _one_of_them(self) -> AgentRow:
@@ -121,6 +123,9 @@ class TableSpec(Section):
             raise ValueError("a seed appears twice")
         if self.generalisation is not None and self.generalisation.trained_on not in self.suites:
             raise ValueError(f"generalisation.trained_on {self.generalisation.trained_on!r} is no suite")
+        for name, agent in self.agents.items():
+            if agent.over is not None and (agent.over == name or agent.over not in self.agents):
+                raise ValueError(f"{name} cannot be compared with {agent.over!r}; `over` names another row")
         return self
 
 

@@ -12,8 +12,10 @@ from distrl.configs.table import SuiteColumns, TableSpec
 from distrl.core.errors import ConfigError
 from distrl.core.files import write_atomically
 from distrl.evaluator.failure_modes import MODE_WORDS, FailureMode
+from distrl.evaluator.paired import Paired, compare_pairs
 from distrl.evaluator.repeats import pooled, seed_directory
 from distrl.evaluator.results import SplitResult, load_evaluation
+from distrl.evaluator.statistics import EpisodeResult
 from distrl.evaluator.tables.plan import Cell, columns_of
 from distrl.evaluator.tables.run import measured_seeds
 
@@ -26,13 +28,14 @@ Column = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class CellResult:
-    """A split of a cell: its numbers over the seeds that are measured."""
+    """A split of a cell: its numbers over the seeds that are measured, and their episodes."""
 
     seeds: tuple[int, ...]
     rates: tuple[float, ...]
     mean: float
     sd: float | None
     result: SplitResult
+    episodes: tuple[EpisodeResult, ...]
 
     @property
     def text(self) -> str:
@@ -75,7 +78,8 @@ def read_cells(spec: TableSpec, cells: Sequence[Cell]) -> dict[Key, CellResult]:
             sd = None if result.repeats is None else result.repeats.sd
             if rates:
                 key, mean = (cell.agent, cell.suite, trained_on, split), sum(rates.values()) / len(rates)
-                found[key] = CellResult(tuple(rates), tuple(rates.values()), mean, sd, result)
+                episodes = tuple(e for part in parts for e in part.episodes if e.split == split)
+                found[key] = CellResult(tuple(rates), tuple(rates.values()), mean, sd, result, episodes)
     return found
 
 
@@ -83,9 +87,11 @@ def table_data(
     spec: TableSpec, results: Mapping[Key, CellResult], missing: Sequence[str], command: str
 ) -> dict[str, Any]:
     """All of it as plain data."""
+    over = gains(spec, results)
     cells = [
-        {"agent": agent, "suite": suite, "trained_on": trained_on, "split": split, **result.data()}
-        for (agent, suite, trained_on, split), result in results.items()
+        {"agent": key[0], "suite": key[1], "trained_on": key[2], "split": key[3], **result.data()}
+        | ({"over": spec.agents[key[0]].over, "gain": over[key].model_dump()} if key in over else {})
+        for key, result in results.items()
     ]
     return {
         "name": spec.name,
@@ -112,7 +118,7 @@ def markdown(spec: TableSpec, results: Mapping[Key, CellResult], missing: Sequen
         trained_on = spec.generalisation.trained_on
         headings = _headings(spec.generalisation.suites, trained_on)
         parts += [f"### Generalisation: trained on {trained_on}", _success(spec, results, headings)]
-    parts += [*_levels(spec, results), *_failures(spec, results)]
+    parts += [*_gains(spec, results), *_levels(spec, results), *_failures(spec, results)]
     faulted = sum(len(result.result.faulted) for result in results.values())
     if faulted:
         parts.append(f"{faulted} episodes faulted again and again; they count neither way.")
@@ -168,6 +174,47 @@ def _headings(suites: Mapping[str, SuiteColumns], trained_on: str = "") -> dict[
         for suite, columns in suites.items()
         for split in columns.splits
     }
+
+
+def gains(spec: TableSpec, results: Mapping[Key, CellResult]) -> dict[Key, Paired]:
+    """What each row with `over` has gained over that one, where both have the same tasks and seeds."""
+    found = {}
+    for key, result in results.items():
+        before = results.get((spec.agents[key[0]].over or "", *key[1:]))
+        pairs = None if before is None else compare_pairs(before.episodes, result.episodes)
+        if pairs is not None:
+            found[key] = pairs
+    return found
+
+
+def _gains(spec: TableSpec, results: Mapping[Key, CellResult]) -> Iterator[str]:
+    """A table of gains, if any row has `over`."""
+    found = gains(spec, results)
+    headings = _headings(spec.suites)
+    if spec.generalisation is not None:
+        headings |= _headings(spec.generalisation.suites, spec.generalisation.trained_on)
+    headings = {
+        column: title for column, title in headings.items() if any(key[1:] == column for key in found)
+    }
+    if not headings:
+        return
+    rows = [["Agent", *headings.values()], ["---"] + ["---:"] * len(headings)]
+    for name in dict.fromkeys(key[0] for key in found):
+        pairs = [found.get((name, *column)) for column in headings]
+        rows.append([f"{name} over {spec.agents[name].over}", *map(_gain, pairs)])
+    yield "### Gains"
+    yield (
+        "Points of success on the same tasks and seeds, with Tango's 95% interval, in which each task weighs "
+        "once, however many seeds there are. The interval is about other tasks, not about other runs."
+    )
+    yield "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _gain(pairs: Paired | None) -> str:
+    if pairs is None:
+        return NOTHING
+    low, high = pairs.interval.low, pairs.interval.high
+    return f"{100 * pairs.gain:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
 
 
 def _levels(spec: TableSpec, results: Mapping[Key, CellResult]) -> Iterator[str]:

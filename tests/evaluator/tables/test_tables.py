@@ -86,6 +86,37 @@ def test_a_table_is_measured_once_and_written(file: Path, tmp_path: Path) -> Non
     json.dumps(data)
 
 
+def test_a_row_is_compared_with_another_on_the_same_tasks(file: Path, tmp_path: Path) -> None:
+    content = yaml.safe_load(file.read_text())
+    content["agents"]["expert"]["over"] = "random"
+    content["agents"]["trained"]["over"] = "expert"
+    file.write_text(yaml.safe_dump(content))
+    spec = load_table(file)
+    cells = plan_cells(spec, tmp_path / "out")
+    measure_all(cells)
+    results = read_cells(spec, cells)
+    text = markdown(spec, results, [], "command").partition("### Gains")[2]
+    assert "| Agent | easy train | easy test | hard train | hard test | Elsewhere |" in text
+    assert "| expert over random | +100.0 (" in text
+    assert "trained over" not in text  # it has no cells
+    cells_data = table_data(spec, results, [], "command")["cells"]
+    data = {(c["agent"], c["suite"], c["trained_on"], c["split"]): c for c in cells_data}
+    hard = data["expert", "hard", "hard", "test"]
+    assert hard["over"] == "random"
+    assert (hard["gain"]["gain"], hard["gain"]["gained"], hard["gain"]["neither"]) == (0.5, 2, 2)
+    assert hard["gain"]["interval"]["low"] < 0.5 < hard["gain"]["interval"]["high"]
+    assert "gain" not in data["random", "hard", "hard", "test"]
+
+
+@pytest.mark.parametrize("over", ["nobody", "expert"])
+def test_a_row_is_compared_with_another_row_only(file: Path, over: str) -> None:
+    content = yaml.safe_load(file.read_text())
+    content["agents"]["expert"]["over"] = over
+    file.write_text(yaml.safe_dump(content))
+    with pytest.raises(ConfigError, match=f"expert cannot be compared with '{over}'; `over` names"):
+        load_table(file)
+
+
 def test_a_seed_that_only_faulted_is_no_seed_without_success(file: Path, tmp_path: Path) -> None:
     easy = tmp_path / "easy" / "counting.jsonl"
     tasks = [json.loads(line) for line in easy.read_text().splitlines()]

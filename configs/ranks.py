@@ -54,6 +54,13 @@ class RanksConfig(Section):
             raise ValueError(
                 f"ds_config.zero_optimization.stage={stage} shards nothing; take 1, 2 or 3, or engine 'torch'"
             )
+        types = value.get("data_types", {})
+        if stage == 1 and isinstance(types, dict) and types.get("grad_accum_dtype") is not None:
+            # With bfloat16 weights DeepSpeed then takes an optimiser whose states nobody can set.
+            raise ValueError(
+                "ds_config.data_types.grad_accum_dtype with stage 1 could not go on after --resume; "
+                "take stage 2, which has it too, or leave it out"
+            )
         for name in ("offload_optimizer", "offload_param"):
             device = (zero.get(name) or {}).get("device", "none")
             if device not in ("none", "cpu"):

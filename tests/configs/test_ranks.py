@@ -18,6 +18,7 @@ def test_deepspeed_s_keys_that_the_learner_sets_are_refused(key) -> None:
 def test_its_other_keys_are_its_own() -> None:
     section = {
         "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}},
+        "data_types": {"grad_accum_dtype": "fp32"},
         "wall_clock_breakdown": True,
     }
     config = RanksConfig(engine="deepspeed", ds_config=section)
@@ -32,6 +33,10 @@ def test_its_other_keys_are_its_own() -> None:
     [
         ({"zero_optimization": {"stage": 0}}, "stage=0 shards nothing"),
         ({"zero_optimization": 3}, "must be a section"),
+        (
+            {"zero_optimization": {"stage": 1}, "data_types": {"grad_accum_dtype": "fp32"}},
+            "with stage 1 could not go on after --resume; take stage 2",
+        ),
         ({"zero_optimization": {"offload_param": {"device": "nvme"}}}, "offload_param.device='nvme'"),
     ],
 )

@@ -96,9 +96,10 @@ def _write(spec: TableSpec, cells: Sequence[Cell], directory: Path, command: str
 
     from distrl.core.files import write_atomically
     from distrl.evaluator.tables import results as made
+    from distrl.evaluator.tables.cells import read_cells
 
     missing = _missing(cells)
-    results = made.read_cells(spec, cells)
+    results = read_cells(spec, cells)
     text = made.markdown(spec, results, missing, command)
     directory.mkdir(parents=True, exist_ok=True)
     write_atomically(directory / MARKDOWN_FILE, text)

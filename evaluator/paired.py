@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 
 from distrl.core.types import Number, Record
+from distrl.evaluator.clusters import effective_trials
 from distrl.evaluator.statistics import Z_95, EpisodeResult, Interval
 
 
@@ -15,7 +16,8 @@ class Paired(Record):
     Attributes:
         both, lost, gained, neither: Solved both times; only before; only after; never.
         gain: (gained − lost) / n, the difference of the success rates.
-        interval: Tango's 95% score interval of the gain. Over several repetitions each task weighs as one.
+        interval: Tango's 95% score interval of the gain. Over several repetitions it is that of as many
+            instances as they are worth (`effective_trials`).
         p_value: Of McNemar's exact test that gained and lost are equally likely; None over repetitions, which
             are not independent of each other.
         unpaired: Instances that only one of the two has an episode of that counts.
@@ -49,15 +51,18 @@ def compare_pairs(before: Iterable[EpisodeResult], after: Iterable[EpisodeResult
     lost = sum(first[key] and not last[key] for key in common)
     gained = sum(last[key] and not first[key] for key in common)
     n = len(common)
-    repeats = n / len({task for task, _ in common})
+    tasks: dict[str, list[float]] = {}
+    for key in common:
+        tasks.setdefault(key[0], []).append(float(last[key]) - float(first[key]))
+    worth = effective_trials(tasks.values()) / n
     return Paired(
         both=both,
         lost=lost,
         gained=gained,
         neither=n - both - lost - gained,
         gain=(gained - lost) / n,
-        interval=tango(gained / repeats, lost / repeats, n / repeats),
-        p_value=mcnemar(gained, lost) if repeats == 1 else None,
+        interval=tango(gained * worth, lost * worth, n * worth),
+        p_value=mcnemar(gained, lost) if n == len(tasks) else None,
         unpaired=len(first.keys() ^ last.keys()),
     )
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from distrl.core.actions import Action, ActionKind
 from distrl.core.types import Fault, Number, Outcome, Record, TimeStep
 from distrl.core.verdicts import Spent
+from distrl.evaluator.clusters import effective_trials
 from distrl.evaluator.failure_modes import FailureMode
 from distrl.workers import rewards
 
@@ -101,8 +102,8 @@ class Summary(Record):
     Attributes:
         episodes, successes: Counts n and k.
         success_rate: k / n; 0 when n = 0.
-        interval: Wilson's 95% interval of the success rate. Over several repetitions each task weighs as one
-            trial, however often it was repeated: a repetition tells less than a new task.
+        interval: Wilson's 95% interval of the success rate. Over several repetitions it is that of as many
+            trials as they are worth (`effective_trials`): a repetition tells less than a new task.
         mean_score: Mean of the judge's scores (differs from the rate where a judge gives partial credit).
         mean_steps: Steps per episode.
         invalid_rate: Invalid actions / all actions.
@@ -270,8 +271,10 @@ def summarise(episodes: Iterable[EpisodeResult]) -> Summary:
     n = len(counted)
     successes = sum(episode.success for episode in counted)
     steps = sum(episode.num_steps for episode in counted)
-    is_repeated = len({episode.seed for episode in counted}) > 1
-    trials = len({episode.task_id for episode in counted}) if is_repeated else n
+    tasks: dict[str, list[float]] = {}
+    for episode in counted:
+        tasks.setdefault(episode.task_id, []).append(float(episode.success))
+    trials = effective_trials(tasks.values())
     return Summary(
         episodes=n,
         successes=successes,

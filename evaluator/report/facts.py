@@ -135,8 +135,8 @@ def methods(loaded: Mapping[str, LoadedEvaluation], config: Config | None = None
         (
             "Intervals",
             "Wilson's 95% score interval. Of the gain Tango's, with McNemar's exact test, where the same "
-            "instances were tried; else Newcombe's, built from the two. Over repetitions a task weighs once, "
-            "however often it was tried.",
+            "instances were tried; else Newcombe's, built from the two. Over repetitions they are of as many "
+            "trials as these are worth: the fewer, the more alike those of a task are.",
         ),
         (
             "Faults",

@@ -1,10 +1,9 @@
-"""A table's numbers, read from the evaluations of its cells; and the table as Markdown and as plain data."""
+"""A table as Markdown and as plain data."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,85 +11,20 @@ from distrl.configs.table import SuiteColumns, TableSpec
 from distrl.core.errors import ConfigError
 from distrl.core.files import write_atomically
 from distrl.evaluator.failure_modes import MODE_WORDS, FailureMode
-from distrl.evaluator.paired import Paired, compare_pairs
-from distrl.evaluator.repeats import pooled, seed_directory
-from distrl.evaluator.results import SplitResult, load_evaluation
-from distrl.evaluator.statistics import EpisodeResult
-from distrl.evaluator.tables.plan import Cell, columns_of
-from distrl.evaluator.tables.run import measured_seeds
+from distrl.evaluator.tables.cells import CellResult, Column, Key
+from distrl.evaluator.tables.gains import find_gains
 
 NOTHING = "–"
-Key = tuple[str, str, str, str]
-"""Agent, suite, the suite that it was trained for, split."""
-Column = tuple[str, str, str]
-"""The same without the agent."""
-
-
-@dataclass(frozen=True)
-class CellResult:
-    """A split of a cell: its numbers over the seeds that are measured, and their episodes."""
-
-    seeds: tuple[int, ...]
-    rates: tuple[float, ...]
-    mean: float
-    sd: float | None
-    result: SplitResult
-    episodes: tuple[EpisodeResult, ...]
-
-    @property
-    def text(self) -> str:
-        """Mean and standard deviation in percent; the mean alone of a single seed."""
-        return f"{100 * self.mean:.1f}" + ("" if self.sd is None else f" ± {100 * self.sd:.1f}")
-
-    def data(self) -> dict[str, Any]:
-        """As plain data."""
-        overall = self.result.overall
-        return {
-            "seeds": self.seeds,
-            "rates": self.rates,
-            "mean": self.mean,
-            "sd": self.sd,
-            "interval": overall.interval.model_dump(),
-            "episodes": overall.episodes,
-            "faulted": len(self.result.faulted),
-            "levels": {level: found.success_rate for level, found in self.result.levels.items()},
-            "step_ratio": overall.step_ratio,
-            "failure_modes": {mode.value: count for mode, count in overall.modes.items()},
-        }
-
-
-def read_cells(spec: TableSpec, cells: Sequence[Cell]) -> dict[Key, CellResult]:
-    """What is measured so far. A seed none of whose episodes counts, as all faulted, has no rate."""
-    trained = [trained_on for _, _, trained_on in columns_of(spec)] * len(spec.agents)
-    found = {}
-    for cell, trained_on in zip(cells, trained, strict=True):
-        seeds = measured_seeds(cell)
-        if not seeds:
-            continue
-        parts = [load_evaluation(seed_directory(cell.directory, seed)) for seed in seeds]
-        evaluation = pooled(parts, seeds)
-        for split in cell.splits:
-            result = evaluation.splits[split]
-            by_seed = {
-                seed: part.evaluation.splits[split].overall for seed, part in zip(seeds, parts, strict=True)
-            }
-            rates = {seed: overall.success_rate for seed, overall in by_seed.items() if overall.episodes}
-            sd = None if result.repeats is None else result.repeats.sd
-            if rates:
-                key, mean = (cell.agent, cell.suite, trained_on, split), sum(rates.values()) / len(rates)
-                episodes = tuple(e for part in parts for e in part.episodes if e.split == split)
-                found[key] = CellResult(tuple(rates), tuple(rates.values()), mean, sd, result, episodes)
-    return found
 
 
 def table_data(
     spec: TableSpec, results: Mapping[Key, CellResult], missing: Sequence[str], command: str
 ) -> dict[str, Any]:
     """All of it as plain data."""
-    over = gains(spec, results)
+    gains = find_gains(spec, results)
     cells = [
         {"agent": key[0], "suite": key[1], "trained_on": key[2], "split": key[3], **result.data()}
-        | ({"over": spec.agents[key[0]].over, "gain": over[key].model_dump()} if key in over else {})
+        | ({"gain": gains[key].data()} if key in gains else {})
         for key, result in results.items()
     ]
     return {
@@ -176,20 +110,9 @@ def _headings(suites: Mapping[str, SuiteColumns], trained_on: str = "") -> dict[
     }
 
 
-def gains(spec: TableSpec, results: Mapping[Key, CellResult]) -> dict[Key, Paired]:
-    """What each row with `over` has gained over that one, where both have the same tasks and seeds."""
-    found = {}
-    for key, result in results.items():
-        before = results.get((spec.agents[key[0]].over or "", *key[1:]))
-        pairs = None if before is None else compare_pairs(before.episodes, result.episodes)
-        if pairs is not None:
-            found[key] = pairs
-    return found
-
-
 def _gains(spec: TableSpec, results: Mapping[Key, CellResult]) -> Iterator[str]:
     """A table of gains, if any row has `over`."""
-    found = gains(spec, results)
+    found = find_gains(spec, results)
     headings = _headings(spec.suites)
     if spec.generalisation is not None:
         headings |= _headings(spec.generalisation.suites, spec.generalisation.trained_on)
@@ -200,21 +123,15 @@ def _gains(spec: TableSpec, results: Mapping[Key, CellResult]) -> Iterator[str]:
         return
     rows = [["Agent", *headings.values()], ["---"] + ["---:"] * len(headings)]
     for name in dict.fromkeys(key[0] for key in found):
-        pairs = [found.get((name, *column)) for column in headings]
-        rows.append([f"{name} over {spec.agents[name].over}", *map(_gain, pairs)])
+        gains = [found.get((name, *column)) for column in headings]
+        texts = [NOTHING if gain is None else gain.text for gain in gains]
+        rows.append([f"{name} over {spec.agents[name].over}", *texts])
     yield "### Gains"
     yield (
-        "Points of success on the same tasks and seeds, with Tango's 95% interval, in which each task weighs "
-        "once, however many seeds there are. The interval is about other tasks, not about other runs."
+        "Points of success on the same tasks and seeds. In brackets two intervals of 95%: Tango's, about "
+        "other tasks and these very seeds; and the t-interval of the mean over seeds, about other seeds."
     )
     yield "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
-def _gain(pairs: Paired | None) -> str:
-    if pairs is None:
-        return NOTHING
-    low, high = pairs.interval.low, pairs.interval.high
-    return f"{100 * pairs.gain:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
 
 
 def _levels(spec: TableSpec, results: Mapping[Key, CellResult]) -> Iterator[str]:

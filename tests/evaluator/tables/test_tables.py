@@ -15,8 +15,9 @@ from distrl.configs.presets import preset_names
 from distrl.configs.table import TABLES_DIR, cell_config, load_table
 from distrl.core.errors import ConfigError, RunDirectoryError
 from distrl.evaluator.evaluator import EvaluationStopped
+from distrl.evaluator.tables.cells import read_cells
 from distrl.evaluator.tables.plan import Cell, columns_of, plan_cells
-from distrl.evaluator.tables.results import markdown, read_cells, table_data, write_section
+from distrl.evaluator.tables.results import markdown, table_data, write_section
 from distrl.evaluator.tables.run import measure_cell, open_seeds
 
 
@@ -98,13 +99,16 @@ def test_a_row_is_compared_with_another_on_the_same_tasks(file: Path, tmp_path: 
     text = markdown(spec, results, [], "command").partition("### Gains")[2]
     assert "| Agent | easy train | easy test | hard train | hard test | Elsewhere |" in text
     assert "| expert over random | +100.0 (" in text
+    assert "; +50.0 to +50.0) |" in text
     assert "trained over" not in text  # it has no cells
     cells_data = table_data(spec, results, [], "command")["cells"]
     data = {(c["agent"], c["suite"], c["trained_on"], c["split"]): c for c in cells_data}
     hard = data["expert", "hard", "hard", "test"]
-    assert hard["over"] == "random"
-    assert (hard["gain"]["gain"], hard["gain"]["gained"], hard["gain"]["neither"]) == (0.5, 2, 2)
-    assert hard["gain"]["interval"]["low"] < 0.5 < hard["gain"]["interval"]["high"]
+    gain = hard["gain"]
+    assert (gain["over"], gain["gain"], gain["gained"], gain["neither"]) == ("random", 0.5, 2, 2)
+    assert gain["interval"]["low"] < 0.5 < gain["interval"]["high"]
+    assert gain["seeds"] == {0: 0.5, 3: 0.5}
+    assert gain["interval_over_seeds"] == {"low": 0.5, "high": 0.5}
     assert "gain" not in data["random", "hard", "hard", "test"]
 
 

@@ -24,7 +24,6 @@ def test_single_trials_are_worth_what_they_are() -> None:
 
 
 def test_it_is_the_ratio_of_the_two_variances() -> None:
-    # Means 1/4 of 8: sums 2, 0, 1, 0 of 2; Σ (S − 1/2 · ...)² by hand.
     tasks = [[1, 1], [0, 0], [1, 0], [0, 0]]
     mean = 3 / 8
     over_trials = 3 * (1 - mean) ** 2 + 5 * mean**2
@@ -40,7 +39,7 @@ def test_it_is_between_the_tasks_and_the_trials(tasks: list[list[float]]) -> Non
 
 @pytest.mark.parametrize("alike", [0.0, 0.3, 1.0])
 def test_intervals_of_repeated_tasks_hold_their_level(alike: float) -> None:
-    """Of 95%, however alike the trials of a task are; with all trials as independent it would be 0.7."""
+    """Of 95%, however alike the trials of a task are."""
     rng, rate, runs, covered, narrower = random.Random(4), 0.15, 400, 0, 0
     for _ in range(runs):
         tasks = []

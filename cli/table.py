@@ -30,6 +30,7 @@ def table(
         int | None, typer.Option("--episodes", min=1, metavar="N", help="The most tasks of each split.")
     ] = None,
     agents: Annotated[str | None, typer.Option("--agents", metavar="A,B", help="Only these rows.")] = None,
+    suites: Annotated[str | None, typer.Option("--suites", metavar="A,B", help="Only their columns.")] = None,
     output: Annotated[
         Path | None, typer.Option("--output", metavar="DIR", help="Default: RUNS_DIR/tables/NAME.")
     ] = None,
@@ -54,8 +55,8 @@ def table(
     from distrl.core.process import install_signals
     from distrl.evaluator.tables.plan import plan_cells
 
-    chosen = agents.split(",") if agents is not None else None
-    spec = load_table(table, chosen, seeds=seeds_of(seeds), episodes=episodes)
+    rows, columns = (None if names is None else names.split(",") for names in (agents, suites))
+    spec = load_table(table, rows, columns, seeds=seeds_of(seeds), episodes=episodes)
     runs_dir = Path(load_config(spec.base).runs_dir).expanduser()
     directory = output or runs_dir / "tables" / str(spec.name)
     cells = plan_cells(spec, directory)
@@ -63,7 +64,16 @@ def table(
         _list(cells)
         return
     setup(role="table", level="WARNING")
-    command = _command(table, seeds, episodes, agents, output, markdown)
+    options = {
+        "--seeds": seeds,
+        "--episodes": episodes,
+        "--agents": agents,
+        "--suites": suites,
+        "--output": output,
+        "--markdown": markdown,
+    }
+    given = [f"{name} {value}" for name, value in options.items() if value is not None]
+    command = " ".join(["distrl table", table, *given])
     if not report_only:
         _measure(cells, install_signals(GRACE_S + max(cell.config.devices.close_s for cell in cells)))
     _write(spec, cells, directory, command, markdown)
@@ -118,22 +128,3 @@ def _missing(cells: Sequence[Cell]) -> list[str]:
         for seed, reason in cell.missing.items():
             found.setdefault((cell.agent, reason), []).append(f"{cell.suite}, seed {seed}")
     return [f"{agent}: {reason} ({'; '.join(where)})" for (agent, reason), where in found.items()]
-
-
-def _command(
-    table: str,
-    seeds: str | None,
-    episodes: int | None,
-    agents: str | None,
-    output: Path | None,
-    markdown: Path | None,
-) -> str:
-    options = {
-        "--seeds": seeds,
-        "--episodes": episodes,
-        "--agents": agents,
-        "--output": output,
-        "--markdown": markdown,
-    }
-    given = [f"{name} {value}" for name, value in options.items() if value is not None]
-    return " ".join(["distrl table", table, *given])

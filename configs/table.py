@@ -128,17 +128,44 @@ class TableSpec(Section):
                 raise ValueError(f"{name} cannot be compared with {agent.over!r}; `over` names another row")
         return self
 
+    def part(self, suites: Sequence[str]) -> TableSpec:
+        """The table of these suites only; of generalisation what is left of it.
 
-def load_table(table: str | Path, agents: Sequence[str] | None = None, **instead: Any) -> TableSpec:
+        Raises:
+            ConfigError: One is not in the table, or none is a suite that agents are trained on.
+        """
+        others = {} if self.generalisation is None else self.generalisation.suites
+        unknown = [name for name in suites if name not in {**self.suites, **others}]
+        kept = {name: columns for name, columns in self.suites.items() if name in suites}
+        if unknown or not kept:
+            raise ConfigError(
+                f"The table has no suite {unknown[0]!r}." if unknown else "No suite is left of the table.",
+                f"There are: {', '.join(self.suites)}; for generalisation {', '.join(others) or 'none'}.",
+            )
+        rest = {name: columns for name, columns in others.items() if name in suites}
+        generalisation = self.generalisation
+        if generalisation is not None:
+            is_kept = bool(rest) and generalisation.trained_on in kept
+            generalisation = generalisation.model_copy(update={"suites": rest}) if is_kept else None
+        return self.model_copy(update={"suites": kept, "generalisation": generalisation})
+
+
+def load_table(
+    table: str | Path,
+    agents: Sequence[str] | None = None,
+    suites: Sequence[str] | None = None,
+    **instead: Any,
+) -> TableSpec:
     """Reads a table's file.
 
     Args:
         table: A YAML file, or a preset's name.
         agents: Only these rows.
+        suites: Only the columns of these.
         instead: Values in place of the file's: `seeds`, `episodes`, `name`; None leaves the file's.
 
     Raises:
-        ConfigError: Something in the file is wrong, or there is no such agent.
+        ConfigError: Something in the file is wrong, or there is no such agent or suite.
     """
     file = find_file(table, TABLES_DIR, "table")
     try:
@@ -165,6 +192,7 @@ def load_table(table: str | Path, agents: Sequence[str] | None = None, **instead
                 f"The table has no agent {unknown[0]!r}.", f"There are: {', '.join(spec.agents)}."
             )
         spec = spec.model_copy(update={"agents": {name: spec.agents[name] for name in agents}})
+    spec = spec if suites is None else spec.part(suites)
     base = file.parent / Path(spec.base).expanduser()
     return spec.model_copy(update={"base": str(base if base.is_file() else find_config(spec.base))})
 

@@ -53,3 +53,17 @@ def test_an_unknown_table_is_one_line() -> None:
     assert code == 2
     assert "a preset: quickstart, table1" in stderr
     assert len(stderr.strip().splitlines()) == 1
+
+
+def test_a_table_has_parts() -> None:
+    code, listed, _ = run(
+        "table1", "--agents", "expert", "--suites", "general,install", "--seeds", "0", "--dry-run"
+    )
+    assert code == 0
+    assert [line.split()[0].rpartition("/expert/")[2] for line in listed.splitlines()] == [
+        "general",
+        "general-to-install",
+    ]
+    code, _, stderr = run("table1", "--suites", "generl")
+    assert code == 2
+    assert "no suite 'generl'" in stderr

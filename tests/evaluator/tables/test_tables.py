@@ -121,6 +121,16 @@ def test_a_row_is_compared_with_another_row_only(file: Path, over: str) -> None:
         load_table(file)
 
 
+def test_a_part_of_the_columns_is_measured(file: Path, tmp_path: Path) -> None:
+    assert list(columns_of(load_table(file, suites=["easy"]))) == list(columns_of(load_table(file)))[:1]
+    both = load_table(file, suites=["easy", "hard"])
+    assert list(columns_of(both)) == list(columns_of(load_table(file)))
+    assert load_table(file, suites=["hard"]).generalisation is None  # nothing is trained on `easy` there
+    with pytest.raises(ConfigError, match="no suite 'soft'") as caught:
+        load_table(file, suites=["easy", "soft"])
+    assert "There are: easy, hard; for generalisation hard." in str(caught.value.remedy)
+
+
 def test_a_seed_that_only_faulted_is_no_seed_without_success(file: Path, tmp_path: Path) -> None:
     easy = tmp_path / "easy" / "counting.jsonl"
     tasks = [json.loads(line) for line in easy.read_text().splitlines()]

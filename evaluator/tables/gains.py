@@ -19,7 +19,7 @@ class Gain:
     Attributes:
         pairs: Episode by episode; its interval is about other tasks, with these very runs.
         seeds: The gain of each seed.
-        over_seeds: The t-interval of their mean, about other runs; None for fewer than two.
+        over_seeds: The t-interval of their mean, about other runs; None for one seed, or if all are alike.
     """
 
     over: str
@@ -54,5 +54,11 @@ def find_gains(spec: TableSpec, results: Mapping[Key, CellResult]) -> dict[Key, 
         if over is not None and before is not None and pairs is not None:
             first, last = (dict(zip(one.seeds, one.rates, strict=True)) for one in (before, result))
             seeds = {seed: last[seed] - first[seed] for seed in last if seed in first}
-            found[key] = Gain(over, pairs, seeds, t_interval(list(seeds.values())))
+            found[key] = Gain(over, pairs, seeds, _over_seeds(list(seeds.values())))
     return found
+
+
+def _over_seeds(gains: list[float]) -> Interval | None:
+    """Cut to what a gain can be."""
+    interval = t_interval(gains) if len(set(gains)) > 1 else None
+    return None if interval is None else Interval(low=max(-1.0, interval.low), high=min(1.0, interval.high))

@@ -115,7 +115,9 @@ def _gains(spec: TableSpec, results: Mapping[Key, CellResult]) -> Iterator[str]:
     found = find_gains(spec, results)
     headings = _headings(spec.suites)
     if spec.generalisation is not None:
-        headings |= _headings(spec.generalisation.suites, spec.generalisation.trained_on)
+        trained_on = spec.generalisation.trained_on
+        others = _headings(spec.generalisation.suites, trained_on)
+        headings |= {column: f"{title} (from {trained_on})" for column, title in others.items()}
     headings = {
         column: title for column, title in headings.items() if any(key[1:] == column for key in found)
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,9 @@ from distrl.configs.presets import preset_names
 from distrl.configs.table import TABLES_DIR, cell_config, load_table
 from distrl.core.errors import ConfigError, RunDirectoryError
 from distrl.evaluator.evaluator import EvaluationStopped
+from distrl.evaluator.statistics import t_quantile
 from distrl.evaluator.tables.cells import read_cells
+from distrl.evaluator.tables.gains import find_gains
 from distrl.evaluator.tables.plan import Cell, columns_of, plan_cells
 from distrl.evaluator.tables.results import markdown, table_data, write_section
 from distrl.evaluator.tables.run import measure_cell, open_seeds
@@ -97,9 +100,8 @@ def test_a_row_is_compared_with_another_on_the_same_tasks(file: Path, tmp_path: 
     measure_all(cells)
     results = read_cells(spec, cells)
     text = markdown(spec, results, [], "command").partition("### Gains")[2]
-    assert "| Agent | easy train | easy test | hard train | hard test | Elsewhere |" in text
+    assert "| Agent | easy train | easy test | hard train | hard test | Elsewhere (from easy) |" in text
     assert "| expert over random | +100.0 (" in text
-    assert "; +50.0 to +50.0) |" in text
     assert "trained over" not in text  # it has no cells
     cells_data = table_data(spec, results, [], "command")["cells"]
     data = {(c["agent"], c["suite"], c["trained_on"], c["split"]): c for c in cells_data}
@@ -108,8 +110,30 @@ def test_a_row_is_compared_with_another_on_the_same_tasks(file: Path, tmp_path: 
     assert (gain["over"], gain["gain"], gain["gained"], gain["neither"]) == ("random", 0.5, 2, 2)
     assert gain["interval"]["low"] < 0.5 < gain["interval"]["high"]
     assert gain["seeds"] == {0: 0.5, 3: 0.5}
-    assert gain["interval_over_seeds"] == {"low": 0.5, "high": 0.5}
+    assert gain["interval_over_seeds"] is None  # both seeds are alike
     assert "gain" not in data["random", "hard", "hard", "test"]
+
+
+def test_a_gain_has_an_interval_over_tasks_and_one_over_seeds(file: Path, tmp_path: Path) -> None:
+    content = yaml.safe_load(file.read_text())
+    content["agents"]["expert"]["over"] = "random"
+    file.write_text(yaml.safe_dump(content))
+    spec = load_table(file, agents=["expert", "random"], suites=["easy"])
+    cells = plan_cells(spec, tmp_path / "out")
+    measure_all(cells)
+    results = read_cells(spec, cells)
+    key = ("expert", "easy", "easy", "test")
+    lost = next(e.model_copy(update={"success": False}) for e in results[key].episodes if e.seed == 3)
+    rest = [e for e in results[key].episodes if (e.seed, e.task_id) != (3, lost.task_id)]
+    results[key] = replace(results[key], rates=(1.0, 0.98), episodes=(*rest, lost))
+    gain = find_gains(spec, results)[key]
+    assert gain.pairs.gain == 0.75
+    assert gain.seeds == {0: 1.0, 3: 0.98}
+    assert gain.over_seeds is not None
+    assert gain.over_seeds.low == pytest.approx(0.99 - t_quantile(1) * 0.01)
+    assert gain.over_seeds.high == 1.0  # there is no more
+    assert gain.text.startswith("+75.0 (")
+    assert gain.text.endswith("; +86.3 to +100.0)")
 
 
 @pytest.mark.parametrize("over", ["nobody", "expert"])

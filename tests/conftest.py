@@ -1,7 +1,9 @@
 """Makes tests/fakes importable, here and in started processes; skips what needs an absent extra."""
 
 import os
+import signal
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -24,6 +26,17 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONP
 def _state_dir(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Tests, and the processes that they start, leave nothing in the user's own state directory."""
     os.environ["DISTRL_STATE_DIR"] = str(tmp_path_factory.mktemp("state"))
+
+
+@pytest.fixture(autouse=True)
+def _signals() -> Iterator[None]:
+    """What a command in this process does at a signal ends with its test: it would end a later one."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    handlers = [signal.getsignal(number) for number in numbers]
+    yield
+    signal.set_wakeup_fd(-1)
+    for number, handler in zip(numbers, handlers, strict=True):
+        signal.signal(number, handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Sequence
 
 from distrl.core.types import Number, Record, Task
 from distrl.core.verdicts import Spent, Verdict
-from distrl.evaluator.statistics import Z_95, Interval, wilson
-
-_NO_ERROR = 1e-6
-"""A standard error below it is rounding."""
+from distrl.evaluator.clusters import effective_trials
+from distrl.evaluator.kappa import cohen_kappa
+from distrl.evaluator.statistics import Interval, wilson
 
 MAX_REASON = 300
 """Characters of a reason that are shown."""
@@ -66,7 +64,8 @@ class Agreement(Record):
     Attributes:
         both, judge_only, truth_only, neither: Who says success: the confusion matrix.
         undecided: Episodes with ground truth on which the judge came to no verdict; in no other number.
-        rate, interval: Share of the verdicts that are right, and Wilson's 95% interval.
+        rate, interval: Share of the verdicts that are right, and Wilson's 95% interval. Episodes of a task
+            are not independent; both intervals are of as many trials as they are worth: `effective_trials`.
         kappa: Cohen's κ; None where it is not defined: the judge or the truth always says the same.
         kappa_interval: Its 95% interval; None also where the two never differ: its error would then be
             estimated as 0, however few episodes there are.
@@ -144,42 +143,6 @@ class AgreementReport(Record):
         return Spent(**{name: getattr(self, name) for name in Spent.model_fields})
 
 
-def cohen_kappa(table: Sequence[Sequence[int]]) -> tuple[float, float] | None:
-    """Cohen's κ of a square table of counts, and its standard error.
-
-    With p_ij = n_ij / n, row and column sums p_i. and p_.i:
-
-        κ   = (p_o − p_e) / (1 − p_e),  p_o = Σ p_ii,  p_e = Σ p_i. p_.i
-        var = [ Σ_i p_ii (1 − (p_i. + p_.i)(1 − κ))² + (1 − κ)² Σ_{i≠j} p_ij (p_.i + p_j.)²
-                − (κ − p_e (1 − κ))² ] / (n (1 − p_e)²)
-
-    (Cohen 1960; Fleiss, Cohen & Everitt 1969, equation 13.)
-
-    Where one of the two always says the same, p_o = p_e whatever the other says: κ is then 0 with no error,
-    or 0 / 0, and tells nothing about how far they agree. That counts as not defined.
-
-    Args:
-        table: n_ij: how often the first says i and the second j.
-
-    Returns:
-        κ and its standard error; None if there is nothing, or one of the two always says the same.
-    """
-    size, n = range(len(table)), sum(map(sum, table))
-    totals = [sum(table[i]) for i in size] + [sum(table[i][j] for i in size) for j in size]
-    if n in totals or n == 0:
-        return None
-    p = [[table[i][j] / n for j in size] for i in size]
-    rows = [sum(p[i]) for i in size]
-    columns = [sum(p[i][j] for i in size) for j in size]
-    observed = sum(p[i][i] for i in size)
-    expected = sum(rows[i] * columns[i] for i in size)
-    kappa = (observed - expected) / (1.0 - expected)
-    on = sum(p[i][i] * (1.0 - (rows[i] + columns[i]) * (1.0 - kappa)) ** 2 for i in size)
-    off = sum(p[i][j] * (columns[i] + rows[j]) ** 2 for i in size for j in size if i != j)
-    variance = on + (1.0 - kappa) ** 2 * off - (kappa - expected * (1.0 - kappa)) ** 2
-    return kappa, math.sqrt(max(0.0, variance) / n) / (1.0 - expected)
-
-
 def _no_kappa(both: int, judge_only: int, truth_only: int, neither: int) -> str:
     """Why the κ of these counts is not defined; "" where it is, or where there is nothing."""
     n = both + judge_only + truth_only + neither
@@ -195,15 +158,16 @@ def _no_kappa(both: int, judge_only: int, truth_only: int, neither: int) -> str:
 def agreement(judged: Iterable[Judged]) -> Agreement:
     """The numbers over episodes with ground truth; others count for nothing."""
     known = [one for one in judged if one.truth is not None]
-    pairs = [(one.verdict.success, bool(one.truth)) for one in known if one.is_compared]
+    tasks: dict[str, list[tuple[bool, bool]]] = {}
+    for one in known:
+        if one.is_compared:
+            tasks.setdefault(one.task_id, []).append((one.verdict.success, bool(one.truth)))
+    pairs = [pair for task in tasks.values() for pair in task]
     both, judge_only = pairs.count((True, True)), pairs.count((True, False))
     truth_only, neither = pairs.count((False, True)), pairs.count((False, False))
     right, n = both + neither, len(pairs)
-    found = cohen_kappa([[both, judge_only], [truth_only, neither]])
-    interval = None
-    if found is not None and found[1] > _NO_ERROR:
-        kappa, error = found
-        interval = Interval(low=max(-1.0, kappa - Z_95 * error), high=min(1.0, kappa + Z_95 * error))
+    trials = effective_trials([float(said is truth) for said, truth in task] for task in tasks.values())
+    kappa = cohen_kappa(tasks.values())
     return Agreement(
         both=both,
         judge_only=judge_only,
@@ -211,9 +175,9 @@ def agreement(judged: Iterable[Judged]) -> Agreement:
         neither=neither,
         undecided=len(known) - n,
         rate=right / n if n else 0.0,
-        interval=wilson(right, n),
-        kappa=found[0] if found is not None else None,
-        kappa_interval=interval,
+        interval=wilson(trials if right == n else right / n * trials, trials),
+        kappa=kappa.value if kappa is not None else None,
+        kappa_interval=kappa.interval if kappa is not None else None,
         precision=both / (both + judge_only) if both + judge_only else None,
         recall=both / (both + truth_only) if both + truth_only else None,
         no_kappa=_no_kappa(both, judge_only, truth_only, neither),

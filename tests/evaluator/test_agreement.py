@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 import random
 from pathlib import Path
 
 import pytest
 
 from distrl.core.verdicts import Verdict
-from distrl.evaluator.agreement import Judged, agreement, cohen_kappa, compare, disagreements, lines
+from distrl.evaluator.agreement import Judged, agreement, compare, disagreements, lines
 from distrl.evaluator.report.agreement import write_agreement_page
 
 
@@ -79,28 +78,21 @@ def test_kappa_is_agreement_beyond_chance(seed: int) -> None:
     assert found.neither == pairs.count((False, False))
 
 
-def test_the_error_of_kappa_is_that_of_resampling() -> None:
-    rng = random.Random(1)
-    table = [[40, 9], [6, 45]]
-    cells = [(i, j) for i in range(2) for j in range(2) for _ in range(table[i][j])]
-    found = cohen_kappa(table)
-    assert found is not None
-    samples = []
-    for _ in range(3000):
-        drawn = rng.choices(cells, k=len(cells))
-        again = cohen_kappa([[drawn.count((i, j)) for j in range(2)] for i in range(2)])
-        assert again is not None
-        samples.append(again[0])
-    mean = sum(samples) / len(samples)
-    spread = math.sqrt(sum((sample - mean) ** 2 for sample in samples) / len(samples))
-    assert found[1] == pytest.approx(spread, rel=0.1)
-
-
-@pytest.mark.parametrize(
-    "table", [[[0, 0], [0, 0]], [[7, 0], [0, 0]], [[7, 0], [2, 0]], [[0, 7], [0, 2]], [[4, 3], [0, 0]]]
-)
-def test_kappa_of_one_answer_is_not_defined(table: list[list[int]]) -> None:
-    assert cohen_kappa(table) is None
+def test_intervals_are_of_as_many_trials_as_the_episodes_are_worth() -> None:
+    """A judge's errors stick to tasks: asked thrice about each, it has told as much as once."""
+    rng = random.Random(3)
+    said = [(rng.random() < 0.5, rng.random() < 0.2) for _ in range(80)]
+    once = [judged(truth, float(truth is not wrong), number=i) for i, (truth, wrong) in enumerate(said)]
+    one, three = agreement(once), agreement(once * 3)
+    assert (three.total, three.rate) == (240, one.rate)
+    assert three.kappa == pytest.approx(one.kappa)
+    assert three.interval.low == pytest.approx(one.interval.low, abs=1e-3)
+    assert three.interval.high == pytest.approx(one.interval.high, abs=1e-3)
+    assert one.kappa_interval is not None
+    assert three.kappa_interval is not None
+    assert three.kappa_interval.low == pytest.approx(one.kappa_interval.low, abs=1e-2)
+    apart = [judged(one.truth, one.verdict.score, number=i) for i, one in enumerate(once * 3)]
+    assert agreement(apart).interval.low > one.interval.low + 0.02
 
 
 @pytest.mark.parametrize(
@@ -137,13 +129,6 @@ def test_where_the_two_never_differ_kappa_has_no_interval(count: int, tmp_path: 
     pytest.importorskip("jinja2", reason="needs jinja2: not installed")
     write_agreement_page(tmp_path / "page.html", report, said, iter(()))
     assert "not defined" not in (tmp_path / "page.html").read_text()
-
-
-def test_who_is_always_right_and_who_never_is() -> None:
-    right, wrong = cohen_kappa([[5, 0], [0, 5]]), cohen_kappa([[0, 5], [5, 0]])
-    assert right == pytest.approx((1.0, 0.0))
-    assert wrong is not None
-    assert wrong[0] == pytest.approx(-1.0)
 
 
 def test_what_is_not_decided_or_not_known_is_counted_apart() -> None:

@@ -38,6 +38,10 @@ class Sink(Protocol):
         """Notes counts by bucket at `step`."""
         ...
 
+    def resume(self, step: int) -> None:
+        """Forgets what it has of later steps: the run goes on from `step`."""
+        ...
+
     def close(self) -> None:
         """Flushes and closes."""
         ...
@@ -92,6 +96,8 @@ class MetricsWriter:
         A file without rows stays empty.
         """
         if self._has_rows:
+            for sink in self._sinks:
+                sink.resume(step)
             self.write(step, {RESUMED: 1.0})
 
     def close(self) -> None:

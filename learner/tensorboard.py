@@ -6,18 +6,26 @@ import importlib.util
 import itertools
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from distrl.core.buckets import Histogram
 from distrl.core.metrics import Sink
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
 
 
 class TensorBoardSink:
     """Writes scalars and histograms to event files in `directory`."""
 
     def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._writer = self._open(None)
+
+    def _open(self, purge_step: int | None) -> SummaryWriter:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer = SummaryWriter(str(directory), flush_secs=10)
+        return SummaryWriter(str(self._directory), purge_step=purge_step, flush_secs=10)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """See `Sink.write`."""
@@ -43,6 +51,11 @@ class TensorBoardSink:
             bucket_counts=list(counts),
             global_step=step,
         )
+
+    def resume(self, step: int) -> None:
+        """See `Sink.resume`. TensorBoard drops what its earlier files have of later steps."""
+        self._writer.close()
+        self._writer = self._open(step + 1)
 
     def close(self) -> None:
         """See `Sink.close`."""

@@ -21,6 +21,9 @@ class Memory:
     def write_histogram(self, step, name, histogram) -> None:
         self.histograms.append((step, name, histogram))
 
+    def resume(self, step) -> None:
+        self.rows = [row for row in self.rows if row[0] <= step]
+
     def close(self) -> None:
         self.closed = True
 

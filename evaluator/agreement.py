@@ -8,10 +8,9 @@ from typing import Any
 
 from distrl.core.types import Number, Record, Task
 from distrl.core.verdicts import Spent, Verdict
-from distrl.evaluator.clusters import effective_trials
 from distrl.evaluator.kappa import cohen_kappa
 from distrl.evaluator.solved import Solved, solved
-from distrl.evaluator.statistics import Interval, wilson
+from distrl.evaluator.statistics import Interval, wilson_by_task
 
 MAX_REASON = 300
 """Characters of a reason that are shown."""
@@ -175,7 +174,6 @@ def agreement(judged: Iterable[Judged]) -> Agreement:
     both, judge_only = pairs.count((True, True)), pairs.count((True, False))
     truth_only, neither = pairs.count((False, True)), pairs.count((False, False))
     right, n = both + neither, len(pairs)
-    trials = effective_trials([float(said is truth) for said, truth in task] for task in tasks.values())
     kappa = cohen_kappa(tasks.values())
     return Agreement(
         both=both,
@@ -184,7 +182,7 @@ def agreement(judged: Iterable[Judged]) -> Agreement:
         neither=neither,
         undecided=len(known) - n,
         rate=right / n if n else 0.0,
-        interval=wilson(trials if right == n else right / n * trials, trials),
+        interval=wilson_by_task([float(said is truth) for said, truth in task] for task in tasks.values()),
         kappa=kappa.value if kappa is not None else None,
         kappa_interval=kappa.interval if kappa is not None else None,
         precision=both / (both + judge_only) if both + judge_only else None,

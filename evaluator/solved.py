@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from distrl.core.types import Number, Record
-from distrl.evaluator.clusters import effective_trials
-from distrl.evaluator.statistics import Interval, wilson
+from distrl.evaluator.statistics import Interval, wilson_by_task
 
 
 class Solved(Record):
@@ -43,7 +42,4 @@ def solved(ends: Iterable[tuple[str, bool]]) -> Solved:
         tasks.setdefault(task_id, []).append(float(success))
     n = sum(map(len, tasks.values()))
     k = int(sum(map(sum, tasks.values())))
-    trials = effective_trials(tasks.values())
-    rate = k / n if n else 0.0
-    interval = wilson(trials if k == n else rate * trials, trials)
-    return Solved(successes=k, episodes=n, rate=rate, interval=interval)
+    return Solved(successes=k, episodes=n, rate=k / n if n else 0.0, interval=wilson_by_task(tasks.values()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from distrl.core.actions import Action, ActionKind
 from distrl.core.types import Fault, Number, Outcome, Record, TimeStep
@@ -175,6 +175,20 @@ def wilson(successes: float, trials: float, z: float = Z_95) -> Interval:
     return Interval(low=low, high=high)
 
 
+def wilson_by_task(tasks: Iterable[Collection[float]]) -> Interval:
+    """Wilson's 95% interval of the share of 1s among trials of which several may be of one task.
+
+    It is that of as many trials as they are worth, `effective_trials`.
+
+    Args:
+        tasks: The trials of each task, 0 or 1; none is empty.
+    """
+    trials = [list(task) for task in tasks]
+    n, k = sum(map(len, trials)), math.fsum(map(math.fsum, trials))
+    worth = effective_trials(trials)
+    return wilson(worth if k == n else k / n * worth, worth)
+
+
 def newcombe(before: Summary, after: Summary) -> Interval:
     """Interval of the gain p₂ - p₁ between two independent proportions (Newcombe 1998, method 10).
 
@@ -274,12 +288,11 @@ def summarise(episodes: Iterable[EpisodeResult]) -> Summary:
     tasks: dict[str, list[float]] = {}
     for episode in counted:
         tasks.setdefault(episode.task_id, []).append(float(episode.success))
-    trials = effective_trials(tasks.values())
     return Summary(
         episodes=n,
         successes=successes,
         success_rate=_ratio(successes, n),
-        interval=wilson(trials if successes == n else successes * _ratio(trials, n), trials),
+        interval=wilson_by_task(tasks.values()),
         mean_score=_ratio(math.fsum(episode.score for episode in counted), n),
         mean_steps=_ratio(steps, n),
         invalid_rate=_ratio(sum(episode.num_invalid for episode in counted), steps),

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import json
 import math
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -29,14 +28,14 @@ from distrl.evaluator.failure_modes import expert_steps, failure_mode
 from distrl.evaluator.judges.base import Verdict
 from distrl.evaluator.statistics import (
     EpisodeResult,
-    Interval,
+    Repeats,
     Summary,
     by_level,
     by_template,
     count_invalid,
     count_repeats,
+    over_repeats,
     summarise,
-    t_interval,
 )
 
 SPEC_FILE = "evaluation.json"
@@ -79,20 +78,6 @@ class EvaluationSpec(Record):
     env: dict[str, Any] = {}
     agent: dict[str, Any] = {}
     rewards: dict[str, Any] = {}
-
-
-class Repeats(Record):
-    """A success rate over repetitions: one for each seed, their mean, and their sample standard deviation.
-
-    `interval` is the 95% t-interval of the mean, cut to [0, 1]; it and `sd` are unknown for a single
-    repetition.
-    """
-
-    seeds: tuple[int, ...]
-    rates: tuple[Number, ...]
-    mean: Number
-    sd: Number | None
-    interval: Interval | None
 
 
 class SplitResult(Record):
@@ -299,28 +284,6 @@ def split_result(episodes: Iterable[EpisodeResult]) -> SplitResult:
         num_retries=sum(episode.fault is not Fault.NONE for episode in tried) - len(faulted),
         repeats=over_repeats(counted),
     )
-
-
-def over_repeats(counted: Sequence[EpisodeResult]) -> Repeats | None:
-    """The success rates of repetitions; None where there is only one."""
-    seeds = sorted({episode.seed for episode in counted})
-    if len(seeds) < 2:
-        return None
-    rates = [summarise(e for e in counted if e.seed == seed).success_rate for seed in seeds]
-    return Repeats(
-        seeds=tuple(seeds),
-        rates=tuple(rates),
-        mean=statistics.fmean(rates),
-        sd=statistics.stdev(rates),
-        interval=_within(t_interval(rates)),
-    )
-
-
-def _within(interval: Interval | None) -> Interval | None:
-    """The part of an interval that a rate can be in."""
-    if interval is None:
-        return None
-    return Interval(low=max(0.0, interval.low), high=min(1.0, interval.high))
 
 
 def version_span(episodes: Iterable[EpisodeResult]) -> tuple[int, int]:

@@ -4,6 +4,7 @@ DIR/evaluation.json   what is measured (written first; a resumed evaluation must
 DIR/episodes.jsonl    one EpisodeResult per line, appended after its trajectory is in the store
 DIR/store.sqlite3     the trajectories with their screenshots
 DIR/results.json      the numbers, written last by rename: its presence says that the evaluation is complete
+DIR/.evaluation.lock  held by the process that measures
 
 An evaluation that is repeated with several seeds has results.json over all of them, and such a directory for
 each: DIR/seed-0, DIR/seed-1, …
@@ -11,6 +12,7 @@ each: DIR/seed-0, DIR/seed-1, …
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -21,6 +23,7 @@ from pydantic import ValidationError
 
 from distrl.core.errors import RunDirectoryError
 from distrl.core.files import read_records, write_atomically
+from distrl.core.rundir import RunLock
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Number, Outcome, Record, Task, Trajectory
 from distrl.core.verdicts import Spent
@@ -42,6 +45,7 @@ SPEC_FILE = "evaluation.json"
 EPISODES_FILE = "episodes.jsonl"
 STORE_FILE = "store.sqlite3"
 RESULTS_FILE = "results.json"
+LOCK_FILE = ".evaluation.lock"
 _Model = TypeVar("_Model", bound=Record)
 
 
@@ -149,7 +153,7 @@ def check_output(path: Path, spec: EvaluationSpec, resume: bool) -> None:
     Raises:
         RunDirectoryError: If `path` holds something and `resume` is off, or holds another evaluation.
     """
-    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+    if not path.exists() or (path.is_dir() and all(entry.name == LOCK_FILE for entry in path.iterdir())):
         return
     if not resume:
         raise RunDirectoryError(
@@ -165,23 +169,28 @@ def check_output(path: Path, spec: EvaluationSpec, resume: bool) -> None:
 
 
 class EvaluationDirectory:
-    """The directory of an evaluation under way. Used by one thread."""
+    """The directory of an evaluation under way, which no other process writes. Used by one thread."""
 
     def __init__(self, path: Path, spec: EvaluationSpec, resume: bool = False) -> None:
         """Starts an evaluation in `path`, or goes on with the one that is there.
 
         Raises:
-            RunDirectoryError: If `path` holds something and `resume` is off, or holds another evaluation.
+            RunDirectoryError: If `path` holds something and `resume` is off, or holds another evaluation, or
+                another process measures into it.
         """
         self.path = path
         check_output(path, spec, resume)
         path.mkdir(parents=True, exist_ok=True)
-        (path / RESULTS_FILE).unlink(missing_ok=True)
-        write_atomically(path / SPEC_FILE, spec.model_dump_json(indent=2))
-        self.episodes: list[EpisodeResult] = read_episodes(path / EPISODES_FILE)
-        self._rewrite_without_torn_line()
-        self.store = TrajectoryStore(path / STORE_FILE)
-        self._log = (path / EPISODES_FILE).open("a", encoding="utf-8")
+        with contextlib.ExitStack() as held:
+            held.enter_context(RunLock(path / LOCK_FILE, "evaluation", "name another directory with --output"))
+            (path / RESULTS_FILE).unlink(missing_ok=True)
+            write_atomically(path / SPEC_FILE, spec.model_dump_json(indent=2))
+            self.episodes: list[EpisodeResult] = read_episodes(path / EPISODES_FILE)
+            self._rewrite_without_torn_line()
+            self.store = TrajectoryStore(path / STORE_FILE)
+            held.callback(self.store.close)
+            self._log = held.enter_context((path / EPISODES_FILE).open("a", encoding="utf-8"))
+            self._held = held.pop_all()
 
     def _rewrite_without_torn_line(self) -> None:
         lines = [episode.model_dump_json() + "\n" for episode in self.episodes]
@@ -203,9 +212,8 @@ class EvaluationDirectory:
         write_atomically(self.path / RESULTS_FILE, evaluation.model_dump_json(indent=2))
 
     def close(self) -> None:
-        """Closes the files. May be called twice."""
-        self._log.close()
-        self.store.close()
+        """Closes the files and gives the directory free. May be called twice."""
+        self._held.close()
 
 
 def episode_result(

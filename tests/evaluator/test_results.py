@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from distrl.core.types import Fault
 from distrl.evaluator.judges.ground_truth import GroundTruthJudge
 from distrl.evaluator.results import (
     EPISODES_FILE,
+    LOCK_FILE,
     Evaluation,
     EvaluationDirectory,
     EvaluationSpec,
@@ -132,6 +134,31 @@ def test_servers_may_move_between_sessions(tmp_path: Path) -> None:
     EvaluationDirectory(tmp_path / "e", served("tcp://127.0.0.1:2000"), resume=True).close()
     with pytest.raises(RunDirectoryError, match="its subject is"):
         EvaluationDirectory(tmp_path / "e", SPEC, resume=True)
+
+
+def test_two_do_not_write_one_directory(tmp_path: Path) -> None:
+    first = EvaluationDirectory(tmp_path / "e", SPEC)
+    add(first, 0)
+    with pytest.raises(RunDirectoryError, match=rf"Another evaluation \(process {os.getpid()}\)") as caught:
+        EvaluationDirectory(tmp_path / "e", SPEC, resume=True)
+    assert "--output" in str(caught.value.remedy)
+    add(first, 1)
+    first.close()
+    assert len(read_episodes(tmp_path / "e" / EPISODES_FILE)) == 2
+    EvaluationDirectory(tmp_path / "e", SPEC, resume=True).close()
+
+
+def test_a_damaged_directory_is_given_free(tmp_path: Path) -> None:
+    EvaluationDirectory(tmp_path / "e", SPEC).close()
+    (tmp_path / "e" / EPISODES_FILE).write_text("{}\n{}\n")
+    for _ in range(2):
+        with pytest.raises(RunDirectoryError, match="line 1 of"):
+            EvaluationDirectory(tmp_path / "e", SPEC, resume=True)
+
+
+def test_who_died_before_the_first_file_leaves_nothing_to_resume(tmp_path: Path) -> None:
+    (tmp_path / LOCK_FILE).touch()
+    EvaluationDirectory(tmp_path, SPEC).close()
 
 
 def test_an_unfinished_evaluation_does_not_load(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ from distrl.evaluator.statistics import (
     over_repeats,
     summarise,
 )
+from distrl.evaluator.task_digests import may_be_same
 
 SPEC_FILE = "evaluation.json"
 EPISODES_FILE = "episodes.jsonl"
@@ -69,6 +70,7 @@ class EvaluationSpec(Record):
         episodes: The limit per split (None: all tasks).
         seed: Of the repetition; see `distrl.evaluator.repeats.reseed`.
         env, agent, rewards: The sections `env`, `agent` and `worker.rewards` (but its `source`).
+        tasks: Their `tasks_digest`; "" where an older version wrote it.
     """
 
     suite: str
@@ -82,6 +84,7 @@ class EvaluationSpec(Record):
     env: dict[str, Any] = {}
     agent: dict[str, Any] = {}
     rewards: dict[str, Any] = {}
+    tasks: str = ""
 
 
 class SplitResult(Record):
@@ -182,7 +185,9 @@ class EvaluationDirectory:
         check_output(path, spec, resume)
         path.mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as held:
-            held.enter_context(RunLock(path / LOCK_FILE, "evaluation", "name another directory with --output"))
+            held.enter_context(
+                RunLock(path / LOCK_FILE, "evaluation", "name another directory with --output")
+            )
             (path / RESULTS_FILE).unlink(missing_ok=True)
             write_atomically(path / SPEC_FILE, spec.model_dump_json(indent=2))
             self.episodes: list[EpisodeResult] = read_episodes(path / EPISODES_FILE)
@@ -217,9 +222,21 @@ class EvaluationDirectory:
 
 
 def episode_result(
-    trajectory: Trajectory, verdict: Verdict, attempt: int, seed: int = 0, spent: Spent | None = None
+    trajectory: Trajectory,
+    verdict: Verdict,
+    attempt: int,
+    seed: int = 0,
+    spent: Spent | None = None,
+    digest: str = "",
 ) -> EpisodeResult:
-    """The line of `episodes.jsonl` for a judged trajectory; `spent` on a model behind an endpoint."""
+    """The line of `episodes.jsonl` for a judged trajectory.
+
+    Args:
+        trajectory: The episode, and what was said of it:
+        verdict: by the judge.
+        attempt, seed, digest: Which try of the task, of which repetition, and the `task_digest`.
+        spent: On a model behind an endpoint.
+    """
     spent = spent or Spent()
     versions = [
         v for step in trajectory.steps for chat in step.chats for v in chat.completion.weight_versions
@@ -247,6 +264,7 @@ def episode_result(
         oldest_version=min(versions, default=-1),
         newest_version=max(versions, default=-1),
         seed=seed,
+        digest=digest,
         level=_level(trajectory.task),
         mode=failure_mode(trajectory) if is_failure else None,
         expert_steps=expert_steps(trajectory),
@@ -348,7 +366,7 @@ def _read_model(file: Path, model: type[_Model]) -> _Model:
 
 
 def _check_same(found: EvaluationSpec, asked: EvaluationSpec, path: Path) -> None:
-    theirs, ours = found.model_dump(mode="json"), asked.model_dump(mode="json")
+    theirs, ours = (spec.model_dump(mode="json", exclude={"tasks"}) for spec in (found, asked))
     if found.subject.kind == asked.subject.kind == "served":
         # Servers may listen elsewhere after a restart; what they serve is recorded with every episode.
         theirs["subject"] = ours["subject"]
@@ -359,3 +377,9 @@ def _check_same(found: EvaluationSpec, asked: EvaluationSpec, path: Path) -> Non
                 f"not {json.dumps(value)}.",
                 "Ask for the same again, or name another directory with --output.",
             )
+    if not may_be_same(found.tasks, asked.tasks):
+        raise RunDirectoryError(
+            f"{path} holds another evaluation: the tasks of {asked.suite} were others then, or had other "
+            "goals, parameters, seeds or step limits.",
+            "Restore them, or name another directory with --output.",
+        )

@@ -40,6 +40,7 @@ class EpisodeResult(Record):
         duration_s: Seconds.
         oldest_version, newest_version: Weight versions that sampled a token; -1 when no policy acted.
         seed: Of the repetition that it belongs to; see `distrl.evaluator.repeats`.
+        digest: The `task_digest` of the task as it was measured; "" if an older version wrote the line.
         level: The task's parameter `level`, its difficulty; None in suites without levels.
         mode: Why it failed; None if it did not, or if an older version wrote the line.
         expert_steps: Steps that the scripted expert takes; None if unknown.
@@ -67,6 +68,7 @@ class EpisodeResult(Record):
     oldest_version: int = -1
     newest_version: int = -1
     seed: int = 0
+    digest: str = ""
     level: int | None = None
     mode: FailureMode | None = None
     expert_steps: int | None = None

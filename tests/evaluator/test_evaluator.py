@@ -17,6 +17,7 @@ from distrl.core.types import Fault, Purpose
 from distrl.evaluator.evaluator import EvaluationStopped, Evaluator
 from distrl.evaluator.measure import Who, measure
 from distrl.evaluator.progress import LineProgress
+from distrl.evaluator.report.compare import compare
 from distrl.evaluator.results import Subject, load_evaluation
 from distrl.evaluator.statistics import EpisodeResult
 
@@ -189,6 +190,18 @@ def test_what_was_measured_otherwise_is_not_gone_on_with(tmp_path: Path) -> None
         other = Config.model_validate(raw)
         with pytest.raises(RunDirectoryError, match="holds another evaluation"):
             measure(other, Who(agent="expert"), tmp_path / "out", resume=True, progress=Quiet())
+
+
+def test_edited_tasks_are_neither_gone_on_with_nor_compared(tmp_path: Path) -> None:
+    expert = Who(agent="expert")
+    config = counting_config(write_suite(tmp_path, [{"taps": 1}, {"taps": 2}]))
+    measure(config, expert, tmp_path / "before", progress=Quiet())
+    write_suite(tmp_path, [{"taps": 1}, {"taps": 3}])
+    with pytest.raises(RunDirectoryError, match=r"the tasks of .*counting\.jsonl were others then"):
+        measure(config, expert, tmp_path / "before", resume=True, progress=Quiet())
+    measure(config, expert, tmp_path / "after", progress=Quiet())
+    loaded = {name: load_evaluation(tmp_path / name) for name in ("before", "after")}
+    assert compare(loaded)[0].overall.unlike == "not on the same tasks: 1 in common"
 
 
 @pytest.mark.needs("jinja2")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from distrl.evaluator.judges.ground_truth import GroundTruthJudge
 from distrl.evaluator.results import (
     EPISODES_FILE,
     LOCK_FILE,
+    SPEC_FILE,
     Evaluation,
     EvaluationDirectory,
     EvaluationSpec,
@@ -124,6 +126,25 @@ def test_resuming_another_evaluation_says_what_differs(tmp_path: Path) -> None:
     other = SPEC.model_copy(update={"temperature": 0.5})
     with pytest.raises(RunDirectoryError, match=r"its temperature is 0.0, not 0.5"):
         EvaluationDirectory(tmp_path / "e", other, resume=True)
+
+
+def test_an_evaluation_of_other_tasks_is_not_gone_on_with(tmp_path: Path) -> None:
+    EvaluationDirectory(tmp_path / "e", SPEC.model_copy(update={"tasks": "ab"})).close()
+    with pytest.raises(RunDirectoryError, match="the tasks of fake were others then"):
+        EvaluationDirectory(tmp_path / "e", SPEC.model_copy(update={"tasks": "cd"}), resume=True)
+
+
+def test_results_from_before_digests_are_gone_on_with(tmp_path: Path) -> None:
+    directory = EvaluationDirectory(tmp_path / "e", SPEC)
+    add(directory, 0)
+    directory.close()
+    for name in (SPEC_FILE, EPISODES_FILE):  # each has one record
+        file = tmp_path / "e" / name
+        record = json.loads(file.read_text())
+        file.write_text(json.dumps({k: v for k, v in record.items() if k not in ("tasks", "digest")}) + "\n")
+    resumed = EvaluationDirectory(tmp_path / "e", SPEC.model_copy(update={"tasks": "cd"}), resume=True)
+    assert resumed.is_done(make_task(0))
+    resumed.close()
 
 
 def test_servers_may_move_between_sessions(tmp_path: Path) -> None:

@@ -151,9 +151,18 @@ class RunDir:
 
 
 class RunLock:
-    """A held lock; also a context manager. The file stays, its lock counts."""
+    """A held lock; also a context manager. The file stays, its lock counts.
 
-    def __init__(self, path: Path, role: str) -> None:
+    Args:
+        path: The file, in the directory that is taken.
+        role: Who takes it, in a word.
+        otherwise: What to do other than to wait for the holder or to stop it.
+
+    Raises:
+        RunDirectoryError: If it is held already, or cannot be opened.
+    """
+
+    def __init__(self, path: Path, role: str, otherwise: str = "use another run name") -> None:
         self._fd: int | None = None
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -168,7 +177,7 @@ class RunLock:
             os.close(fd)
             raise RunDirectoryError(
                 f"Another {role} (process {holder}) is at work on {path.parent}.",
-                "Wait for it, stop it, or use another run name.",
+                f"Wait for it, stop it, or {otherwise}.",
             ) from error
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode("ascii"), 0)

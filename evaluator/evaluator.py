@@ -38,6 +38,7 @@ from distrl.evaluator.selection import select_tasks
 from distrl.evaluator.slots import Attempt, Finished, HowToAct, SlotPool
 from distrl.evaluator.statistics import EpisodeResult
 from distrl.evaluator.suites import load_suite
+from distrl.evaluator.task_digests import task_digest, tasks_digest
 from distrl.workers.envs import seed_is_instance
 from distrl.workers.places import open_places
 from distrl.workers.worker import SlotPolicy
@@ -101,6 +102,7 @@ class Evaluator:
             env=config.env.model_dump(mode="json"),
             agent=config.agent.model_dump(mode="json"),
             rewards=config.worker.rewards.model_dump(mode="json", exclude={"source"}),
+            tasks=tasks_digest(self._tasks),
         )
         self._judge: Judge = choose(JUDGES, self._spec.judge)()
         self._stop = stop or threading.Event()
@@ -191,7 +193,8 @@ class Evaluator:
             verdict = Verdict(success=False, score=0.0, reason="Faulted.")
         else:
             verdict = self._judge.judge(trajectory, finished.images)
-        result = episode_result(trajectory, verdict, attempt.number, self._spec.seed, finished.spent)
+        digest = task_digest(attempt.task)  # as the suite has it: an environment may word the goal anew
+        result = episode_result(trajectory, verdict, attempt.number, self._spec.seed, finished.spent, digest)
         directory.add(result, trajectory, finished.images)
         is_final = not is_faulted or attempt.number >= self._config.evaluate.retries
         self._progress.add(result, is_final)

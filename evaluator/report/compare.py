@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from distrl.evaluator.paired import Paired, compare_pairs
-from distrl.evaluator.results import LoadedEvaluation, Repeats
-from distrl.evaluator.statistics import EpisodeResult, Interval, Summary, newcombe
+from distrl.evaluator.results import LoadedEvaluation
+from distrl.evaluator.statistics import EpisodeResult, Interval, Repeats, Summary, newcombe
 from distrl.evaluator.suites import SUITES, promises
 
 

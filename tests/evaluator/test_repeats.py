@@ -17,8 +17,8 @@ from distrl.core.errors import ConfigError, RunDirectoryError
 from distrl.evaluator.judges.ground_truth import GroundTruthJudge
 from distrl.evaluator.measure import Who, measure
 from distrl.evaluator.repeats import reseed
-from distrl.evaluator.results import episode_result, load_evaluation, over_repeats
-from distrl.evaluator.statistics import Interval, wilson
+from distrl.evaluator.results import episode_result, load_evaluation
+from distrl.evaluator.statistics import Interval, over_repeats, wilson
 from distrl.evaluator.suites import load_suite
 
 EXPERT = Who(agent="expert")

@@ -64,6 +64,7 @@ class AdbDevice:
         self._size: tuple[int, int] | None = None
         self._simulated: bool | None = None
         self._told_of_secure = False
+        self._told_of_keyboard = False
 
     @property
     def serial(self) -> str:
@@ -181,7 +182,13 @@ class AdbDevice:
         Raises:
             Untypable: If it goes beyond ASCII, and ADBKeyboard is not installed.
         """
-        typing_text.type_text(self.client, text, self._sleep)
+        if not typing_text.type_text(self.client, text, self._sleep) and not self._told_of_keyboard:
+            self._told_of_keyboard = True
+            _log.warning(
+                "%s: ADBKeyboard was not seen to listen; builds before v2.5-dev may lose text beyond ASCII, "
+                "and nothing tells; install v2.5-dev or a newer one",
+                self.serial,
+            )
 
     def key(self, key: Key) -> None:
         """Presses a key."""

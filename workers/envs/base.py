@@ -129,6 +129,10 @@ class WordsGoals(Protocol):
 class TellsTexts(Protocol):
     """An environment that knows what stands on its screen."""
 
-    def texts(self) -> tuple[str, ...]:
-        """The texts and descriptions of the elements on the screen, from top to bottom."""
+    def texts(self) -> tuple[str, ...] | None:
+        """The texts and descriptions of the elements on the screen, from top to bottom.
+
+        Returns:
+            None if they cannot be read from this screen: no fault, as episodes do without.
+        """
         ...

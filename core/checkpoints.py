@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from distrl.core.errors import CheckpointError
+from distrl.core.files import write_bytes_atomically, writing
 
 MANIFEST = "files.json"
 POINTERS = ("latest", "best", "final")
@@ -33,34 +34,42 @@ def write_checkpoint(directory: Path, name: str, fill: Callable[[Path], None]) -
         CheckpointError: The disk is full or not writable.
     """
     temporary, target = directory / f".{name}.tmp", directory / name
+    shutil.rmtree(temporary, ignore_errors=True)
     try:
+        with writing(target, CheckpointError):
+            temporary.mkdir(parents=True)
+            fill(temporary)
+            entries = {str(p.relative_to(temporary)): _entry(p) for p in _files(temporary)}
+            (temporary / MANIFEST).write_text(json.dumps(entries, indent=1, sort_keys=True))
+            for path in [*temporary.rglob("*"), temporary]:
+                _fsync(path)
+            if target.exists():  # left by a crash before its pointer was written
+                shutil.rmtree(target)
+            temporary.rename(target)
+            _fsync(directory)
+    except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-        fill(temporary)
-        entries = {str(p.relative_to(temporary)): _entry(p) for p in _files(temporary)}
-        (temporary / MANIFEST).write_text(json.dumps(entries, indent=1, sort_keys=True))
-        for path in [*temporary.rglob("*"), temporary]:
-            _fsync(path)
-        if target.exists():  # left by a crash before its pointer was written
-            shutil.rmtree(target)
-        temporary.rename(target)
-        _fsync(directory)
-    except OSError as error:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise CheckpointError(
-            f"Checkpoint {target} cannot be written: {error.strerror or error}.", "Free some disk space."
-        ) from error
+        raise
     return target
 
 
+def remove_unfinished(directory: Path) -> None:
+    """Removes what processes that were killed left half written. None may be at work on `directory`."""
+    for path in directory.glob(".step_*.tmp"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def point(directory: Path, pointer: str, name: str, note: str = "") -> None:
-    """Lets `pointer` name the checkpoint `name`, atomically; `note` is kept on its second line."""
+    """Lets `pointer` name the checkpoint `name`, atomically; `note` is kept on its second line.
+
+    Raises:
+        RunDirectoryError: The disk is full or not writable.
+    """
     assert pointer in POINTERS
-    temporary = directory / f".{pointer}.tmp"
-    temporary.write_text(f"{name}\n{note}\n" if note else f"{name}\n")
-    _fsync(temporary)
-    temporary.rename(directory / pointer)
-    _fsync(directory)
+    text = f"{name}\n{note}\n" if note else f"{name}\n"
+    with writing(directory / pointer):
+        write_bytes_atomically(directory / pointer, text.encode(), is_durable=True)
+        _fsync(directory)
 
 
 def pointed(directory: Path, pointer: str) -> str | None:

@@ -63,6 +63,23 @@ def test_a_failure_while_writing_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_stop_while_writing_leaves_nothing_behind(tmp_path: Path) -> None:
+    def fill(path: Path) -> None:
+        (path / "half").write_text("x")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        checkpoints.write_checkpoint(tmp_path, "step_1", fill)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_killed_processes_left_half_written_can_be_removed(tmp_path: Path) -> None:
+    make(tmp_path, "step_1")
+    (tmp_path / ".step_2.tmp" / "policy").mkdir(parents=True)
+    checkpoints.remove_unfinished(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["step_1"]
+
+
 def test_a_left_over_of_a_crash_is_replaced(tmp_path: Path) -> None:
     make(tmp_path, "step_1", "old")
     (tmp_path / ".step_1.tmp").mkdir()

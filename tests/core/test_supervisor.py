@@ -12,7 +12,7 @@ import pytest
 from waiting import until
 
 from distrl.core import supervisor as module
-from distrl.core.errors import ConfigError, DistrlError, NothingCameIn
+from distrl.core.errors import CheckpointError, ConfigError, DistrlError, NothingCameIn, StoreFull
 from distrl.core.supervisor import Program, ProgramFailed, Supervisor, last_error
 
 
@@ -85,7 +85,10 @@ def test_whether_the_message_tells_all(kept: Supervisor, code: int, is_explained
     assert caught.value.is_explained == is_explained
 
 
-@pytest.mark.parametrize(("error", "is_explained"), [(ConfigError, True), (NothingCameIn, False)])
+@pytest.mark.parametrize(
+    ("error", "is_explained"),
+    [(ConfigError, True), (CheckpointError, True), (StoreFull, True), (NothingCameIn, False)],
+)
 def test_how_long_a_slow_machine_took_to_a_user_error_says_nothing(
     kept: Supervisor, monkeypatch, error: type[DistrlError], is_explained: bool
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -127,3 +128,13 @@ def test_last_error_prefers_an_error_line(tmp_path: Path) -> None:
     assert last_error(log) == "noise"
     log.write_text("")
     assert last_error(log) == "it wrote nothing"
+
+
+def test_a_log_that_a_full_disk_cuts_off_is_not_taken_for_an_error(tmp_path: Path, monkeypatch) -> None:
+    log = tmp_path / "log"
+    log.write_text("2026-01-01 INFO wor")
+    used = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: used._replace(free=0))
+    assert "disk of its log is full" in last_error(log)
+    log.write_text("error: this\n")
+    assert last_error(log) == "this"

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Protocol
 
 from distrl.core.errors import RunDirectoryError
-from distrl.core.files import write_atomically
+from distrl.core.files import write_atomically, writing
 
 TASKS_FILE = "tasks.json"
 """What became of each training task."""
@@ -86,6 +86,9 @@ class RunDir:
         except OSError as error:
             run.discard()
             raise run._not_made(error) from error
+        except RunDirectoryError:
+            run.discard()
+            raise
         return run
 
     def _not_made(self, error: OSError) -> RunDirectoryError:
@@ -138,7 +141,7 @@ class RunDir:
         """The same for every process that ever runs this run directory."""
         path = self.path / ".run_id"
         if not path.exists():
-            path.write_text(f"{self.path.name}-{uuid.uuid4().hex[:12]}\n")
+            write_atomically(path, f"{self.path.name}-{uuid.uuid4().hex[:12]}\n")
         return path.read_text().strip()
 
     def lock(self, role: str = "learner") -> RunLock:
@@ -179,8 +182,9 @@ class RunLock:
                 f"Another {role} (process {holder}) is at work on {path.parent}.",
                 f"Wait for it, stop it, or {otherwise}.",
             ) from error
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode("ascii"), 0)
+        with writing(path):
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()}\n".encode("ascii"), 0)
         self._fd = fd
 
     def release(self) -> None:

@@ -22,7 +22,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import ValidationError
 
 from distrl.core.errors import RunDirectoryError
-from distrl.core.files import read_records, write_atomically
+from distrl.core.files import read_records, write_atomically, writing
 from distrl.core.rundir import RunLock
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Number, Outcome, Record, Task, Trajectory
@@ -206,10 +206,16 @@ class EvaluationDirectory:
         return any(e.task_id == task.id and e.fault is Fault.NONE for e in self.episodes)
 
     def add(self, result: EpisodeResult, trajectory: Trajectory, images: Mapping[str, bytes]) -> None:
-        """Keeps an episode: first the trajectory (durably), then its line."""
+        """Keeps an episode: first the trajectory (durably), then its line.
+
+        Raises:
+            StoreError: The trajectory cannot be kept.
+            RunDirectoryError: The disk is too full for its line.
+        """
         self.store.add(trajectory, images)
-        self._log.write(result.model_dump_json() + "\n")
-        self._log.flush()
+        with writing(self.path / EPISODES_FILE):
+            self._log.write(result.model_dump_json() + "\n")
+            self._log.flush()
         self.episodes.append(result)
 
     def finish(self, evaluation: Evaluation) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -106,3 +107,10 @@ def test_a_process_ends_with_its_output_flushed_and_its_exit_code() -> None:
     assert parse_yaml(whole.stdout, "stdout")["name"] == "quickstart"
     assert run("no-such-command").returncode == 2
     assert run("snapshot-avd", "list", "no such AVD").returncode == 8
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="needs Linux: /dev/full")
+def test_the_exit_code_tells_what_a_full_disk_keeps_from_the_log(tmp_path) -> None:
+    command = [sys.executable, "-m", "distrl", "report", str(tmp_path / "nowhere")]
+    with Path("/dev/full").open("w") as log:
+        assert subprocess.run(command, stdout=log, stderr=log, check=False).returncode == 3

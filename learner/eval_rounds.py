@@ -70,8 +70,10 @@ class EvalRounds:
         self.current: EvalRound | None = None
 
     def start(self, updates: int, min_version: int = -1) -> None:
-        """Starts a round. An unfinished one ends with what it has, if only nothing."""
-        if self.current is not None:
+        """Starts a round. An unfinished one ends with what it has, if only nothing; of the same updates it
+        is begun anew.
+        """
+        if self.current is not None and self.current.updates != updates:
             self._ended.append(self.current)
         self.current = EvalRound(updates, deque(self._tasks), min_version) if self._tasks else None
 

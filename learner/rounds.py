@@ -8,6 +8,7 @@ from threading import Event
 
 from distrl.core import checkpoints
 from distrl.core.rundir import TASKS_FILE
+from distrl.learner.eval_rounds import EvalRound
 from distrl.learner.parts import Parts
 from distrl.learner.task_statistics import write_table
 
@@ -68,11 +69,7 @@ class Rounds:
             is_measured = name in self._measured
             self._measured.discard(name)
             if not done.is_complete:
-                _log.warning(
-                    "validation after %d updates took longer than %d updates and has no result: %d episodes "
-                    "came in; raise learner.eval_every or lower learner.eval_episodes",
-                    done.updates, 2 * self._config.eval_every, len(done.scores),
-                )  # fmt: skip
+                self._tell_of_cut(done)
                 continue
             if success is None:
                 _log.warning("validation after %d updates: no episode could be measured", done.updates)
@@ -89,6 +86,21 @@ class Rounds:
             _log.info("validation after %d updates: %.3f", done.updates, success)
             if is_measured and success >= self._best():
                 checkpoints.point(parts.checkpointer.directory, "best", name, note=f"{success}")
+
+    def _tell_of_cut(self, cut: EvalRound) -> None:
+        """Says of a round that the next one cut short why it has no result."""
+        given = 2 * self._config.eval_every
+        if self.parts.progress.updates - cut.updates < given:
+            _log.info(
+                "validation after %d updates has no result, as the run ended first: %d episodes came in",
+                cut.updates, len(cut.scores),
+            )  # fmt: skip
+            return
+        _log.warning(
+            "validation after %d updates took longer than %d updates and has no result: %d episodes came in; "
+            "raise learner.eval_every or lower learner.eval_episodes",
+            cut.updates, given, len(cut.scores),
+        )  # fmt: skip
 
     def _best(self) -> float:
         """The success of the best checkpoint so far; among equals the later one is taken."""

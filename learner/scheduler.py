@@ -189,7 +189,7 @@ class TaskScheduler:
     def start_eval(self, min_version: int = -1) -> None:
         """Starts a round on the same validation tasks as ever; weights older than `min_version` do not count.
 
-        An unfinished round ends with what it has.
+        An unfinished round ends with what it has, unless it is of the same updates.
         """
         with self._lock:
             self._table.drop(Purpose.EVAL)

@@ -192,3 +192,77 @@ def test_a_batch_that_was_ready_when_the_run_stopped_is_drawn_again(toy, tmp_pat
     again.parts.load_state_dict(again.parts.checkpointer.load())
     assert again.parts.replay.sample(6).ids == replay.ids
     again.updates.close()
+
+
+class Improving:
+    """Lets a learner's validation episodes succeed the more the more updates it has made.
+
+    Attributes:
+        begun: The updates after which a round began, each time.
+    """
+
+    def __init__(self, learner, world) -> None:
+        self.begun: list[int] = []
+        self._learner, self._play = learner, world.play
+        self._start_eval = world.scheduler.start_eval
+        world.play, world.scheduler.start_eval = self.play, self.start_eval
+
+    def play(self, lease):
+        episode = self._play(lease)
+        is_measured = lease.purpose is Purpose.EVAL
+        return episode.model_copy(update={"success": self.success}) if is_measured else episode
+
+    def start_eval(self, min_version: int) -> None:
+        self.begun.append(self._learner.progress.updates)
+        self._start_eval(min_version)
+
+    @property
+    def success(self) -> float:
+        return self._learner.progress.updates / 1000
+
+
+def test_the_final_weights_can_be_the_best_if_the_last_update_is_one_for_a_round(
+    toy, tmp_path, caplog
+) -> None:
+    learner, world = build(toy, tmp_path, episodes=40, eval_every=10)
+    improving = Improving(learner, world)
+    learner.run()
+    assert learner.progress.updates == 20
+    assert improving.begun == [0, 10, 20], "the last round is the final weights' only one"
+    directory = tmp_path / "checkpoints"
+    assert checkpoints.pointed(directory, "best") == checkpoints.pointed(directory, "final") == "step_20"
+    assert "has no result" not in caplog.text
+
+
+def test_a_round_of_the_final_weights_that_is_under_way_at_the_end_is_begun_anew(
+    toy, tmp_path, caplog
+) -> None:
+    """The episodes that came in after the last update paid for none."""
+    learner, world = build(toy, tmp_path, phase="training", eval_episodes=4, eval_every=10)
+    Improving(learner, world)
+    begin_round(learner, 20)
+    world.scheduler.grant("w", 2)  # by somebody who never comes back
+    learner.rounds.last(world.stop)
+    learner.updates.close()
+    (row,) = [row for row in read_metrics(tmp_path / "metrics.jsonl") if "eval/val/success" in row]
+    assert row["eval/val/episodes"] == 4
+    directory = tmp_path / "checkpoints"
+    assert checkpoints.pointed(directory, "best") == checkpoints.pointed(directory, "final") == "step_20"
+    assert "has no result" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("updates", "level", "reason"),
+    [(19, "INFO", "as the run ended first"), (20, "WARNING", "took longer than 20 updates")],
+)
+def test_the_log_tells_why_a_round_was_cut_short(toy, tmp_path, caplog, updates, level, reason) -> None:
+    learner, world = build(toy, tmp_path, phase="training", eval_every=10)
+    with caplog.at_level("INFO"):
+        begin_round(learner, 0)
+        learner.progress.updates = updates
+        world.scheduler.set_updates(updates)
+        learner.rounds.last(world.stop)
+    learner.updates.close()
+    (told,) = [record for record in caplog.records if "has no result" in record.message]
+    assert told.levelname == level
+    assert reason in told.message

@@ -13,6 +13,9 @@ from distrl.learner.parts import Parts
 from distrl.learner.task_statistics import write_table
 
 POLL_S = 0.25
+MIN_MEASURED = (
+    0.9  # share of a round's episodes; those that fault or stay unjudged are not left out by chance
+)
 _log = logging.getLogger(__name__)
 
 
@@ -61,7 +64,8 @@ class Rounds:
         """Writes the results of the rounds that ended, and moves the pointer "best".
 
         A round whose episodes all came to nothing has no result; nor has one that the next cut short: what
-        came in of it are its short episodes, most of which succeed.
+        came in of it are its short episodes, most of which succeed. Nor does one move "best" of which less
+        than `MIN_MEASURED` was measured.
         """
         parts = self.parts
         for done in parts.scheduler.take_evals():
@@ -84,7 +88,13 @@ class Rounds:
                 }
             )
             _log.info("validation after %d updates: %.3f", done.updates, success)
-            if is_measured and success >= self._best():
+            if done.measured_share < MIN_MEASURED:
+                _log.warning(
+                    "validation after %d updates cannot be the best: only %d of its %d episodes were "
+                    "measured, %d were given up and %d stay unjudged; the logs of the workers say why",
+                    done.updates, len(done.scores), done.size, done.abandoned, done.num_unjudged,
+                )  # fmt: skip
+            elif is_measured and success >= self._best():
                 checkpoints.point(parts.checkpointer.directory, "best", name, note=f"{success}")
 
     def _tell_of_cut(self, cut: EvalRound) -> None:

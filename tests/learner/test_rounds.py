@@ -56,24 +56,63 @@ def test_the_store_keeps_what_training_has_not_taken(toy, tmp_path) -> None:
     learner.updates.close()
 
 
+def play_round(learner, world, verdicts: list[float | None], fault: Fault = Fault.NONE) -> None:
+    """A round in which each task's episodes succeed as `verdicts` says; None: with `fault`, or unjudged."""
+    learner.rounds.start()
+    number, plan = count(), {}
+    while learner.parts.scheduler.is_evaluating:
+        # Of another worker each time: the last one would have to wait.
+        for lease in world.scheduler.grant(f"w{next(number)}", len(verdicts)):
+            verdict = plan.setdefault(lease.task.id, verdicts[len(plan) % len(verdicts)])
+            changes = {"success": verdict, "outcome": Outcome.SUCCESS if verdict else Outcome.FAILURE}
+            if verdict is None:
+                changes = {"fault": fault, "outcome": Outcome.UNJUDGED}
+            episode = world.play(lease).model_copy(update=changes)
+            world.scheduler.finish(lease.id, episode)
+            world.scheduler.account(episode)
+    learner.rounds.finish()
+
+
 @pytest.mark.parametrize("fault", [Fault.DEVICE, Fault.NONE])
 def test_a_round_in_which_nothing_was_measured_has_no_result_and_is_never_the_best(
     toy, tmp_path, fault: Fault
 ) -> None:
     """Its episodes all faulted until they were given up, or nobody judged them."""
     learner, world = build(toy, tmp_path, phase="training", eval_episodes=2)
-    learner.rounds.start()
-    number = count()  # of another worker each time: the last one would have to wait
-    while learner.parts.scheduler.is_evaluating:
-        for lease in world.scheduler.grant(f"w{next(number)}", 2):
-            failed = world.play(lease).model_copy(update={"fault": fault, "outcome": Outcome.UNJUDGED})
-            world.scheduler.finish(lease.id, failed)
-            world.scheduler.account(failed)
-    learner.rounds.finish()
+    play_round(learner, world, [None, None], fault)
     learner.updates.close()
     assert not [row for row in read_metrics(tmp_path / "metrics.jsonl") if "eval/val/success" in row]
     assert checkpoints.pointed(tmp_path / "checkpoints", "best") is None
     assert checkpoints.pointed(tmp_path / "checkpoints", "latest") == "step_0"
+
+
+@pytest.mark.parametrize("fault", [Fault.INFERENCE, Fault.NONE])
+def test_a_round_of_which_most_was_not_measured_is_written_but_never_the_best(
+    toy, tmp_path, caplog, fault: Fault
+) -> None:
+    learner, world = build(toy, tmp_path, phase="training", eval_episodes=4)
+    found = []
+    for updates, verdicts in ((10, [1, 1, 0, 0]), (20, [1, None, None, None]), (30, [1, 1, 1, 0])):
+        learner.progress.updates = updates
+        world.scheduler.set_updates(updates)
+        play_round(learner, world, verdicts, fault)
+        found.append(checkpoints.pointed(tmp_path / "checkpoints", "best"))
+    learner.updates.close()
+    assert found == ["step_10", "step_10", "step_30"]
+    rows = [row for row in read_metrics(tmp_path / "metrics.jsonl") if "eval/val/success" in row]
+    assert [row["eval/val/success"] for row in rows] == [0.5, 1.0, 0.75]
+    (told,) = [line for line in caplog.messages if "cannot be the best" in line]
+    assert "validation after 20 updates" in told
+    counts = "3 were given up and 0 stay" if fault is Fault.INFERENCE else "0 were given up and 3 stay"
+    assert f"only 1 of its 4 episodes were measured, {counts} unjudged" in told
+
+
+@pytest.mark.parametrize(("num_measured", "is_best"), [(9, True), (8, False)])
+def test_nine_of_ten_episodes_are_enough_to_be_the_best(toy, tmp_path, num_measured, is_best) -> None:
+    learner, world = build(toy, tmp_path, phase="training", eval_episodes=10, num_validation=10)
+    play_round(learner, world, [1.0] * num_measured + [None] * (10 - num_measured))
+    learner.updates.close()
+    assert checkpoints.pointed(tmp_path / "checkpoints", "best") == ("step_0" if is_best else None)
 
 
 def begin_round(learner, updates: int) -> None:

@@ -54,9 +54,15 @@ class Rounds:
         return self._has_waited
 
     def start(self, min_version: int = -1) -> None:
-        """Writes a checkpoint and starts a round for it, by weights of at least `min_version`."""
+        """Writes a checkpoint and starts a round for it, by weights of at least `min_version`.
+
+        Weights that were not published yet are, for the round to be of the checkpoint's. With `policy_lag` it
+        would not be of these either, and a version more would shorten the lag.
+        """
         name = self.save()
         if self._config.eval_every:
+            if not self.parts.is_published and not self._config.policy_lag:
+                self.parts.publish()
             self._measured.add(name)
             self.parts.scheduler.start_eval(min_version)
 

@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+import torch
 from learning_world import build
 
 from distrl.configs.schema import StoreConfig
@@ -305,3 +306,29 @@ def test_the_log_tells_why_a_round_was_cut_short(toy, tmp_path, caplog, updates,
     (told,) = [record for record in caplog.records if "has no result" in record.message]
     assert told.levelname == level
     assert reason in told.message
+
+
+@pytest.mark.parametrize("policy_lag", [0, 2])
+def test_a_round_between_two_publications_is_played_by_the_weights_of_its_checkpoint(
+    toy, tmp_path, policy_lag
+) -> None:
+    """With a lag rounds act with what is announced: one that moved it on would shorten the lag."""
+    learner, world = build(
+        toy, tmp_path, episodes=80, eval_every=10, publish_every=8, policy_lag=policy_lag,
+        keep_best=not policy_lag,
+    )  # fmt: skip
+    begun: dict[int, tuple[int, bool]] = {}
+    start_eval = world.scheduler.start_eval
+
+    def note(min_version: int) -> None:
+        own = learner.parts.engine.policy.head.weight
+        is_own = torch.equal(world.acting.head.weight, own)
+        begun[learner.progress.updates] = (learner.parts.publisher.version, is_own)
+        start_eval(min_version)
+
+    world.scheduler.start_eval = note
+    learner.run()
+    if policy_lag:
+        assert begun == {0: (1, True), 10: (2, False), 20: (3, False), 30: (4, False), 40: (7, True)}
+    else:
+        assert begun == {0: (1, True), 10: (3, True), 20: (5, True), 30: (7, True), 40: (10, True)}

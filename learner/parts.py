@@ -151,9 +151,14 @@ class Parts:
         with self.engine.gathered(is_full=self.engine.policy.published_kind() == "full"):
             return self.publisher.publish(catch_up)
 
+    @property
+    def is_published(self) -> bool:
+        """Whether the newest version has the policy's present weights."""
+        return self._published_at == self.engine.num_updates
+
     def lendable(self, version: int) -> dict[str, Tensor] | None:
         """The weights of one of `publisher.recent`; None if they are those that the policy has now."""
-        if version == self.publisher.version and self._published_at == self.engine.num_updates:
+        if version == self.publisher.version and self.is_published:
             return None
         return weights_io.from_bytes(self.publisher.recent[version])
 

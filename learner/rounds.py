@@ -13,9 +13,8 @@ from distrl.learner.parts import Parts
 from distrl.learner.task_statistics import write_table
 
 POLL_S = 0.25
-MIN_MEASURED = (
-    0.9  # share of a round's episodes; those that fault or stay unjudged are not left out by chance
-)
+MIN_MEASURED = 0.9
+"""Share of a round's episodes without which it is not compared: those that fault are not any ones."""
 _log = logging.getLogger(__name__)
 
 

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from distrl.configs.schema import Config
 from distrl.core.messages import Status
+from distrl.core.model_points import doubt_of_files
 
 LINE_EVERY_S = 15.0
 
@@ -28,6 +29,7 @@ class Progress:
     """
 
     def __init__(self, config: Config, console: Console) -> None:
+        self._config = config
         self._is_control, self._env_steps = config.is_control, config.learner.appo.max_env_steps
         self._episodes = config.learner.episodes
         self._demonstrations = config.learner.demonstrations.episodes
@@ -41,7 +43,7 @@ class Progress:
         self._phase = "starting"
         self._next_line = 0.0
         self._spinner = Spinner("dots")
-        self._is_alarmed = False
+        self._is_alarmed = self._has_weights = False
         self._live = Live(console=console, refresh_per_second=4) if console.is_terminal else None
 
     def __enter__(self) -> Progress:
@@ -69,6 +71,7 @@ class Progress:
         phase = status.phase if status is not None else "starting"
         if status is not None:
             self._warn(status.metrics)
+            self._warn_of_points(status)
         fields = self._fields(status, processes, restarts)
         if self._live is not None:
             self._live.update(self._render(phase, fields, self._share(status)))
@@ -92,6 +95,15 @@ class Progress:
         elif self._is_alarmed and not is_alarmed:
             self.note("The alarm of train-inference mismatch is over.")
         self._is_alarmed = is_alarmed
+
+    def _warn_of_points(self, status: Status) -> None:
+        """Says once, when the model's files are here, what the learner's log says of the agent's points."""
+        if self._has_weights or status.weights is None:
+            return
+        self._has_weights = True
+        warning = doubt_of_files(self._config.agent, self._config.policy)
+        if warning is not None:
+            self.note(f"warning: {warning}")
 
     def _fields(self, status: Status | None, processes: int, restarts: int) -> list[tuple[str, str]]:
         fields = [("", clock(time.monotonic() - self._started_at))]

@@ -199,6 +199,19 @@ def test_an_alarm_of_the_learner_is_said_once_and_so_is_its_end() -> None:
     assert "is over" in lines[1]
 
 
+def test_a_model_that_writes_other_points_is_told_once_it_is_there(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "qwen2_5_vl", "vision_config": {"patch_size": 14}}')
+    (tmp_path / "preprocessor_config.json").write_text('{"patch_size": 14, "merge_size": 2}')
+    config = load_config("qwen-vl", [f"policy.model={tmp_path}"])
+    early = Status(run_id="r", phase="starting")
+    assert "warning" not in shown(early, terminal=False, config=config)
+    running = status("training")
+    text = " ".join(shown(early, running, running, terminal=False, config=config).split())
+    assert text.count("taps would land elsewhere") == 1
+    resize = "{patch_size: 14, merge_size: 2, min_pixels: 3136, max_pixels: 330000}"
+    assert f"Set agent.options.coordinates to absolute and agent.options.resize to {resize}" in text
+
+
 def test_continuous_control_shows_returns() -> None:
     numbers = {
         "env_steps": 500.0,

@@ -124,12 +124,22 @@ class Progress:
                 fields.append(("updates", f"{metrics['updates']:.0f}"))
             if "workers/actions_per_s" in metrics and not self._is_control:
                 fields.append(("actions/s", f"{metrics['workers/actions_per_s']:.1f}"))
+            if lacking := self._devices(metrics):
+                fields.append(("devices", lacking))
             if status.weights is not None:
                 fields.append(("version", str(status.weights.version)))
         fields.append(("processes", str(processes)))
         if restarts:
             fields.append(("restarts", str(restarts)))
         return fields
+
+    def _devices(self, metrics: Mapping[str, float]) -> str:
+        """How many devices of the pool work, where they are fewer than the configuration names; else ""."""
+        numbers = [metrics.get(f"workers/devices_{state}") for state in ("ready", "busy")]
+        found = [number for number in numbers if number is not None]
+        wanted = self._config.devices.num_named
+        slots = self._config.worker.slots * self._config.local.workers
+        return f"{sum(found):.0f}/{min(wanted, slots)}" if found and sum(found) < min(wanted, slots) else ""
 
     def _control_fields(self, metrics: Mapping[str, float]) -> list[tuple[str, str]]:
         fields = [("steps", f"{metrics.get('env_steps', 0):.0f}/{self._env_steps}")]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from distrl.core.errors import PolicyError
+from distrl.core.hub_cache import cached, hub_cache
 
 Shapes = Mapping[str, tuple[int, ...]]
 """The size of each tensor, by its name."""
@@ -136,15 +136,13 @@ def find_model(model: str, key: str = "policy.model") -> Path:
     """
     if (Path(model) / "config.json").is_file():
         return Path(model)
-    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
-    cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub") / f"models--{model.replace('/', '--')}"
-    found = [path.parent for path in cache.glob("snapshots/*/config.json")]
-    if not found:
+    found = cached(model)
+    if found is None:
         raise PolicyError(
-            f"{key} {model!r} is neither a directory nor in the hub's cache {cache.parent}.",
-            "Download its config.json and preprocessor_config.json there first; weights are not needed.",
+            f"{key} {model!r} is neither a directory nor in the hub's cache {hub_cache()}.",
+            f"Run `hf download {model} config.json preprocessor_config.json`; weights are not needed.",
         )
-    return max(found, key=lambda path: path.stat().st_mtime)
+    return found
 
 
 def shapes_in(directory: Path) -> dict[str, tuple[int, ...]] | None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from distrl.core.errors import DistrlError
+from distrl.cli.options import SetOption, load
+from distrl.core.errors import ConfigError, DistrlError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,18 +48,24 @@ def doctor(
         str | None,
         typer.Option("--gpu", metavar="NAME", help="With --estimate: for this GPU, e.g. H100, or cpu."),
     ] = None,
+    overrides: SetOption = None,
 ) -> None:
     """Look at this machine: each line is ok, warn or fail, and says what to do.
 
     Only what is needed can fail, and only then the exit status is 1: the packages that every process needs,
     and with --config what that run needs. Nothing is started or changed, not even an adb server.
     """
-    from distrl.cli.options import load
-
-    if estimate is not None:
-        _estimate(load(estimate), gpu, as_json)
+    if config is not None and estimate is not None:
+        raise ConfigError("--config and --estimate ask different things.", "Leave one of them out.")
+    given = config or estimate
+    if given is None and overrides:
+        raise ConfigError("--set changes a configuration.", "Name it with --config or --estimate.")
+    loaded = load(given, overrides) if given is not None else None
+    if loaded is not None and estimate is not None:
+        _estimate(loaded, gpu, as_json)
         return
-    loaded = load(config) if config is not None else None
+    if gpu is not None:
+        raise ConfigError(f"--gpu {gpu} is for estimates.", "Add --estimate CONFIG, or leave it out.")
     needs = _needs(loaded, is_worker)
     failures = 0
     for finding in _look(loaded, sdk):
@@ -74,20 +81,28 @@ def _estimate(config: Config, gpu: str | None, as_json: bool) -> None:
     from dataclasses import asdict
 
     from distrl.cli.health import estimate, machine, subject
-    from distrl.core.errors import ConfigError
+    from distrl.cli.health.verdict import verdict
     from distrl.evaluator.suites import load_suite
 
     if config.is_control:
         raise ConfigError("Continuous control has no estimate.", "Its policies take some kB.")
-    if gpu is None:
-        found = machine.gpu()
-        name = found.said.split(",")[0] if found.is_good else None
-    else:
-        name = None if gpu == "cpu" else gpu
+    if gpu not in (None, "cpu") and estimate.known_gpu(gpu) is None:
+        raise ConfigError(
+            f"--gpu {gpu!r} is no GPU of which speed and memory are known.",
+            f"Name one of {', '.join(estimate.PEAKS)}, or cpu.",
+        )
+    name, memory = machine.first_gpu() if gpu is None else (None if gpu == "cpu" else gpu, None)
     limits = [task.max_steps for task in load_suite(config.tasks.suite)]
-    where = estimate.hardware(name, config.learner.threads)
+    where = estimate.hardware(name, config.learner.threads, memory)
     mean, screen = sum(limits) / len(limits), subject.screen_of(config)
-    for line in estimate.estimate(config, where, mean, screen, max(limits)):
+
+    def lines_of(one: Config) -> list[estimate.Line]:
+        return estimate.estimate(one, where, mean, screen, max(limits))
+
+    lines = lines_of(config)
+    if where.is_gpu:
+        lines.append(verdict(config, where, lines_of))
+    for line in lines:
         typer.echo(json.dumps(asdict(line)) if as_json else estimate.as_text(line))
 
 

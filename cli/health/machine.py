@@ -45,6 +45,16 @@ def gpu() -> Finding:
     return good("gpu", f"{'; '.join(names)}.", Need.CUDA)
 
 
+def first_gpu() -> tuple[str | None, float | None]:
+    """The first GPU's name and its memory in bytes, as nvidia-smi tells them; None: there is none."""
+    found = gpu()
+    if not found.is_good:
+        return None, None
+    name, _, rest = found.said.partition(", ")
+    size = rest.partition(" MiB")[0]
+    return name, int(size) * 2.0**20 if size.isdecimal() else None
+
+
 def emulator_ports(last: int = 5584) -> Finding:
     """How many emulators find ports that the adb server looks at by itself."""
     consoles = range(FIRST, last + 1, 2)

@@ -51,7 +51,10 @@ def located(key: str, model: str) -> str:
 def _unreachable(model: str) -> str | None:
     """Why the hub gives no answer about `model`, after one try; None: it does, if only that there is none."""
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError, HTTPError
+    from huggingface_hub.errors import (  # type: ignore[attr-defined] # whose HTTP library has had two names
+        HfHubHTTPError,
+        HTTPError,
+    )
 
     try:
         # Nothing is downloaded. Forced, it looks neither into the cache nor a second time.

@@ -184,6 +184,10 @@ def test_only_what_is_needed_fails() -> None:
 def test_the_gpu_is_what_nvidia_smi_says(tmp_path: Path) -> None:
     program(tmp_path / "bin" / "nvidia-smi", "echo 'NVIDIA H200, 143771 MiB, 570.1'")
     assert machine.gpu().said == "NVIDIA H200, 143771 MiB, 570.1."
+    assert machine.first_gpu() == ("NVIDIA H200", 143771 * 2**20)
+    program(tmp_path / "bin" / "nvidia-smi", "echo 'NVIDIA GB10, [N/A], 580.1'")
+    assert machine.first_gpu() == ("NVIDIA GB10", None)
     program(tmp_path / "bin" / "nvidia-smi", "echo 'No devices were found'; exit 6")
     assert "No devices were found" in machine.gpu().said
     assert not machine.gpu().is_good
+    assert machine.first_gpu() == (None, None)

@@ -14,10 +14,8 @@ from distrl.core.errors import ConfigError, DistrlError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distrl.cli.health.finding import Finding, Need
+    from distrl.cli.health.finding import Finding
     from distrl.configs.schema import Config
-
-_BROWSER_KINDS = ("browser", "miniwob")
 
 
 class Unfit(DistrlError):
@@ -66,9 +64,11 @@ def doctor(
         return
     if gpu is not None:
         raise ConfigError(f"--gpu {gpu} is for estimates.", "Add --estimate CONFIG, or leave it out.")
-    needs = _needs(loaded, is_worker)
+    from distrl.cli.health.run import needs as needs_of
+
+    needs = needs_of(loaded, is_worker)
     failures = 0
-    for finding in _look(loaded, sdk):
+    for finding in _look(loaded, is_worker, sdk):
         level = finding.level(needs)
         failures += level == "fail"
         typer.echo(_as_json(finding, level) if as_json else _as_text(finding, level))
@@ -106,34 +106,15 @@ def _estimate(config: Config, gpu: str | None, as_json: bool) -> None:
         typer.echo(json.dumps(asdict(line)) if as_json else estimate.as_text(line))
 
 
-def _needs(config: Config | None, is_worker: bool) -> frozenset[Need]:
-    """What must be there."""
+def _look(config: Config | None, is_worker: bool, sdk_dir: Path | None) -> Iterator[Finding]:
+    from distrl.cli.health import android, machine, packages, run
     from distrl.cli.health.finding import Need
-
-    needs = {Need.BASE}
-    if config is not None:
-        kinds = {members.kind for members in config.devices.pool}
-        if kinds & {"adb", "avd", "phone"}:
-            needs.add(Need.ADB)
-        if "avd" in kinds:
-            needs.add(Need.EMULATOR)
-        if config.env.kind in _BROWSER_KINDS:
-            needs.add(Need.BROWSER)
-        if not is_worker:
-            needs.add(Need.TRAINING)
-        if not is_worker and any(
-            device.startswith("cuda") for device in (config.policy.device, config.learner.device)
-        ):
-            needs.add(Need.CUDA)
-    return frozenset(needs)
-
-
-def _look(config: Config | None, sdk_dir: Path | None) -> Iterator[Finding]:
-    from distrl.cli.health import android, machine, packages
     from distrl.configs.devices import DevicesConfig
     from distrl.workers.devices.emulator.avd import AvdStore
 
-    yield from packages.look()
+    yield from packages.look(config.env.options if config and config.env.kind == "browser" else None)
+    if config is not None:
+        yield from run.look(config, is_worker)
     yield machine.gpu()
     yield android.kvm()
     members = [part for part in config.devices.pool if part.kind == "avd"] if config else []
@@ -148,7 +129,7 @@ def _look(config: Config | None, sdk_dir: Path | None) -> Iterator[Finding]:
     devices = config.devices if config else DevicesConfig()
     yield from android.adb_server(devices.server_port(), _serials(config))
     yield machine.emulator_ports()
-    yield machine.disk("disk", Path(config.runs_dir if config else "runs"))
+    yield machine.disk("disk", Path(config.runs_dir if config else "runs"), Need.RUN)
     yield machine.disk("disk", AvdStore().home)
     if config is not None:
         network = config.network

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from distrl.core.errors import DistrlError
+from distrl.cli.options import SetOption, load
+from distrl.core.errors import ConfigError, DistrlError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distrl.cli.health.finding import Finding, Need
+    from distrl.cli.health.finding import Finding
     from distrl.configs.schema import Config
-
-_BROWSER_KINDS = ("browser", "miniwob")
 
 
 class Unfit(DistrlError):
@@ -47,21 +46,29 @@ def doctor(
         str | None,
         typer.Option("--gpu", metavar="NAME", help="With --estimate: for this GPU, e.g. H100, or cpu."),
     ] = None,
+    overrides: SetOption = None,
 ) -> None:
     """Look at this machine: each line is ok, warn or fail, and says what to do.
 
     Only what is needed can fail, and only then the exit status is 1: the packages that every process needs,
     and with --config what that run needs. Nothing is started or changed, not even an adb server.
     """
-    from distrl.cli.options import load
-
-    if estimate is not None:
-        _estimate(load(estimate), gpu, as_json)
+    if config is not None and estimate is not None:
+        raise ConfigError("--config and --estimate ask different things.", "Leave one of them out.")
+    given = config or estimate
+    if given is None and overrides:
+        raise ConfigError("--set changes a configuration.", "Name it with --config or --estimate.")
+    loaded = load(given, overrides) if given is not None else None
+    if loaded is not None and estimate is not None:
+        _estimate(loaded, gpu, as_json)
         return
-    loaded = load(config) if config is not None else None
-    needs = _needs(loaded, is_worker)
+    if gpu is not None:
+        raise ConfigError(f"--gpu {gpu} is for estimates.", "Add --estimate CONFIG, or leave it out.")
+    from distrl.cli.health.run import needs as needs_of
+
+    needs = needs_of(loaded, is_worker)
     failures = 0
-    for finding in _look(loaded, sdk):
+    for finding in _look(loaded, is_worker, sdk):
         level = finding.level(needs)
         failures += level == "fail"
         typer.echo(_as_json(finding, level) if as_json else _as_text(finding, level))
@@ -74,51 +81,40 @@ def _estimate(config: Config, gpu: str | None, as_json: bool) -> None:
     from dataclasses import asdict
 
     from distrl.cli.health import estimate, machine, subject
-    from distrl.core.errors import ConfigError
+    from distrl.cli.health.verdict import verdict
     from distrl.evaluator.suites import load_suite
 
     if config.is_control:
         raise ConfigError("Continuous control has no estimate.", "Its policies take some kB.")
-    if gpu is None:
-        found = machine.gpu()
-        name = found.said.split(",")[0] if found.is_good else None
-    else:
-        name = None if gpu == "cpu" else gpu
+    if gpu not in (None, "cpu") and estimate.known_gpu(gpu) is None:
+        raise ConfigError(
+            f"--gpu {gpu!r} is no GPU of which speed and memory are known.",
+            f"Name one of {', '.join(estimate.PEAKS)}, or cpu.",
+        )
+    name, memory = machine.first_gpu() if gpu is None else (None if gpu == "cpu" else gpu, None)
     limits = [task.max_steps for task in load_suite(config.tasks.suite)]
-    where = estimate.hardware(name, config.learner.threads)
+    where = estimate.hardware(name, config.learner.threads, memory)
     mean, screen = sum(limits) / len(limits), subject.screen_of(config)
-    for line in estimate.estimate(config, where, mean, screen, max(limits)):
+
+    def lines_of(one: Config) -> list[estimate.Line]:
+        return estimate.estimate(one, where, mean, screen, max(limits))
+
+    lines = lines_of(config)
+    if where.is_gpu:
+        lines.append(verdict(config, where, lines_of))
+    for line in lines:
         typer.echo(json.dumps(asdict(line)) if as_json else estimate.as_text(line))
 
 
-def _needs(config: Config | None, is_worker: bool) -> frozenset[Need]:
-    """What must be there."""
+def _look(config: Config | None, is_worker: bool, sdk_dir: Path | None) -> Iterator[Finding]:
+    from distrl.cli.health import android, machine, packages, run
     from distrl.cli.health.finding import Need
-
-    needs = {Need.BASE}
-    if config is not None:
-        kinds = {members.kind for members in config.devices.pool}
-        if kinds & {"adb", "avd", "phone"}:
-            needs.add(Need.ADB)
-        if "avd" in kinds:
-            needs.add(Need.EMULATOR)
-        if config.env.kind in _BROWSER_KINDS:
-            needs.add(Need.BROWSER)
-        if not is_worker:
-            needs.add(Need.TRAINING)
-        if not is_worker and any(
-            device.startswith("cuda") for device in (config.policy.device, config.learner.device)
-        ):
-            needs.add(Need.CUDA)
-    return frozenset(needs)
-
-
-def _look(config: Config | None, sdk_dir: Path | None) -> Iterator[Finding]:
-    from distrl.cli.health import android, machine, packages
     from distrl.configs.devices import DevicesConfig
     from distrl.workers.devices.emulator.avd import AvdStore
 
-    yield from packages.look()
+    yield from packages.look(config.env.options if config and config.env.kind == "browser" else None)
+    if config is not None:
+        yield from run.look(config, is_worker)
     yield machine.gpu()
     yield android.kvm()
     members = [part for part in config.devices.pool if part.kind == "avd"] if config else []
@@ -133,7 +129,7 @@ def _look(config: Config | None, sdk_dir: Path | None) -> Iterator[Finding]:
     devices = config.devices if config else DevicesConfig()
     yield from android.adb_server(devices.server_port(), _serials(config))
     yield machine.emulator_ports()
-    yield machine.disk("disk", Path(config.runs_dir if config else "runs"))
+    yield machine.disk("disk", Path(config.runs_dir if config else "runs"), Need.RUN)
     yield machine.disk("disk", AvdStore().home)
     if config is not None:
         network = config.network

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from pathlib import Path
 
@@ -11,6 +12,9 @@ _FORMAT = "{asctime}.{msecs:03.0f} {levelname:<7} {role} {name}: {message}"
 
 def setup(log_file: Path | None = None, level: str = "INFO", role: str = "distrl") -> None:
     """Sends this process's log to stderr and, if given, appends it to `log_file`.
+
+    The model hub's library tells each try of each request, and by a handler of its own a second time: errors
+    alone are told, unless HF_HUB_VERBOSITY asks for more.
 
     Args:
         log_file: Created with its folders.
@@ -29,6 +33,9 @@ def setup(log_file: Path | None = None, level: str = "INFO", role: str = "distrl
         handler.setFormatter(_RoleFormatter(role))
         root.addHandler(handler)
     root.setLevel(level.upper())
+    if "HF_HUB_VERBOSITY" not in os.environ:
+        os.environ["HF_HUB_VERBOSITY"] = "error"  # read when the library is imported, here and in children
+        logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
 
 
 class _RoleFormatter(logging.Formatter):

@@ -1,21 +1,22 @@
 """Which tensors a hub model has, read from its files: no torch, and no weights are loaded.
 
 From the headers of its safetensors files where they are there, which is exact for every model; else from its
-config.json, for the families whose layers are known here (Qwen2.5-VL, Qwen3-VL, LLaVA with CLIP and Llama).
+config.json, for the families whose layers are known here (Qwen2-VL, Qwen2.5-VL, Qwen3-VL, LLaVA with CLIP and
+Llama). Of the first two it is flat in the hub: the language model's sizes stand beside `vision_config`.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from distrl.core.errors import PolicyError
+from distrl.core.hub_cache import cached, hub_cache
 
 Shapes = Mapping[str, tuple[int, ...]]
 """The size of each tensor, by its name."""
@@ -135,15 +136,13 @@ def find_model(model: str, key: str = "policy.model") -> Path:
     """
     if (Path(model) / "config.json").is_file():
         return Path(model)
-    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
-    cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub") / f"models--{model.replace('/', '--')}"
-    found = [path.parent for path in cache.glob("snapshots/*/config.json")]
-    if not found:
+    found = cached(model)
+    if found is None:
         raise PolicyError(
-            f"{key} {model!r} is neither a directory nor in the hub's cache {cache.parent}.",
-            "Download its config.json and preprocessor_config.json there first; weights are not needed.",
+            f"{key} {model!r} is neither a directory nor in the hub's cache {hub_cache()}.",
+            f"Run `hf download {model} config.json preprocessor_config.json`; weights are not needed.",
         )
-    return max(found, key=lambda path: path.stat().st_mtime)
+    return found
 
 
 def shapes_in(directory: Path) -> dict[str, tuple[int, ...]] | None:
@@ -168,17 +167,18 @@ def shapes_from_config(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]] 
     """The tensors of a model with this config.json; None if its family is not known here."""
     kind, text = config.get("model_type"), config.get("text_config", config)
     vision = config.get("vision_config", {})
-    towers = {"qwen2_5_vl": _qwen2_5_vision, "qwen3_vl": _qwen3_vision, "llava": _clip_vision}
-    known = {"qwen2_5_vl": "qwen2_5_vl_text", "qwen3_vl": "qwen3_vl_text", "llava": "llama"}
-    if kind not in towers or text.get("model_type", known[kind]) != known[kind]:
+    if kind not in _FAMILIES:
+        return None
+    language, tower = _FAMILIES[kind]
+    if "text_config" in config and text.get("model_type", language) != language:
         return None
     if kind == "llava" and vision.get("model_type") != "clip_vision_model":
         return None
-    shapes = _decoder(text, has_bias=kind == "qwen2_5_vl", has_head_norms=kind == "qwen3_vl")
+    shapes = _decoder(text, has_bias=kind in ("qwen2_vl", "qwen2_5_vl"), has_head_norms=kind == "qwen3_vl")
     is_tied = config.get("tie_word_embeddings", text.get("tie_word_embeddings", False))
     if not is_tied:
         shapes["lm_head.weight"] = (text["vocab_size"], text["hidden_size"])
-    return shapes | towers[kind](vision, text["hidden_size"])
+    return shapes | tower(vision, text["hidden_size"])
 
 
 def _decoder(text: Mapping[str, Any], has_bias: bool, has_head_norms: bool) -> dict[str, tuple[int, ...]]:
@@ -215,6 +215,21 @@ def _linear(name: str, inputs: int, outputs: int, has_bias: bool = True) -> dict
 
 def _norm(name: str, size: int) -> dict[str, tuple[int, ...]]:
     return {f"{name}.weight": (size,), f"{name}.bias": (size,)}
+
+
+def _qwen2_vision(vision: Mapping[str, Any], width: int) -> dict[str, tuple[int, ...]]:
+    hidden, patch, times = vision["embed_dim"], vision["patch_size"], vision.get("temporal_patch_size", 2)
+    inner, merged = int(hidden * vision["mlp_ratio"]), hidden * vision.get("spatial_merge_size", 2) ** 2
+    shapes: dict[str, tuple[int, ...]] = {"patch_embed.proj.weight": (hidden, 3, times, patch, patch)}
+    for number in range(vision["depth"]):
+        block = _norm("norm1", hidden) | _norm("norm2", hidden)
+        block |= _linear("attn.qkv", hidden, 3 * hidden) | _linear("attn.proj", hidden, hidden)
+        block |= _linear("mlp.fc1", hidden, inner) | _linear("mlp.fc2", inner, hidden)
+        shapes |= {f"blocks.{number}.{name}": shape for name, shape in block.items()}
+    shapes |= _norm("merger.ln_q", hidden)
+    shapes |= _linear("merger.mlp.0", merged, merged)
+    shapes |= _linear("merger.mlp.2", merged, vision.get("hidden_size", width))  # what it gives, not its own
+    return {f"model.visual.{name}": shape for name, shape in shapes.items()}
 
 
 def _qwen2_5_vision(vision: Mapping[str, Any], width: int) -> dict[str, tuple[int, ...]]:
@@ -278,6 +293,15 @@ def _clip_vision(vision: Mapping[str, Any], width: int) -> dict[str, tuple[int, 
         | _linear("model.multi_modal_projector.linear_1", hidden, width)
         | _linear("model.multi_modal_projector.linear_2", width, width)
     )
+
+
+_FAMILIES: dict[str, tuple[str, Callable[[Mapping[str, Any], int], dict[str, tuple[int, ...]]]]] = {
+    "qwen2_vl": ("qwen2_vl_text", _qwen2_vision),
+    "qwen2_5_vl": ("qwen2_5_vl_text", _qwen2_5_vision),
+    "qwen3_vl": ("qwen3_vl_text", _qwen3_vision),
+    "llava": ("llama", _clip_vision),
+}
+"""model_type → that of its language model, where `text_config` is a section, and what reads its pictures."""
 
 
 def _text_shape(text: Mapping[str, Any], model: str) -> TextShape:

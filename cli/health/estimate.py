@@ -7,6 +7,7 @@ where they are from; `how` of each line says what was put in.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -25,18 +26,19 @@ from distrl.cli.health.subject import (
 if TYPE_CHECKING:
     from distrl.configs.schema import Config, LearnerConfig
 
-PEAKS: dict[str, tuple[float, float]] = {
-    "H200": (989e12, 4.8e12),
-    "H100 PCIe": (756e12, 2.0e12),
-    "H100": (989e12, 3.35e12),
-    "A100": (312e12, 2.0e12),
-    "L40S": (362e12, 0.864e12),
-    "L4": (121e12, 0.3e12),
-    "A10": (125e12, 0.6e12),
-    "RTX 4090": (165e12, 1.008e12),
-    "RTX 3090": (71e12, 0.936e12),
+PEAKS: dict[str, tuple[float, float, float]] = {
+    "H200": (989e12, 4.8e12, 141e9),
+    "H100 PCIe": (756e12, 2.0e12, 80e9),
+    "H100": (989e12, 3.35e12, 80e9),
+    "A100 40GB": (312e12, 1.555e12, 40e9),
+    "A100": (312e12, 2.0e12, 80e9),
+    "L40S": (362e12, 0.864e12, 48e9),
+    "L4": (121e12, 0.3e12, 24e9),
+    "A10": (125e12, 0.6e12, 24e9),
+    "RTX 4090": (165e12, 1.008e12, 24e9),
+    "RTX 3090": (71e12, 0.936e12, 24e9),
 }
-"""GPU → dense bfloat16 FLOP/s and bytes/s of memory, from the makers' data sheets."""
+"""GPU → dense bfloat16 FLOP/s, bytes/s of memory and bytes of it, from the makers' data sheets."""
 CPU_THREAD = 3e10, 1e10  # float32 FLOP/s and bytes/s of a thread, of the order of what is measured
 UTILISATION, BANDWIDTH = 0.35, 0.6  # the share of the peaks that is reached
 BYTES_PER_PIXEL = {"jpeg": 0.17, "png": 0.30}  # of screenshots of a phone
@@ -50,7 +52,7 @@ class Line:
     """One number.
 
     Attributes:
-        process: "policy", "learner", "inference", "disk", "network" or "speed".
+        process: "policy", "learner", "inference", "disk", "network", "speed" or "verdict".
         unit: "B", "B/s", "1/s", "s", "tokens", "FLOP", or "" for a count.
         how: What was put in.
         is_exact: It is no estimate.
@@ -66,22 +68,32 @@ class Line:
 
 @dataclass(frozen=True)
 class Hardware:
-    """What computes: FLOP/s, bytes/s of memory, whether it is a GPU, and its name."""
+    """What computes: FLOP/s, bytes/s of memory, whether it is a GPU, its name, and a GPU's bytes."""
 
     flops: float
     bandwidth: float
     is_gpu: bool
     name: str
+    memory: float = math.inf
 
 
-def hardware(gpu: str | None, threads: int) -> Hardware:
-    """What the name of a GPU stands for; without one, so many threads of a CPU."""
+def known_gpu(name: str) -> str | None:
+    """The one of `PEAKS` whose words are all in `name`, e.g. "NVIDIA A100-SXM4-80GB"; None: there is none."""
+    words = set(re.findall(r"\w+", name.lower()))
+    return next((known for known in PEAKS if words.issuperset(known.lower().split())), None)
+
+
+def hardware(gpu: str | None, threads: int, memory: float | None = None) -> Hardware:
+    """What the name of a GPU stands for; without one, so many threads of a CPU.
+
+    Args:
+        memory: The GPU's bytes, where they are known better than by its name.
+    """
     if gpu is None:
         return Hardware(threads * CPU_THREAD[0], threads * CPU_THREAD[1], False, f"{threads} CPU threads")
-    for name, (flops, bandwidth) in PEAKS.items():
-        if all(part.lower() in gpu.lower() for part in name.split()):
-            return Hardware(flops, bandwidth, True, name)
-    return Hardware(*PEAKS["A100"], True, f"{gpu}, taken for an A100")
+    known = known_gpu(gpu)
+    flops, bandwidth, usual = PEAKS[known or "A100"]
+    return Hardware(flops, bandwidth, True, known or f"{gpu}, taken for an A100", memory or usual)
 
 
 def estimate(
@@ -250,10 +262,11 @@ def as_text(line: Line) -> str:
     """The line for people."""
     label = "" if line.is_exact else "  (estimate)"
     how = f"  {line.how}" if line.how else ""
-    return f"{line.process:<10} {line.what:<32} {_shown(line.value, line.unit):>12}{how}{label}"
+    return f"{line.process:<10} {line.what:<32} {shown(line.value, line.unit):>12}{how}{label}"
 
 
-def _shown(value: float, unit: str) -> str:
+def shown(value: float, unit: str) -> str:
+    """The number with its unit, to three digits."""
     if not unit or unit == "tokens":
         return f"{value:,.0f}"
     if unit == "s":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -14,18 +15,25 @@ LOW_BYTES, TOO_LOW_BYTES = 10 * 10**9, 10**9
 _NVIDIA_S = 5.0
 
 
-def disk(about: str, directory: Path, need: Need = Need.BASE) -> Finding:
-    """The free space where `directory` is, or will be."""
+def disk(about: str, directory: Path, writing: Need = Need.NOTHING) -> Finding:
+    """The free space where `directory` is, or will be, and whether it may be written there.
+
+    Args:
+        writing: What it matters for that it may.
+    """
     place = directory.expanduser().absolute()
     while not place.exists():
         place = place.parent
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        what = "may not be written" if place.is_dir() else "is no directory"
+        return bad(about, f"{directory} cannot be made: {place} {what}.", "Name another place.", writing)
     free = shutil.disk_usage(place).free
-    said = f"{free / 1e9:.1f} GB are free for {directory}."
+    said = f"{free / 1e9:.1f} GB are free for {directory}, and it may be written there."
     if free < TOO_LOW_BYTES:
-        return bad(about, said, "Free some space; runs and emulators stop when there is none.", need)
+        return bad(about, said, "Free some space; runs and emulators stop when there is none.", Need.BASE)
     if free < LOW_BYTES:
         return bad(about, said, "Free some space before a long run.", Need.NOTHING)
-    return good(about, said, need)
+    return good(about, said)
 
 
 def gpu() -> Finding:
@@ -43,6 +51,16 @@ def gpu() -> Finding:
         said = " ".join((result.stdout + result.stderr).split())[:200] or "nothing"
         return bad("gpu", f"nvidia-smi finds no GPU and says: {said}.", "Is the driver loaded?", Need.CUDA)
     return good("gpu", f"{'; '.join(names)}.", Need.CUDA)
+
+
+def first_gpu() -> tuple[str | None, float | None]:
+    """The first GPU's name and its memory in bytes, as nvidia-smi tells them; None: there is none."""
+    found = gpu()
+    if not found.is_good:
+        return None, None
+    name, _, rest = found.said.partition(", ")
+    size = rest.partition(" MiB")[0]
+    return name, int(size) * 2.0**20 if size.isdecimal() else None
 
 
 def emulator_ports(last: int = 5584) -> Finding:

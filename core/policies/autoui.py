@@ -32,6 +32,7 @@ from distrl.core.policies.base import (
     TokenScores,
 )
 from distrl.core.policies.control_tokens import ControlTokens
+from distrl.core.policies.hub_files import located
 from distrl.core.policies.hub_loading import number_format
 from distrl.core.policies.hub_memory import checkpointed_layers, recomputed
 from distrl.core.policies.options import PolicyOptions
@@ -60,11 +61,12 @@ class AutoUIPolicy(Policy):
         super().__init__()
         assert config.model is not None
         self.config = config
-        self.tokenizer: Any = _load_tokenizer(config.model)
+        source = located("policy.model", config.model)
+        self.tokenizer: Any = _load_tokenizer(source)
         self._control_tokens = ControlTokens(self.tokenizer)
         self.eyes = _build_eyes(config, seed)
         dtype = number_format(config.dtype, config.device)
-        self.model = load_model(config.model, self.eyes.num_features, dtype, seed)
+        self.model = load_model(source, self.eyes.num_features, dtype, seed)
         self._adapter: AdapterHandle | None = None
         if config.lora is not None:
             with torch.random.fork_rng(devices=[]):
@@ -318,7 +320,8 @@ def _require_pictures(images: Sequence[Tensor]) -> None:
 def _build_eyes(config: PolicyOptions, seed: int) -> Eyes:
     if config.image_features is None:
         return LearningEyes(config.image_size, seed)
-    return FrozenEyes(config.image_features, resolve_device(config.device))
+    source = located("policy.image_features", config.image_features)
+    return FrozenEyes(source, resolve_device(config.device))
 
 
 def _load_tokenizer(model: str) -> Any:

@@ -16,6 +16,7 @@ from distrl.core.errors import PolicyError
 from distrl.core.image_sizes import Resize
 from distrl.core.policies import chat_template, resolve_device
 from distrl.core.policies.control_tokens import ControlTokens
+from distrl.core.policies.hub_files import located
 from distrl.core.policies.hub_images import ImageReader
 from distrl.core.policies.options import PolicyOptions
 from distrl.core.types import ChatMessage
@@ -101,9 +102,9 @@ def load_model(config: PolicyOptions, has_weights: bool = True) -> LoadedModel:
     from transformers import AutoImageProcessor, AutoTokenizer
 
     assert config.model is not None
-    name = config.model
+    name = located("policy.model", config.model)
     try:
-        model = _model(config) if has_weights else _without_weights(config)
+        model = _model(name, config) if has_weights else _without_weights(name, config)
         tokenizer = AutoTokenizer.from_pretrained(name)
         image_processor = AutoImageProcessor.from_pretrained(name, backend="pil")
         templating = _templating(name, tokenizer)
@@ -144,25 +145,25 @@ def number_format(name: str, device: str) -> torch.dtype:
     return {"bfloat16": torch.bfloat16, "float32": torch.float32}[name]
 
 
-def _model(config: PolicyOptions) -> Any:
+def _model(name: str, config: PolicyOptions) -> Any:
     from transformers import AutoModelForImageTextToText
 
     return AutoModelForImageTextToText.from_pretrained(
-        config.model,
+        name,
         dtype=number_format(config.dtype, config.device),
         attn_implementation=config.attention,
     )
 
 
-def _without_weights(config: PolicyOptions) -> Any:
+def _without_weights(name: str, config: PolicyOptions) -> Any:
     from transformers import AutoConfig, AutoModelForImageTextToText, GenerationConfig
 
     with torch.device("meta"):
         model = AutoModelForImageTextToText.from_config(
-            AutoConfig.from_pretrained(config.model), dtype=number_format(config.dtype, config.device)
+            AutoConfig.from_pretrained(name), dtype=number_format(config.dtype, config.device)
         )
     with contextlib.suppress(OSError):  # it need not have settings of its own
-        model.generation_config = GenerationConfig.from_pretrained(config.model)
+        model.generation_config = GenerationConfig.from_pretrained(name)
     return model
 
 

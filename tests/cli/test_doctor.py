@@ -103,7 +103,7 @@ def test_with_all_there_only_the_snapshot_is_missing(tmp_path: Path, monkeypatch
 
 
 def test_a_run_with_other_tasks_does_not_need_emulators(tmp_path: Path) -> None:
-    _, found, _ = doctor("--worker", "--config", config(tmp_path, "env: {kind: miniwob}\n"))
+    _, found, _ = doctor("--worker", "--config", config(tmp_path, "env: {kind: browser}\n"))
     assert found["sdk"]["level"] == "warn"
     assert found["chromium"]["level"] == "fail"
     assert "DISTRL_CHROMIUM" in found["chromium"]["remedy"]
@@ -117,6 +117,108 @@ def test_a_worker_needs_no_training_packages(monkeypatch, tmp_path: Path) -> Non
     status, found, _ = doctor("--config", some)
     assert (status, found["training"]["level"]) == (1, "fail")
     assert found["training"]["remedy"] == 'pip install "distrl[train]".'
+
+
+def without(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """As if these packages were not installed."""
+    version, find_spec = packages.metadata.version, packages.find_spec
+
+    def version_of(name: str) -> str:
+        if name in names:
+            raise packages.metadata.PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr(packages.metadata, "version", version_of)
+    monkeypatch.setattr(packages, "find_spec", lambda name: None if name in names else find_spec(name))
+
+
+GYM = "env: {kind: gym, options: {id: Pendulum-v1}}\npolicy: {kind: gaussian}\nlearner: {algorithm: appo}\n"
+PHONE = "tasks: {suite: two_screens, test: [test]}\nenv: {kind: two_screens}\n"
+HUB = "policy: {kind: hub, model: nobody/some-model}\n"
+
+
+@pytest.mark.parametrize(
+    ("about", "package", "text", "is_for_workers"),
+    [
+        ("android_world", "android_world", "env: {kind: android_world}\n", True),
+        ("control", "gymnasium", GYM, True),
+        ("browser tasks", "miniwob", "env: {kind: browser}\n", True),
+        ("vllm", "vllm", f"{PHONE}{HUB}inference: {{engine: vllm}}\n", False),
+        ("deepspeed", "deepspeed", f"{PHONE}learner: {{engine: deepspeed}}\n", False),
+        ("reports", "jinja2", PHONE, False),
+    ],
+)
+def test_packages_are_needed_by_what_asks_for_them(
+    tmp_path: Path, monkeypatch, about: str, package: str, text: str, is_for_workers: bool
+) -> None:
+    without(monkeypatch, package)
+    for given, level in ((text, "fail"), ("env: {kind: phone}\n", "fail" if about == "reports" else "warn")):
+        found = doctor("--config", config(tmp_path, given))[1][about]
+        assert (found["level"], package in found["said"], found["remedy"] != "") == (level, True, True)
+    level = doctor("--worker", "--config", config(tmp_path, text))[1][about]["level"]
+    assert level == ("fail" if is_for_workers else "warn")
+
+
+def test_tasks_are_checked_as_the_run_checks_them(tmp_path: Path) -> None:
+    missing = config(tmp_path, "tasks: {suite: no-such-file.jsonl}\n")
+    status, found, _ = doctor("--config", missing)
+    assert (status, found["tasks"]["level"]) == (1, "fail")
+    assert "no-such-file.jsonl" in found["tasks"]["said"]
+    assert "tasks" not in doctor("--worker", "--config", missing)[1], "workers are sent their tasks"
+    _, found, _ = doctor("--config", config(tmp_path, "tasks: {validation: no-such-split}\n"))
+    assert "no-such-split" in found["tasks"]["said"]
+    assert (
+        doctor("--config", config(tmp_path, PHONE), "--set", "tasks.validation=val")[1]["tasks"]["level"]
+        == "ok"
+    )
+
+
+def test_an_environment_that_is_not_known_is_told(tmp_path: Path) -> None:
+    status, found, _ = doctor("--worker", "--config", config(tmp_path, "env: {kind: phones}\n"))
+    assert (status, found["env"]["level"]) == (1, "fail")
+    assert "'phone'" in found["env"]["said"]
+    _, found, _ = doctor("--worker", "--config", config(tmp_path, "env: {kind: android_world}\n"))
+    assert "no adb program" in found["env"]["said"]
+
+
+def test_a_model_is_looked_for_where_it_is_loaded_from(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    snapshot = tmp_path / "hub" / "models--nobody--some-model" / "snapshots" / "abc"
+    directory = tmp_path / "model"
+
+    def said(model: object) -> tuple[str, str]:
+        text = f"{PHONE}policy: {{kind: hub, model: {model}}}\n"
+        found = doctor("--config", config(tmp_path, text))[1]["model"]
+        return found["level"], found["remedy"]
+
+    assert said("nobody/some-model") == ("warn", "Run `hf download nobody/some-model` before.")
+    assert said(directory)[0] == "fail"
+    for place, model, before in ((directory, directory, "fail"), (snapshot, "nobody/some-model", "warn")):
+        place.mkdir(parents=True)
+        (place / "config.json").write_text("{}")
+        assert said(model)[0] == before, "its weights are missing"
+        (place / "model.safetensors").touch()
+        assert said(model)[0] == "ok"
+
+
+def test_a_directory_for_runs_must_be_writable(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "file").touch()
+    text = f"{PHONE}runs_dir: {tmp_path}/file/runs\n"
+    result = runner.invoke(app, ["doctor", "--worker", "--config", config(tmp_path, text)])
+    assert result.exit_code == 1
+    assert (
+        f"fail  disk           {tmp_path}/file/runs cannot be made: {tmp_path}/file is no dir"
+        in result.stdout
+    )
+    monkeypatch.setattr("os.access", lambda *_: False)
+    assert "may not be written" in machine.disk("disk", tmp_path, Need.RUN).said
+    assert machine.disk("disk", tmp_path).level(frozenset({Need.RUN})) == "warn"
+
+
+def test_a_browser_that_the_configuration_names_is_looked_at(tmp_path: Path) -> None:
+    browser = program(tmp_path / "here" / "my-browser", "exit 0")
+    text = f"env: {{kind: browser, options: {{browser: {browser}}}}}\n"
+    assert str(browser) in doctor("--worker", "--config", config(tmp_path, text))[1]["chromium"]["said"]
 
 
 def test_a_mistake_in_the_configuration_is_one_line(tmp_path: Path) -> None:
@@ -169,7 +271,9 @@ def test_addresses_in_use_and_low_disks_are_told(tmp_path: Path, monkeypatch) ->
         )
         assert (used.is_good, free.is_good) == (False, True)
         assert list(machine.addresses({"act": "tcp://127.0.0.1:*", "broadcast": "ipc:///x"})) == []
-    assert machine.disk("disk", tmp_path / "not" / "yet").said.endswith(f"free for {tmp_path}/not/yet.")
+    assert machine.disk("disk", tmp_path / "not" / "yet").said.endswith(
+        f"free for {tmp_path}/not/yet, and it may be written there."
+    )
     monkeypatch.setattr(machine, "TOO_LOW_BYTES", 10**18)
     assert machine.disk("disk", tmp_path).level(frozenset({Need.BASE})) == "fail"
 
@@ -184,6 +288,10 @@ def test_only_what_is_needed_fails() -> None:
 def test_the_gpu_is_what_nvidia_smi_says(tmp_path: Path) -> None:
     program(tmp_path / "bin" / "nvidia-smi", "echo 'NVIDIA H200, 143771 MiB, 570.1'")
     assert machine.gpu().said == "NVIDIA H200, 143771 MiB, 570.1."
+    assert machine.first_gpu() == ("NVIDIA H200", 143771 * 2**20)
+    program(tmp_path / "bin" / "nvidia-smi", "echo 'NVIDIA GB10, [N/A], 580.1'")
+    assert machine.first_gpu() == ("NVIDIA GB10", None)
     program(tmp_path / "bin" / "nvidia-smi", "echo 'No devices were found'; exit 6")
     assert "No devices were found" in machine.gpu().said
     assert not machine.gpu().is_good
+    assert machine.first_gpu() == (None, None)

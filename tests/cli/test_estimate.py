@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,14 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 import torch
+import yaml
 from autoui_models import save_autoui, save_blip2
 from hub_models import save_qwen
 from typer.testing import CliRunner
 
-from distrl.cli.health.estimate import PEAKS, STEPS, Line, estimate, hardware
+from distrl.cli.health.estimate import PEAKS, STEPS, Hardware, Line, estimate, hardware
 from distrl.cli.health.subject import QUESTION, screen_of
+from distrl.cli.health.verdict import device_bytes, verdict
 from distrl.cli.main import app
 from distrl.configs.schema import Config
 from distrl.core.policies import build_policy
@@ -231,8 +234,89 @@ def test_gpus_are_known_by_their_names() -> None:
     assert hardware("NVIDIA H100 80GB HBM3", 1).flops == PEAKS["H100"][0]
     assert hardware("NVIDIA H100 PCIe", 1).flops == PEAKS["H100 PCIe"][0]
     assert hardware("NVIDIA L40S", 1).name == "L40S"
-    assert "taken for" in hardware("NVIDIA Something", 1).name
+    assert hardware("NVIDIA A100-SXM4-40GB", 1).memory == 40e9
+    assert hardware("NVIDIA A100-SXM4-80GB", 1).memory == 80e9
+    assert hardware("NVIDIA H200", 1, 150e9).memory == 150e9
+    for other in ("NVIDIA Something", "NVIDIA L40", "NVIDIA RTX A1000"):
+        assert "taken for" in hardware(other, 1).name
     assert hardware(None, 3).flops == 3 * hardware(None, 1).flops
+
+
+def gpu_of(size: float) -> Hardware:
+    return Hardware(1e12, 1e12, True, "some GPU", size)
+
+
+def judged(fields: dict[str, object], size: float) -> tuple[Line, float]:
+    """The verdict on a GPU of so many bytes, and what learner and servers need by the lines above it."""
+    config, where = Config.model_validate(fields), gpu_of(size)
+    lines = {(line.process, line.what): line.value for line in estimate(config, where)}
+    servers = config.local.inference_servers * lines["inference", "device memory"]
+    return verdict(config, where, lambda one: estimate(one, where)), (
+        lines["learner", "device memory"] + servers
+    )
+
+
+def test_the_verdict_is_on_learner_and_servers_together(model: str) -> None:
+    fields = {"policy": {"kind": "hub", "model": model}, "local": {"inference_servers": 2}}
+    _, need = judged(fields, 1.0)
+    for size, said in ((2 * need, ": fits"), (1.02 * need, "fits barely"), (0.98 * need, "does not fit")):
+        line, now = judged(fields, size)
+        assert line.value == now == need
+        assert said in line.how
+    assert judged(fields, 2 * need)[0].how.endswith(": fits")
+    alone = Config.model_validate({**fields, "learner": {"device": "cpu"}})
+    parts = device_bytes(alone, estimate(alone, gpu_of(1.0)), 1.0)
+    assert list(parts) == ["2 inference servers"]
+
+
+def test_keys_that_the_verdict_names_save_what_it_says(model: str) -> None:
+    policy = {"kind": "hub", "model": model, "max_prompt_tokens": 512, "lora": {"rank": 2}}
+    fields = {"policy": policy, "inference": {"max_batch": 64}}
+    line, need = judged(fields, 1e6)
+    named = re.findall(r"([a-z_.]+) (\S+) \(([\d.]+) (k|M|G)?B\)", line.how)
+    assert {"policy.gradient_checkpointing", "learner.micro_batch_tokens"} <= {key for key, *_ in named}
+    assert "policy.lora" not in line.how, "it has one"
+    assert "max_pixels" not in line.how, "a prompt is bounded whatever its pictures take"
+    for key, value, number, power in named:
+        section, name = key.split(".")
+        changed = {**fields, section: {**fields.get(section, {}), name: yaml.safe_load(value)}}
+        now = judged(changed, 1e6)[1]
+        assert now < need
+        assert now == pytest.approx(float(number) * {"k": 1e3, "M": 1e6, "G": 1e9}[power], rel=0.01)
+
+
+def test_vllm_takes_its_share_of_the_gpu(model: str) -> None:
+    def inference(size: float, **vllm: object) -> float:
+        config = Config.model_validate(
+            {"policy": {"kind": "hub", "model": model}, "inference": {"engine": "vllm", "vllm": vllm}}
+        )
+        return device_bytes(config, estimate(config, gpu_of(size)), size)["inference"]
+
+    assert inference(1e12) == pytest.approx(0.85e12)
+    assert inference(1e12, gpu_memory_utilization=0.3) == pytest.approx(0.3e12)
+    assert 2**30 < inference(1e12, kv_cache_gb=1.0) < 2**30 + 1e7, "its weights, and the cache"
+    assert inference(1.0) > 1e4, "weights need room whatever the share"
+
+
+def test_set_and_gpu_are_checked(model: str, tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(f"policy: {{kind: hub, model: {model}}}\n")
+
+    def told(*words: str) -> tuple[int, str]:
+        result = runner.invoke(app, ["doctor", *words])
+        return result.exit_code, result.stdout or result.stderr
+
+    command = ["--estimate", str(file), "--gpu"]
+    status, error = told(*command, "foo")
+    assert status == 2
+    assert "'foo'" in error
+    assert all(name in error for name in PEAKS)
+    status, lines = told(*command, "RTX 4090", "--set", "inference.max_batch=3")
+    assert status == 0
+    assert "inference.max_batch 3 slots" in lines
+    assert lines.splitlines()[-1].startswith("verdict    one RTX 4090 of 24 GB")
+    assert told("--set", "seed=1")[0] == told("--gpu", "H100")[0] == 2
+    assert told("--config", str(file), "--estimate", str(file))[0] == 2
 
 
 def test_the_command_labels_every_number(model: str, tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Log lines."""
 
 import logging
+import subprocess
+import sys
 
 import pytest
 
@@ -33,3 +35,17 @@ def test_setting_up_again_replaces(tmp_path, capsys):
     logs.setup(None, "INFO", "b")
     logging.getLogger("distrl.test").info("once")
     assert capsys.readouterr().err.count("once") == 1
+
+
+@pytest.mark.needs("huggingface_hub")
+@pytest.mark.parametrize(("asked_for", "is_told"), [(None, False), ("warning", True)])
+def test_the_hub_s_library_tells_its_retries_only_if_asked_to(monkeypatch, asked_for, is_told):
+    monkeypatch.delenv("HF_HUB_VERBOSITY", raising=False)
+    if asked_for:
+        monkeypatch.setenv("HF_HUB_VERBOSITY", asked_for)
+    code = (
+        "import logging\nfrom distrl.core import logs\nlogs.setup()\nimport huggingface_hub.utils\n"
+        "logging.getLogger('huggingface_hub.utils._http').warning('Retrying in 8s')\n"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr
+    assert ("Retrying" in told) == is_told

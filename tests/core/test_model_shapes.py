@@ -47,6 +47,45 @@ def test_the_files_and_the_formulas_count_what_the_model_has(directory: Path) ->
     assert count(headers) == total
 
 
+FLAT = {
+    "vocab_size": 120,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]},
+}
+"""How the hub's files of these families say the language model's sizes: beside `vision_config`."""
+PATCHES = {"depth": 2, "num_heads": 2, "patch_size": 14, "spatial_merge_size": 2, "temporal_patch_size": 2}
+EYES = {
+    "qwen2_vl": {"embed_dim": 16, "mlp_ratio": 4, "hidden_size": 32},
+    "qwen2_5_vl": {
+        "hidden_size": 16,
+        "intermediate_size": 24,
+        "out_hidden_size": 32,
+        "fullatt_block_indexes": [1],
+    },
+}
+
+
+@pytest.mark.parametrize("is_tied", [False, True])
+@pytest.mark.parametrize("family", EYES)
+def test_a_flat_config_json_of_the_hub_is_counted_without_weights(
+    tmp_path: Path, family: str, is_tied: bool
+) -> None:
+    import json
+
+    from transformers import AutoConfig, AutoModelForImageTextToText
+
+    said = FLAT | {"model_type": family, "tie_word_embeddings": is_tied}
+    (tmp_path / "config.json").write_text(json.dumps(said | {"vision_config": EYES[family] | PATCHES}))
+    model = AutoModelForImageTextToText.from_config(AutoConfig.from_pretrained(str(tmp_path)))
+    known = read_model(str(tmp_path))
+    assert sorted(known.shapes.values()) == sorted(tuple(p.shape) for p in model.parameters())
+    assert known.num_vision == sum(p.numel() for name, p in model.named_parameters() if ".visual." in name)
+
+
 def test_adapters_are_counted_exactly(directory: Path) -> None:
     from distrl.configs.policy import LoraConfig
 

@@ -229,12 +229,6 @@ def test_what_is_no_model_is_one_clear_error(tmp_path: Path, files: list[str]) -
         build_policy(config, [], 0)
 
 
-def test_a_hub_that_cannot_be_reached_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(PolicyError, match="cannot be loaded"):
-        build_policy(PolicyConfig(kind="hub", model="nobody/no-such-model", device="cpu"), [], 0)
-
-
 def test_a_frozen_vision_tower_is_neither_published_nor_saved(
     make_policy: MakePolicy, tmp_path: Path
 ) -> None:

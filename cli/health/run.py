@@ -1,0 +1,124 @@
+"""What one run needs: its environment, its tasks and its model, by the checks that the run itself makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distrl.cli.health.finding import Finding, Need, bad, good
+from distrl.core.errors import DistrlError
+from distrl.core.hub_cache import cached, has_weights, hub_cache, is_hub_id
+
+if TYPE_CHECKING:
+    from distrl.configs.schema import Config
+
+
+def needs(config: Config | None, is_worker: bool) -> frozenset[Need]:
+    """What must be there, for any process and for this run.
+
+    Args:
+        is_worker: Only workers run on this machine.
+    """
+    found = {Need.BASE}
+    if config is None:
+        return frozenset(found)
+    found.add(Need.RUN)
+    if config.is_control:
+        found |= {Need.GYM, Need.TRAINING}  # whose workers train
+    kinds = {members.kind for members in config.devices.pool}
+    if kinds & {"adb", "avd", "phone"}:
+        found.add(Need.ADB)
+    if "avd" in kinds:
+        found.add(Need.EMULATOR)
+    if _env_kind(config) == "android_world":
+        found.add(Need.ANDROID_WORLD)
+    if _env_kind(config) == "browser":
+        found.add(Need.BROWSER)
+        if config.env.options.get("site", "miniwob") == "miniwob":
+            found.add(Need.MINIWOB)
+    return frozenset(found if is_worker else found | _central_needs(config))
+
+
+def _central_needs(config: Config) -> set[Need]:
+    """What only machines with a learner or inference servers need."""
+    found = {Need.TRAINING, Need.REPORTS}
+    if config.inference.engine == "vllm":
+        found.add(Need.VLLM)
+    if config.learner.engine == "deepspeed":
+        found.add(Need.DEEPSPEED)
+    if any(device.startswith("cuda") for device in (config.policy.device, config.learner.device)):
+        found.add(Need.CUDA)
+    return found
+
+
+def look(config: Config, is_worker: bool) -> Iterator[Finding]:
+    """Findings about what the configuration names.
+
+    Args:
+        is_worker: Only workers run on this machine, which are sent their tasks and have no model.
+    """
+    yield _checked(
+        "env", f"{config.env.import_path or config.env.kind} is known.", lambda: _check_env(config)
+    )
+    if is_worker:
+        return
+    from distrl.cli.train import check_demonstrations, check_tasks
+
+    if not config.is_control:
+        yield _checked("tasks", f"{config.tasks.suite} has its splits.", lambda: check_tasks(config))
+    if config.learner.demonstrations.dataset is not None:
+        said = f"{config.learner.demonstrations.dataset} fits."
+        yield _checked("demonstrations", said, lambda: check_demonstrations(config))
+    policy = config.policy
+    if policy.import_path is None and policy.kind in ("hub", "autoui"):
+        for key in ("model", "image_features"):
+            if name := getattr(policy, key):
+                yield _model(f"policy.{key}", name)
+
+
+def _env_kind(config: Config) -> str | None:
+    return config.env.kind if config.env.import_path is None else None
+
+
+def _check_env(config: Config) -> None:
+    """As far as it can be told without a device."""
+    from distrl.core.importing import choose
+    from distrl.workers.envs import ENVS
+
+    if config.is_control:
+        from distrl.workers.envs.gym import control_space
+
+        control_space(config.env.options)
+        return
+    choose(ENVS, config.env.kind, config.env.import_path)
+    if _env_kind(config) == "android_world":
+        from distrl.workers.envs.android_world_options import checked, find_adb
+
+        find_adb(checked(config.env.options).adb_path)
+
+
+def _checked(about: str, said: str, check: Callable[[], object]) -> Finding:
+    try:
+        check()
+    except DistrlError as error:
+        return bad(about, error.message, error.remedy, Need.RUN)
+    return good(about, said, Need.RUN)
+
+
+def _model(key: str, model: str) -> Finding:
+    """Where its files are. One that only the hub has is no failure: loading asks it."""
+    about, directory = "model", Path(model)
+    if directory.is_dir():
+        if (directory / "config.json").is_file() and has_weights(directory):
+            return good(about, f"{key} {model} is a directory with weights.", Need.RUN)
+        said = f"{key} {model} has no config.json, or not all of its weights."
+        return bad(about, said, "Copy all of the model's files there.", Need.RUN)
+    if not is_hub_id(model):
+        said = f"{key} {model} is no directory, and no id of the hub."
+        return bad(about, said, "Name a directory, or OWNER/NAME.", Need.RUN)
+    snapshot = cached(model)
+    if snapshot is not None and has_weights(snapshot):
+        return good(about, f"{key} {model} is in the hub's cache {hub_cache()}.", Need.RUN)
+    said = f"{key} {model} is not, or not wholly, in the hub's cache {hub_cache()}: the run will ask the hub."
+    return bad(about, said, f"Run `hf download {model}` before.", Need.NOTHING)

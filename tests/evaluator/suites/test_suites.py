@@ -109,3 +109,34 @@ def test_suites_by_import_path() -> None:
         load_suite("distrl.evaluator.suites.quickstart:nothing")
     with pytest.raises(TaskError, match="gives no list of Task"):
         load_suite("distrl.evaluator.suites.quickstart:HOURS")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("none", "'suite_of_mistakes:none' gives no list of Task but None"),
+        ("dicts", "it holds a dict"),
+        ("empty", "it is empty"),
+        ("Tasks", "but the class Tasks"),
+        ("boom", r"suite_of_mistakes:boom raised KeyError: 'q' \(suite_of_mistakes\.py:7\)"),
+        ("lazy", r"suite_of_mistakes:lazy raised ValueError: late \(suite_of_mistakes\.py:11\)"),
+    ],
+)
+def test_a_mistake_in_one_s_own_suite_is_told(tmp_path: Path, monkeypatch, name: str, said: str) -> None:
+    code = """
+dicts, empty = [{"id": "a/1", "goal": "x"}], ()
+class Tasks: pass
+def none():
+    return None
+def boom():
+    raise KeyError("q")
+def lazy():
+    for name in "ab":
+        if name == "b":
+            raise ValueError("late")
+        yield name
+"""
+    (tmp_path / "suite_of_mistakes.py").write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(TaskError, match=said):
+        load_suite(f"suite_of_mistakes:{name}")

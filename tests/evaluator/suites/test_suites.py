@@ -64,7 +64,11 @@ def test_yaml_and_json_lines_give_the_same_tasks(tmp_path: Path) -> None:
             r"a\.jsonl, line 2: the id 'mine/1' occurs twice",
         ),
         ("a.jsonl", json.dumps(TASK | {"id": ""}), r"a\.jsonl, line 1: id and goal must not be empty"),
-        ("a.jsonl", json.dumps(TASK | {"steps": 3}), r"a\.jsonl, line 1: steps: Extra inputs"),
+        (
+            "a.jsonl",
+            json.dumps(TASK | {"steps": 3}),
+            r"a\.jsonl, line 1: unknown key 'steps'\. A task has id",
+        ),
         (
             "a.jsonl",
             json.dumps(TASK | {"max_steps": 0}),
@@ -84,6 +88,34 @@ def test_a_broken_file_names_file_place_and_rule(tmp_path: Path, name: str, text
     path = tmp_path / name
     path.write_text(text)
     with pytest.raises(TaskError, match=said):
+        load_suite(str(path))
+
+
+def test_a_mistyped_key_is_told_with_the_one_that_was_meant(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("- {id: a/1, gaol: Do it}\n")
+    with pytest.raises(TaskError) as caught:
+        load_suite(str(path))
+    assert caught.value.message == f"{path}, entry 1: unknown key 'gaol', did you mean 'goal'?"
+
+
+def test_all_mistakes_of_a_file_are_told_at_once_but_for_many(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    lines = [json.dumps(TASK), "{", json.dumps({"id": "x", "max_steps": 0}), json.dumps(TASK), "3"]
+    path.write_text("\n".join(lines))
+    with pytest.raises(TaskError) as caught:
+        load_suite(str(path))
+    said = caught.value.message
+    for place in (
+        "line 2: not valid JSON",
+        "line 3: goal is missing",
+        "line 3: max_steps: Input should be",
+        "line 4: the id 'mine/1' occurs twice",
+        "line 5: a task is a mapping",
+    ):
+        assert place in said
+    path.write_text("{\n" * 13)
+    with pytest.raises(TaskError, match=r"line 10: not valid JSON[^;]*; and 3 more\."):
         load_suite(str(path))
 
 

@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import difflib
 import importlib
+import inspect
 import os
 import sys
 import traceback
@@ -67,6 +68,7 @@ class LazyGroup(typer.core.TyperGroup):
                 single.command(cmd_name)(found)
                 command = typer.main.get_command(single)
             command.name = cmd_name
+            _let_lines_flow(command)
             self.commands[cmd_name] = command
         return self.commands[cmd_name]
 
@@ -88,6 +90,14 @@ class LazyGroup(typer.core.TyperGroup):
             if (explained := known(error)) is None:
                 raise
             raise _told(explained, ctx.params.get("debug", False)) from error
+
+
+def _let_lines_flow(command: Any) -> None:
+    """Lets lines of help texts end where the terminal does: typer keeps the line ends of docstrings."""
+    paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
+    command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    for below in getattr(command, "commands", {}).values():
+        _let_lines_flow(below)
 
 
 def _told(error: DistrlError, debug: bool) -> typer.Exit:

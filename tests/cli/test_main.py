@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
 import typer
@@ -34,6 +35,18 @@ def test_every_command_has_help(name: str) -> None:
     result = runner.invoke(app, [name, "--help"])
     assert result.exit_code == 0
     assert "Usage" in result.output
+
+
+@pytest.mark.parametrize("command", [["evaluate"], ["tasks", "import"]])
+def test_help_breaks_lines_where_the_terminal_ends(command: list[str]) -> None:
+    lines = runner.invoke(app, [*command, "--help"], env={"COLUMNS": "80"}).output.splitlines()
+    text = [line.strip() for line in lines[: next(i for i, line in enumerate(lines) if "─" in line)]]
+    early = [
+        (line, after.split()[0])
+        for line, after in pairwise(text)
+        if line and after and len(line) + 1 + len(after.split()[0]) <= 76
+    ]
+    assert early == []
 
 
 def test_version() -> None:

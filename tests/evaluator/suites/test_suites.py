@@ -67,7 +67,7 @@ def test_yaml_and_json_lines_give_the_same_tasks(tmp_path: Path) -> None:
         (
             "a.jsonl",
             json.dumps(TASK | {"steps": 3}),
-            r"a\.jsonl, line 1: unknown key 'steps'\. A task has id",
+            r"a\.jsonl, line 1: unknown key 'steps', did you mean 'max_steps'",
         ),
         (
             "a.jsonl",

@@ -107,7 +107,8 @@ def evaluate(
     a directory for each seed, and the results over all of them. With appo, the mean return of 100 greedy
     episodes (or evaluate.episodes) is measured instead.
 
-    With --rejudge nothing is run: a judge is compared with the ground truth of stored episodes.
+    With --rejudge nothing is run: a judge says how many stored episodes are solved, and is compared with
+    their ground truth.
     """
     from distrl.core.logs import setup
     from distrl.core.process import install_signals

@@ -104,7 +104,8 @@ def _told(error: DistrlError, debug: bool) -> typer.Exit:
     """Prints the error; the exit that follows."""
     if debug:
         traceback.print_exc()
-    typer.echo(f"error: {one_line(str(error))}", err=True)
+    with contextlib.suppress(OSError):  # a log on the disk that is full; the exit code still tells
+        typer.echo(f"error: {one_line(str(error))}", err=True)
     return typer.Exit(error.exit_code)
 
 
@@ -154,9 +155,8 @@ def main() -> None:
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
         atexit._run_exitfuncs()
-        with contextlib.suppress(
-            BrokenPipeError
-        ):  # whoever read the output has left; nothing to tell anybody
+        # Whoever read the output has left, or its disk is full: there is nobody to tell.
+        with contextlib.suppress(OSError):
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code)

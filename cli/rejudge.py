@@ -1,4 +1,4 @@
-"""`distrl evaluate --rejudge`: a judge on stored episodes, and how far it agrees with their ground truth."""
+"""`distrl evaluate --rejudge`: a judge on stored episodes, its success rate and its agreement with truth."""
 
 from __future__ import annotations
 

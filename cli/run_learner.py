@@ -29,8 +29,12 @@ if TYPE_CHECKING:
 
     Opener = Callable[[RunDir], AbstractContextManager[Learner | ControlLearner]]
 
-GRACE_S = 5.0
-FOLLOWERS_GRACE_S = 15.0  # a signal to all ranks: rank 0 writes a checkpoint first, with the others
+# From the first signal to the end of the process: an update of a large model may take minutes, and so may its
+# checkpoint with the optimiser's states. A second signal ends what hangs.
+GRACE_S = 600.0
+FOLLOWERS_GRACE_S = GRACE_S + 15.0  # a launcher's signal to all ranks: rank 0 writes a checkpoint with them
+ORPHANS_GRACE_S = 15.0  # a signal to a rank that rank 0 started comes when rank 0 is gone
+STOPPING = "Stopping, after the update under way and a checkpoint. Another Ctrl-C or SIGTERM ends at once."
 
 
 def run_learner(
@@ -42,8 +46,9 @@ def run_learner(
 ) -> None:
     """Run the learner: it ingests trajectories, trains, publishes weights and schedules tasks.
 
-    It may start before or after workers and inference servers. Ctrl-C writes a checkpoint and stops;
-    --resume goes on with replay, priorities, optimisers and the weight version.
+    It may start before or after workers and inference servers. Ctrl-C ends the update under way,
+    writes a checkpoint and stops, a second one stops at once; --resume goes on with replay, priorities,
+    optimisers and the weight version.
 
     With --num-processes it starts further ranks on this machine. Started by torchrun or deepspeed, every
     rank runs this command: rank 0 is the learner, the others compute with it.
@@ -53,11 +58,25 @@ def run_learner(
     sets = [*(overrides or []), *([f"learner.num_processes={num_processes}"] if num_processes else [])]
     loaded = load(config, sets, dry_run)
     command = ["run-learner", config, *(part for item in sets for part in ("--set", item))]
-    is_first = os.environ.get("RANK", "0") == "0"
-    stop = install_signals(GRACE_S if is_first else FOLLOWERS_GRACE_S)
+    stop = install_signals(_grace_s())
+    if _is_first():
+        stop.on_set(lambda: typer.echo(STOPPING, err=True))
     if not learn(loaded, resume, stop, command):
         typer.echo("Stopped; go on with --resume.", err=True)
         raise typer.Exit(130)
+
+
+def _is_first() -> bool:
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _grace_s() -> float:
+    """How long this rank may take to end after a first signal."""
+    if _is_first():
+        return GRACE_S
+    from distrl.learner.distributed.link import MEETING
+
+    return ORPHANS_GRACE_S if MEETING in os.environ else FOLLOWERS_GRACE_S
 
 
 def learn(config: Config, resume: bool, stop: threading.Event, command: Sequence[str] = ()) -> bool:
@@ -75,7 +94,7 @@ def learn(config: Config, resume: bool, stop: threading.Event, command: Sequence
     from distrl.core.logs import setup
     from distrl.core.rundir import RunDir
 
-    if os.environ.get("RANK", "0") != "0":
+    if not _is_first():
         return _follow(config)
     setup(role="learner")
     opened = _control_learner(config, stop) if config.is_control else _learner(config, stop, command)

@@ -35,8 +35,9 @@ def train(
     """Train on this machine: learner, inference servers and workers, then an evaluation before and after.
     With appo there are no inference servers, and the result alone is measured.
 
-    Processes that die are replaced. Ctrl-C stops all of them; --resume goes on where the run was. A new run
-    that an error ends before anything was stored leaves no directory behind.
+    Processes that die are replaced. Ctrl-C stops all of them, the learner after a checkpoint, a second one at
+    once; --resume goes on where the run was. A new run that an error ends before anything was stored leaves
+    no directory behind.
     """
     loaded = load(config, overrides, dry_run)
     check_packages(NEEDED_FOR_CONTROL if loaded.is_control else NEEDED)

@@ -10,21 +10,26 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 from distrl.core.errors import CheckpointError
+from distrl.core.files import write_bytes_atomically, writing
 
 MANIFEST = "files.json"
 POINTERS = ("latest", "best", "final")
+_log = logging.getLogger(__name__)
 
 
 def write_checkpoint(directory: Path, name: str, fill: Callable[[Path], None]) -> Path:
     """Makes `directory/name`: filled under a temporary name, flushed to disk, then renamed.
 
-    One of the same name is replaced, so it must not be what a pointer names.
+    One of the same name is replaced, if `latest` does not name it: it is left by a crash before its pointer
+    was written, or the run went back to an older one. Then "best" or "final" may name it, which has other
+    weights from now on, so that pointer goes.
 
     Args:
         fill: Writes the checkpoint's files into the directory that it is given.
@@ -33,34 +38,51 @@ def write_checkpoint(directory: Path, name: str, fill: Callable[[Path], None]) -
         CheckpointError: The disk is full or not writable.
     """
     temporary, target = directory / f".{name}.tmp", directory / name
+    assert pointed(directory, "latest") != name
+    shutil.rmtree(temporary, ignore_errors=True)
     try:
+        with writing(target, CheckpointError):
+            temporary.mkdir(parents=True)
+            fill(temporary)
+            entries = {str(p.relative_to(temporary)): _entry(p) for p in _files(temporary)}
+            (temporary / MANIFEST).write_text(json.dumps(entries, indent=1, sort_keys=True))
+            for path in [*temporary.rglob("*"), temporary]:
+                _fsync(path)
+            if target.exists():
+                _drop_pointers(directory, name)
+                shutil.rmtree(target)
+            temporary.rename(target)
+            _fsync(directory)
+    except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-        fill(temporary)
-        entries = {str(p.relative_to(temporary)): _entry(p) for p in _files(temporary)}
-        (temporary / MANIFEST).write_text(json.dumps(entries, indent=1, sort_keys=True))
-        for path in [*temporary.rglob("*"), temporary]:
-            _fsync(path)
-        if target.exists():  # left by a crash before its pointer was written
-            shutil.rmtree(target)
-        temporary.rename(target)
-        _fsync(directory)
-    except OSError as error:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise CheckpointError(
-            f"Checkpoint {target} cannot be written: {error.strerror or error}.", "Free some disk space."
-        ) from error
+        raise
     return target
 
 
+def _drop_pointers(directory: Path, name: str) -> None:
+    for pointer in POINTERS:
+        if pointed(directory, pointer) == name:
+            _log.warning("%s is written anew, so %r names none until the next is found", name, pointer)
+            (directory / pointer).unlink()
+
+
+def remove_unfinished(directory: Path) -> None:
+    """Removes what processes that were killed left half written. None may be at work on `directory`."""
+    for path in directory.glob(".step_*.tmp"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def point(directory: Path, pointer: str, name: str, note: str = "") -> None:
-    """Lets `pointer` name the checkpoint `name`, atomically; `note` is kept on its second line."""
+    """Lets `pointer` name the checkpoint `name`, atomically; `note` is kept on its second line.
+
+    Raises:
+        RunDirectoryError: The disk is full or not writable.
+    """
     assert pointer in POINTERS
-    temporary = directory / f".{pointer}.tmp"
-    temporary.write_text(f"{name}\n{note}\n" if note else f"{name}\n")
-    _fsync(temporary)
-    temporary.rename(directory / pointer)
-    _fsync(directory)
+    text = f"{name}\n{note}\n" if note else f"{name}\n"
+    with writing(directory / pointer):
+        write_bytes_atomically(directory / pointer, text.encode(), is_durable=True)
+        _fsync(directory)
 
 
 def pointed(directory: Path, pointer: str) -> str | None:
@@ -135,10 +157,16 @@ def verify(path: Path) -> None:
 
 
 def remove_old(directory: Path, keep: int, protected: set[str]) -> list[str]:
-    """Deletes all but the newest `keep` checkpoints and the protected ones. Returns what was deleted."""
-    names = checkpoints(directory)
-    pointed_names = {pointed(directory, pointer) for pointer in POINTERS}
-    deleted = [n for n in names[: max(0, len(names) - keep)] if n not in protected and n not in pointed_names]
+    """Deletes all but the newest `keep` checkpoints, and the protected ones. Returns what was deleted.
+
+    The newest is what `latest` names: those beyond it are of what was rolled back, and go. What a pointer
+    names stays.
+    """
+    names, latest = checkpoints(directory), pointed(directory, "latest")
+    up_to = [name for name in names if latest is None or _by_step(name) <= _by_step(latest)]
+    old, beyond = up_to[: max(0, len(up_to) - keep)], names[len(up_to) :]
+    kept = {pointed(directory, pointer) for pointer in POINTERS} | protected
+    deleted = [name for name in (*old, *beyond) if name not in kept]
     for name in deleted:
         shutil.rmtree(directory / name)
     return deleted

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from distrl.core.errors import StoreError
+from distrl.core.errors import StoreError, StoreFull
 
 LOCK_WAIT_S = 10.0
 
@@ -64,10 +64,11 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
+        connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        if connection.in_transaction:  # SQLite has ended it already if the disk is full
+            connection.execute("ROLLBACK")
         raise
-    connection.execute("COMMIT")
 
 
 @contextlib.contextmanager
@@ -80,6 +81,8 @@ def typed_errors(path: Path) -> Iterator[None]:
             raise StoreError(
                 f"{path} is in use by another process.", "Stop it or use another path."
             ) from error
+        if "is full" in str(error):
+            raise StoreFull(f"{path} cannot be written: {error}.", "Free some disk space.") from error
         raise StoreError(f"{path}: {error}.", "Is the disk full or the folder read-only?") from error
     except sqlite3.Error as error:
         raise StoreError(

@@ -38,7 +38,7 @@ class ConfigError(DistrlError):
 
 
 class RunDirectoryError(DistrlError):
-    """The run directory exists already, is locked by another process, or is not a run."""
+    """The run directory exists already, is locked by another process, is not a run, or takes no more data."""
 
     exit_code = 3
 
@@ -119,6 +119,12 @@ class StoreError(DistrlError):
     """The trajectory store cannot be read or written."""
 
     exit_code = 10
+
+
+class StoreFull(StoreError):
+    """The disk of the trajectory store, or of a worker's spool, is full: as for a run's other files."""
+
+    exit_code = RunDirectoryError.exit_code
 
 
 class RankError(DistrlError):

@@ -1,29 +1,79 @@
-"""Text files that are written whole or not at all, and files of records, one a line."""
+"""Files that are written whole or not at all, files of records, and what a full disk is to users."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from distrl.core.errors import RunDirectoryError
+from distrl.core.errors import DistrlError, RunDirectoryError
 
 _Model = TypeVar("_Model", bound=BaseModel)
+Buffer = bytes | bytearray | memoryview
+
+
+@contextlib.contextmanager
+def writing(path: Path, kind: type[DistrlError] = RunDirectoryError) -> Iterator[None]:
+    """Turns what the system says against writing `path`, a full disk for one, into an error for users.
+
+    Args:
+        path: What is written; the error names it.
+        kind: Of error.
+    """
+    try:
+        yield
+    except DistrlError:
+        raise
+    except Exception as error:
+        reason = _refusal(error)
+        if reason is None:
+            raise
+        remedy = "Free some disk space, or check its permissions."
+        raise kind(f"{path} cannot be written: {reason}.", remedy) from error
+
+
+def _refusal(error: Exception) -> str | None:
+    """What the system said, None if it said nothing: `error` may come of it (torch), or quote it (Rust)."""
+    for one in (error, error.__cause__ or error.__context__):
+        if isinstance(one, OSError):
+            return one.strerror or str(one)
+        if one is not None and "(os error " in str(one):
+            return str(one)
+    return None
 
 
 def write_atomically(file: Path, text: str) -> None:
-    """Writes `text` so that readers see the old or the new file, never a part.
+    """As `write_bytes_atomically`, in UTF-8."""
+    write_bytes_atomically(file, text.encode("utf-8"))
+
+
+def write_bytes_atomically(file: Path, data: Buffer, is_durable: bool = False) -> None:
+    """Writes `data` so that readers see the old or the new file, never a part.
 
     A process that is killed meanwhile may leave a hidden file beside it.
 
+    Args:
+        is_durable: Whether the data has to be on disk on return.
+
     Raises:
-        OSError: It cannot be written.
+        RunDirectoryError: It cannot be written.
     """
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, file)
+    try:
+        with writing(file):
+            with temporary.open("wb") as out:
+                out.write(data)
+                if is_durable:
+                    out.flush()
+                    os.fsync(out.fileno())
+            os.replace(temporary, file)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def read_records(file: Path, model: type[_Model], remedy: str) -> list[_Model]:

@@ -343,6 +343,24 @@ def decode(frame: bytes | memoryview) -> Any:
         raise ProtocolError(RejectCode.MALFORMED.value, _first_problem(error)) from error
 
 
+def submitted_id(frame: bytes | memoryview) -> str:
+    """The trajectory's id in a Submit that `decode` refuses; "" if there is none to be read.
+
+    Nor is there of another protocol version: whoever waits until both have the same will be understood.
+    """
+    if len(frame) > MAX_ENVELOPE_BYTES:
+        return ""
+    try:
+        body = msgpack.unpackb(frame, raw=False)
+    except (ValueError, TypeError, msgpack.UnpackException):
+        return ""
+    if not isinstance(body, dict) or (body.get("v"), body.get("type")) != (PROTOCOL_VERSION, "submit"):
+        return ""
+    trajectory = body.get("trajectory")
+    found = trajectory.get("id") if isinstance(trajectory, dict) else None
+    return found if isinstance(found, str) else ""
+
+
 def _first_problem(error: Exception) -> str:
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_input=False)[0]

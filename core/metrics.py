@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from distrl.core.buckets import Histogram
-from distrl.core.errors import RunDirectoryError
+from distrl.core.files import writing
 
 FAMILIES = frozenset({
     "advantage", "batch", "cloning_updates", "drawn_age", "env_steps", "episode", "episodes", "eval",
@@ -54,20 +54,20 @@ class MetricsWriter:
         path: The file; what is in it stays.
         sinks: Others that get the same numbers.
         clock: Unix time.
+
+    Raises:
+        RunDirectoryError: The disk is full, or the file not writable; so do `write`, `resume` and `close`.
     """
 
     def __init__(
         self, path: Path, sinks: Sequence[Sink] = (), clock: Callable[[], float] = time.time
     ) -> None:
         self._sinks, self._clock = sinks, clock
-        try:
+        self._path = path
+        with writing(path):
             self._has_rows = path.exists() and path.stat().st_size > 0
             _end_last_line(path)
             self._file = path.open("a", encoding="utf-8", buffering=1)
-        except OSError as error:
-            raise RunDirectoryError(
-                f"{path} cannot be written: {error.strerror or error}.", "Check the run directory."
-            ) from error
 
     def write(
         self, step: int, metrics: Mapping[str, float], histograms: Mapping[str, Histogram] | None = None
@@ -84,11 +84,12 @@ class MetricsWriter:
         finite = {name: float(value) for name, value in metrics.items() if math.isfinite(value)}
         row = {"step": step, "time": round(self._clock(), 3)}
         values = {name: _short(finite[name]) if name in finite else None for name in metrics}
-        self._file.write(json.dumps(row | values | counts) + "\n")
-        for sink in self._sinks:
-            sink.write(step, finite)
-            for name, histogram in histograms.items():
-                sink.write_histogram(step, name, histogram)
+        with writing(self._path):
+            self._file.write(json.dumps(row | values | counts) + "\n")
+            for sink in self._sinks:
+                sink.write(step, finite)
+                for name, histogram in histograms.items():
+                    sink.write_histogram(step, name, histogram)
 
     def resume(self, step: int) -> None:
         """Notes that the run goes on from `step`: of the rows so far, later ones are of what was rolled back.
@@ -102,9 +103,10 @@ class MetricsWriter:
 
     def close(self) -> None:
         """Closes the file and the sinks."""
-        self._file.close()
-        for sink in self._sinks:
-            sink.close()
+        with writing(self._path):
+            self._file.close()
+            for sink in self._sinks:
+                sink.close()
 
 
 def _short(value: float) -> float:

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Protocol
 
 from distrl.core.errors import RunDirectoryError
-from distrl.core.files import write_atomically
+from distrl.core.files import write_atomically, writing
 
 TASKS_FILE = "tasks.json"
 """What became of each training task."""
@@ -86,6 +86,9 @@ class RunDir:
         except OSError as error:
             run.discard()
             raise run._not_made(error) from error
+        except RunDirectoryError:
+            run.discard()
+            raise
         return run
 
     def _not_made(self, error: OSError) -> RunDirectoryError:
@@ -138,7 +141,7 @@ class RunDir:
         """The same for every process that ever runs this run directory."""
         path = self.path / ".run_id"
         if not path.exists():
-            path.write_text(f"{self.path.name}-{uuid.uuid4().hex[:12]}\n")
+            write_atomically(path, f"{self.path.name}-{uuid.uuid4().hex[:12]}\n")
         return path.read_text().strip()
 
     def lock(self, role: str = "learner") -> RunLock:
@@ -151,9 +154,18 @@ class RunDir:
 
 
 class RunLock:
-    """A held lock; also a context manager. The file stays, its lock counts."""
+    """A held lock; also a context manager. The file stays, its lock counts.
 
-    def __init__(self, path: Path, role: str) -> None:
+    Args:
+        path: The file, in the directory that is taken.
+        role: Who takes it, in a word.
+        otherwise: What to do other than to wait for the holder or to stop it.
+
+    Raises:
+        RunDirectoryError: If it is held already, or cannot be opened.
+    """
+
+    def __init__(self, path: Path, role: str, otherwise: str = "use another run name") -> None:
         self._fd: int | None = None
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -168,10 +180,11 @@ class RunLock:
             os.close(fd)
             raise RunDirectoryError(
                 f"Another {role} (process {holder}) is at work on {path.parent}.",
-                "Wait for it, stop it, or use another run name.",
+                f"Wait for it, stop it, or {otherwise}.",
             ) from error
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode("ascii"), 0)
+        with writing(path):
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()}\n".encode("ascii"), 0)
         self._fd = fd
 
     def release(self) -> None:

@@ -34,7 +34,7 @@ class Service:
             try:
                 received = self.channel.recv(0.0)
             except PeerError as error:
-                self.reject(error.peer, error)
+                self.reject(error.peer, error, error.ref)
                 continue
             if received is None:
                 return count

@@ -21,7 +21,15 @@ import zmq
 import zmq.utils.z85
 
 from distrl.core.errors import NetworkError, ProtocolError, SecurityError
-from distrl.core.messages import MAX_BLOB_BYTES, MAX_ENVELOPE_BYTES, RejectCode, check_blobs, decode, encode
+from distrl.core.messages import (
+    MAX_BLOB_BYTES,
+    MAX_ENVELOPE_BYTES,
+    RejectCode,
+    check_blobs,
+    decode,
+    encode,
+    submitted_id,
+)
 from distrl.core.security import KeyPair, Security
 from distrl.core.types import Record
 from distrl.core.waker import Waker as Waker
@@ -54,11 +62,16 @@ class Received(NamedTuple):
 
 
 class PeerError(ProtocolError):
-    """A bad frame, and the peer that sent it (empty unless the channel is a router)."""
+    """A bad frame.
 
-    def __init__(self, error: ProtocolError, peer: bytes) -> None:
+    Attributes:
+        peer: Who sent it; empty unless the channel is a router.
+        ref: The trajectory that it submits; empty if that cannot be read.
+    """
+
+    def __init__(self, error: ProtocolError, peer: bytes, ref: str) -> None:
         super().__init__(error.code, error.message, error.remedy)
-        self.peer = peer
+        self.peer, self.ref = peer, ref
 
 
 class Channel:
@@ -133,7 +146,7 @@ class Channel:
             check_blobs(blobs)
             return Received(peer, decode(frames[0].buffer), blobs)
         except ProtocolError as error:
-            raise PeerError(error, peer) from error
+            raise PeerError(error, peer, submitted_id(frames[0].buffer) if frames else "") from error
 
     @property
     def is_connected(self) -> bool:

@@ -6,6 +6,7 @@ Between two calls nothing happens: no timers, no signal handlers.
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -171,7 +172,7 @@ class Supervisor:
 
 
 def last_error(log_file: Path) -> str:
-    """The last error line of a log, without its "error: "; else its last line."""
+    """The last error line of a log, without its "error: "; else its last line, unless its disk is full."""
     with log_file.open("rb") as log:
         log.seek(max(0, log_file.stat().st_size - _TAIL_BYTES))
         tail = log.read().decode("utf-8", "replace")
@@ -179,4 +180,6 @@ def last_error(log_file: Path) -> str:
     errors = [line for line in lines if line.startswith("error: ")]
     if errors:
         return errors[-1].removeprefix("error: ")
+    if shutil.disk_usage(log_file.parent).free < _TAIL_BYTES:
+        return "it could not even write why, for the disk of its log is full. Free some disk space."
     return lines[-1] if lines else "it wrote nothing"

@@ -144,7 +144,8 @@ class Observation(Record):
         app: The app or page in front, when the environment knows it.
         distance: How many steps a scripted expert would still take before it said that the task is done; None
             when nobody asked, or it cannot be known. For measurements only: no agent sees it.
-        texts: What stands on the screen, where `worker.texts` asks for it; None where nobody asked.
+        texts: What stands on the screen, where `worker.texts` asks for it; None where nobody asked, or
+            it could not be read.
     """
 
     image: str

@@ -1,15 +1,16 @@
-"""How far a judge agrees with ground truth: confusion matrix, Cohen's κ, and where the two differ most."""
+"""What a judge says of episodes: its success rate, how far it agrees with ground truth, where they differ."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from distrl.core.types import Number, Record, Task
 from distrl.core.verdicts import Spent, Verdict
-from distrl.evaluator.clusters import effective_trials
 from distrl.evaluator.kappa import cohen_kappa
-from distrl.evaluator.statistics import Interval, wilson
+from distrl.evaluator.solved import Solved, solved
+from distrl.evaluator.statistics import Interval, wilson_by_task
 
 MAX_REASON = 300
 """Characters of a reason that are shown."""
@@ -110,13 +111,17 @@ class Unjudged(Record):
 
 
 class AgreementReport(Record):
-    """A judge against ground truth on a set of episodes: `agreement-JUDGE.json`.
+    """A judge on a set of episodes, and against their ground truth: `agreement-JUDGE.json`.
 
     Attributes:
         judge, model: Who judged.
         source: The store.
         overall: On all of it.
         templates: By template.
+        solved: The judge's own success rate over the episodes that it decided, with truth or without, and
+            those that fail whatever it would say; None of a judge on parts of episodes, and in older files.
+        solved_templates: The same by template.
+        num_failed: How many of these episodes it was not asked about, as they fail in any case.
         unknown: Episodes without ground truth, which nothing is compared with.
         num_cut: Those of them that the judge ended at a step whose truth nobody recorded.
         unjudged: Why there is no verdict on the others, the commonest reason first.
@@ -129,6 +134,9 @@ class AgreementReport(Record):
     source: str
     overall: Agreement
     templates: dict[str, Agreement]
+    solved: Solved | None = None
+    solved_templates: dict[str, Solved] = {}
+    num_failed: int = 0
     unknown: int = 0
     num_cut: int = 0
     unjudged: tuple[Unjudged, ...] = ()
@@ -166,7 +174,6 @@ def agreement(judged: Iterable[Judged]) -> Agreement:
     both, judge_only = pairs.count((True, True)), pairs.count((True, False))
     truth_only, neither = pairs.count((False, True)), pairs.count((False, False))
     right, n = both + neither, len(pairs)
-    trials = effective_trials([float(said is truth) for said, truth in task] for task in tasks.values())
     kappa = cohen_kappa(tasks.values())
     return Agreement(
         both=both,
@@ -175,7 +182,7 @@ def agreement(judged: Iterable[Judged]) -> Agreement:
         neither=neither,
         undecided=len(known) - n,
         rate=right / n if n else 0.0,
-        interval=wilson(trials if right == n else right / n * trials, trials),
+        interval=wilson_by_task([float(said is truth) for said, truth in task] for task in tasks.values()),
         kappa=kappa.value if kappa is not None else None,
         kappa_interval=kappa.interval if kappa is not None else None,
         precision=both / (both + judge_only) if both + judge_only else None,
@@ -184,13 +191,17 @@ def agreement(judged: Iterable[Judged]) -> Agreement:
     )
 
 
-def compare(judged: Sequence[Judged], judge: str, source: str) -> AgreementReport:
+def compare(
+    judged: Sequence[Judged], judge: str, source: str, failed: Sequence[Task] | None = None
+) -> AgreementReport:
     """The report on a judge's verdicts.
 
     Args:
         judged: The episodes.
         judge: The judge's name.
         source: Where the episodes are.
+        failed: The tasks of further episodes, which fail whatever the judge would say. None if what was
+            judged is no set of whole episodes, so that there is no success rate.
     """
     templates = sorted({one.template for one in judged})
     spent = Spent.total(one.verdict.spent for one in judged if not one.verdict.is_cached)
@@ -200,11 +211,26 @@ def compare(judged: Sequence[Judged], judge: str, source: str) -> AgreementRepor
         source=source,
         overall=agreement(judged),
         templates={name: agreement(one for one in judged if one.template == name) for name in templates},
+        **({} if failed is None else _solved(judged, failed)),
         unknown=sum(one.truth is None for one in judged),
         unjudged=why_unjudged(judged),
         num_cut=sum(one.truth is None and one.verdict.step > 0 for one in judged),
         **dict(spent),
     )
+
+
+def _solved(judged: Sequence[Judged], failed: Sequence[Task]) -> dict[str, Any]:
+    """What a report says of the judge's success rate."""
+    ends = [(one.template, one.task_id, one.verdict.success) for one in judged if one.verdict.is_decided]
+    ends += [(task.template, task.id, False) for task in failed]
+    return {
+        "solved": solved((task_id, success) for _, task_id, success in ends),
+        "solved_templates": {
+            name: solved((task_id, success) for template, task_id, success in ends if template == name)
+            for name in sorted({template for template, _, _ in ends})
+        },
+        "num_failed": len(failed),
+    }
 
 
 def why_unjudged(judged: Iterable[Judged]) -> tuple[Unjudged, ...]:
@@ -243,7 +269,8 @@ def disagreements(judged: Iterable[Judged]) -> list[Judged]:
 
 def lines(report: AgreementReport) -> list[str]:
     """The report in a few lines of text."""
-    told = [f"{report.judge} against ground truth: {describe(report.overall)}"]
+    told = _solved_lines(report, report.solved) if report.solved is not None else []
+    told.append(f"{report.judge} against ground truth: {describe(report.overall)}")
     if len(report.templates) > 1:
         told += [f"  {name:<22}  {describe(found)}" for name, found in report.templates.items()]
     table = report.overall
@@ -262,6 +289,16 @@ def lines(report: AgreementReport) -> list[str]:
         told.append(f"  {report.num_cut} of these ended by the judge at a step whose truth is not recorded")
     if report.calls or report.input_tokens:
         told.append(f"  {report.spent.describe()}")
+    return told
+
+
+def _solved_lines(report: AgreementReport, found: Solved) -> list[str]:
+    """The judge's success rate, and by template where there are several."""
+    told = [f"by {report.judge}: {found.describe()}"]
+    if len(report.solved_templates) > 1:
+        told += [f"  {name:<22}  {one.describe()}" for name, one in report.solved_templates.items()]
+    if report.num_failed:
+        told.append(f"  {report.num_failed} of these failed whatever the judge would say: it was not asked")
     return told
 
 

@@ -38,6 +38,8 @@ from distrl.evaluator.selection import select_tasks
 from distrl.evaluator.slots import Attempt, Finished, HowToAct, SlotPool
 from distrl.evaluator.statistics import EpisodeResult
 from distrl.evaluator.suites import load_suite
+from distrl.evaluator.task_digests import task_digest, tasks_digest
+from distrl.workers.envs import seed_is_instance
 from distrl.workers.places import open_places
 from distrl.workers.worker import SlotPolicy
 
@@ -64,10 +66,12 @@ class Evaluator:
         resume: Go on with the evaluation in `output`.
         stop: Ends the evaluation early when set.
         progress: Who is told; by default a bar on a terminal and lines in a log.
-        seed: Of the repetition; see `distrl.evaluator.repeats.reseed`.
+        seed: Of the repetition. It draws the tasks' starts anew (`distrl.evaluator.repeats.reseed`) but in
+            environments whose seeds choose the instances: there the same instances are tried again.
 
     Raises:
         TaskError: If there is no such suite or split.
+        ConfigError: If there is no such environment.
         RunDirectoryError: If `output` holds something else.
     """
 
@@ -84,7 +88,9 @@ class Evaluator:
     ) -> None:
         self._config, self._output, self._resume = config, output, resume
         self._splits = tuple(dict.fromkeys(splits or config.tasks.test))
-        self._tasks = [reseed(task, seed) for split in self._splits for task in _tasks(config, split)]
+        tasks = [task for split in self._splits for task in _tasks(config, split)]
+        self._keeps_instances = seed_is_instance(config.env)
+        self._tasks = tasks if self._keeps_instances else [reseed(task, seed) for task in tasks]
         self._spec = EvaluationSpec(
             suite=config.tasks.suite,
             splits=self._splits,
@@ -96,6 +102,7 @@ class Evaluator:
             env=config.env.model_dump(mode="json"),
             agent=config.agent.model_dump(mode="json"),
             rewards=config.worker.rewards.model_dump(mode="json", exclude={"source"}),
+            tasks=tasks_digest(self._tasks),
         )
         self._judge: Judge = choose(JUDGES, self._spec.judge)()
         self._stop = stop or threading.Event()
@@ -146,7 +153,7 @@ class Evaluator:
             pool = SlotPool(self._config, places, policy, act, num_slots, capacity=len(todo))
             try:
                 for task in todo:
-                    pool.submit(Attempt(task))
+                    pool.submit(self._attempt(task))
                 pool.start()
                 waiting = len(todo)
                 while waiting:
@@ -154,6 +161,14 @@ class Evaluator:
                     waiting -= self._keep(finished, pool, directory)
             finally:
                 pool.close()
+
+    def _attempt(self, task: Task, number: int = 0) -> Attempt:
+        """A try. Random agents draw from the task's seed and the lease's name; where the first stays, the
+        second is another in each repetition."""
+        seed = self._spec.seed
+        if seed == 0 or not self._keeps_instances:
+            return Attempt(task, number)
+        return Attempt(task, number, f"evaluate-{seed}-{number}-{task.id}"[:200])
 
     def _take(self, pool: SlotPool, max_steps: int) -> Finished:
         patience_s = max_steps * (self._config.worker.act_timeout_s + STEP_S)
@@ -178,13 +193,14 @@ class Evaluator:
             verdict = Verdict(success=False, score=0.0, reason="Faulted.")
         else:
             verdict = self._judge.judge(trajectory, finished.images)
-        result = episode_result(trajectory, verdict, attempt.number, self._spec.seed, finished.spent)
+        digest = task_digest(attempt.task)  # as the suite has it: an environment may word the goal anew
+        result = episode_result(trajectory, verdict, attempt.number, self._spec.seed, finished.spent, digest)
         directory.add(result, trajectory, finished.images)
         is_final = not is_faulted or attempt.number >= self._config.evaluate.retries
         self._progress.add(result, is_final)
         if not is_final:
             self._progress.say(f"{attempt.task.id} faulted ({trajectory.fault_detail}); trying again")
-            pool.submit(attempt.again())
+            pool.submit(self._attempt(attempt.task, attempt.number + 1))
         return is_final
 
     def _numbers(self, kept: Sequence[EpisodeResult], started_at: float, duration_s: float) -> Evaluation:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from distrl.core.types import Number, Record
 from distrl.evaluator.clusters import effective_trials
 from distrl.evaluator.statistics import Z_95, EpisodeResult, Interval
+from distrl.evaluator.task_digests import may_be_same
 
 
 class Paired(Record):
@@ -20,7 +21,8 @@ class Paired(Record):
             instances as they are worth (`effective_trials`).
         p_value: Of McNemar's exact test that gained and lost are equally likely; None over repetitions, which
             are not independent of each other.
-        unpaired: Instances that only one of the two has an episode of that counts.
+        unpaired: Instances that only one of the two has an episode of that counts, or whose task is known to
+            have changed in between.
     """
 
     both: int
@@ -43,10 +45,11 @@ def compare_pairs(before: Iterable[EpisodeResult], after: Iterable[EpisodeResult
 
     An instance is a task with the seed of its repetition. None if they have no instance in common.
     """
-    first, last = _by_instance(before), _by_instance(after)
-    common = first.keys() & last.keys()
+    before_by, after_by = _by_instance(before), _by_instance(after)
+    common = {key for key in before_by.keys() & after_by.keys() if is_same(before_by[key], after_by[key])}
     if not common:
         return None
+    first, last = ({key: found[key].success for key in common} for found in (before_by, after_by))
     both = sum(first[key] and last[key] for key in common)
     lost = sum(first[key] and not last[key] for key in common)
     gained = sum(last[key] and not first[key] for key in common)
@@ -63,12 +66,22 @@ def compare_pairs(before: Iterable[EpisodeResult], after: Iterable[EpisodeResult
         gain=(gained - lost) / n,
         interval=tango(gained * worth, lost * worth, n * worth),
         p_value=mcnemar(gained, lost) if n == len(tasks) else None,
-        unpaired=len(first.keys() ^ last.keys()),
+        unpaired=len((before_by.keys() | after_by.keys()) - common),
     )
 
 
-def _by_instance(episodes: Iterable[EpisodeResult]) -> dict[tuple[str, int], bool]:
-    return {(e.task_id, e.seed): e.success for e in episodes if e.counts}
+def instance_of(episode: EpisodeResult) -> tuple[str, int]:
+    """Its task, and the seed of its repetition."""
+    return episode.task_id, episode.seed
+
+
+def is_same(first: EpisodeResult, second: EpisodeResult) -> bool:
+    """Whether both are of one instance, whose task did not change in between as far as they tell."""
+    return instance_of(first) == instance_of(second) and may_be_same(first.digest, second.digest)
+
+
+def _by_instance(episodes: Iterable[EpisodeResult]) -> dict[tuple[str, int], EpisodeResult]:
+    return {instance_of(episode): episode for episode in episodes if episode.counts}
 
 
 def mcnemar(gained: int, lost: int) -> float:

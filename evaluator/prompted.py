@@ -83,7 +83,7 @@ class PromptedPolicy:
         sampling: Sampling,
         prefix: Prefix = NO_PREFIX,
     ) -> Completion:
-        """What the model answers.
+        """What the model answers; nothing, if it answers nothing: that is its own doing, and no fault.
 
         Raises:
             InferenceUnavailable: It could not be had in `attempts` tries.

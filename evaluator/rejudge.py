@@ -3,7 +3,7 @@
 DIR/verdicts/JUDGE.json     what its verdicts hang on; another judge of the kind is JUDGE-2, JUDGE-3, …
 DIR/verdicts/JUDGE.jsonl    one `Judged` per line, written as it comes; an interrupted session goes on, and
                             of several lines of an episode the last one counts
-DIR/agreement-JUDGE.json    the numbers
+DIR/agreement-JUDGE.json    the numbers: its success rate, and how far it agrees with ground truth
 DIR/agreement-JUDGE.html    the same with the worst errors
 
 What the environment or another judge said stays as it is.
@@ -23,7 +23,7 @@ from typing import TextIO
 from distrl.configs.judge import JudgeConfig, RewardConfig
 from distrl.core.errors import DistrlError, JudgeError, JudgeRefuses, QuotaUsed, RunDirectoryError
 from distrl.core.files import read_records, write_atomically
-from distrl.core.types import Fault, Trajectory
+from distrl.core.types import Fault, Task, Trajectory
 from distrl.core.verdicts import Spent, Verdict
 from distrl.evaluator.agreement import AgreementReport, Judged, compare
 from distrl.evaluator.judges.base import Judge
@@ -65,6 +65,8 @@ class Rejudged:
     def __init__(self, place: Path, config: JudgeConfig, rewards: RewardConfig) -> None:
         self._place, self._config, self._rewards = place, config, rewards
         self.num_not_asked = 0
+        self._unasked: dict[str, Task | None] = {}  # who was passed over; the task if it failed all the same
+        self._is_through = False  # whether this session came to the oldest episode
         self.refusal: JudgeRefuses | None = None
         self.directory = place if place.is_dir() else place.parent
         self._judge: Judge = build_judge(config)
@@ -149,6 +151,26 @@ class Rejudged:
                 yield trajectory
             else:
                 self.num_not_asked += 1
+                self._pass_over(trajectory)
+        self._is_through = True
+
+    def _pass_over(self, trajectory: Trajectory) -> None:
+        is_failure = trajectory.fault is Fault.NONE and not self._is_asked_about(trajectory)
+        self._unasked[trajectory.id] = trajectory.task if is_failure else None
+
+    def _failed(self) -> list[Task]:
+        """The tasks of the episodes that fail whatever the judge would say.
+
+        They go back as far as its verdicts do, of all sessions, so that both are of the same episodes.
+        """
+        names = self._store.ids()
+        if not self._is_through:
+            names = list(itertools.dropwhile(lambda name: name not in self._judged, names))
+        passed = [name for name in names if name not in self._judged]
+        for name in passed:
+            if name not in self._unasked:
+                self._pass_over(self._store.get(name))
+        return [task for name in passed if (task := self._unasked[name]) is not None]
 
     def close(self) -> None:
         """Closes the store."""
@@ -209,9 +231,12 @@ class Rejudged:
 
     def _finish(self) -> AgreementReport:
         self._write()
-        report = compare(self.judged, self._config.name, str(self._place))
+        report = self._report()
         write_atomically(self._path("json"), report.model_dump_json(indent=2))
         return report
+
+    def _report(self) -> AgreementReport:
+        return compare(self.judged, self._config.name, str(self._place), self._failed())
 
     def write_page(self) -> Path:
         """Writes the page with the worst errors.
@@ -219,7 +244,7 @@ class Rejudged:
         Raises:
             MissingDependency: If jinja2 is not installed.
         """
-        report = compare(self.judged, self._config.name, str(self._place))
+        report = self._report()
         page = self._path("html")
         write_agreement_page(page, report, self.judged, stored_episodes(self._store, worst(self.judged)))
         return page

@@ -26,6 +26,7 @@ from distrl.evaluator.results import (
 def reseed(task: Task, seed: int) -> Task:
     """The task as the repetition `seed` measures it: the same instruction, another start where it is random.
 
+    Only for environments in which a seed is no more than that; see `distrl.workers.envs.seed_is_instance`.
     With seed 0 it is the suite's own task. Another seed replaces `task.seed`, of which everything random in
     the environment comes, by a number drawn from both. Ids stay, so that repetitions of a task are known as
     such.

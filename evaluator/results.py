@@ -4,6 +4,7 @@ DIR/evaluation.json   what is measured (written first; a resumed evaluation must
 DIR/episodes.jsonl    one EpisodeResult per line, appended after its trajectory is in the store
 DIR/store.sqlite3     the trajectories with their screenshots
 DIR/results.json      the numbers, written last by rename: its presence says that the evaluation is complete
+DIR/.evaluation.lock  held by the process that measures
 
 An evaluation that is repeated with several seeds has results.json over all of them, and such a directory for
 each: DIR/seed-0, DIR/seed-1, …
@@ -11,17 +12,18 @@ each: DIR/seed-0, DIR/seed-1, …
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
 from distrl.core.errors import RunDirectoryError
-from distrl.core.files import read_records, write_atomically
+from distrl.core.files import read_records, write_atomically, writing
+from distrl.core.rundir import RunLock
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Number, Outcome, Record, Task, Trajectory
 from distrl.core.verdicts import Spent
@@ -29,20 +31,22 @@ from distrl.evaluator.failure_modes import expert_steps, failure_mode
 from distrl.evaluator.judges.base import Verdict
 from distrl.evaluator.statistics import (
     EpisodeResult,
-    Interval,
+    Repeats,
     Summary,
     by_level,
     by_template,
     count_invalid,
     count_repeats,
+    over_repeats,
     summarise,
-    t_interval,
 )
+from distrl.evaluator.task_digests import may_be_same
 
 SPEC_FILE = "evaluation.json"
 EPISODES_FILE = "episodes.jsonl"
 STORE_FILE = "store.sqlite3"
 RESULTS_FILE = "results.json"
+LOCK_FILE = ".evaluation.lock"
 _Model = TypeVar("_Model", bound=Record)
 
 
@@ -66,6 +70,7 @@ class EvaluationSpec(Record):
         episodes: The limit per split (None: all tasks).
         seed: Of the repetition; see `distrl.evaluator.repeats.reseed`.
         env, agent, rewards: The sections `env`, `agent` and `worker.rewards` (but its `source`).
+        tasks: Their `tasks_digest`; "" where an older version wrote it.
     """
 
     suite: str
@@ -79,20 +84,7 @@ class EvaluationSpec(Record):
     env: dict[str, Any] = {}
     agent: dict[str, Any] = {}
     rewards: dict[str, Any] = {}
-
-
-class Repeats(Record):
-    """A success rate over repetitions: one for each seed, their mean, and their sample standard deviation.
-
-    `interval` is the 95% t-interval of the mean, cut to [0, 1]; it and `sd` are unknown for a single
-    repetition.
-    """
-
-    seeds: tuple[int, ...]
-    rates: tuple[Number, ...]
-    mean: Number
-    sd: Number | None
-    interval: Interval | None
+    tasks: str = ""
 
 
 class SplitResult(Record):
@@ -164,7 +156,7 @@ def check_output(path: Path, spec: EvaluationSpec, resume: bool) -> None:
     Raises:
         RunDirectoryError: If `path` holds something and `resume` is off, or holds another evaluation.
     """
-    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+    if not path.exists() or (path.is_dir() and all(entry.name == LOCK_FILE for entry in path.iterdir())):
         return
     if not resume:
         raise RunDirectoryError(
@@ -180,23 +172,30 @@ def check_output(path: Path, spec: EvaluationSpec, resume: bool) -> None:
 
 
 class EvaluationDirectory:
-    """The directory of an evaluation under way. Used by one thread."""
+    """The directory of an evaluation under way, which no other process writes. Used by one thread."""
 
     def __init__(self, path: Path, spec: EvaluationSpec, resume: bool = False) -> None:
         """Starts an evaluation in `path`, or goes on with the one that is there.
 
         Raises:
-            RunDirectoryError: If `path` holds something and `resume` is off, or holds another evaluation.
+            RunDirectoryError: If `path` holds something and `resume` is off, or holds another evaluation, or
+                another process measures into it.
         """
         self.path = path
         check_output(path, spec, resume)
         path.mkdir(parents=True, exist_ok=True)
-        (path / RESULTS_FILE).unlink(missing_ok=True)
-        write_atomically(path / SPEC_FILE, spec.model_dump_json(indent=2))
-        self.episodes: list[EpisodeResult] = read_episodes(path / EPISODES_FILE)
-        self._rewrite_without_torn_line()
-        self.store = TrajectoryStore(path / STORE_FILE)
-        self._log = (path / EPISODES_FILE).open("a", encoding="utf-8")
+        with contextlib.ExitStack() as held:
+            held.enter_context(
+                RunLock(path / LOCK_FILE, "evaluation", "name another directory with --output")
+            )
+            (path / RESULTS_FILE).unlink(missing_ok=True)
+            write_atomically(path / SPEC_FILE, spec.model_dump_json(indent=2))
+            self.episodes: list[EpisodeResult] = read_episodes(path / EPISODES_FILE)
+            self._rewrite_without_torn_line()
+            self.store = TrajectoryStore(path / STORE_FILE)
+            held.callback(self.store.close)
+            self._log = held.enter_context((path / EPISODES_FILE).open("a", encoding="utf-8"))
+            self._held = held.pop_all()
 
     def _rewrite_without_torn_line(self) -> None:
         lines = [episode.model_dump_json() + "\n" for episode in self.episodes]
@@ -207,10 +206,16 @@ class EvaluationDirectory:
         return any(e.task_id == task.id and e.fault is Fault.NONE for e in self.episodes)
 
     def add(self, result: EpisodeResult, trajectory: Trajectory, images: Mapping[str, bytes]) -> None:
-        """Keeps an episode: first the trajectory (durably), then its line."""
+        """Keeps an episode: first the trajectory (durably), then its line.
+
+        Raises:
+            StoreError: The trajectory cannot be kept.
+            RunDirectoryError: The disk is too full for its line.
+        """
         self.store.add(trajectory, images)
-        self._log.write(result.model_dump_json() + "\n")
-        self._log.flush()
+        with writing(self.path / EPISODES_FILE):
+            self._log.write(result.model_dump_json() + "\n")
+            self._log.flush()
         self.episodes.append(result)
 
     def finish(self, evaluation: Evaluation) -> None:
@@ -218,15 +223,26 @@ class EvaluationDirectory:
         write_atomically(self.path / RESULTS_FILE, evaluation.model_dump_json(indent=2))
 
     def close(self) -> None:
-        """Closes the files. May be called twice."""
-        self._log.close()
-        self.store.close()
+        """Closes the files and gives the directory free. May be called twice."""
+        self._held.close()
 
 
 def episode_result(
-    trajectory: Trajectory, verdict: Verdict, attempt: int, seed: int = 0, spent: Spent | None = None
+    trajectory: Trajectory,
+    verdict: Verdict,
+    attempt: int,
+    seed: int = 0,
+    spent: Spent | None = None,
+    digest: str = "",
 ) -> EpisodeResult:
-    """The line of `episodes.jsonl` for a judged trajectory; `spent` on a model behind an endpoint."""
+    """The line of `episodes.jsonl` for a judged trajectory.
+
+    Args:
+        trajectory: The episode, and what was said of it:
+        verdict: by the judge.
+        attempt, seed, digest: Which try of the task, of which repetition, and the `task_digest`.
+        spent: On a model behind an endpoint.
+    """
     spent = spent or Spent()
     versions = [
         v for step in trajectory.steps for chat in step.chats for v in chat.completion.weight_versions
@@ -254,6 +270,7 @@ def episode_result(
         oldest_version=min(versions, default=-1),
         newest_version=max(versions, default=-1),
         seed=seed,
+        digest=digest,
         level=_level(trajectory.task),
         mode=failure_mode(trajectory) if is_failure else None,
         expert_steps=expert_steps(trajectory),
@@ -299,28 +316,6 @@ def split_result(episodes: Iterable[EpisodeResult]) -> SplitResult:
         num_retries=sum(episode.fault is not Fault.NONE for episode in tried) - len(faulted),
         repeats=over_repeats(counted),
     )
-
-
-def over_repeats(counted: Sequence[EpisodeResult]) -> Repeats | None:
-    """The success rates of repetitions; None where there is only one."""
-    seeds = sorted({episode.seed for episode in counted})
-    if len(seeds) < 2:
-        return None
-    rates = [summarise(e for e in counted if e.seed == seed).success_rate for seed in seeds]
-    return Repeats(
-        seeds=tuple(seeds),
-        rates=tuple(rates),
-        mean=statistics.fmean(rates),
-        sd=statistics.stdev(rates),
-        interval=_within(t_interval(rates)),
-    )
-
-
-def _within(interval: Interval | None) -> Interval | None:
-    """The part of an interval that a rate can be in."""
-    if interval is None:
-        return None
-    return Interval(low=max(0.0, interval.low), high=min(1.0, interval.high))
 
 
 def version_span(episodes: Iterable[EpisodeResult]) -> tuple[int, int]:
@@ -377,7 +372,7 @@ def _read_model(file: Path, model: type[_Model]) -> _Model:
 
 
 def _check_same(found: EvaluationSpec, asked: EvaluationSpec, path: Path) -> None:
-    theirs, ours = found.model_dump(mode="json"), asked.model_dump(mode="json")
+    theirs, ours = (spec.model_dump(mode="json", exclude={"tasks"}) for spec in (found, asked))
     if found.subject.kind == asked.subject.kind == "served":
         # Servers may listen elsewhere after a restart; what they serve is recorded with every episode.
         theirs["subject"] = ours["subject"]
@@ -388,3 +383,9 @@ def _check_same(found: EvaluationSpec, asked: EvaluationSpec, path: Path) -> Non
                 f"not {json.dumps(value)}.",
                 "Ask for the same again, or name another directory with --output.",
             )
+    if not may_be_same(found.tasks, asked.tasks):
+        raise RunDirectoryError(
+            f"{path} holds another evaluation: the tasks of {asked.suite} were others then, or had other "
+            "goals, parameters, seeds or step limits.",
+            "Restore them, or name another directory with --output.",
+        )

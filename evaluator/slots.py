@@ -2,13 +2,16 @@
 
     tasks ──► [queue] ──► slot 0 … slot N−1: place + agent + policy client ──► [queue] ──► finished
 
-A slot waits for a task and for a place to run it (both until `close`), for its environment and for the policy
-(both have deadlines of their own), and for room in the queue of finished episodes.
+A slot waits until there is a task, for a place, and then takes the task (all until `close`); for its
+environment and for the policy (both have deadlines of their own), and for room in the queue of finished
+episodes. A place comes before the task, so that no environment that does not start takes any; `Standing` says
+how long its slot rests, and when there is no hope: then each task that waits has faulted once.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import queue
 import threading
 import time
@@ -32,6 +35,7 @@ from distrl.core.types import (
     Trajectory,
 )
 from distrl.core.verdicts import Spent
+from distrl.evaluator.standing import Standing
 from distrl.workers.agents import build_agent
 from distrl.workers.conversation import PolicyClient
 from distrl.workers.places import Place, Places, Visit
@@ -39,7 +43,12 @@ from distrl.workers.slot import EpisodeRunner
 from distrl.workers.worker import SlotPolicy
 
 POLL_S = 0.1
+IDLE_S = 0.05
+"""Pause between two looks for a task."""
+
 NOTHING = Spent()
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -122,6 +131,7 @@ class SlotPool:
         self._tasks: queue.Queue[Attempt] = queue.Queue(maxsize=max(1, capacity))
         self._finished: queue.Queue[Finished | BaseException] = queue.Queue(maxsize=2 * num_slots)
         self._stop = threading.Event()
+        self._standing = Standing(num_slots)
         self._threads = [
             threading.Thread(target=self._guard, args=(index,), name=f"slot-{index}", daemon=True)
             for index in range(num_slots)
@@ -172,25 +182,52 @@ class SlotPool:
         policy: SlotPolicy = self._policy(index) if self._policy is not None else _NobodyActs()
         try:
             while not self._stop.is_set():
-                try:
-                    attempt = self._tasks.get(timeout=POLL_S)
-                except queue.Empty:
+                place = None if self._tasks.empty() else self._enter(index)
+                if place is None:
+                    self._stop.wait(IDLE_S)
                     continue
-                self._attempt(index, policy, attempt)
+                attempt = self._next()
+                if attempt is None:  # another slot was quicker
+                    self._places.leave(place)
+                    continue
+                self._run(index, self._places.change(place, attempt.task), policy, attempt)
         finally:
             policy.close()
             self._places.quit(index)
 
-    def _attempt(self, index: int, policy: PolicyClient, attempt: Attempt) -> None:
-        """One episode, where there is a place for it; nothing if the evaluation stops before there is."""
-        place: Place | None = None
+    def _next(self) -> Attempt | None:
+        with contextlib.suppress(queue.Empty):
+            return self._tasks.get_nowait()
+        return None
+
+    def _enter(self, index: int) -> Place | None:
+        """A place for the slot, None if none was free. One whose environment does not start makes it rest."""
         try:
-            while place is None and not self._stop.is_set():
-                place = self._places.enter(index, POLL_S)
+            place = self._places.enter(index, POLL_S)
         except EnvError as error:
-            self._report(Finished(attempt, _faulted(attempt.task, index, self._act.worker, error), {}))
+            self._no_start(index, error)
+            return None
         if place is not None:
-            self._run(index, self._places.change(place, attempt.task), policy, attempt)
+            self._standing.starts(index)
+        return place
+
+    def _no_start(self, index: int, error: EnvError) -> None:
+        """Makes the slot rest. It costs tasks a try only where no slot is left that could run them.
+
+        A pool rests its devices by itself, and slots take turns on them: there it costs one task a try.
+        """
+        if self._places.heals:
+            self._charge(self._next(), index, error)
+            return
+        rest_s, is_hopeless = self._standing.no_start(index)
+        _log.warning("slot %d: its environment does not start: %s Next try in %g s.", index, error, rest_s)
+        for _ in range(self._tasks.qsize() if is_hopeless else 0):
+            self._charge(self._next(), index, error)
+        self._stop.wait(rest_s)
+
+    def _charge(self, attempt: Attempt | None, index: int, error: EnvError) -> None:
+        if attempt is not None:
+            self._report(Finished(attempt, _faulted(attempt.task, index, self._act.worker, error), {}))
 
     def _run(self, index: int, place: Place, policy: PolicyClient, attempt: Attempt) -> None:
         runner = EpisodeRunner(
@@ -209,9 +246,14 @@ class SlotPool:
             self._places.leave(place)
             return
         trajectory, images = episode
-        self._places.leave(place, Visit(trajectory, images, runner.error))
+        visit = Visit(trajectory, images, runner.error)
+        self._places.leave(place, visit)
         spent = policy.take_spent() if isinstance(policy, Spends) else NOTHING
         self._report(Finished(attempt, trajectory, images, spent))
+        if not visit.is_broken:
+            self._standing.works(index)
+        elif not self._places.heals:
+            self._stop.wait(self._standing.broke(index))
 
     def _lease(self, attempt: Attempt) -> Lease:
         noise = self._act.expert_noise

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from statistics import fmean, stdev
 
 from distrl.core.actions import Action, ActionKind
 from distrl.core.types import Fault, Number, Outcome, Record, TimeStep
@@ -39,6 +40,7 @@ class EpisodeResult(Record):
         duration_s: Seconds.
         oldest_version, newest_version: Weight versions that sampled a token; -1 when no policy acted.
         seed: Of the repetition that it belongs to; see `distrl.evaluator.repeats`.
+        digest: The `task_digest` of the task as it was measured; "" if an older version wrote the line.
         level: The task's parameter `level`, its difficulty; None in suites without levels.
         mode: Why it failed; None if it did not, or if an older version wrote the line.
         expert_steps: Steps that the scripted expert takes; None if unknown.
@@ -66,6 +68,7 @@ class EpisodeResult(Record):
     oldest_version: int = -1
     newest_version: int = -1
     seed: int = 0
+    digest: str = ""
     level: int | None = None
     mode: FailureMode | None = None
     expert_steps: int | None = None
@@ -94,6 +97,20 @@ class EpisodeResult(Record):
     def counts(self) -> bool:
         """Whether it is a success or a failure: it did not fault, and it is judged."""
         return self.fault is Fault.NONE and self.is_judged
+
+
+class Repeats(Record):
+    """A success rate over repetitions: one for each seed, their mean, and their sample standard deviation.
+
+    `interval` is the 95% t-interval of the mean, cut to [0, 1]; it and `sd` are unknown for a single
+    repetition.
+    """
+
+    seeds: tuple[int, ...]
+    rates: tuple[Number, ...]
+    mean: Number
+    sd: Number | None
+    interval: Interval | None
 
 
 class Summary(Record):
@@ -173,6 +190,20 @@ def wilson(successes: float, trials: float, z: float = Z_95) -> Interval:
     low = 0.0 if successes == 0 else centre - half
     high = 1.0 if successes == trials else centre + half
     return Interval(low=low, high=high)
+
+
+def wilson_by_task(tasks: Iterable[Collection[float]]) -> Interval:
+    """Wilson's 95% interval of the share of 1s among trials of which several may be of one task.
+
+    It is that of as many trials as they are worth, `effective_trials`.
+
+    Args:
+        tasks: The trials of each task, 0 or 1; none is empty.
+    """
+    trials = [list(task) for task in tasks]
+    n, k = sum(map(len, trials)), math.fsum(map(math.fsum, trials))
+    worth = effective_trials(trials)
+    return wilson(worth if k == n else k / n * worth, worth)
 
 
 def newcombe(before: Summary, after: Summary) -> Interval:
@@ -274,12 +305,11 @@ def summarise(episodes: Iterable[EpisodeResult]) -> Summary:
     tasks: dict[str, list[float]] = {}
     for episode in counted:
         tasks.setdefault(episode.task_id, []).append(float(episode.success))
-    trials = effective_trials(tasks.values())
     return Summary(
         episodes=n,
         successes=successes,
         success_rate=_ratio(successes, n),
-        interval=wilson(trials if successes == n else successes * _ratio(trials, n), trials),
+        interval=wilson_by_task(tasks.values()),
         mean_score=_ratio(math.fsum(episode.score for episode in counted), n),
         mean_steps=_ratio(steps, n),
         invalid_rate=_ratio(sum(episode.num_invalid for episode in counted), steps),
@@ -317,6 +347,28 @@ def by_level(episodes: Iterable[EpisodeResult]) -> dict[str, Summary]:
         if episode.level is not None:
             groups.setdefault(episode.level, []).append(episode)
     return {str(level): summarise(groups[level]) for level in sorted(groups)}
+
+
+def over_repeats(counted: Sequence[EpisodeResult]) -> Repeats | None:
+    """The success rates of repetitions; None where there is only one."""
+    seeds = sorted({episode.seed for episode in counted})
+    if len(seeds) < 2:
+        return None
+    rates = [summarise(e for e in counted if e.seed == seed).success_rate for seed in seeds]
+    return Repeats(
+        seeds=tuple(seeds),
+        rates=tuple(rates),
+        mean=fmean(rates),
+        sd=stdev(rates),
+        interval=_within(t_interval(rates)),
+    )
+
+
+def _within(interval: Interval | None) -> Interval | None:
+    """The part of an interval that a rate can be in."""
+    if interval is None:
+        return None
+    return Interval(low=max(0.0, interval.low), high=min(1.0, interval.high))
 
 
 def _ratio(part: float, whole: int) -> float:

@@ -25,16 +25,17 @@ WARM_START = "step_0"
 
 
 class Checkpointer:
-    """Writes and reads checkpoints of one run.
+    """Writes and reads checkpoints of one run; what a killed process left half written is removed.
 
     Args:
-        directory: The run's `checkpoints/`.
+        directory: The run's `checkpoints/`. No other process writes there.
         engine: Networks and optimisers.
         keep: How many of the newest stay; the warm start `step_0` and what a pointer names stay besides.
     """
 
     def __init__(self, directory: Path, engine: Engine, keep: int) -> None:
         self.directory, self._engine, self._keep = directory, engine, keep
+        checkpoints.remove_unfinished(directory)
 
     def save(self, updates: int, state: dict[str, Any], protected: Collection[str] = ()) -> str:
         """Writes `step_{updates}`, lets `latest` point to it and deletes old ones. Returns its name.
@@ -45,6 +46,9 @@ class Checkpointer:
         Args:
             state: JSON-able: progress, replay, scheduler, ingest.
             protected: Names that must stay.
+
+        Raises:
+            CheckpointError: The disk is full or not writable; nothing of the checkpoint is left.
         """
         name = f"step_{updates}"
         if checkpoints.pointed(self.directory, "latest") == name:
@@ -54,7 +58,9 @@ class Checkpointer:
             with self._engine.gathered(is_full=True):
                 self._engine.policy.save(path / "policy")
             weights_io.write(path / "critic.safetensors", self._engine.critic.state_dict())
-            torch.save(self._engine.state_dict(), path / "training.pt")
+            states = self._engine.state_dict()
+            with (path / "training.pt").open("wb") as file:  # by a path, torch would not say why it cannot
+                torch.save(states, file)
             (path / "state.json").write_text(json.dumps(state))
 
         checkpoints.write_checkpoint(self.directory, name, fill)

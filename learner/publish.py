@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from typing import Literal, Protocol
 from torch import Tensor
 
 from distrl.core.errors import CheckpointError
+from distrl.core.files import write_bytes_atomically, writing
 from distrl.core.messages import WeightInfo
 from distrl.core.policies import weights_io
 from distrl.core.weights import Buffer, describe_chunks
@@ -96,9 +96,10 @@ class Publisher:
         data: Buffer = weights_io.to_bytes(self._policy.published_state(), self._policy.published_metadata())
         version = self.version + 1
         if self._lag:
-            self._held.mkdir(exist_ok=True)
-            _write(self._held / str(version), data, durably=True)
-        _write(self._file, f"{version}\n".encode())
+            with writing(self._held):
+                self._held.mkdir(exist_ok=True)
+            write_bytes_atomically(self._held / str(version), data, is_durable=True)
+        write_bytes_atomically(self._file, f"{version}\n".encode())
         self.version = version
         if not self._lag and self._held.exists():
             shutil.rmtree(self._held)  # of a time with a lag: too old to be announced ever again
@@ -141,14 +142,3 @@ class Publisher:
                 f"{file}, weights held back by learner.policy_lag, cannot be read: {error.strerror}.",
                 "Resume with learner.policy_lag=0.",
             ) from error
-
-
-def _write(file: Path, data: Buffer, durably: bool = False) -> None:
-    """Replaces `file`: whole, or not at all."""
-    temporary = file.with_suffix(".tmp")
-    with temporary.open("wb") as out:
-        out.write(data)
-        if durably:
-            out.flush()
-            os.fsync(out.fileno())
-    os.replace(temporary, file)

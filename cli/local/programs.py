@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from distrl.cli.run_learner import GRACE_S
 from distrl.configs.schema import Config, NetworkConfig
 from distrl.core.errors import ConfigError
 from distrl.core.rundir import RunDir
@@ -15,8 +16,8 @@ from distrl.core.security import load_security
 from distrl.core.sockets import Wire
 from distrl.core.supervisor import Program
 
-CHECKPOINT_S = 3.0
-"""How long a learner has to write its checkpoint when it is told to stop; Ctrl-C may take 5 s in all."""
+CHECKPOINT_S = GRACE_S + 5.0
+"""How long a learner has to write its checkpoint when it is told to stop: it ends by itself before."""
 
 LEAVE_STEP_S = 3.0
 """How long a worker on a pool of devices may take to leave a step, before it closes the pool."""

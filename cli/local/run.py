@@ -6,7 +6,7 @@
                      of devices, which one of them would have to wait for) ──► report
 
 One thread. It waits in `LearnerWatch.poll` for at most `TICK_S`; a signal ends all within that plus the
-learner's patience, `programs.CHECKPOINT_S`.
+learner's patience, `programs.CHECKPOINT_S`. A second signal ends this process at once, and that its children.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from distrl.core.supervisor import Supervisor
 TICK_S = 0.2
 LEAVE_S = 10.0
 """How long workers and servers have when the run is over: a worker may be waiting for its last acks."""
+
+WAITING = "Waiting for the learner's update under way and its checkpoint. Another Ctrl-C ends all at once."
 
 # What the report compares: its words for it, and the checkpoint.
 EVALUATIONS = {"warm start": "step_0", "after training": "final"}
@@ -87,6 +89,8 @@ class LocalRun:
                         return True
             return False
         finally:
+            if learner.name in self._supervisor.pids():
+                self._progress.note(WAITING)
             self._supervisor.stop()
 
     def _let_leave(self) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from distrl.cli.local.programs import distrl
+from distrl.cli.local.programs import CHECKPOINT_S, distrl
 from distrl.cli.sweeps.progress import SweepProgress
 from distrl.configs.load import dump_config
 from distrl.configs.sweep import PlannedRun, Sweep
@@ -28,8 +28,8 @@ from distrl.evaluator.sweeps.metric import not_measured
 from distrl.evaluator.sweeps.runs import is_finished, read_run
 
 TICK_S = 0.5
-PATIENCE_S = 10.0
-"""How long `distrl train` may take to stop, besides its devices: it gives its own children five seconds."""
+PATIENCE_S = CHECKPOINT_S + 10.0
+"""How long `distrl train` may take to stop, besides its devices: it waits for its learner's checkpoint."""
 
 TAIL_LINES, TAIL_BYTES = 8, 8192
 
@@ -84,6 +84,8 @@ class Execution:
                     self._running = [running for running in self._running if not self._ended(running)]
                     self._progress.show([running.planned for running in self._running])
         finally:
+            if self._running:
+                self._progress.waits(len(self._running))
             stop_all(
                 (running.child, PATIENCE_S + running.planned.config.devices.close_s)
                 for running in self._running

@@ -67,6 +67,11 @@ class SweepProgress:
         how = "finished" if is_well else "failed"
         self._say(f"{name_of(planned)} {how} after {clock(seconds)}; {self._rest()} to go")
 
+    def waits(self, num_running: int) -> None:
+        """The sweep stops; this many runs are still to write their checkpoints."""
+        runs = "the run" if num_running == 1 else f"{num_running} runs"
+        self._say(f"Waiting for the checkpoint of {runs} under way. Another Ctrl-C ends all at once.")
+
     def warn(self, text: str) -> None:
         """Says something that must not be missed."""
         self._console.print(Text(f"WARNING: {text}", style="bold yellow"), soft_wrap=True)

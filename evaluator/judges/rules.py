@@ -45,7 +45,9 @@ class RulesJudge:
                 return undecided(self.name, f"Rule {number} asks for {error}, which the task does not have.")
             except _NotRecorded:
                 return undecided(
-                    self.name, f"Rule {number} asks for texts, and none were recorded: set worker.texts."
+                    self.name,
+                    f"Rule {number} asks for texts, and none were recorded: worker.texts is not set, or "
+                    "the screen could not be read.",
                 )
             reason = f"Rule {number}: {missing or 'all that it asks for is there.'}"
             return Verdict(success=not missing, score=float(not missing), reason=reason, judge=self.name)

@@ -6,16 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from distrl.evaluator.paired import Paired, compare_pairs
-from distrl.evaluator.results import LoadedEvaluation, Repeats
-from distrl.evaluator.statistics import EpisodeResult, Interval, Summary, newcombe
-
-SPLIT_NOTES = {
-    "train": "Tasks that training used.",
-    "val": "Held-out tasks that training watched.",
-    "test": "Held-out tasks: parameters, or combinations, that neither demonstrations nor training saw.",
-    "unseen_layout": "A screen layout that training never showed.",
-    "test_drift": "Held-out tasks on the layout that training drifts to, if it does.",
-}
+from distrl.evaluator.results import LoadedEvaluation
+from distrl.evaluator.statistics import EpisodeResult, Interval, Repeats, Summary, newcombe
+from distrl.evaluator.suites import SUITES, promises
 
 
 @dataclass(frozen=True)
@@ -79,6 +72,22 @@ def compare(loaded: Mapping[str, LoadedEvaluation]) -> list[SplitBlock]:
     return [_block(name, loaded) for name in ordered]
 
 
+def split_note(suite: str, split: str) -> str:
+    """How a split differs from `train`, as a suite of this package promises it; "" where none does.
+
+    A user's file may share tasks with what was trained on. Of that itself an evaluation knows nothing.
+    """
+    if suite not in SUITES or split == "train":
+        return ""
+    promised = promises(suite)
+    if "tasks" not in promised.rules:
+        return ""
+    place = f" of {promised.trained_on}" if promised.trained_on else ""
+    layout = ", nor is their screen layout" if split == "unseen_layout" else ""
+    worded = ", and none is worded as one there" if "phrasings" in promised.rules else ""
+    return f"None of these tasks is in the split train{place}{layout}{worded}."
+
+
 def _block(split: str, loaded: Mapping[str, LoadedEvaluation]) -> SplitBlock:
     found = {label: one for label, one in loaded.items() if split in one.evaluation.splits}
     results = {label: one.evaluation.splits[split] for label, one in found.items()}
@@ -92,7 +101,9 @@ def _block(split: str, loaded: Mapping[str, LoadedEvaluation]) -> SplitBlock:
         Arm(label, result.overall, result.repeats, result.num_retries, result.num_unjudged)
         for label, result in results.items()
     ]
-    return SplitBlock(_row(split, SPLIT_NOTES.get(split, ""), overall, episodes), levels, templates)
+    suites = {one.evaluation.spec.suite for one in found.values()}
+    note = split_note(suites.pop(), split) if len(suites) == 1 else ""
+    return SplitBlock(_row(split, note, overall, episodes), levels, templates)
 
 
 def _parts(

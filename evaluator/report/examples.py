@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from distrl.evaluator.failure_modes import FailureMode
+from distrl.evaluator.paired import instance_of, is_same
 from distrl.evaluator.statistics import EpisodeResult
 
 KINDS = ("learned", "still failing", "lost", "solved all along", "solved", "failed")
@@ -51,7 +52,7 @@ def choose_failures(
         per_mode: How many.
     """
     choices = _by_instance(evaluations)
-    shown = {_instance(choice.episodes[-1][1]) for choice in chosen}
+    shown = {instance_of(choice.episodes[-1][1]) for choice in chosen}
     seen: Counter[tuple[str, FailureMode]] = Counter()
     for choice in chosen:
         seen.update((label, e.mode) for label, e in choice.episodes if e.mode is not None)
@@ -59,27 +60,24 @@ def choose_failures(
     for label in reversed(list(evaluations)):
         for choice in _over_templates(list(choices.values())):
             of_label = dict(choice.episodes).get(label)
-            if of_label is None or of_label.mode is None or _instance(of_label) in shown:
+            if of_label is None or of_label.mode is None or instance_of(of_label) in shown:
                 continue
             if seen[label, of_label.mode] < per_mode:
                 further.append(choice)
-                shown.add(_instance(of_label))
+                shown.add(instance_of(of_label))
                 seen.update((one, e.mode) for one, e in choice.episodes if e.mode is not None)
     return further
 
 
-def _instance(episode: EpisodeResult) -> tuple[str, int]:
-    """A task, and the seed of the repetition."""
-    return episode.task_id, episode.seed
-
-
 def _by_instance(evaluations: Mapping[str, Sequence[EpisodeResult]]) -> dict[tuple[str, int], Choice]:
-    """Every instance that counts, those of the newest evaluation first."""
+    """Every instance that counts, the newest evaluation's first, each with its episodes of one task."""
     found: dict[tuple[str, int], dict[str, EpisodeResult]] = {}
     for label in reversed(list(evaluations)):
         for episode in evaluations[label]:
             if episode.counts:
-                found.setdefault(_instance(episode), {})[label] = episode
+                by_label = found.setdefault(instance_of(episode), {})
+                if all(is_same(episode, newer) for newer in by_label.values()):
+                    by_label[label] = episode
     choices = {}
     for key, by_label in found.items():
         episodes = tuple((label, by_label[label]) for label in evaluations if label in by_label)

@@ -150,7 +150,10 @@ def methods(loaded: Mapping[str, LoadedEvaluation], config: Config | None = None
 def _episodes(evaluations: Sequence[Evaluation]) -> str:
     """How often each task is tried, and from which start."""
     if any(one.seeds for one in evaluations):
-        return "One episode per task and seed of the repetitions, each of which draws the tasks' starts anew."
+        return (
+            "One episode per task and seed of the repetitions, which draw the starts anew, but not where a "
+            "task's seed says what it asks for."
+        )
     return "One episode per task, each task started from its own seed."
 
 

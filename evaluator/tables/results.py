@@ -71,9 +71,7 @@ def _success(spec: TableSpec, results: Mapping[Key, CellResult], headings: Mappi
         cells = []
         for suite, trained_on, split in headings:
             found = results.get((name, suite, trained_on, split))
-            text = NOTHING if found is None else found.text
-            if found is not None and len(found.seeds) < len(spec.seeds):
-                text += f" ({len(found.seeds)} of {len(spec.seeds)} seeds)"
+            text = NOTHING if found is None else found.text + _lacking(spec, found)
             is_best = found is not None and name in best[suite, trained_on, split]
             cells.append(f"**{text}**" if is_best else text)
         first = ([agent.kind if agent.kind != kind else ""] if has_kinds else []) + [
@@ -82,6 +80,16 @@ def _success(spec: TableSpec, results: Mapping[Key, CellResult], headings: Mappi
         kind = agent.kind
         rows.append(first + cells)
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _lacking(spec: TableSpec, found: CellResult) -> str:
+    """In brackets what a cell is not made of: seeds, and episodes that faulted; "" where it is of all."""
+    parts = []
+    if len(found.seeds) < len(spec.seeds):
+        parts.append(f"{len(found.seeds)} of {len(spec.seeds)} seeds")
+    if found.result.faulted:
+        parts.append(f"n = {found.result.overall.episodes}, {len(found.result.faulted)} faulted")
+    return f" ({'; '.join(parts)})" if parts else ""
 
 
 def _best(spec: TableSpec, results: Mapping[Key, CellResult], column: Column) -> set[str]:

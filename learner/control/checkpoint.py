@@ -17,8 +17,10 @@ from distrl.learner.control.measuring import Weights
 class ControlCheckpointer:
     """Writes and reads checkpoints of one run. N is the number of gradients accepted.
 
+    What a killed process left half written is removed.
+
     Args:
-        directory: The run's `checkpoints/`.
+        directory: The run's `checkpoints/`. No other process writes there.
         policy: One like the run's, which this overwrites.
         keep: How many of the newest stay; what a pointer names stays besides.
     """
@@ -26,6 +28,7 @@ class ControlCheckpointer:
     def __init__(self, directory: Path, policy: GaussianPolicy, keep: int) -> None:
         self.directory, self._policy, self._keep = directory, policy, keep
         self._written: set[str] = set()
+        checkpoints.remove_unfinished(directory)
 
     def save(self, weights: Weights, state: dict[str, Any], protected: Collection[str] = ()) -> str:
         """Writes `weights` unless they are there, and deletes old ones. Returns the name.

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import typer
@@ -196,3 +197,10 @@ def test_commands_tell_where_they_cannot_write(command: list[str], tmp_path) -> 
     result = runner.invoke(app, [*command, str(place)])
     assert result.exit_code == 3
     assert result.stderr.splitlines()[-1].startswith(f"error: {place}: Not a directory.")
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="needs Linux: /dev/full")
+def test_the_exit_code_tells_what_a_full_disk_keeps_from_the_log(tmp_path) -> None:
+    command = [sys.executable, "-m", "distrl", "report", str(tmp_path / "nowhere")]
+    with Path("/dev/full").open("w") as log:
+        assert subprocess.run(command, stdout=log, stderr=log, check=False).returncode == 3

@@ -63,6 +63,47 @@ def test_a_failure_while_writing_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_stop_while_writing_leaves_nothing_behind(tmp_path: Path) -> None:
+    def fill(path: Path) -> None:
+        (path / "half").write_text("x")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        checkpoints.write_checkpoint(tmp_path, "step_1", fill)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_killed_processes_left_half_written_can_be_removed(tmp_path: Path) -> None:
+    make(tmp_path, "step_1")
+    (tmp_path / ".step_2.tmp" / "policy").mkdir(parents=True)
+    checkpoints.remove_unfinished(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["step_1"]
+
+
+def test_after_going_back_best_never_names_other_weights_than_were_measured(tmp_path: Path) -> None:
+    for number in (100, 110):
+        make(tmp_path, f"step_{number}")
+    checkpoints.point(tmp_path, "best", "step_110", note="0.9")
+    checkpoints.point(tmp_path, "final", "step_110")
+    checkpoints.point(tmp_path, "latest", "step_100")
+    make(tmp_path, "step_105", "other weights")
+    assert checkpoints.pointed(tmp_path, "best") == "step_110"
+    make(tmp_path, "step_110", "other weights")
+    assert checkpoints.pointed(tmp_path, "best") is None
+    assert checkpoints.note_of(tmp_path, "best") == ""
+    assert checkpoints.pointed(tmp_path, "final") is None
+    assert checkpoints.pointed(tmp_path, "latest") == "step_100"
+
+
+def test_what_was_rolled_back_does_not_count_as_newest(tmp_path: Path) -> None:
+    for number in (0, 90, 100, 105, 110, 120, 130):
+        make(tmp_path, f"step_{number}")
+    checkpoints.point(tmp_path, "best", "step_120")
+    checkpoints.point(tmp_path, "latest", "step_105")
+    assert checkpoints.remove_old(tmp_path, 2, {"step_0"}) == ["step_90", "step_110", "step_130"]
+    assert checkpoints.checkpoints(tmp_path) == ["step_0", "step_100", "step_105", "step_120"]
+
+
 def test_a_left_over_of_a_crash_is_replaced(tmp_path: Path) -> None:
     make(tmp_path, "step_1", "old")
     (tmp_path / ".step_1.tmp").mkdir()

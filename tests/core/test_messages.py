@@ -24,6 +24,7 @@ from distrl.core.messages import (
     check_blobs,
     decode,
     encode,
+    submitted_id,
 )
 
 TEXT = st.text(max_size=12)
@@ -149,6 +150,30 @@ def test_broken_msgpack_is_refused(frame):
     with pytest.raises(ProtocolError) as caught:
         decode(frame)
     assert caught.value.code == "malformed"
+
+
+SUBMIT = {"v": 1, "type": "submit", "trajectory": {"id": "t", "a_newer_field": 1}}
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        (SUBMIT, "t"),
+        ({**SUBMIT, "v": 2}, ""),
+        ({**SUBMIT, "type": "mystery"}, ""),
+        ({**SUBMIT, "trajectory": "t"}, ""),
+        ({**SUBMIT, "trajectory": {"id": 7}}, ""),
+        ({**SUBMIT, "trajectory": {}}, ""),
+        ([SUBMIT], ""),
+    ],
+)
+def test_the_trajectory_of_a_submit_that_is_refused_may_still_be_known(body, found):
+    assert submitted_id(msgpack.packb(body)) == found
+
+
+@pytest.mark.parametrize("frame", [b"", b"\xc1", b"\x91" * 100_000, bytes(MAX_ENVELOPE_BYTES + 1)])
+def test_where_nothing_can_be_read_no_trajectory_is_known(frame):
+    assert submitted_id(frame) == ""
 
 
 def test_sizes_are_limited():

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from distrl.core.buckets import VERSIONS, Histogram
+from distrl.core.errors import RunDirectoryError
 from distrl.core.metrics import MetricsWriter, read_metrics
 
 
@@ -72,3 +75,12 @@ def test_where_a_run_goes_on_is_a_row_unless_it_only_begins(tmp_path: Path) -> N
         writer.close()
     row = {"step": 9, "time": 1.0, "a": 1.0}
     assert list(read_metrics(tmp_path / "m.jsonl")) == [row, {"step": 7, "time": 1.0, "resumed": 1.0}, row]
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="needs Linux: /dev/full")
+def test_a_full_disk_is_an_error_for_users() -> None:
+    writer = MetricsWriter(Path("/dev/full"))
+    with pytest.raises(RunDirectoryError, match=r"No space left on device\. Free some disk space"):
+        writer.write(1, {"a": 1.0})
+    with pytest.raises(RunDirectoryError, match="No space left"):
+        writer.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -69,12 +70,12 @@ def test_a_directory_that_is_half_made_is_taken_away(config: Config) -> None:
 
 
 def test_a_process_that_dies_while_it_writes_leaves_no_half_config(config: Config, monkeypatch) -> None:
-    def write_half(path: Path, text: str, encoding: str) -> int:
-        path.write_bytes(text.encode(encoding)[:100])
+    def die(source: Path, target: Path) -> None:
+        assert source.stat().st_size > 0
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_text", write_half)
+        patch.setattr(os, "replace", die)
         with pytest.raises(KeyboardInterrupt):
             RunDir.create(config)
     assert not RunDir.of(config).config.exists()

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from distrl.core.codec import unpack_trajectory
-from distrl.core.errors import StoreError
+from distrl.core.errors import StoreError, StoreFull
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import (
     ActionRecord,
@@ -193,3 +193,17 @@ def test_a_store_of_another_version_is_refused(tmp_path):
 def test_damaged_bytes_are_no_trajectory(data):
     with pytest.raises(StoreError):
         unpack_trajectory(data)
+
+
+def test_a_full_disk_commits_nothing_and_ends_with_it(store, tmp_path):
+    store.add(*episode("a", b"one"))
+    connection = store._connection()
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    connection.execute(f"PRAGMA max_page_count={pages + 20}")
+    large = episode("b", *(bytes([number]) * 400_000 for number in range(40)))
+    with pytest.raises(StoreFull, match=r"store.sqlite3 cannot be written: .*full.* Free some disk space"):
+        store.add(*large)
+    assert store.ids() == ["a"]
+    connection.execute("PRAGMA max_page_count=1000000")
+    assert store.add(*large)
+    assert store.ids() == ["a", "b"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import pytest
 from waiting import until
 
 from distrl.core import supervisor as module
-from distrl.core.errors import ConfigError, DistrlError, NothingCameIn
+from distrl.core.errors import CheckpointError, ConfigError, DistrlError, NothingCameIn, StoreFull
 from distrl.core.supervisor import Program, ProgramFailed, Supervisor, last_error
 
 
@@ -85,7 +86,10 @@ def test_whether_the_message_tells_all(kept: Supervisor, code: int, is_explained
     assert caught.value.is_explained == is_explained
 
 
-@pytest.mark.parametrize(("error", "is_explained"), [(ConfigError, True), (NothingCameIn, False)])
+@pytest.mark.parametrize(
+    ("error", "is_explained"),
+    [(ConfigError, True), (CheckpointError, True), (StoreFull, True), (NothingCameIn, False)],
+)
 def test_how_long_a_slow_machine_took_to_a_user_error_says_nothing(
     kept: Supervisor, monkeypatch, error: type[DistrlError], is_explained: bool
 ) -> None:
@@ -124,3 +128,13 @@ def test_last_error_prefers_an_error_line(tmp_path: Path) -> None:
     assert last_error(log) == "noise"
     log.write_text("")
     assert last_error(log) == "it wrote nothing"
+
+
+def test_a_log_that_a_full_disk_cuts_off_is_not_taken_for_an_error(tmp_path: Path, monkeypatch) -> None:
+    log = tmp_path / "log"
+    log.write_text("2026-01-01 INFO wor")
+    used = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: used._replace(free=0))
+    assert "disk of its log is full" in last_error(log)
+    log.write_text("error: this\n")
+    assert last_error(log) == "this"

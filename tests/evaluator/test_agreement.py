@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from distrl.core.types import Task
 from distrl.core.verdicts import Verdict
-from distrl.evaluator.agreement import Judged, agreement, compare, disagreements, lines
+from distrl.evaluator.agreement import AgreementReport, Judged, agreement, compare, disagreements, lines
 from distrl.evaluator.report.agreement import write_agreement_page
+from distrl.evaluator.statistics import wilson
 
 
 def judged(
@@ -146,6 +148,39 @@ def test_numbers_of_nothing() -> None:
     report = compare([], "j", "here")
     assert (report.overall.total, report.overall.kappa, report.overall.precision) == (0, None, None)
     assert "nothing to compare" in lines(report)[0]
+
+
+def test_the_judges_own_rate_needs_no_truth_and_counts_what_fails_in_any_case() -> None:
+    said = [judged(None, 1.0, number=1), judged(True, 0.0, number=2), judged(None, 0.0, number=3)]
+    said += [judged(None, 1.0, template="b"), judged(None, 0.9, decided=False, template="b", number=5)]
+    failed = [Task(id="c-0", suite="s", template="c", split="test", goal="Go")]
+    report = compare(said, "j", "here", failed)
+    assert report.solved is not None
+    assert (report.solved.successes, report.solved.episodes, report.solved.rate) == (2, 5, 0.4)
+    assert report.solved.interval == wilson(2, 5)
+    found = {name: (one.successes, one.episodes) for name, one in report.solved_templates.items()}
+    assert found == {"a": (1, 3), "b": (1, 1), "c": (0, 1)}
+    told = lines(report)
+    assert told[0] == "by j: 40.0% solved (11.8 to 76.9), 2 of 5"
+    assert [line.split()[0] for line in told[1:4]] == ["a", "b", "c"]
+    assert told[4].startswith("  1 of these failed whatever")
+    assert compare(said, "j", "here").solved is None, "of parts of episodes there is none"
+    assert "nothing decided" in lines(compare([], "j", "here", []))[0]
+
+
+def test_the_judges_rate_takes_the_trials_of_a_task_for_what_they_are_worth() -> None:
+    once = [judged(None, float(number < 3), number=number) for number in range(9)]
+    one, three = (compare(said, "j", "here", []).solved for said in (once, once * 3))
+    assert one is not None
+    assert three is not None
+    assert (three.successes, three.episodes) == (9, 27)
+    assert three.interval == one.interval == wilson(3, 9)
+
+
+def test_a_report_without_the_judges_rate_can_be_read() -> None:
+    report = compare([judged(True, 1.0)], "j", "here", [])
+    older = report.model_dump_json(exclude={"solved", "solved_templates", "num_failed"})
+    assert AgreementReport.model_validate_json(older) == compare([judged(True, 1.0)], "j", "here")
 
 
 def test_the_surest_errors_come_first() -> None:

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import pytest
 from counting_phone import CountingEnv, counting_config, write_suite
+from failing_phones import OnePhone
 
 from distrl.core.demonstrations import CollectionSpec, check_dataset, read_collection
 from distrl.core.errors import ConfigError, RunDirectoryError
@@ -139,6 +140,15 @@ def test_faults_are_tried_again_and_never_stored(tmp_path: Path) -> None:
     lost = collector(tmp_path / "b", [{"taps": 1, "faults": 99}], spec=spec).run()
     assert [result.fault.value for result in lost] == ["device"]
     assert stored(tmp_path / "b") == {}
+
+
+def test_a_slot_without_a_phone_leaves_no_demonstration_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    OnePhone.begin()
+    monkeypatch.setattr("counting_phone.CountingEnv", OnePhone)
+    results = collector(tmp_path, TASKS).run()
+    assert [result.success for result in results] == [True] * 5
 
 
 def test_a_run_cannot_start_from_what_does_not_fit(tmp_path: Path) -> None:

@@ -8,15 +8,17 @@ from pathlib import Path
 
 import pytest
 from counting_phone import CountingEnv, TappingPolicy, counting_config, write_suite
+from failing_phones import DyingPhone, LatePhone, OnePhone
 from typer.testing import CliRunner
 
 from distrl.cli.main import app
-from distrl.configs.schema import Config
+from distrl.configs.schema import Config, EnvConfig
 from distrl.core.errors import ConfigError, RunDirectoryError, TaskError
 from distrl.core.types import Fault, Purpose
 from distrl.evaluator.evaluator import EvaluationStopped, Evaluator
 from distrl.evaluator.measure import Who, measure
 from distrl.evaluator.progress import LineProgress
+from distrl.evaluator.report.compare import compare
 from distrl.evaluator.results import Subject, load_evaluation
 from distrl.evaluator.statistics import EpisodeResult
 
@@ -104,6 +106,42 @@ def test_an_environment_that_never_starts_faults_every_task(tmp_path: Path) -> N
     assert evaluation.splits["test"].overall.episodes == 0
 
 
+def on(config: Config, env: str) -> Config:
+    return config.model_copy(update={"env": EnvConfig(import_path=f"failing_phones:{env}")})
+
+
+def test_a_slot_without_a_phone_takes_no_tasks(tmp_path: Path) -> None:
+    OnePhone.begin()
+    config = on(counting_config(write_suite(tmp_path, [{"taps": 1}] * 9), retries=0), "OnePhone")
+    evaluation = Evaluator(config, tmp_path / "out", SERVED, progress=Quiet()).run(lambda _: TappingPolicy(1))
+    result = evaluation.splits["test"]
+    assert (result.overall.successes, result.faulted, result.num_retries) == (9, (), 0)
+
+
+def test_a_phone_that_dies_costs_one_try(tmp_path: Path) -> None:
+    DyingPhone.begin()
+    config = on(counting_config(write_suite(tmp_path, [{"taps": 1}] * 9), retries=1), "DyingPhone")
+    evaluation = Evaluator(config, tmp_path / "out", SERVED, progress=Quiet()).run(lambda _: TappingPolicy(1))
+    result = evaluation.splits["test"]
+    assert (result.overall.successes, result.faulted, result.num_retries) == (9, (), 1)
+
+
+def test_phones_that_come_back_in_time_lose_no_task(tmp_path: Path) -> None:
+    LatePhone.begin()
+    config = on(counting_config(write_suite(tmp_path, [{"taps": 1}] * 5), retries=2, slots=1), "LatePhone")
+    evaluation = Evaluator(config, tmp_path / "out", SERVED, progress=Quiet()).run(lambda _: TappingPolicy(1))
+    assert evaluation.splits["test"].overall.successes == 5
+
+
+def test_when_no_phone_starts_every_task_faults_as_often_as_it_may(tmp_path: Path) -> None:
+    config = counting_config(write_suite(tmp_path, [{"taps": 1}] * 5), retries=2)
+    config = config.model_copy(update={"env": config.env.model_copy(update={"options": {"starts": False}})})
+    evaluation = Evaluator(config, tmp_path / "out", SERVED, progress=Quiet()).run(lambda _: TappingPolicy(1))
+    result = evaluation.splits["test"]
+    assert [(e.fault_detail, e.attempt) for e in result.faulted] == [("the phone does not boot", 2)] * 5
+    assert result.num_retries == 10
+
+
 def test_an_interrupted_evaluation_goes_on_where_it_stopped(tmp_path: Path) -> None:
     config = counting_config(write_suite(tmp_path, [{"taps": 1}] * 6), slots=1)
     stop = threading.Event()
@@ -189,6 +227,18 @@ def test_what_was_measured_otherwise_is_not_gone_on_with(tmp_path: Path) -> None
         other = Config.model_validate(raw)
         with pytest.raises(RunDirectoryError, match="holds another evaluation"):
             measure(other, Who(agent="expert"), tmp_path / "out", resume=True, progress=Quiet())
+
+
+def test_edited_tasks_are_neither_gone_on_with_nor_compared(tmp_path: Path) -> None:
+    expert = Who(agent="expert")
+    config = counting_config(write_suite(tmp_path, [{"taps": 1}, {"taps": 2}]))
+    measure(config, expert, tmp_path / "before", progress=Quiet())
+    write_suite(tmp_path, [{"taps": 1}, {"taps": 3}])
+    with pytest.raises(RunDirectoryError, match=r"the tasks of .*counting\.jsonl were others then"):
+        measure(config, expert, tmp_path / "before", resume=True, progress=Quiet())
+    measure(config, expert, tmp_path / "after", progress=Quiet())
+    loaded = {name: load_evaluation(tmp_path / name) for name in ("before", "after")}
+    assert compare(loaded)[0].overall.unlike == "not on the same tasks: 1 in common"
 
 
 @pytest.mark.needs("jinja2")

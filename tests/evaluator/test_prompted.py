@@ -31,8 +31,12 @@ ASKED = (
 )
 
 
-def said(text: str) -> Answer:
+def said(text: str | None) -> Answer:
     return 200, {}, json.dumps({"choices": [{"message": {"content": text}}]}).encode()
+
+
+def replied(choice: dict[str, Any]) -> Answer:
+    return 200, {}, json.dumps({"choices": [choice]}).encode()
 
 
 class Endpoint:
@@ -126,6 +130,30 @@ def test_what_may_pass_is_tried_again(endpoint: Endpoint) -> None:
         policy(endpoint, attempts=2).act(ASKED, {"d": PICTURE}, Sampling())
 
 
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"message": {"content": None, "reasoning_content": "Hmm …"}, "finish_reason": "length"},
+        {"message": {"content": None, "refusal": "I cannot help."}, "finish_reason": "stop"},
+        {"message": {"content": ""}, "finish_reason": "content_filter"},
+        {"message": {"content": []}, "finish_reason": "stop"},
+        {"message": {"role": "assistant", "reasoning": "Hmm …"}, "finish_reason": "length"},
+    ],
+)
+def test_a_model_that_answers_nothing_has_answered(endpoint: Endpoint, choice: dict[str, Any]) -> None:
+    endpoint.answers = [replied(choice)]
+    assert policy(endpoint).act(ASKED, {"d": PICTURE}, Sampling()).text == ""
+    assert len(endpoint.requests) == 1
+
+
+@pytest.mark.parametrize("choice", [{}, {"message": None}, {"message": "tap"}, {"message": {"content": 7}}])
+def test_a_reply_without_a_message_is_no_answer(endpoint: Endpoint, choice: dict[str, Any]) -> None:
+    endpoint.answers = [replied(choice)]
+    with pytest.raises(InferenceUnavailable, match="the reply holds no answer"):
+        policy(endpoint, attempts=2).act(ASKED, {"d": PICTURE}, Sampling())
+    assert len(endpoint.requests) == 2
+
+
 @pytest.mark.parametrize("status", [301, 400, 401, 404])
 def test_a_refusal_ends_it_and_shows_no_key(endpoint: Endpoint, status: int) -> None:
     endpoint.answers = [(status, {"Location": "http://127.0.0.1:1/"}, b"wrong key secret-key")]
@@ -157,6 +185,22 @@ def test_a_prompted_model_is_measured(endpoint: Endpoint, tmp_path: Path) -> Non
     assert [step.action.kind for step in episode.steps] == ["invalid", "tap", "tap", "complete"]
     assert episode.steps[0].action.text == "I do not know."
     assert "secret" not in (tmp_path / "out" / "evaluation.json").read_text()
+
+
+def test_a_model_that_never_answers_has_failed_and_is_not_left_out(
+    endpoint: Endpoint, tmp_path: Path
+) -> None:
+    endpoint.answers = [said(None)]
+    evaluation = measure(
+        prompted(endpoint, tmp_path, [{"taps": 2}]), Who(agent="prompted"), tmp_path / "out", ["test"]
+    )
+    result = evaluation.splits["test"]
+    assert (result.overall.episodes, result.overall.successes, result.faulted) == (1, 0, ())
+    store = open_store(tmp_path / "out")
+    (episode,) = store.iterate()
+    store.close()
+    assert {step.action.kind for step in episode.steps} == {"invalid"}
+    assert len(endpoint.requests) == len(episode.steps)
 
 
 @pytest.mark.needs("jinja2")

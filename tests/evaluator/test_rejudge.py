@@ -16,10 +16,10 @@ from distrl.cli.main import app
 from distrl.configs.schema import Config
 from distrl.core.errors import JudgeRefuses, QuotaUsed, RunDirectoryError
 from distrl.core.store import TrajectoryStore
-from distrl.core.types import Fault, Trajectory
+from distrl.core.types import Fault, Outcome, Trajectory
 from distrl.core.verdicts import Spent, Verdict
 from distrl.evaluator import rejudge as rejudge_module
-from distrl.evaluator.agreement import lines
+from distrl.evaluator.agreement import AgreementReport, lines
 from distrl.evaluator.rejudge import Rejudged, read_verdicts
 from distrl.workers.rewards import truth_after
 
@@ -88,6 +88,54 @@ def test_a_limit_counts_those_that_are_asked_about(tmp_path: Path) -> None:
         assert len(endpoint.requests) == 2
     assert [one.task_id[-4:] for one in rejudged.judged] == ["0002", "0001"]
     assert told[-1] == (2, 2)
+
+
+def solved_of(place: Path, config: Config, limit: int | None, stop: threading.Event) -> tuple[int, int]:
+    rejudged = Rejudged(place, config.judge, config.worker.rewards)
+    report = rejudged.run(limit, stop, lambda done, total: None)
+    rejudged.close()
+    assert report.solved is not None
+    return report.solved.successes, report.solved.episodes
+
+
+def test_failures_nobody_is_asked_about_count_as_far_back_as_the_verdicts(tmp_path: Path) -> None:
+    """However little a session does: the rate would rise with every failure that it did not come to."""
+    store = TrajectoryStore(tmp_path / "store.sqlite3")
+    for number, says_done in enumerate((False, True, False, True)):  # the oldest first
+        trajectory, images = make_episode(make_task(number), success=says_done)
+        changes = {} if says_done else {"success": 0.0}
+        store.add(trajectory.model_copy(update={**changes, "outcome": Outcome.UNJUDGED}), images)
+    store.add(*make_episode(make_task(90), fault=Fault.DEVICE))
+    store.close()
+    go, stop = threading.Event(), threading.Event()
+    stop.set()
+    with JudgeEndpoint([status(True)]) as endpoint:
+        loaded = config(endpoint)
+        assert solved_of(tmp_path, loaded, 0, go) == (0, 0)
+        assert solved_of(tmp_path, loaded, 1, go) == (1, 1)
+        assert solved_of(tmp_path, loaded, 1, go) == (2, 3)
+        assert solved_of(tmp_path, loaded, None, stop) == (2, 3)
+        assert solved_of(tmp_path, loaded, None, go) == (2, 4)
+
+
+def test_phones_without_ground_truth_get_the_judges_rate(tmp_path: Path) -> None:
+    pytest.importorskip("jinja2", reason="needs jinja2: not installed")
+    store = TrajectoryStore(tmp_path / "store.sqlite3")
+    for number in range(4):
+        trajectory, images = make_episode(make_task(number, ("toggle", "alarm")[number % 2]))
+        store.add(trajectory.model_copy(update={"success": 0.0, "outcome": Outcome.UNJUDGED}), images)
+    store.close()
+    with JudgeEndpoint([status(True), status(False), status(False), status(False)]) as endpoint:
+        result = CliRunner().invoke(app, command(tmp_path, endpoint), catch_exceptions=False)
+    assert "by vlm: 25.0% solved (4.6 to 69.9), 1 of 4" in result.output
+    assert "  alarm                   50.0% solved" in result.output
+    assert "vlm against ground truth: nothing to compare" in result.output
+    report = AgreementReport.model_validate_json((tmp_path / "agreement-vlm.json").read_text())
+    assert report.solved is not None
+    assert report.solved.rate == 0.25
+    page = (tmp_path / "agreement-vlm.html").read_text()
+    assert "25.0% solved (4.6 to 69.9), 1 of 4" in page
+    assert "Success, says the judge" in page
 
 
 def test_what_is_judged_is_not_asked_again(tmp_path: Path) -> None:

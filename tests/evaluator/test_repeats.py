@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import statistics
 from pathlib import Path
@@ -16,8 +17,8 @@ from distrl.core.errors import ConfigError, RunDirectoryError
 from distrl.evaluator.judges.ground_truth import GroundTruthJudge
 from distrl.evaluator.measure import Who, measure
 from distrl.evaluator.repeats import reseed
-from distrl.evaluator.results import episode_result, load_evaluation, over_repeats
-from distrl.evaluator.statistics import Interval, wilson
+from distrl.evaluator.results import episode_result, load_evaluation
+from distrl.evaluator.statistics import Interval, over_repeats, wilson
 from distrl.evaluator.suites import load_suite
 
 EXPERT = Who(agent="expert")
@@ -70,6 +71,31 @@ def test_deviation_is_the_samples(config: Config, tmp_path: Path) -> None:
     assert repeats is not None
     assert repeats.sd == statistics.stdev(repeats.rates)
     assert repeats.interval is not None
+
+
+class InstanceEnv(CountingEnv):
+    """Its seeds say what is asked for."""
+
+    seed_is_instance = True
+
+
+@pytest.mark.parametrize("env", ["CountingEnv", "InstanceEnv"])
+def test_a_seed_that_is_the_instance_stays_and_random_agents_draw_anew(
+    env: str, config: Config, tmp_path: Path
+) -> None:
+    fields = config.model_dump()
+    fields["env"]["import_path"] = f"{CountingEnv.__module__ if env == 'CountingEnv' else __name__}:{env}"
+    config = Config.model_validate(fields)
+    tasks = {task.id: task for task in load_suite(config.tasks.suite, "test")}
+    measure(config, Who(agent="random"), tmp_path / "out", progress=Quiet(), seeds=[0, 1, 2])
+    answers = {}
+    for seed in (0, 1, 2):
+        with contextlib.closing(load_evaluation(tmp_path / "out" / f"seed-{seed}").open_store()) as store:
+            played = {one.task.id: one for one in store.iterate()}
+        is_same = {name: played[name].task == task for name, task in tasks.items()}
+        assert set(is_same.values()) == {seed == 0 or env == "InstanceEnv"}
+        answers[seed] = [[step.action for step in played[name].steps] for name in tasks]
+    assert answers[0] != answers[1] != answers[2] != answers[0]
 
 
 def test_the_interval_of_the_mean_is_one_of_rates() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,8 @@ from distrl.core.types import Fault
 from distrl.evaluator.judges.ground_truth import GroundTruthJudge
 from distrl.evaluator.results import (
     EPISODES_FILE,
+    LOCK_FILE,
+    SPEC_FILE,
     Evaluation,
     EvaluationDirectory,
     EvaluationSpec,
@@ -124,6 +128,25 @@ def test_resuming_another_evaluation_says_what_differs(tmp_path: Path) -> None:
         EvaluationDirectory(tmp_path / "e", other, resume=True)
 
 
+def test_an_evaluation_of_other_tasks_is_not_gone_on_with(tmp_path: Path) -> None:
+    EvaluationDirectory(tmp_path / "e", SPEC.model_copy(update={"tasks": "ab"})).close()
+    with pytest.raises(RunDirectoryError, match="the tasks of fake were others then"):
+        EvaluationDirectory(tmp_path / "e", SPEC.model_copy(update={"tasks": "cd"}), resume=True)
+
+
+def test_results_from_before_digests_are_gone_on_with(tmp_path: Path) -> None:
+    directory = EvaluationDirectory(tmp_path / "e", SPEC)
+    add(directory, 0)
+    directory.close()
+    for name in (SPEC_FILE, EPISODES_FILE):  # each has one record
+        file = tmp_path / "e" / name
+        record = json.loads(file.read_text())
+        file.write_text(json.dumps({k: v for k, v in record.items() if k not in ("tasks", "digest")}) + "\n")
+    resumed = EvaluationDirectory(tmp_path / "e", SPEC.model_copy(update={"tasks": "cd"}), resume=True)
+    assert resumed.is_done(make_task(0))
+    resumed.close()
+
+
 def test_servers_may_move_between_sessions(tmp_path: Path) -> None:
     def served(name: str) -> EvaluationSpec:
         return SPEC.model_copy(update={"subject": Subject(kind="served", name=name)})
@@ -132,6 +155,31 @@ def test_servers_may_move_between_sessions(tmp_path: Path) -> None:
     EvaluationDirectory(tmp_path / "e", served("tcp://127.0.0.1:2000"), resume=True).close()
     with pytest.raises(RunDirectoryError, match="its subject is"):
         EvaluationDirectory(tmp_path / "e", SPEC, resume=True)
+
+
+def test_two_do_not_write_one_directory(tmp_path: Path) -> None:
+    first = EvaluationDirectory(tmp_path / "e", SPEC)
+    add(first, 0)
+    with pytest.raises(RunDirectoryError, match=rf"Another evaluation \(process {os.getpid()}\)") as caught:
+        EvaluationDirectory(tmp_path / "e", SPEC, resume=True)
+    assert "--output" in str(caught.value.remedy)
+    add(first, 1)
+    first.close()
+    assert len(read_episodes(tmp_path / "e" / EPISODES_FILE)) == 2
+    EvaluationDirectory(tmp_path / "e", SPEC, resume=True).close()
+
+
+def test_a_damaged_directory_is_given_free(tmp_path: Path) -> None:
+    EvaluationDirectory(tmp_path / "e", SPEC).close()
+    (tmp_path / "e" / EPISODES_FILE).write_text("{}\n{}\n")
+    for _ in range(2):
+        with pytest.raises(RunDirectoryError, match="line 1 of"):
+            EvaluationDirectory(tmp_path / "e", SPEC, resume=True)
+
+
+def test_who_died_before_the_first_file_leaves_nothing_to_resume(tmp_path: Path) -> None:
+    (tmp_path / LOCK_FILE).touch()
+    EvaluationDirectory(tmp_path, SPEC).close()
 
 
 def test_an_unfinished_evaluation_does_not_load(tmp_path: Path) -> None:

@@ -7,11 +7,12 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+from full_disk import full_disk
 from learning_world import build
 from pydantic import ValidationError
 
 from distrl.configs.schema import Config
-from distrl.core.errors import CheckpointError
+from distrl.core.errors import CheckpointError, RunDirectoryError
 from distrl.core.metrics import read_metrics
 from distrl.core.policies import weights_io
 from distrl.core.types import Purpose
@@ -157,3 +158,16 @@ def test_a_lag_needs_the_last_checkpoint_as_the_result() -> None:
         Config.model_validate({"learner": {"policy_lag": 1}})
     lagging = Config.model_validate({"learner": {"policy_lag": 1, "keep_best": False}})
     assert lagging.learner.policy_lag == 1
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+def test_a_full_disk_ends_publication_with_an_error_for_users(tmp_path, lag) -> None:
+    shelf = Shelf()
+    publisher = Publisher(Weights(), shelf, tmp_path / "version", lag=lag)
+    publisher.publish()
+    with pytest.raises(RunDirectoryError, match=r"cannot be written.*Free some disk space"), full_disk(1):
+        publisher.publish()
+    assert publisher.version == 1
+    assert list(shelf.announced) == [1]
+    assert list(tmp_path.rglob(".*")) == []
+    assert publisher.publish().version == (1 if lag else 2)

@@ -3,12 +3,14 @@
 import queue
 import time
 
+import msgpack
 import pytest
 from waiting import until
 
 from distrl.core.chunk_server import ChunkServer
 from distrl.core.errors import NetworkError, SecurityError, StoreError
 from distrl.core.messages import (
+    MAX_FRAMES,
     Ack,
     Heartbeat,
     Hello,
@@ -24,6 +26,7 @@ from distrl.core.messages import (
     StatusRequest,
     Submit,
     Welcome,
+    encode,
 )
 from distrl.core.security import create_keys, load_security
 from distrl.core.service import Service
@@ -197,6 +200,18 @@ def test_a_resend_is_a_duplicate_and_counts_once(server, peer, scheduler, ingest
     assert peer.ask(submit("t", PIXELS), [PIXELS]) == Ack(trajectory_id="t", duplicate=True)
     assert ingested.qsize() == 1
     assert scheduler.finished == [("lease", "t")]
+
+
+def test_a_submit_that_is_no_message_is_refused_by_its_trajectorys_id(server, peer, store):
+    body = msgpack.unpackb(encode(submit("newer")))
+    body["trajectory"]["a_newer_field"] = 1
+    peer.channel.raw.send(msgpack.packb(body))
+    reject = peer.answer()
+    assert (reject.code.value, reject.ref) == ("malformed", "newer")
+    peer.channel.raw.send_multipart([encode(submit("wide")), *[b""] * (MAX_FRAMES + 1)])
+    reject = peer.answer()
+    assert (reject.code.value, reject.ref) == ("too-large", "wide")
+    assert store.count() == 0
 
 
 def test_an_image_that_is_stored_need_not_come_again(server, peer, store):

@@ -10,7 +10,7 @@ from distrl.core.importing import choose
 from distrl.workers.agents import AGENTS, build_agent
 from distrl.workers.agents.autoui import AutoUIAgent
 from distrl.workers.agents.base import Agent
-from distrl.workers.envs import ENVS, build_env
+from distrl.workers.envs import ENVS, build_env, seed_is_instance
 from distrl.workers.envs.base import Env
 
 
@@ -21,6 +21,11 @@ def methods(protocol: type) -> set[str]:
 @pytest.mark.parametrize("kind", ENVS)
 def test_every_registered_environment_has_the_methods(kind: str) -> None:
     assert methods(Env) <= set(dir(choose(ENVS, kind)))
+
+
+def test_seeds_are_instances_where_the_goal_is_drawn_from_them() -> None:
+    assert [kind for kind in ENVS if seed_is_instance(EnvConfig(kind=kind))] == ["browser", "android_world"]
+    assert not seed_is_instance(EnvConfig(import_path="counting_env:CountingEnv"))
 
 
 @pytest.mark.parametrize("kind", AGENTS)

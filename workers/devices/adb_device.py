@@ -31,7 +31,9 @@ INPUT_S = 5.0
 """Time for one input, besides the gesture's own."""
 LAUNCH_S = 10.0
 SCREENSHOT_S = 10.0
-HIERARCHY_S = 15.0
+HIERARCHY_S = 20.0
+IDLE_S = 12.0
+"""What uiautomator takes to give up a screen that never stands still: 10 s, and its own start."""
 ASK_S = 5.0
 _LEAST_S = 0.001
 LONG_PRESS_MS = 800
@@ -62,6 +64,7 @@ class AdbDevice:
         self._size: tuple[int, int] | None = None
         self._simulated: bool | None = None
         self._told_of_secure = False
+        self._told_of_keyboard = False
 
     @property
     def serial(self) -> str:
@@ -136,14 +139,17 @@ class AdbDevice:
             _log.warning("%s: it shows a secure window, of which every screenshot is black", self.serial)
         return found
 
-    def _observed(self, once: Callable[[float], Answer], timeout_s: float) -> Answer:
-        """Looks up to three times within `timeout_s`; each time `once` is told how much of that is left."""
+    def _observed(self, once: Callable[[float], Answer], timeout_s: float, takes_s: float = 0.0) -> Answer:
+        """Looks up to three times within `timeout_s`; each time `once` is told how much of that is left.
+
+        What went wrong before says more than a look without the `takes_s` that one may take.
+        """
         end = time.monotonic() + timeout_s
         for wait in RETRY_AFTER_S:
             try:
                 return once(max(end - time.monotonic(), _LEAST_S))
             except DeviceError as error:
-                if not error.retryable or end - time.monotonic() <= wait:
+                if not error.retryable or end - time.monotonic() <= wait + takes_s:
                     raise
                 self._sleep(wait)
         return once(max(end - time.monotonic(), _LEAST_S))
@@ -176,7 +182,13 @@ class AdbDevice:
         Raises:
             Untypable: If it goes beyond ASCII, and ADBKeyboard is not installed.
         """
-        typing_text.type_text(self.client, text, self._sleep)
+        if not typing_text.type_text(self.client, text, self._sleep) and not self._told_of_keyboard:
+            self._told_of_keyboard = True
+            _log.warning(
+                "%s: ADBKeyboard was not seen to listen; builds before v2.5-dev may lose text beyond ASCII, "
+                "and nothing tells; install v2.5-dev or a newer one",
+                self.serial,
+            )
 
     def key(self, key: Key) -> None:
         """Presses a key."""
@@ -214,7 +226,7 @@ class AdbDevice:
         Raises:
             OutputInvalid: If uiautomator makes none, e.g. because the screen never stands still.
         """
-        return self._observed(self._hierarchy, HIERARCHY_S)
+        return self._observed(self._hierarchy, HIERARCHY_S, IDLE_S)
 
     def _hierarchy(self, timeout_s: float) -> str:
         result = self.client.shell(_HIERARCHY, timeout_s)

@@ -61,3 +61,15 @@ def _made(make: Callable[..., Any], options: Mapping[str, Any], config: EnvConfi
     env: Env = build(make, options, "env")
     check_methods(env, Env, config.import_path or config.kind)
     return env
+
+
+def seed_is_instance(config: EnvConfig) -> bool:
+    """Whether a task's seed chooses what is asked for in that environment, and not only how it starts.
+
+    Its class says so by an attribute of this name. Without one a seed is only a start.
+
+    Raises:
+        ConfigError: There is no such environment.
+        MissingDependency: The module of its class needs a package that is not installed.
+    """
+    return bool(getattr(choose(ENVS, config.kind, config.import_path), "seed_is_instance", False))

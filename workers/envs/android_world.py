@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from PIL import Image
 
@@ -40,6 +40,9 @@ class AndroidWorldEnv:
         MissingDependency: The package or adb is not installed.
         EnvError: No emulator is free, or it cannot be attached to.
     """
+
+    seed_is_instance: ClassVar[bool] = True
+    """The package draws a task's parameters from it, and words the goal by them."""
 
     def __init__(
         self,

@@ -1,6 +1,8 @@
 """The environment interface: one GUI that an agent looks at and acts on.
 
-An environment is used by one thread at a time. Everything random in an episode comes from `task.seed`.
+An environment is used by one thread at a time. Everything random in an episode comes from `task.seed`. Where
+that also chooses what the task asks for, the class says so: `seed_is_instance = True`; see
+`distrl.workers.envs.seed_is_instance`.
 Failures of the environment itself raise `EnvError`; they never look like a bad action.
 """
 
@@ -127,6 +129,10 @@ class WordsGoals(Protocol):
 class TellsTexts(Protocol):
     """An environment that knows what stands on its screen."""
 
-    def texts(self) -> tuple[str, ...]:
-        """The texts and descriptions of the elements on the screen, from top to bottom."""
+    def texts(self) -> tuple[str, ...] | None:
+        """The texts and descriptions of the elements on the screen, from top to bottom.
+
+        Returns:
+            None if they cannot be read from this screen: no fault, as episodes do without.
+        """
         ...

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import EnvError
@@ -41,6 +42,9 @@ class BrowserEnv:
     Raises:
         ConfigError: `site` names nothing that can be used.
     """
+
+    seed_is_instance: ClassVar[bool] = True
+    """A page draws from the seed what its instruction names."""
 
     def __init__(
         self,

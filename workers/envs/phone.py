@@ -20,7 +20,7 @@ from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import ConfigError, EnvError
 from distrl.core.types import Task
 from distrl.workers.devices.base import Device, Key
-from distrl.workers.devices.errors import Untypable
+from distrl.workers.devices.errors import OutputInvalid, Untypable
 from distrl.workers.devices.settle import Settle, Settler
 from distrl.workers.envs.base import Frame, StepResult
 from distrl.workers.envs.phone_faults import Faults, black
@@ -143,6 +143,7 @@ class PhoneEnv:
         self._fault_rng = random.Random(0)
         self._task: Task | None = None
         self._has_refused = False
+        self._has_lacked_texts = False
 
     def reset(self, task: Task) -> Frame:
         """Starts `task` and shows its first screen."""
@@ -242,9 +243,19 @@ class PhoneEnv:
         ask = getattr(self._backend, "has_truth", None)
         return ask is None or bool(ask(task))
 
-    def texts(self) -> tuple[str, ...]:
-        """The texts and content descriptions in the screen's hierarchy, in its order."""
-        return texts_of(self._device.hierarchy())
+    def texts(self) -> tuple[str, ...] | None:
+        """The texts and content descriptions in the screen's hierarchy, in its order.
+
+        Returns:
+            None if the device makes none, as uiautomator does while a screen moves.
+        """
+        try:
+            return texts_of(self._device.hierarchy())
+        except OutputInvalid as error:
+            level = logging.DEBUG if self._has_lacked_texts else logging.WARNING
+            self._has_lacked_texts = True
+            _log.log(level, "the texts of a screen are not recorded: %s", error)
+            return None
 
     def evaluate(self) -> float:
         """The task's ground-truth score by the phone's state."""
@@ -291,12 +302,12 @@ def texts_of(hierarchy: str) -> tuple[str, ...]:
     """The texts, else the content descriptions, in uiautomator XML.
 
     Raises:
-        EnvError: It is no XML.
+        OutputInvalid: It is no XML.
     """
     try:
         nodes = ElementTree.fromstring(hierarchy).iter("node")
     except ElementTree.ParseError as error:
-        raise EnvError(f"The screen's hierarchy is no XML: {error}.", fault="device") from error
+        raise OutputInvalid(f"the screen's hierarchy is no XML: {error}.", "Look again.") from error
     found = (node.get("text") or node.get("content-desc") or "" for node in nodes)
     return tuple(text for text in found if text)
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from distrl.core.errors import CheckpointError, JudgeError
-from distrl.core.files import write_atomically
+from distrl.core.files import write_atomically, write_bytes_atomically, writing
 from distrl.core.policies import weights_io
 from distrl.core.types import Number, Record
 from distrl.evaluator.judges.local.data import HoldOut
@@ -52,9 +52,15 @@ class JudgeCard(Record):
 
 
 def write_judge(directory: Path, model: JudgeModel, reader: OcrModel, card: JudgeCard) -> None:
-    """Writes a trained judge and its reader; the card comes last."""
-    directory.mkdir(parents=True, exist_ok=True)
-    weights_io.write(directory / WEIGHTS_FILE, _state(model, reader))
+    """Writes a trained judge and its reader; the card comes last.
+
+    Raises:
+        RunDirectoryError: The disk is full, or the directory not writable.
+    """
+    with writing(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+    weights = weights_io.to_bytes(_state(model, reader))
+    write_bytes_atomically(directory / WEIGHTS_FILE, weights, is_durable=True)
     write_atomically(directory / CARD_FILE, card.model_dump_json(indent=2))
 
 

@@ -127,7 +127,7 @@ class Client:
             limit = self._config.max_tokens
             raise Garbage(f"The answer was cut off at judge.vlm.max_tokens={limit}.", "Set more.")
         answer = self._endpoint.answer(reply)
-        if answer is None:
+        if answer is None or not answer.text:
             raise Garbage("The reply holds no answer.")
         return answer
 

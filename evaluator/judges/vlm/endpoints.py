@@ -62,7 +62,10 @@ class Endpoint(Protocol):
         ...
 
     def answer(self, reply: Any) -> Answer | None:
-        """What the model wrote; None if the reply holds nothing of the kind."""
+        """What the model wrote, which may be nothing: it refused, or its thinking took all tokens.
+
+        None if the reply holds no answer of a model.
+        """
         ...
 
     def is_cut(self, reply: Any) -> bool:
@@ -163,12 +166,10 @@ class OpenAI:
 
     def answer(self, reply: Any) -> Answer | None:
         """See `Endpoint`."""
-        text = _at(reply, "choices", 0, "message", "content")
-        if isinstance(text, list):
-            text = "".join(str(_at(part, "text") or "") for part in text)
-        if not isinstance(text, str):
+        message = _at(reply, "choices", 0, "message")
+        if not isinstance(message, Mapping):
             return None
-        return Answer(_storable(text), *self.tokens(reply))
+        return _answer(message.get("content"), self.tokens(reply))
 
     def is_cut(self, reply: Any) -> bool:
         """See `Endpoint`."""
@@ -210,11 +211,11 @@ class Gemini:
 
     def answer(self, reply: Any) -> Answer | None:
         """See `Endpoint`."""
-        parts = _at(reply, "candidates", 0, "content", "parts")
-        if not isinstance(parts, list):
+        candidate = _at(reply, "candidates", 0)
+        parts = _at(candidate, "content", "parts")
+        if parts is None and _at(candidate, "finishReason") is None:
             return None
-        text = "".join(str(_at(part, "text") or "") for part in parts)
-        return Answer(_storable(text), *self.tokens(reply))
+        return _answer(parts, self.tokens(reply))
 
     def is_cut(self, reply: Any) -> bool:
         """See `Endpoint`."""
@@ -237,6 +238,13 @@ def _at(data: Any, *path: str | int) -> Any:
         else:
             return None
     return data
+
+
+def _answer(content: Any, tokens: Tokens) -> Answer | None:
+    """The answer in a text, in parts of one, or in null for none at all; None if `content` is neither."""
+    if content is None or isinstance(content, list):
+        content = "".join(str(_at(part, "text") or "") for part in content or ())
+    return Answer(_storable(content), *tokens) if isinstance(content, str) else None
 
 
 def _count(reply: Any, *path: str) -> int:

@@ -32,6 +32,11 @@ _KEY = re.compile(r"(?:(?:final|overall|task)[\s_-]*)?status", re.IGNORECASE)
 
 _WORD = re.compile(rf"\b(?:{_SUCCESS}|{_FAILURE})\b", re.IGNORECASE)
 _LONE = re.compile(rf"^[ \t>#•-]*({_SUCCESS}|{_FAILURE})[ \t.!]*$", re.IGNORECASE | re.MULTILINE)
+_YES, _NO = "[✅✓✔☑]", "[❌✗✘✖]"
+_TICKED = re.compile(
+    rf"\b((?:{_SUCCESS})[.!]*)[ \t]*{_YES}\ufe0f?|\b((?:{_FAILURE})[.!]*)[ \t]*{_NO}\ufe0f?", re.IGNORECASE
+)
+"""A status and a mark that says the same."""
 _PLAIN = re.compile(rf"({_SUCCESS}|{_FAILURE})\b(?:[\s.!}}]*$|\s*[.,;:(–—-]+\s*(.*)$)", re.IGNORECASE)
 """A status, and after a stop why."""
 _NOT_DONE = r"\bnot\s+(?:yet\s+|been\s+)*(?:done|complete|met|achieve|fulfil)"
@@ -39,15 +44,38 @@ _OF_OUTCOME = re.compile(rf"\b(?:un)?succe|\bfail|\bincomplete\b|\bpartial|{_NOT
 """What a sentence says of a status that is the task's, and not, say, Wi-Fi's."""
 _GUESS = r"\b(?:or|if|unless|maybe|perhaps|possibly|probably|likely|unclear|unsure|unknown|assuming)\b|\?"
 _BACK = r"\b(?:wait|actually|correction|second thoughts?|reconsider\w*|mistaken)\b"
-_DOUBT = {
+_NOT = r"\b(?:not|(?:is|are|was|were|do|does|did|has|have|had|wo|would|should)nt)\b"
+"""Apostrophes are gone by then, with the other marks."""
+_UNDONE = (
+    rf"{_NOT}\s+(?:(?:yet|been|be|fully|quite|really|an?|the)\s+)*(?:all\b|every|both\b|done\b|complet|finish|met\b|"
+    r"achiev|fulfil|reach|succe|set\b|save|sent\b|creat|added\b|work|happen|confirm|verif|correct|right\b|sure|"
+    r"certain|enough)"
+)
+_AGREES = {
     True: re.compile(
-        rf"{_GUESS}|{_BACK}|\b(?:no|not|never|but|however|although|though|except|only|{_FAILURE}|fails?)\b"
-        r"|n[o']?t\b|\bcannot\b|\bpart(?:ly|ial)|\b(?:almost|nearly|missing|pending|without|wrong)\b|[❌✗✘]",
+        rf"\b(?:no|not|without)\s+(?:an?\s+|any\s+)?(?:{_FAILURE})\b"
+        r"|\bnothing\s+(?:\w+\s+){0,2}(?:missing|pending|wrong)\b",
         re.IGNORECASE,
     ),
-    False: re.compile(rf"{_GUESS}|{_BACK}|\b(?:{_SUCCESS})\b|[✅✓✔]", re.IGNORECASE),
+    False: re.compile(rf"\b(?:no|not|without)\s+(?:an?\s+|any\s+)?(?:{_SUCCESS})\b", re.IGNORECASE),
 }
-"""What the explanation on the line of a status must not say."""
+"""What agrees with a status, although a word in it alone would not."""
+_DOUBT = {
+    True: re.compile(
+        rf"{_GUESS}|{_BACK}|{_UNDONE}|\b(?:never|yet|but|however|although|though|except|{_FAILURE}|fails?|unable)\b"
+        r"|\b(?:can|could)(?:\s*not|n?t)\b|\bpart(?:ly|ial)|\bonly\s+(?:some|half|one\s+of)\b"
+        r"|\b(?:almost|nearly|missing|pending|wrong)\b|\b(?:no|without)\s+(?:any\s+)?succe"
+        rf"|\bno\s*(?:[.,;:!]|\s[–—-]|$)|{_NO}",
+        re.IGNORECASE,
+    ),
+    False: re.compile(
+        rf"{_GUESS}|{_BACK}|\b(?:{_SUCCESS})\b|{_NOT}\s+(?:been\s+|an?\s+)?fail|{_YES}", re.IGNORECASE
+    ),
+}
+"""What the explanation on the line of a status must not say. That something is off, or not there, is no
+doubt: it may be what was asked for, and were it one it would cost successes alone."""
+_NEGATION = re.compile(rf"{_NOT}|\b(?:no|never|only|without)\b", re.IGNORECASE)
+"""What changes a status within a sentence."""
 _RETRACTED = {
     True: re.compile(rf"{_BACK}|\b(?:but|however|{_FAILURE})\b|{_NOT_DONE}", re.IGNORECASE),
     False: re.compile(rf"{_BACK}|\b(?:{_SUCCESS})\b", re.IGNORECASE),
@@ -73,7 +101,7 @@ def read_status(text: str) -> bool | None:
 
 def _said(answer: str) -> set[bool | None]:
     """All statuses in a text, None for one that is not plain; nothing if no line of its own has one."""
-    plain = _MARKS.sub("", answer)
+    plain = _TICKED.sub(r"\1\2", _MARKS.sub("", answer))
     said: set[bool | None] = {_MEANS[word.lower()] for word in _LONE.findall(plain)}
     rest: str | None = None
     statuses = list(_STATUS.finditer(plain))
@@ -102,14 +130,15 @@ def _of_line(value: str) -> bool | None:
     if found is None:
         return None
     says = _MEANS[found[1].lower()]
-    return None if _DOUBT[says].search(found[2] or "") else says
+    return None if _DOUBT[says].search(_AGREES[says].sub("", found[2] or "")) else says
 
 
 def _of_clause(clause: str) -> bool | None:
     """What is said of a status within a sentence; None if that is not plain."""
     says = {_MEANS[word.lower()] for word in _WORD.findall(clause)}
-    is_plain = len(says) == 1 and not any(_DOUBT[one].search(_WORD.sub("", clause)) for one in says)
-    return says.pop() if is_plain else None
+    rest = _WORD.sub("", clause)
+    is_plain = len(says) == 1 and not any(_DOUBT[one].search(rest) for one in says)
+    return says.pop() if is_plain and not _NEGATION.search(rest) else None
 
 
 def _of_object(data: Any) -> set[bool | None]:

@@ -14,18 +14,19 @@ pytest.importorskip("torch", reason="needs torch: not installed")
 
 import torch
 from episode_factory import make_episode, make_task
+from full_disk import full_disk
 from typer.testing import CliRunner
 
 from distrl.cli.main import app
 from distrl.configs.judge import LocalJudgeConfig
 from distrl.configs.schema import Config
-from distrl.core.errors import ConfigError, JudgeError, PolicyError, StoreError
+from distrl.core.errors import ConfigError, JudgeError, PolicyError, RunDirectoryError, StoreError
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import ActionRecord, Fault, Outcome, Purpose, Trajectory
 from distrl.evaluator.judges.local import fitting
 from distrl.evaluator.judges.local.data import HoldOut, choose_episodes, is_askable, read_examples, split
 from distrl.evaluator.judges.local.features import MAX_ACTIONS, MAX_WORDS, Reader, buckets
-from distrl.evaluator.judges.local.files import read_judge
+from distrl.evaluator.judges.local.files import read_judge, write_judge
 from distrl.evaluator.judges.local.fitting import Plan, fit_judge
 from distrl.evaluator.judges.local.judge import LocalJudge, probability
 from distrl.evaluator.judges.local.model import JudgeModel, ModelSize, collate
@@ -124,6 +125,16 @@ def test_judges_that_cannot_be_read(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "judge.safetensors").write_bytes(b"torn")
     with pytest.raises(JudgeError, match="cannot be read"):
         LocalJudge(LocalJudgeConfig(path=str(tmp_path)))
+
+
+def test_a_judge_that_the_disk_has_no_room_for_leaves_the_one_before(trained: Path, tmp_path: Path) -> None:
+    judge = read_judge(trained)
+    write_judge(tmp_path / "judge", *judge)
+    before = {path: path.read_bytes() for path in (tmp_path / "judge").iterdir()}
+    message = r"judge.safetensors cannot be written.*Free some disk space"
+    with pytest.raises(RunDirectoryError, match=message), full_disk(1000):
+        write_judge(tmp_path / "judge", *judge)
+    assert {path: path.read_bytes() for path in (tmp_path / "judge").iterdir()} == before
 
 
 def test_the_same_seed_gives_the_same_judge(place: Path, tmp_path: Path) -> None:

@@ -105,6 +105,84 @@ def test_what_models_write_around_a_status(text: str, status: bool) -> None:
     assert read_status(text) is status
 
 
+@pytest.mark.parametrize(
+    "why",
+    [
+        " (the list shows no unread mail)",
+        ". Wi-Fi is now off, not on.",
+        " - only the 7:00 alarm is on",
+        ", stopped without errors",
+        ": the message was sent from the front page of the account.",
+        ". The alarm isn't there any more; no dialog is open.",
+        " — the contact has no number and does not show a picture",
+    ],
+)
+def test_an_explanation_costs_neither_status_alone(why: str) -> None:
+    """Nor a reward: if it did only one of them, judged rates would lean to the other."""
+    assert read_status(f"Status: success{why}") is True
+    assert read_status(f"Status: failure{why}") is False
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        ("Status: success. The alarm is on and nothing is missing.", True),
+        ("Status: success, nothing went wrong", True),
+        ("Status: success, without any failure", True),
+        ("Status: success, not a failure", True),
+        ("Status: Success ✅", True),
+        ("**Status:** Success! ✔️", True),
+        ("Status: success ✅ (the alarm is on)", True),
+        ("Status: success (the alarm is on) ✅", True),
+        ("Status: failure, without any success", False),
+        ("Status: failure, not successful", False),
+        ("Status: Failure ❌", False),
+        ("Status: failed ✗ - the alarm is off", False),
+    ],
+)
+def test_words_and_marks_that_agree_with_the_status(text: str, status: bool) -> None:
+    assert read_status(text) is status
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Status: success, partly",
+        "Status: success. However, the alarm is off.",
+        "Status: success, although the alarm is off",
+        "Status: success, except for the second alarm",
+        "Status: success. The task is not done.",
+        "Status: success. The task has not yet been completed.",
+        "Status: success. The task was not successful.",
+        "Status: success. The agent tried without success.",
+        "Status: success (the alarm was not saved)",
+        "Status: success (the message hasn’t been sent)",
+        "Status: success (not all of them)",
+        "Status: success (only one of the two)",
+        "Status: success. I cannot see the alarm.",
+        "Status: success. The contact is missing.",
+        "Status: success. The title is wrong.",
+        "Status: success. One step failed.",
+        "Status: success. No, the alarm is off.",
+        "Status: success - no",
+        "Status: success, not yet",
+        "Status: success, nearly",
+        "Status: success ❌",
+        "Status: success (the alarm is off) ❌",
+        "Status: failure ✅",
+        "Status: failure. It did not fail.",
+        "Status: failure. It was successful.",
+        "Status: failure, maybe",
+        "Failure ❌\nStatus: success",
+        "Success ✅\nStatus: failure",
+        "The final status is not success.\nStatus: success",
+        "The final status is not a failure.\nStatus: failure",
+    ],
+)
+def test_an_explanation_that_takes_the_status_back(text: str) -> None:
+    assert read_status(text) is None
+
+
 @pytest.mark.parametrize("part", ["Status: success, ", "status ", "\n", "[", "Status: "])
 def test_an_answer_that_goes_in_circles_says_nothing(part: str) -> None:
     assert read_status(part * (50_000 // len(part))) is None

@@ -16,6 +16,7 @@ from distrl.configs.judge import VlmConfig
 from distrl.core.codec import pack_trajectory, unpack_trajectory
 from distrl.core.errors import ConfigError, JudgeError, JudgeUnavailable
 from distrl.core.verdicts import Verdict
+from distrl.evaluator.judges.vlm.endpoints import Answer, Gemini
 from distrl.evaluator.judges.vlm.judge import VlmJudge
 
 GARBAGE = [
@@ -27,6 +28,7 @@ GARBAGE = [
     Reply(body='{"choices": [{"message": {"cont'),
     Reply(body="<html>gateway</html>"),
     Reply(body='{"choices": []}'),
+    Reply(body='{"choices": [{"message": {"content": null, "refusal": "No."}}]}'),
     Reply(body="[]"),
     Reply(body="[" * 100_000),
     says("[" * 100_000),
@@ -285,6 +287,20 @@ def test_an_answer_that_was_cut_off_is_none(api: str) -> None:
         verdict = make(endpoint, api=api, examples=None, max_tokens=9).judge(*make_episode())
     assert not verdict.is_decided
     assert "judge.vlm.max_tokens=9" in verdict.reason
+
+
+@pytest.mark.parametrize("reason", ["SAFETY", "MAX_TOKENS"])
+@pytest.mark.parametrize("content", [{}, {"content": {"role": "model"}}, {"content": {"parts": []}}])
+def test_nothing_from_gemini_is_no_verdict(reason: str, content: dict[str, Any]) -> None:
+    usage = {"promptTokenCount": 7, "thoughtsTokenCount": 9}
+    body = {"candidates": [{**content, "finishReason": reason}], "usageMetadata": usage}
+    assert Gemini("").answer(body) == Answer("", 7, 9)
+    with serve(Reply(body=json.dumps(body))) as endpoint:
+        verdict = make(endpoint, api="gemini", examples=None, attempts=2).judge(*make_episode())
+    assert not verdict.is_decided
+    assert (verdict.calls, verdict.input_tokens, verdict.output_tokens) == (2, 14, 18)
+    assert ("holds no answer" in verdict.reason) is (reason == "SAFETY")
+    assert ("was cut off" in verdict.reason) is (reason == "MAX_TOKENS")
 
 
 def test_answers_that_contradict_themselves_are_asked_for_again_and_never_count() -> None:

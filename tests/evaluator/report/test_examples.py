@@ -29,6 +29,14 @@ def test_before_and_after_on_the_same_task() -> None:
         assert len({episode.task_id for _, episode in choice.episodes}) == 1
 
 
+def test_a_task_that_changed_in_between_is_not_shown_as_one() -> None:
+    before, after = (
+        result(0, success).model_copy(update={"digest": str(success)}) for success in (False, True)
+    )
+    (choice,) = choose_examples({"before": [before], "after": [after]}, 6)
+    assert (choice.kind, choice.episodes) == ("solved", (("after", after),))
+
+
 def test_templates_take_turns() -> None:
     episodes = [result(i, True, template) for template in "abc" for i in range(5)]
     choices = choose_examples({"after": episodes}, 3)

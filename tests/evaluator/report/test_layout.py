@@ -63,6 +63,6 @@ def test_a_judge_that_says_one_thing_fits_the_page(tmp_path: Path) -> None:
         for number in range(4)
     ]
     page = tmp_path / "page.html"
-    write_agreement_page(page, compare(said, "j", "here"), said, iter(()))
+    write_agreement_page(page, compare(said, "j", "here", []), said, iter(()))
     assert "and the judge calls every episode" in page.read_text()
-    assert cut(page, (1200, 900), ".scroll") == [0]
+    assert cut(page, (1200, 900), ".scroll") == [0, 0]

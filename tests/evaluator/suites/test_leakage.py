@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from distrl.core.types import Task
-from distrl.evaluator.suites import leakage, promises
+from distrl.evaluator.report.compare import split_note
+from distrl.evaluator.suites import SUITES, leakage, load_suite, promises
 
 
 def make(goal: str, template: str = "t", **params: Any) -> Task:
@@ -57,6 +59,18 @@ def test_near_duplicates_are_reported_most_alike_first() -> None:
     assert all(pair.trained is trained[0] and 0.8 <= pair.similarity < 1 for pair in found.near)
     assert leakage.find(trained, [near], similar=1.0).near == []
     assert found.broken(leakage.RULES) == []
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_what_a_report_says_of_a_split_is_true(suite: str) -> None:
+    trained = load_suite(promises(suite).trained_on or suite, "train")
+    keys = {(task.template, json.dumps(task.params, sort_keys=True)) for task in trained}
+    layouts = {task.params.get("layout") for task in trained}
+    for task in load_suite(suite):
+        note = split_note(suite, task.split)
+        assert "layout" not in note or task.params["layout"] not in layouts
+        if note:
+            assert (task.template, json.dumps(task.params, sort_keys=True)) not in keys
 
 
 def test_suites_say_what_they_promise() -> None:

@@ -168,7 +168,8 @@ def test_a_seed_that_only_faulted_is_no_seed_without_success(file: Path, tmp_pat
     found = results["expert", "easy", "easy", "test"]
     assert (found.seeds, found.rates, found.mean, found.sd) == ((3,), (1.0,), 1.0, None)
     text = markdown(spec, results, [], "command")
-    assert "| expert | 100.0 (1 of 2 seeds) | 100.0 (1 of 2 seeds) | 50.0 ± 0.0" in text
+    lacking = "(1 of 2 seeds; n = 2, 2 faulted)"
+    assert f"| expert | 100.0 {lacking} | 100.0 {lacking} | 50.0 ± 0.0 | 50.0 ± 0.0 |" in text
     assert "4 episodes faulted again and again; they count neither way." in text
 
 

@@ -100,6 +100,13 @@ class CrashingServer(Server):
             raise Crash
 
 
+def test_what_a_killed_master_left_half_written_goes(tmp_path: Path) -> None:
+    half = tmp_path / ".step_9.tmp"
+    half.mkdir()
+    ControlCheckpointer(tmp_path, new_policy(control_config()), keep=1)
+    assert not half.exists()
+
+
 @pytest.mark.parametrize("metrics_s", [0.0, 1e9])
 def test_after_a_crash_each_gradient_is_in_one_table_by_staleness(tmp_path, monkeypatch, metrics_s) -> None:
     """Whether rows are written all the time, or hardly ever."""

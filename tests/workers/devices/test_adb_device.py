@@ -13,7 +13,7 @@ from PIL import Image
 
 from distrl.core.errors import EnvError
 from distrl.workers.devices.adb.client import AdbClient
-from distrl.workers.devices.adb_device import AdbDevice
+from distrl.workers.devices.adb_device import IDLE_S, AdbDevice
 from distrl.workers.devices.base import Device, Key
 from distrl.workers.devices.errors import (
     ActionOutcomeUnknown,
@@ -287,6 +287,15 @@ def test_the_hierarchy_is_whole_or_an_error() -> None:
     with device_with(failed) as device, pytest.raises(OutputInvalid, match="null root"):
         device.hierarchy()
     assert len(failed.commands) == 3
+
+
+def test_a_screen_that_never_stands_still_is_told_and_no_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """uiautomator has taken so long to say so that the time is over before it could say it again."""
+    monkeypatch.setattr("distrl.workers.devices.adb_device.HIERARCHY_S", IDLE_S)
+    script = Script(**{"rm_-f": (b"", b"ERROR: could not get idle state.", 0)})
+    with device_with(script) as device, pytest.raises(OutputInvalid, match="could not get idle state"):
+        device.hierarchy()
+    assert len(script.commands) == 1
 
 
 def test_the_foreground_is_asked_twice_if_it_must_be() -> None:

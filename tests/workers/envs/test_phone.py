@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
+from distrl.configs.schema import WorkerConfig
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import ConfigError, EnvError
-from distrl.core.types import Task
+from distrl.core.messages import Lease
+from distrl.core.types import Completion, Fault, Outcome, Purpose, Task, Trajectory
+from distrl.workers.agents.autoui import AutoUIAgent
 from distrl.workers.devices.base import Device
-from distrl.workers.devices.errors import Untypable
+from distrl.workers.devices.errors import OutputInvalid, Untypable
 from distrl.workers.devices.sim import SimDevice
 from distrl.workers.envs.base import Env
 from distrl.workers.envs.phone import Latency, PhoneEnv
 from distrl.workers.simphone.backend import SimBackend
+from distrl.workers.slot import EpisodeRunner
 
 TASK = Task(
     id="quickstart/toggle/test/0000",
@@ -176,3 +180,48 @@ def test_text_that_the_device_cannot_type_has_no_effect_and_is_no_fault(
     assert [record.levelname for record in caplog.records if "Install ADBKeyboard" in record.message] == [
         "WARNING"
     ]
+
+
+class Nobody:
+    """A policy that must not be asked."""
+
+    def act(self, *asked: Any) -> Completion:
+        raise AssertionError("a demonstration asked for a policy")
+
+
+def shown(env: Env, texts: Literal["final", "all"]) -> Trajectory:
+    """What the expert does."""
+    runner = EpisodeRunner(env, AutoUIAgent(), Nobody(), WorkerConfig(texts=texts))
+    episode = runner.run(Lease(id="l", task=TASK, purpose=Purpose.DEMO))
+    assert episode is not None
+    return episode[0]
+
+
+MALFORMED = "<?xml version='1.0'?><hierarchy><node></hierarchy>"
+
+
+@pytest.mark.parametrize("said", [OutputInvalid("could not get idle state."), MALFORMED])
+def test_a_screen_whose_texts_cannot_be_read_has_none_and_is_no_fault(
+    said: str | OutputInvalid, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Restless(SimDevice):
+        def hierarchy(self) -> str:
+            if isinstance(said, OutputInvalid):
+                raise said
+            return said
+
+    env = PhoneEnv(backend=SimBackend(Restless()))
+    for trajectory in (shown(env, "final"), shown(env, "all")):
+        assert (trajectory.outcome, trajectory.fault) == (Outcome.SUCCESS, Fault.NONE)
+        assert {step.observation.texts for step in trajectory.steps} == {None}
+        assert trajectory.final is not None
+        assert trajectory.final.texts is None
+    told = [record.levelname for record in caplog.records if "are not recorded" in record.message]
+    assert told == ["WARNING"]
+
+
+def test_the_texts_of_the_last_screen_reach_the_record() -> None:
+    trajectory = shown(PhoneEnv(), "final")
+    assert {step.observation.texts for step in trajectory.steps} == {None}
+    assert trajectory.final is not None
+    assert "Wi-Fi" in (trajectory.final.texts or ())

@@ -32,13 +32,16 @@ _ENTER = "input keyevent 66"
 _METHODS = "ime list -a -s && echo = && settings get secure default_input_method"
 
 
-def type_text(client: AdbClient, text: str, sleep: Callable[[float], None] = time.sleep) -> None:
+def type_text(client: AdbClient, text: str, sleep: Callable[[float], None] = time.sleep) -> bool:
     """Types `text`.
 
     Args:
         client: The device.
         text: Anything.
         sleep: Waits for so many seconds.
+
+    Returns:
+        False if ADBKeyboard was needed and not seen to listen. Android says nothing of what nobody heard.
 
     Raises:
         Untypable: If `text` goes beyond ASCII and the device has no ADBKeyboard; nothing is typed then.
@@ -49,8 +52,9 @@ def type_text(client: AdbClient, text: str, sleep: Callable[[float], None] = tim
     if clean.isascii():
         for command in _commands(clean):
             client.act(command, INPUT_S + _CHARACTER_S * len(command))
-        return
-    former = _choose_keyboard(client, sleep)
+        return True
+    former = _choose_keyboard(client)
+    listens = former == KEYBOARD or _wait_bound(client, sleep)
     try:
         for command in _broadcasts(clean):
             client.act(command, INPUT_S)
@@ -60,6 +64,7 @@ def type_text(client: AdbClient, text: str, sleep: Callable[[float], None] = tim
         _restore_keyboard(client, former)
         raise
     _restore_keyboard(client, former)
+    return listens
 
 
 def _typable(text: str) -> str:
@@ -100,20 +105,19 @@ def _broadcasts(text: str) -> Iterator[str]:
             yield f"am broadcast -a ADB_INPUT_B64 --es msg {message}"
 
 
-def _choose_keyboard(client: AdbClient, sleep: Callable[[float], None]) -> str:
+def _choose_keyboard(client: AdbClient) -> str:
     """Makes ADBKeyboard the input method. Returns the one that was it before."""
     all_of_them, _, current = client.check(_METHODS, _READ_S, reads=True).text.partition("=\n")
     installed, former = all_of_them.split(), current.strip()
     if KEYBOARD not in installed:
         raise Untypable(
             "text beyond ASCII cannot be typed: `input text` does not know such characters.",
-            "Install ADBKeyboard (package com.android.adbkeyboard) on the device.",
+            "Install ADBKeyboard, v2.5-dev or newer (package com.android.adbkeyboard), on the device.",
             serial=client.serial,
             evidence="input methods: " + " ".join(installed),
         )
     if former != KEYBOARD:
         client.check(f"ime enable {KEYBOARD} && ime set {KEYBOARD}", _READ_S, reads=True)
-        _wait_bound(client, sleep)
     return former
 
 
@@ -124,27 +128,29 @@ def _restore_keyboard(client: AdbClient, former: str) -> None:
         client.check(f"ime set {quote(former)}", _READ_S, reads=True)
 
 
-def _wait_bound(client: AdbClient, sleep: Callable[[float], None]) -> None:
+def _wait_bound(client: AdbClient, sleep: Callable[[float], None]) -> bool:
     """Waits until the input method listens: what is broadcast before reaches nobody.
 
-    A device whose dump does not name the input method in use, or that never calls it bound or shown, is
-    believed after the time is over.
+    Returns:
+        Whether it was seen to. A device that never calls it bound or shown is believed after the time is
+        over, and one whose dump does not name the input method in use at once.
     """
     deadline = Deadline(_BOUND_S, "ADBKeyboard", client.serial)
     while left := deadline.left:
-        dump = client.shell("dumpsys input_method", _READ_S, reads=True).text
-        if _listens(dump):
-            return
+        listens = _listens(client.shell("dumpsys input_method", _READ_S, reads=True).text)
+        if listens is not False:
+            return bool(listens)
         sleep(min(_LOOK_S, left))
+    return False
 
 
-def _listens(dump: str) -> bool:
-    """Whether `dumpsys input_method` has nothing against ADBKeyboard being there for broadcasts."""
+def _listens(dump: str) -> bool | None:
+    """Whether ADBKeyboard is there for broadcasts by `dumpsys input_method`; None if it cannot be told."""
     current = re.findall(r"mCurId=(\S+)", dump)
     if not current:
-        return True
+        return None
     if current[-1] != KEYBOARD or re.search(r"mHa\w*Connection=false", dump):
         return False
-    # It registers for broadcasts when its view is made, so when it is first shown. Where no field is focused
-    # that does not happen, and there is nothing to type into either.
+    # It registers for broadcasts when its view is made (before v2.5-dev), so when it is first shown. Where no
+    # field is focused that does not happen, and there is nothing to type into either.
     return "mInputShown=false" not in dump or "mServedView=null" in dump

@@ -54,7 +54,7 @@ def postmortem_folder(config: Config) -> Path:
 def _behind_adb(devices: DevicesConfig) -> tuple[list[ManagedDevice], Any]:
     """The members that are opened without being listed first, and the tracker of all others."""
     from distrl.workers.devices.pool.pool_server import PoolServer
-    from distrl.workers.devices.pool.tracking import AdbTracker
+    from distrl.workers.devices.pool.tracking import AdbTracker, is_pattern
 
     server = PoolServer(port=devices.server_port())
     members: list[ManagedDevice] = []
@@ -65,12 +65,12 @@ def _behind_adb(devices: DevicesConfig) -> tuple[list[ManagedDevice], Any]:
         elif isinstance(part, AdbMembers | PhoneMembers):
             make = _maker(part, server)
             for serial in part.serials:
-                if ":" in serial:  # on the network: it is listed once it was connected to
+                if ":" in serial and not is_pattern(serial):  # listed only once it was connected to
                     members.append(make(serial))
                 else:
                     tracked.append((serial, make))
     # A serial that is named is what it is named as, whatever patterns it fits.
-    tracked.sort(key=lambda pair: any(character in pair[0] for character in "*?["))
+    tracked.sort(key=lambda pair: is_pattern(pair[0]))
     return members, AdbTracker(server, tracked)
 
 

@@ -7,6 +7,7 @@ there is no server, for the start of one. It meets the pool at the pool's lock.
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
@@ -20,12 +21,15 @@ from distrl.workers.devices.pool.pool_server import PoolServer
 START_AGAIN_S = 2.0
 """Pause after an adb server could not be started."""
 
+_IPV6 = re.compile(r"\[[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*\](:\d+)?")
+"""An address in the network, such as "[::1]:5555": its brackets are no choice of characters."""
+
 _log = logging.getLogger(__name__)
 
 
 def is_pattern(serial: str) -> bool:
     """Whether `serial` stands for all that fit it."""
-    return any(character in serial for character in "*?[")
+    return any(character in serial for character in "*?[") and not _IPV6.fullmatch(serial)
 
 
 class AdbTracker:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from distrl.workers.devices.adb import text as typing_text
 from distrl.workers.devices.adb.client import AdbClient
 from distrl.workers.devices.adb.text import KEYBOARD, MAX_CHUNK, type_text
+from distrl.workers.devices.adb_device import AdbDevice
 from distrl.workers.devices.errors import ActionOutcomeUnknown, NonZeroExit, ServiceRejected
 
 LATIN = "com.android.inputmethod.latin/.LatinIME"
@@ -91,9 +92,9 @@ def server() -> Iterator[FakeAdbServer]:
         yield running
 
 
-def types(server: FakeAdbServer, phone: Phone, text: str) -> None:
+def types(server: FakeAdbServer, phone: Phone, text: str) -> bool:
     server.devices["phone"].serve = runs(phone.run)
-    type_text(AdbClient("phone", server.port), text, sleep=lambda seconds: None)
+    return type_text(AdbClient("phone", server.port), text, sleep=lambda seconds: None)
 
 
 HOSTILE = (
@@ -172,14 +173,14 @@ def test_halves_of_characters_cannot_be_typed(server: FakeAdbServer) -> None:
 @pytest.mark.parametrize("current", ["", "null", LATIN])
 def test_text_beyond_ascii_borrows_the_keyboard(server: FakeAdbServer, current: str) -> None:
     phone = Phone(current=current)
-    types(server, phone, "Zürich → 東京 👍🏽 'n' $(x) %s")
+    assert types(server, phone, "Zürich → 東京 👍🏽 'n' $(x) %s"), "it was seen to listen"
     assert phone.field == "Zürich → 東京 👍🏽 'n' $(x) %s"
     assert phone.current == LATIN
 
 
 def test_a_keyboard_that_is_chosen_already_stays(server: FakeAdbServer) -> None:
     phone = Phone(current=KEYBOARD)
-    types(server, phone, "é")
+    assert types(server, phone, "é")
     assert phone.current == KEYBOARD
     assert not any("ime set" in command for command in phone.commands)
 
@@ -231,21 +232,39 @@ def test_the_keyboard_is_waited_for_until_it_is_shown(
     assert (looks, phone.field) == (looks_needed, "é")
 
 
-def test_a_keyboard_that_is_never_shown_is_believed_in_the_end(
-    server: FakeAdbServer, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("dump", "is_asked_again"),
+    [(f"mCurId={KEYBOARD} mInputShown=false mServedView=View{{1}}", True), ("mCurMethodId=another", False)],
+)
+def test_a_keyboard_that_is_not_seen_to_listen_is_believed_and_that_told_once(
+    server: FakeAdbServer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    dump: str,
+    is_asked_again: bool,
 ) -> None:
-    """Beside a hardware keyboard Android shows none."""
+    """Beside a hardware keyboard Android shows none; and its dumps differ."""
     monkeypatch.setattr(typing_text, "_BOUND_S", 0.2)
     phone = Phone()
+    looks = 0
 
     def run(command: str) -> tuple[bytes, bytes, int]:
+        nonlocal looks
         if "dumpsys" in command:
-            return f"mCurId={KEYBOARD} mInputShown=false mServedView=View{{1}}".encode(), b"", 0
+            looks += 1
+            return dump.encode(), b"", 0
         return phone.run(command)
 
     server.devices["phone"].serve = runs(run)
-    type_text(AdbClient("phone", server.port), "é")
-    assert (phone.field, phone.current) == ("é", LATIN)
+    device = AdbDevice(AdbClient("phone", server.port))
+    device.type_text("a")
+    assert (looks, caplog.messages) == (0, [])
+    device.type_text("é")
+    assert looks == 1 or is_asked_again
+    assert (phone.field, phone.current) == ("aé", LATIN)
+    device.type_text("è")
+    assert [message for message in caplog.messages if "install v2.5-dev" in message] == caplog.messages
+    assert len(caplog.messages) == 1
 
 
 def test_a_failed_broadcast_still_gives_the_keyboard_back(server: FakeAdbServer) -> None:

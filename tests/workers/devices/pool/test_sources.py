@@ -50,6 +50,25 @@ def test_emulators_are_named_after_their_avd(tmp_path: Path) -> None:
     assert set(pool.states()) == {"pixel-distrl-0", "pixel-distrl-1", "host:5555"}
 
 
+@pytest.mark.parametrize(
+    ("serial", "is_address"),
+    [
+        ("127.0.0.1:5555", True),
+        ("[::1]:5555", True),
+        ("fe80::1", True),
+        ("127.0.0.1:55*", False),
+        ("10.0.0.?:5555", False),
+        ("10.0.0.[12]:5555", False),
+        ("[ab]*:5555", False),
+    ],
+)
+def test_addresses_are_connected_to_and_patterns_of_them_wait_for_what_fits(
+    serial: str, is_address: bool
+) -> None:
+    pool = make_pool(config({"kind": "adb", "serials": [serial]}), 8)
+    assert list(pool.states()) == ([serial] if is_address else [])
+
+
 @pytest.mark.parametrize("named", [True, False])
 def test_a_missing_sdk_is_to_be_named_in_the_configuration(tmp_path: Path, monkeypatch, named: bool) -> None:
     for name in ("ANDROID_HOME", "ANDROID_SDK_ROOT"):

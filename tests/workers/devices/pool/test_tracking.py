@@ -63,11 +63,13 @@ class FakeServer(PoolServer):
 
 
 class Rig:
-    """A pool of one named device and a pattern."""
+    """A pool of one named device and two patterns."""
 
     def __init__(self, folder: Path) -> None:
         self.clock, self.server = Clock(), FakeServer()
-        tracker = AdbTracker(self.server, [("named", FakeMember), ("new*", FakeMember)])
+        tracker = AdbTracker(
+            self.server, [("named", FakeMember), ("new*", FakeMember), ("10.0.0.1:55*", FakeMember)]
+        )
         self.pool = DevicePool(
             health=HealthConfig(max_faults=1),
             claims=Claims(folder / "claims"),
@@ -95,6 +97,13 @@ def test_named_devices_are_known_from_the_beginning_and_others_join(rig: Rig) ->
     rig.wait(named="ready", new1="ready")
     rig.server.say(new1="device", new2="device")
     rig.wait(named="absent", new1="ready", new2="ready")
+
+
+def test_devices_on_the_network_join_by_a_pattern_once_they_are_connected(rig: Rig) -> None:
+    rig.pool.start()
+    rig.wait(named="absent")
+    rig.server.say(**{"10.0.0.1:5555": "device", "10.0.0.2:5555": "device"})
+    rig.wait(**{"named": "absent", "10.0.0.1:5555": "ready"})
 
 
 def test_a_device_that_was_forgotten_joins_again(rig: Rig) -> None:

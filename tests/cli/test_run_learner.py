@@ -1,0 +1,77 @@
+"""How long a learner, and who waits for it, lets an update and its checkpoint take after a signal."""
+
+from __future__ import annotations
+
+import io
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from distrl.cli import run_learner
+from distrl.cli.local import programs
+from distrl.cli.local.run import WAITING, LocalRun
+from distrl.cli.main import app
+from distrl.cli.sweeps import execute
+from distrl.configs.schema import Config
+from distrl.core import process
+from distrl.core.rundir import RunDir
+from distrl.core.supervisor import Program
+
+LARGE_S = 300.0
+"""What a large model's update and checkpoint may take together."""
+
+
+def grace_of(monkeypatch: pytest.MonkeyPatch, **environment: str) -> float:
+    """What `run-learner` allows itself in such an environment, and that its first signal is answered."""
+    given: list[float] = []
+    stop = process.StopEvent()
+
+    def install_signals(grace_s: float) -> process.StopEvent:
+        given.append(grace_s)
+        return stop
+
+    def learn(*_: object) -> bool:
+        stop.set()
+        return False
+
+    with monkeypatch.context() as patch:
+        for name in ("RANK", "DISTRL_MEETING"):
+            patch.delenv(name, raising=False)
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        patch.setattr(process, "install_signals", install_signals)
+        patch.setattr(run_learner, "learn", learn)
+        result = CliRunner().invoke(app, ["run-learner", "quickstart"])
+    assert result.exit_code == 130, result.output
+    assert ("Another Ctrl-C" in result.stderr) == (environment.get("RANK", "0") == "0")
+    return given[0]
+
+
+@pytest.mark.needs("torch")
+def test_a_checkpoint_of_a_large_model_has_its_time(monkeypatch) -> None:
+    first = grace_of(monkeypatch)
+    assert first >= LARGE_S
+    assert grace_of(monkeypatch, RANK="1") > first, "rank 0 writes it with the others"
+    assert grace_of(monkeypatch, RANK="1", DISTRL_MEETING="file") < LARGE_S, "rank 0 is gone"
+
+
+def test_who_waits_for_a_learner_waits_longer_than_it_may_take(tmp_path: Path) -> None:
+    patience_s = programs.learner(RunDir(tmp_path), Config().network).patience_s
+    assert patience_s > run_learner.GRACE_S
+    assert patience_s < execute.PATIENCE_S
+
+
+def test_train_says_that_it_waits_for_the_learner(tmp_path: Path, monkeypatch) -> None:
+    sleeper = (sys.executable, "-c", "import time; time.sleep(600)")
+    monkeypatch.setattr(programs, "learner", lambda run, network: Program("learner", sleeper, ends=True))
+    monkeypatch.setattr(programs, "servers_and_workers", lambda config, run, network: [])
+    config, out, stop = Config(), io.StringIO(), threading.Event()
+    stop.set()
+    network = programs.free_addresses(config.network)
+    local = LocalRun(config, network, RunDir(tmp_path), stop, Console(file=out, width=200))
+    assert not local.train()
+    assert WAITING in out.getvalue()

@@ -234,11 +234,19 @@ def describe_episodes(summary: Summary) -> str:
 
 
 def print_gains(directory: Path, baseline: Path) -> None:
-    """Prints how each split compares with the baseline's, in pairs where both tried the same instances."""
+    """Prints how each split compares with the baseline's, in pairs where both tried the same instances.
+
+    Where no split was measured by both, that is said.
+    """
     from distrl.evaluator.report.compare import compare
     from distrl.evaluator.results import load_evaluation
 
-    for block in compare({"baseline": load_evaluation(baseline), "this": load_evaluation(directory)}):
+    loaded = {"baseline": load_evaluation(baseline), "this": load_evaluation(directory)}
+    theirs, ours = (", ".join(one.evaluation.splits) for one in loaded.values())
+    blocks = compare(loaded)
+    if all(block.overall.gain is None for block in blocks):
+        typer.echo(f"no gain to tell: no split was measured by the baseline ({theirs}) and here ({ours})")
+    for block in blocks:
         row = block.overall
         if row.gain is None or row.gain_interval is None:
             continue

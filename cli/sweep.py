@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from distrl.configs.sweep import Sweep
 
 STOPPED, SOME_FAILED = 130, 11
+ASKED_ABOUT: dict[str, Any] = {
+    **dict.fromkeys(("tasks", "env", "devices"), True),
+    "worker": {"rewards"},
+    "learner": {"algorithm", "demonstrations", "updates_enabled", "eval_every"},
+}
+"""Keys on which it hangs whether the tasks of a run can be played, shown and judged; most runs share them."""
 
 SweepArgument = Annotated[
     str, typer.Argument(metavar="SWEEP", help="A YAML file, or the name of a preset such as dper.")
@@ -94,8 +100,9 @@ def run_all(loaded: Sweep, parallel: int, console: Console, named: str) -> int:
     configs = [run.config for run in loaded.runs]
     for is_control in {config.is_control for config in configs}:
         check_packages(NEEDED_FOR_CONTROL if is_control else NEEDED)
-    for config in {(c.tasks.model_dump_json(), c.env.model_dump_json()): c for c in configs}.values():
-        check_tasks(config)
+    distinct = {config.model_dump_json(include=ASKED_ABOUT): config for config in configs}
+    for warning in dict.fromkeys(line for config in distinct.values() for line in check_tasks(config)):
+        typer.echo(f"warning: {warning}", err=True)
     loaded.directory.mkdir(parents=True, exist_ok=True)
     with RunLock(loaded.directory / ".sweep.lock", "sweep"):
         execution = Execution(loaded, parallel, install_signals(), console)

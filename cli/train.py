@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from distrl.cli.options import ConfigArgument, DryRunOption, ResumeOption, SetOption, load
-from distrl.core.errors import DistrlError, MissingDependency
+from distrl.core.errors import DistrlError, MissingDependency, TaskError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from distrl.cli.local.run import LocalRun
     from distrl.configs.schema import Config
     from distrl.core.rundir import RunDir
+    from distrl.core.types import Task
 
 NEEDED = {"torch": "train", "transformers": "train", "jinja2": "report"}
 NEEDED_FOR_CONTROL = {"torch": "train", "gymnasium": "gym", "jinja2": "report"}
@@ -50,7 +51,8 @@ def train(
     from distrl.core.process import install_signals
     from distrl.core.rundir import RunDir
 
-    check_tasks(loaded)
+    for warning in check_tasks(loaded):
+        typer.echo(f"warning: {warning}", err=True)
     if not resume:  # later it has its own copy of them
         check_demonstrations(loaded)
     network = free_addresses(loaded.network)
@@ -85,28 +87,48 @@ def report(run: RunDir, results: dict[str, Path], local: LocalRun, console: Cons
     show(console, results, local.elapsed(), page)
 
 
-def check_tasks(config: Config) -> None:
-    """Makes sure that the suite and its splits are there, and that simulated phones know their tasks.
+def check_tasks(config: Config) -> list[str]:
+    """Makes sure that the suite and its splits are there, that simulated phones know their tasks, and that
+    what is trained on other devices can be shown and judged as the configuration wants.
 
     With continuous control, which has no tasks, that the environment can be made.
 
+    Returns:
+        Warnings: of tasks that are not learnt from.
+
     Raises:
         TaskError: One is not, or they do not.
-        ConfigError: There is no such environment.
+        ConfigError: There is no such environment; nobody can show or judge the tasks.
         MissingDependency: It needs a package.
     """
     if config.is_control:
         from distrl.workers.envs.gym import control_space
 
         control_space(config.env.options)
-        return
-    from distrl.evaluator.suites import load_suite
-    from distrl.evaluator.suites.playable import check_playable
+        return []
+    from distrl.evaluator.suites.playable import check_expert, check_playable, check_truth
 
-    tasks = config.tasks
-    drift = [tasks.drift.split] if tasks.drift else []
-    for split in (tasks.train, tasks.validation, *tasks.test, *drift):
-        check_playable(config, load_suite(tasks.suite, split))
+    tasks, found = config.tasks, _tasks_by_split(config)
+    for among in found.values():
+        check_playable(config, among)
+    check_expert(config, found[tasks.train])
+    judged = dict.fromkeys((tasks.train, tasks.validation) if config.learner.eval_every else (tasks.train,))
+    warnings = [check_truth(config, split, found[split]) for split in judged]
+    return [warning for warning in warnings if warning is not None]
+
+
+def _tasks_by_split(config: Config) -> dict[str, list[Task]]:
+    """The tasks of the splits that a run uses; an error says which key names the split."""
+    from distrl.evaluator.suites import load_suite
+
+    tasks, found = config.tasks, {}
+    named = [("train", tasks.train), ("validation", tasks.validation), *(("test", one) for one in tasks.test)]
+    for key, split in [*named, *([("drift.split", tasks.drift.split)] if tasks.drift else [])]:
+        try:
+            found[split] = load_suite(tasks.suite, split)
+        except TaskError as error:
+            raise TaskError(f"tasks.{key}: {error.message}", error.remedy) from error
+    return found
 
 
 def check_demonstrations(config: Config) -> None:

@@ -135,6 +135,15 @@ class DevicesConfig(Section):
         return self
 
     @property
+    def num_named(self) -> int:
+        """How many devices there are at least; a pattern stands for one."""
+        counted = [
+            members.count if isinstance(members, SimMembers | AvdMembers) else len(members.serials)
+            for members in self.pool
+        ]
+        return sum(counted)
+
+    @property
     def close_s(self) -> float:
         """How long the pool may take to end: it may have emulators, or an adb server, to stop."""
         if any(isinstance(members, AvdMembers) for members in self.pool):

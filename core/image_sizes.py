@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 MAX_ASPECT = 200
 
@@ -58,6 +58,10 @@ class Resize:
                 raise ValueError(f"{name} must be a whole number above 0, not {value!r}")
         if self.min_pixels > self.max_pixels:
             raise ValueError(f"min_pixels {self.min_pixels} is more than max_pixels {self.max_pixels}")
+
+    def keys(self) -> str:
+        """The values as they stand in a configuration."""
+        return ", ".join(f"{name}: {value}" for name, value in asdict(self).items())
 
     def size(self, width: int, height: int) -> tuple[int, int]:
         """(width, height) that a picture of `width` × `height` pixels is resized to."""

@@ -124,7 +124,7 @@ def read_model(model: str) -> ModelShape:
             f"The layers of policy.model {model!r} ({config.get('model_type')}) are not known.",
             "Download its weights, whose files say it.",
         )
-    return ModelShape(shapes, text, _image_shape(config, directory))
+    return ModelShape(shapes, text, image_shape(config, directory))
 
 
 def find_model(model: str, key: str = "policy.model") -> Path:
@@ -298,7 +298,8 @@ def _text_shape(text: Mapping[str, Any], model: str) -> TextShape:
         ) from error
 
 
-def _image_shape(config: Mapping[str, Any], directory: Path) -> ImageShape:
+def image_shape(config: Mapping[str, Any], directory: Path) -> ImageShape:
+    """How the model in `directory` reads pictures, by its config.json and its processor's file."""
     vision = config.get("vision_config", {})
     file = directory / "preprocessor_config.json"
     processor = read_json(file) if file.is_file() else {}

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from distrl.configs.schema import Config
 from distrl.core.demonstrations import COLLECTION_FILE, STORE_FILE, CollectionSpec, check_collection, lease_of
-from distrl.core.errors import DistrlError
 from distrl.core.files import remove_files, write_atomically
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Task
@@ -26,9 +25,8 @@ from distrl.evaluator.progress import EvaluationProgress, make_progress
 from distrl.evaluator.results import episode_result
 from distrl.evaluator.slots import Attempt, Finished, HowToAct, SlotPool
 from distrl.evaluator.statistics import EpisodeResult
-from distrl.workers.places import open_places
-
-POLL_S = 0.2
+from distrl.evaluator.waiting import next_episode
+from distrl.workers.places import Places, open_places
 
 
 class Collector:
@@ -103,24 +101,19 @@ class Collector:
                 pool.start()
                 longest = max(attempt.task.max_steps for attempt in todo)
                 while len(results) < len(todo):
-                    result = self._keep(self._take(pool, longest * STEP_S), pool, store)
+                    result = self._keep(self._take(pool, places, longest * STEP_S), pool, store)
                     results.extend([result] if result is not None else [])
             finally:
                 pool.close()
         return results
 
-    def _take(self, pool: SlotPool, patience_s: float) -> Finished:
-        for _ in range(int(patience_s / POLL_S)):
-            if self._stop.is_set():
-                raise EvaluationStopped(
-                    f"Interrupted; {self._output} keeps what was collected.", "Go on with --resume."
-                )
-            finished = pool.take(POLL_S)
-            if finished is not None:
-                return finished
-        raise DistrlError(
-            f"No episode ended for {patience_s:g} s.", "Look at the environments; go on with --resume."
-        )
+    def _take(self, pool: SlotPool, places: Places, patience_s: float) -> Finished:
+        finished = next_episode(pool, places, patience_s, self._stop, self._progress.say)
+        if finished is None:
+            raise EvaluationStopped(
+                f"Interrupted; {self._output} keeps what was collected.", "Go on with --resume."
+            )
+        return finished
 
     def _keep(self, finished: Finished, pool: SlotPool, store: TrajectoryStore) -> EpisodeResult | None:
         """Stores an episode. None if it faulted and is tried again."""

@@ -4,7 +4,7 @@
 
 The main thread alone writes the output directory. A faulted episode is tried again up to `evaluate.retries`
 times. It waits for finished episodes with a deadline: if no slot finishes anything for as long as the longest
-possible episode, the evaluation fails rather than hang.
+possible episode, the evaluation fails rather than hang. While no device can be had it says so.
 """
 
 from __future__ import annotations
@@ -39,14 +39,13 @@ from distrl.evaluator.slots import Attempt, Finished, HowToAct, SlotPool
 from distrl.evaluator.statistics import EpisodeResult
 from distrl.evaluator.suites import load_suite
 from distrl.evaluator.task_digests import task_digest, tasks_digest
+from distrl.evaluator.waiting import next_episode
 from distrl.workers.envs import seed_is_instance
-from distrl.workers.places import open_places
+from distrl.workers.places import Places, open_places
 from distrl.workers.worker import SlotPolicy
 
 STEP_S = 60.0
 """The longest that an environment may take for one step, besides the policy's own deadline."""
-
-POLL_S = 0.2
 
 
 class EvaluationStopped(DistrlError):
@@ -162,7 +161,7 @@ class Evaluator:
                 pool.start()
                 waiting = len(todo)
                 while waiting:
-                    finished = self._take(pool, max(task.max_steps for task in todo))
+                    finished = self._take(pool, places, max(task.max_steps for task in todo))
                     waiting -= self._keep(finished, pool, directory)
             finally:
                 pool.close()
@@ -175,20 +174,14 @@ class Evaluator:
             return Attempt(task, number)
         return Attempt(task, number, f"evaluate-{seed}-{number}-{task.id}"[:200])
 
-    def _take(self, pool: SlotPool, max_steps: int) -> Finished:
+    def _take(self, pool: SlotPool, places: Places, max_steps: int) -> Finished:
         patience_s = max_steps * (self._config.worker.act_timeout_s + STEP_S)
-        deadline = time.monotonic() + patience_s
-        while time.monotonic() < deadline:
-            if self._stop.is_set():
-                raise EvaluationStopped(
-                    f"Interrupted; {self._output} keeps what was measured.", "Go on with --resume."
-                )
-            finished = pool.take(POLL_S)
-            if finished is not None:
-                return finished
-        raise DistrlError(
-            f"No episode ended for {patience_s:g} s.", "Look at the environments; go on with --resume."
-        )
+        finished = next_episode(pool, places, patience_s, self._stop, self._progress.say)
+        if finished is None:
+            raise EvaluationStopped(
+                f"Interrupted; {self._output} keeps what was measured.", "Go on with --resume."
+            )
+        return finished
 
     def _keep(self, finished: Finished, pool: SlotPool, directory: EvaluationDirectory) -> bool:
         """Judges and keeps an episode. Whether its task is over with."""

@@ -16,14 +16,14 @@ def admits(config: LearnerConfig, finished: int, out: int, updates: int, forgive
     not divide by a group.)
 
     Args:
-        finished: Training episodes that came in, ever.
+        finished: Training episodes that came in, ever, but for those found to be of no use.
         out: Those that are leased, or whose lease is due to their group.
         updates: Those made so far.
         forgiven: Those that were paid for and never will be made.
     """
     if finished + out < config.min_replay:
         return True
-    # In the order of `TaskScheduler.updates_due`, so that rounding cannot part the two.
+    # In the order of `TaskScheduler._due`, so that rounding cannot part the two.
     ahead = (finished + out) * config.updates_per_episode - forgiven - updates
     own = config.group_size * config.updates_per_episode
     return ahead < 1.0 or ahead + own <= config.max_staleness * config.publish_every

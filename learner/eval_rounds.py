@@ -19,6 +19,7 @@ class EvalRound:
 
     Attributes:
         updates: The learner's updates when it started.
+        size: How many episodes it has.
         waiting: Tasks not leased yet.
         min_version: Episodes acted with older weights, if only for a token, are run again.
         leases: The tasks of its leases that are not accounted for, by the lease's id.
@@ -28,6 +29,7 @@ class EvalRound:
     """
 
     updates: int
+    size: int
     waiting: deque[Task]
     min_version: int = -1
     leases: dict[str, Task] = field(default_factory=dict)
@@ -39,6 +41,16 @@ class EvalRound:
     def success(self) -> float | None:
         """Mean success; None when nothing was measured."""
         return sum(self.scores) / len(self.scores) if self.scores else None
+
+    @property
+    def measured_share(self) -> float:
+        """The share of its episodes that have finished and were judged."""
+        return len(self.scores) / self.size
+
+    @property
+    def num_unjudged(self) -> int:
+        """How many of a complete round's finished episodes nobody judged."""
+        return self.size - len(self.scores) - self.abandoned
 
     @property
     def mean_rewards(self) -> dict[str, float]:
@@ -70,10 +82,13 @@ class EvalRounds:
         self.current: EvalRound | None = None
 
     def start(self, updates: int, min_version: int = -1) -> None:
-        """Starts a round. An unfinished one ends with what it has, if only nothing."""
-        if self.current is not None:
+        """Starts a round. An unfinished one ends with what it has, if only nothing; of the same updates it
+        is begun anew.
+        """
+        if self.current is not None and self.current.updates != updates:
             self._ended.append(self.current)
-        self.current = EvalRound(updates, deque(self._tasks), min_version) if self._tasks else None
+        size, waiting = len(self._tasks), deque(self._tasks)
+        self.current = EvalRound(updates, size, waiting, min_version) if size else None
 
     def account(self, trajectory: Trajectory, score: float | None) -> None:
         """An episode has come in; its score is None if nobody judged it. Other leases do not count."""

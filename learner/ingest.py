@@ -21,6 +21,7 @@ from distrl.learner.scheduler import TaskScheduler
 
 ROLLING = 100
 MAX_ARRIVED = 32
+MANY_IN_VAIN = 50
 COUNTERS = ("num_refused", "num_unjudged", "num_stale")
 _log = logging.getLogger(__name__)
 
@@ -30,8 +31,9 @@ class Ingest:
 
     One that the policy cannot read (a broken screenshot, tokens that it does not have) is logged, counted and
     left out: a single bad worker must not end the run. So is a training episode that nobody judged: what is
-    not known to have failed must not be learnt from as a zero. Episodes of a group wait here until the
-    scheduler closes it. With `learner.stale: drop`, what has become too old leaves replay.
+    not known to have failed must not be learnt from as a zero. Neither pays for updates, which would be made
+    on what is in replay already. Episodes of a group wait here until the scheduler closes it. With
+    `learner.stale: drop`, what has become too old leaves replay.
 
     Attributes:
         queue: Where the network thread puts committed trajectories.
@@ -67,6 +69,7 @@ class Ingest:
         self._arrived: deque[Episode] = deque(maxlen=MAX_ARRIVED)
         self._success: deque[float] = deque(maxlen=ROLLING)
         self._window: list[dict[str, float]] = []
+        self._num_in_vain = 0  # training episodes in a row that could not be used
 
     def drain(self, timeout_s: float) -> int:
         """Takes all that has come, waiting up to `timeout_s` for the first. Returns how many."""
@@ -86,15 +89,17 @@ class Ingest:
 
     def take(self, trajectory: Trajectory, replayed: bool = False) -> None:
         """Takes one trajectory. `replayed`: it comes from the store after a restart."""
-        self._scheduler.account(trajectory, replayed)
         self.last_id = trajectory.id
         if trajectory.fault is not Fault.NONE or trajectory.purpose is Purpose.EVAL:
+            self._scheduler.account(trajectory, replayed)
             return
         episode = self._usable(trajectory)
+        self._scheduler.account(trajectory, replayed, episode is not None)
         if trajectory.purpose is Purpose.DEMO:
             if episode is not None:
                 self.demonstrations.append(episode)
             return
+        self._watch(episode is not None)
         if episode is not None:
             self._arrived.append(episode)
             self._note(trajectory, episode)
@@ -143,6 +148,17 @@ class Ingest:
         episode = self._compile(trajectory)
         self.num_refused += episode is None
         return episode
+
+    def _watch(self, is_usable: bool) -> None:
+        """Warns, once each time, when training episodes have long brought nothing to learn from."""
+        self._num_in_vain = 0 if is_usable else self._num_in_vain + 1
+        if self._num_in_vain == MANY_IN_VAIN:
+            _log.warning(
+                "nothing can be learnt from the last %d training episodes (in all, nobody judged %d, and %d "
+                "could not be used): they pay for no updates, but count towards learner.episodes; stop the "
+                "run, see to the judge or the workers, and resume",
+                MANY_IN_VAIN, self.num_unjudged, self.num_refused,
+            )  # fmt: skip
 
     def _compile(self, trajectory: Trajectory) -> Episode | None:
         """The episode, its images decoded and in the cache; None if it is of no use."""

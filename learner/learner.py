@@ -75,7 +75,8 @@ class Learner:
             if self.updates.owed() < 1 or not critic_warm_up(parts, self.updates, self.stop):
                 continue
             self.update()
-            self.rounds.after_update()
+            if not self.is_over():  # else the last round is due
+                self.rounds.after_update()
         if not self.stop.is_set():
             self.rounds.last(self.stop)
         self.rounds.save()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -104,12 +103,13 @@ class Parts:
     started: float = field(init=False)
     usual_mismatch: Usual = field(init=False)
     _at_work_since: float | None = field(init=False, default=None)
-    _peers_due: float = field(init=False, default=math.inf)
+    _peers_due: float = field(init=False)
     _newest: dict[str, float] = field(init=False, default_factory=dict)
     _published_at: int = field(init=False, default=-1)
 
     def __post_init__(self) -> None:
         self.started = self.clock()
+        self._peers_due = self.started + PEERS_S
         self.usual_mismatch = Usual(sources=sources(self.config, self.engine.policy))
 
     def start_clock(self) -> None:
@@ -137,13 +137,17 @@ class Parts:
         return count
 
     def tend(self) -> None:
-        """For every loop: raises what ended the server, and writes its peers' metrics when it is time."""
+        """For every loop: raises what ended the server, and writes its peers' metrics when it is time.
+
+        Before the run's time begins, they are broadcast and not written: they say what is waited for.
+        """
         self.server.check()
         self.engine.tend()
         self.scheduler.set_elapsed(self.elapsed_s() / (60.0 * self.config.learner.max_minutes))
         if self.clock() >= self._peers_due:
             self._peers_due = self.clock() + PEERS_S
-            self.write_metrics(self.server.peer_metrics())
+            metrics = self.server.peer_metrics()
+            (self.tell if self._at_work_since is None else self.write_metrics)(metrics)
 
     def publish(self, catch_up: bool = False) -> WeightInfo:
         """Publishes the policy's weights, as `Publisher.publish`."""
@@ -151,9 +155,14 @@ class Parts:
         with self.engine.gathered(is_full=self.engine.policy.published_kind() == "full"):
             return self.publisher.publish(catch_up)
 
+    @property
+    def is_published(self) -> bool:
+        """Whether the newest version has the policy's present weights."""
+        return self._published_at == self.engine.num_updates
+
     def lendable(self, version: int) -> dict[str, Tensor] | None:
         """The weights of one of `publisher.recent`; None if they are those that the policy has now."""
-        if version == self.publisher.version and self._published_at == self.engine.num_updates:
+        if version == self.publisher.version and self.is_published:
             return None
         return weights_io.from_bytes(self.publisher.recent[version])
 

@@ -134,24 +134,26 @@ def critic_warm_up(parts: Parts, updates: Updates, stop: Event) -> bool:
     Online, not demonstrations: those nearly all succeed, so a critic fitted to them would call every state
     of the weak policy good. Episodes are drawn uniformly and stay "unseen" for replay.
 
+    Without a critic, or with updates off, there is nothing to do yet: the run may be resumed with them.
+
     Returns:
         Whether the critic is ready; False if stopped, or out of time, before the end.
     """
     config = parts.config.learner
-    if parts.progress.critic_is_warm:
+    is_learning = config.updates_enabled and parts.engine.algorithm.has_critic
+    if parts.progress.critic_is_warm or not is_learning:
         return True
     losses: list[float] = []
-    if config.updates_enabled and parts.engine.algorithm.has_critic:
-        wanted = config.demonstrations.critic_updates
-        for update in range(wanted):
-            if stop.is_set():
-                return False
-            parts.tend()
-            if parts.is_out_of_time():
-                _log_time_is_over(parts, f"{update} of {wanted} updates of the critic's warm-up")
-                return False
-            parts.drain(0.0)
-            losses.append(parts.engine.fit_critic(updates.uniform_batch()))
+    wanted = config.demonstrations.critic_updates
+    for update in range(wanted):
+        if stop.is_set():
+            return False
+        parts.tend()
+        if parts.is_out_of_time():
+            _log_time_is_over(parts, f"{update} of {wanted} updates of the critic's warm-up")
+            return False
+        parts.drain(0.0)
+        losses.append(parts.engine.fit_critic(updates.uniform_batch()))
     parts.progress.critic_is_warm = True
     if losses:
         tail = losses[-LOG_EVERY:]

@@ -8,10 +8,13 @@ from threading import Event
 
 from distrl.core import checkpoints
 from distrl.core.rundir import TASKS_FILE
+from distrl.learner.eval_rounds import EvalRound
 from distrl.learner.parts import Parts
 from distrl.learner.task_statistics import write_table
 
 POLL_S = 0.25
+MIN_MEASURED = 0.9
+"""Share of a round's episodes without which it is not compared: those that fault are not any ones."""
 _log = logging.getLogger(__name__)
 
 
@@ -50,9 +53,15 @@ class Rounds:
         return self._has_waited
 
     def start(self, min_version: int = -1) -> None:
-        """Writes a checkpoint and starts a round for it, by weights of at least `min_version`."""
+        """Writes a checkpoint and starts a round for it, by weights of at least `min_version`.
+
+        Weights that were not published yet are, for the round to be of the checkpoint's. With `policy_lag` it
+        would not be of these either, and a version more would shorten the lag.
+        """
         name = self.save()
         if self._config.eval_every:
+            if not self.parts.is_published and not self._config.policy_lag:
+                self.parts.publish()
             self._measured.add(name)
             self.parts.scheduler.start_eval(min_version)
 
@@ -60,7 +69,8 @@ class Rounds:
         """Writes the results of the rounds that ended, and moves the pointer "best".
 
         A round whose episodes all came to nothing has no result; nor has one that the next cut short: what
-        came in of it are its short episodes, most of which succeed.
+        came in of it are its short episodes, most of which succeed. Nor does one move "best" of which less
+        than `MIN_MEASURED` was measured.
         """
         parts = self.parts
         for done in parts.scheduler.take_evals():
@@ -68,11 +78,7 @@ class Rounds:
             is_measured = name in self._measured
             self._measured.discard(name)
             if not done.is_complete:
-                _log.warning(
-                    "validation after %d updates took longer than %d updates and has no result: %d episodes "
-                    "came in; raise learner.eval_every or lower learner.eval_episodes",
-                    done.updates, 2 * self._config.eval_every, len(done.scores),
-                )  # fmt: skip
+                self._tell_of_cut(done)
                 continue
             if success is None:
                 _log.warning("validation after %d updates: no episode could be measured", done.updates)
@@ -87,8 +93,29 @@ class Rounds:
                 }
             )
             _log.info("validation after %d updates: %.3f", done.updates, success)
-            if is_measured and success >= self._best():
+            if done.measured_share < MIN_MEASURED:
+                _log.warning(
+                    "validation after %d updates cannot be the best: only %d of its %d episodes were "
+                    "measured, %d were given up and %d stay unjudged; the logs of the workers say why",
+                    done.updates, len(done.scores), done.size, done.abandoned, done.num_unjudged,
+                )  # fmt: skip
+            elif is_measured and success >= self._best():
                 checkpoints.point(parts.checkpointer.directory, "best", name, note=f"{success}")
+
+    def _tell_of_cut(self, cut: EvalRound) -> None:
+        """Says of a round that the next one cut short why it has no result."""
+        given = 2 * self._config.eval_every
+        if self.parts.progress.updates - cut.updates < given:
+            _log.info(
+                "validation after %d updates has no result, as the run ended first: %d episodes came in",
+                cut.updates, len(cut.scores),
+            )  # fmt: skip
+            return
+        _log.warning(
+            "validation after %d updates took longer than %d updates and has no result: %d episodes came in; "
+            "raise learner.eval_every or lower learner.eval_episodes",
+            cut.updates, given, len(cut.scores),
+        )  # fmt: skip
 
     def _best(self) -> float:
         """The success of the best checkpoint so far; among equals the later one is taken."""

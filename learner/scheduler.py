@@ -65,6 +65,7 @@ class TaskScheduler:
         # Episodes without a fault: as committed (network thread), and as taken by training (what is saved).
         self._finished = dict.fromkeys(Purpose, 0)
         self._accounted = dict.fromkeys(Purpose, 0)
+        self._unusable = 0  # training episodes among the latter that pay for no updates
 
     # ---- network thread ----
 
@@ -142,8 +143,11 @@ class TaskScheduler:
         with self._lock:
             self._elapsed = share
 
-    def account(self, trajectory: Trajectory, replayed: bool = False) -> None:
-        """Training has taken `trajectory`; `replayed` from the store, so that `finish` never saw it."""
+    def account(self, trajectory: Trajectory, replayed: bool = False, is_usable: bool = True) -> None:
+        """Training has taken `trajectory`; `replayed` from the store, so that `finish` never saw it.
+
+        A training episode that is not usable is one of the run's, but pays for no updates.
+        """
         with self._lock:
             is_training = trajectory.purpose is Purpose.TRAIN
             if is_training:
@@ -155,6 +159,7 @@ class TaskScheduler:
                 self._finished[trajectory.purpose] += 1
             score = trajectory.success if trajectory.outcome is not Outcome.UNJUDGED else None
             if is_training:
+                self._unusable += not is_usable
                 sampler, task_id = self._source.of(trajectory.task.id), trajectory.task.id
                 # Drawn by this process, unless an earlier one granted the lease.
                 sampler.end(task_id, trajectory.lease_id.startswith(f"{self._incarnation}-"))
@@ -189,7 +194,7 @@ class TaskScheduler:
     def start_eval(self, min_version: int = -1) -> None:
         """Starts a round on the same validation tasks as ever; weights older than `min_version` do not count.
 
-        An unfinished round ends with what it has.
+        An unfinished round ends with what it has, unless it is of the same updates.
         """
         with self._lock:
             self._table.drop(Purpose.EVAL)
@@ -219,9 +224,10 @@ class TaskScheduler:
             return self._ready(purpose)
 
     def updates_due(self) -> float:
-        """How many updates the episodes that training has taken pay for."""
+        """How many updates the usable episodes that training has taken pay for; 0 before `min_replay`."""
         with self._lock:
-            return self._ready(Purpose.TRAIN) * self.config.updates_per_episode - self._forgiven
+            least = min(self.config.min_replay + self._unusable, self.config.episodes)
+            return self._due() if self._ready(Purpose.TRAIN) >= least else 0.0
 
     def forgive_updates(self) -> None:
         """What they were to be made with has been dropped: updates that are due will not be made.
@@ -229,8 +235,7 @@ class TaskScheduler:
         Else they would count as work that lies ahead, and nothing new could be leased.
         """
         with self._lock:
-            due = self._ready(Purpose.TRAIN) * self.config.updates_per_episode - self._forgiven
-            self._forgiven += max(0.0, due - self._updates)
+            self._forgiven += max(0.0, self._due() - self._updates)
 
     def task_table(self) -> dict[str, TaskRecord]:
         """What became of each training task so far, by its id."""
@@ -258,6 +263,7 @@ class TaskScheduler:
                 "phase": self._phase,
                 "accounted": {purpose.value: n for purpose, n in self._accounted.items()},
                 "forgiven": self._forgiven,
+                "unusable": self._unusable,
                 "leases": self._table.state_dict(),
                 "sampler": self._source.state_dict(),
                 "groups": self._groups.state_dict(),
@@ -271,6 +277,7 @@ class TaskScheduler:
             self._accounted = {purpose: int(state["accounted"][purpose.value]) for purpose in Purpose}
             self._finished = dict(self._accounted)
             self._forgiven = float(state["forgiven"])
+            self._unusable = int(state.get("unusable", 0))
             self._table.load_state_dict(state.get("leases", {}))
             self._source.load_state_dict(state["sampler"])
             self._groups.load_state_dict(state["groups"], self._source.tasks, self._clock())
@@ -280,6 +287,10 @@ class TaskScheduler:
 
     def _ready(self, purpose: Purpose) -> int:
         return self._accounted[purpose] - (self._groups.num_held if purpose is Purpose.TRAIN else 0)
+
+    def _due(self) -> float:
+        num_usable = self._ready(Purpose.TRAIN) - self._unusable
+        return num_usable * self.config.updates_per_episode - self._forgiven
 
     def _next(self, worker: str) -> Lease | None:
         if self._phase == DEMONSTRATIONS:
@@ -324,14 +335,8 @@ class TaskScheduler:
         """
         retry = self._table.take_member(worker, self._clock(), self._groups.is_open)
         if retry is not None:
-            return self._lease(
-                retry.lease.task,
-                Purpose.TRAIN,
-                worker,
-                retry.attempt + 1,
-                retry.lease.group_id,
-                retry.lease.id,
-            )
+            old, attempt = retry.lease, retry.attempt + 1
+            return self._lease(old.task, Purpose.TRAIN, worker, attempt, old.group_id, old.id)
         group = self._groups.with_place()
         if group is None or group.task is None:
             return None
@@ -370,7 +375,8 @@ class TaskScheduler:
         # Those that wait to be run again are not out: they would keep themselves from being leased. Members
         # of a group are, as nothing keeps them. Open groups have no places left when this is asked.
         out = self._table.awaited(Purpose.TRAIN, self._groups.is_open)
-        return admits(self.config, self._finished[Purpose.TRAIN], out, self._updates, self._forgiven)
+        finished = self._finished[Purpose.TRAIN] - self._unusable
+        return admits(self.config, finished, out, self._updates, self._forgiven)
 
     def _lease(
         self, task: Task, purpose: Purpose, worker: str, attempt: int, group_id: str = "", former: str = ""

@@ -45,9 +45,8 @@ class Updates:
         self._last_end, self._idle_s = parts.clock(), 0.0
 
     def owed(self) -> float:
-        """Updates that the episodes so far pay for and that have not been made; 0 before `min_replay`."""
-        num_episodes = self.parts.scheduler.accounted(Purpose.TRAIN)
-        if num_episodes < min(self._config.min_replay, self._config.episodes) or not len(self.parts.replay):
+        """Updates that the episodes so far pay for and that have not been made; none from an empty replay."""
+        if not len(self.parts.replay):
             return 0.0
         return self.parts.scheduler.updates_due() - self.parts.progress.updates
 

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from distrl.configs.schema import Config
 from distrl.core.messages import Status
+from distrl.core.model_points import doubt_of_files
 
 LINE_EVERY_S = 15.0
 
@@ -28,6 +29,7 @@ class Progress:
     """
 
     def __init__(self, config: Config, console: Console) -> None:
+        self._config = config
         self._is_control, self._env_steps = config.is_control, config.learner.appo.max_env_steps
         self._episodes = config.learner.episodes
         self._demonstrations = config.learner.demonstrations.episodes
@@ -41,7 +43,7 @@ class Progress:
         self._phase = "starting"
         self._next_line = 0.0
         self._spinner = Spinner("dots")
-        self._is_alarmed = False
+        self._is_alarmed = self._has_weights = False
         self._live = Live(console=console, refresh_per_second=4) if console.is_terminal else None
 
     def __enter__(self) -> Progress:
@@ -69,6 +71,7 @@ class Progress:
         phase = status.phase if status is not None else "starting"
         if status is not None:
             self._warn(status.metrics)
+            self._warn_of_points(status)
         fields = self._fields(status, processes, restarts)
         if self._live is not None:
             self._live.update(self._render(phase, fields, self._share(status)))
@@ -93,6 +96,15 @@ class Progress:
             self.note("The alarm of train-inference mismatch is over.")
         self._is_alarmed = is_alarmed
 
+    def _warn_of_points(self, status: Status) -> None:
+        """Says once, when the model's files are here, what the learner's log says of the agent's points."""
+        if self._has_weights or status.weights is None:
+            return
+        self._has_weights = True
+        warning = doubt_of_files(self._config.agent, self._config.policy)
+        if warning is not None:
+            self.note(f"warning: {warning}")
+
     def _fields(self, status: Status | None, processes: int, restarts: int) -> list[tuple[str, str]]:
         fields = [("", clock(time.monotonic() - self._started_at))]
         if status is not None:
@@ -112,12 +124,22 @@ class Progress:
                 fields.append(("updates", f"{metrics['updates']:.0f}"))
             if "workers/actions_per_s" in metrics and not self._is_control:
                 fields.append(("actions/s", f"{metrics['workers/actions_per_s']:.1f}"))
+            if lacking := self._devices(metrics):
+                fields.append(("devices", lacking))
             if status.weights is not None:
                 fields.append(("version", str(status.weights.version)))
         fields.append(("processes", str(processes)))
         if restarts:
             fields.append(("restarts", str(restarts)))
         return fields
+
+    def _devices(self, metrics: Mapping[str, float]) -> str:
+        """How many devices of the pool work, where they are fewer than the configuration names; else ""."""
+        numbers = [metrics.get(f"workers/devices_{state}") for state in ("ready", "busy")]
+        found = [number for number in numbers if number is not None]
+        wanted = self._config.devices.num_named
+        slots = self._config.worker.slots * self._config.local.workers
+        return f"{sum(found):.0f}/{min(wanted, slots)}" if found and sum(found) < min(wanted, slots) else ""
 
     def _control_fields(self, metrics: Mapping[str, float]) -> list[tuple[str, str]]:
         fields = [("steps", f"{metrics.get('env_steps', 0):.0f}/{self._env_steps}")]

@@ -271,12 +271,15 @@ class Policy(nn.Module, ABC):
                 "Use one policy configuration everywhere.",
             )
 
-    def check_points(self, resize: Resize) -> None:
+    def check_points(self, coordinates: str, resize: Resize) -> None:
         """Refuses an agent that reads points as pixels of pictures of another size than the model sees.
 
+        One that reads what such models do not write as they were published is warned of.
+
         Args:
-            resize: How the agent takes pictures to be resized. Policies that learn from nothing where points
-                lie accept any.
+            coordinates: What the agent reads, "relative" or "absolute".
+            resize: How the agent takes pictures to be resized, for "absolute". Policies that learn from
+                nothing where points lie accept any.
 
         Raises:
             ConfigError: Saying what to set.

@@ -182,9 +182,9 @@ class HubPolicy(Policy):
         super().verify(ids, images)
         self._check_placeholders(ids, images)
 
-    def check_points(self, resize: Resize) -> None:
+    def check_points(self, coordinates: str, resize: Resize) -> None:
         """As in `Policy`: pictures are resized as the model's own processor does."""
-        self._loaded.images.check_points(resize)
+        self._loaded.check_points(coordinates, resize)
 
     def _check_placeholders(self, ids: Sequence[int], images: Sequence[Tensor]) -> None:
         check(ids, self._loaded.image_token_id, [self._loaded.images.num_tokens(image) for image in images])

@@ -11,7 +11,6 @@ processors speak of `image_grid_thw`), and models with one fixed size (LLaVA, by
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -76,20 +75,25 @@ class ImageReader:
         """Pixels of a side that become one token. Only of models that read pictures at their own size."""
         return self._patch * self._merge
 
+    @property
+    def resize(self) -> Resize:
+        """How pictures are resized. Only of models that read pictures at their own size."""
+        return Resize(self._patch, self._merge, self.min_pixels, self.max_pixels)
+
     def check_points(self, resize: Resize) -> None:
-        """As `Policy.check_points`."""
+        """Refuses pixels of pictures that are resized otherwise; see `Policy.check_points`."""
         if not self.has_grid:
             raise ConfigError(
                 "agent.options.coordinates 'absolute' means pixels of a picture that keeps its shape, and "
                 "this model's processor gives all pictures one fixed size.",
                 "Set agent.options.coordinates to relative.",
             )
-        own = Resize(self._patch, self._merge, self.min_pixels, self.max_pixels)
+        own = self.resize
         if resize != own:
             raise ConfigError(
                 "agent.options.coordinates 'absolute' means pixels of the picture that the model sees, which "
-                f"its processor makes by {_keys(own)}, and the agent by {_keys(resize)}.",
-                f"Set agent.options.resize to {{{_keys(own)}}}.",
+                f"its processor makes by {own.keys()}, and the agent by {resize.keys()}.",
+                f"Set agent.options.resize to {{{own.keys()}}}.",
             )
 
     def read(self, data: bytes) -> Tensor:
@@ -229,10 +233,6 @@ def _mismatch(runs: Sequence[int], counts: Sequence[int]) -> PolicyError:
         "The prompt was made with other pictures or other bounds of pixels: use one policy configuration "
         "everywhere.",
     )
-
-
-def _keys(resize: Resize) -> str:
-    return ", ".join(f"{name}: {value}" for name, value in asdict(resize).items())
 
 
 def _listed(numbers: Sequence[int]) -> str:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from distrl.core import model_points
 from distrl.core.errors import PolicyError
+from distrl.core.image_sizes import Resize
 from distrl.core.policies import chat_template, resolve_device
 from distrl.core.policies.control_tokens import ControlTokens
 from distrl.core.policies.hub_images import ImageReader
 from distrl.core.policies.options import PolicyOptions
 from distrl.core.types import ChatMessage
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,15 @@ class LoadedModel:
         """The text's tokens, nothing added."""
         ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         return ids
+
+    def check_points(self, coordinates: str, resize: Resize) -> None:
+        """As `Policy.check_points`."""
+        if self.images.has_grid:
+            warning = model_points.doubt(self.model.config.model_type, coordinates, self.images.resize)
+            if warning is not None:
+                _log.warning("%s", warning)
+        if coordinates == "absolute":
+            self.images.check_points(resize)
 
 
 def load_model(config: PolicyOptions, has_weights: bool = True) -> LoadedModel:

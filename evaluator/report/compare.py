@@ -43,7 +43,7 @@ class Row:
         """What is to be said of a gain that is not over the same tasks; "" where it is."""
         if self.gain is None or self.paired is not None:
             return ""
-        return f"not on the same tasks: {self.num_common or 'none'} in common"
+        return f"not on the same tasks and seeds: {self.num_common or 'none'} in common"
 
     @property
     def last(self) -> Summary:

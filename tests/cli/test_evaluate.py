@@ -59,6 +59,14 @@ def test_the_expert_solves_tasks_of_the_quickstart(tmp_path: Path) -> None:
     assert code == 0
     assert set(json.loads((compared / "report.json").read_text())["evaluations"]) == {"expert", "random"}
 
+    other = tmp_path / "val"
+    code, printed, _ = run(
+        "quickstart", "--agent", "expert", "--split", "val", "--output", str(other),
+        "--baseline", str(output), *LIMIT,
+    )  # fmt: skip
+    assert code == 0
+    assert "no gain to tell: no split was measured by the baseline (test) and here (val)" in printed
+
 
 def test_results_go_beside_the_runs_by_default(tmp_path: Path) -> None:
     code, _, _ = run(

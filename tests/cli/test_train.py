@@ -199,6 +199,38 @@ def test_an_alarm_of_the_learner_is_said_once_and_so_is_its_end() -> None:
     assert "is over" in lines[1]
 
 
+@pytest.mark.parametrize(
+    ("pool", "metrics", "text"),
+    [
+        ([{"kind": "adb", "serials": ["emulator-5640"]}], (0.0, 0.0), "devices 0/1 · version 4"),
+        ([{"kind": "avd", "avd": "P", "count": 9}, {"kind": "sim", "count": 2}], (1.0, 2.0), "devices 3/8"),
+        ([{"kind": "adb", "serials": ["emulator-*"]}], (0.0, 0.0), "devices 0/1"),
+        ([{"kind": "phone", "serials": ["A1", "B2"]}], (1.0, 1.0), ""),
+        ([{"kind": "phone", "serials": ["A1", "B2"]}], (), ""),
+    ],
+)
+def test_devices_that_are_lacking_are_shown(
+    pool: list[dict[str, object]], metrics: tuple[float, ...], text: str
+) -> None:
+    fields = {"devices": {"pool": pool}, "worker": {"slots": 4}, "local": {"workers": 2}}
+    states = dict(zip(("workers/devices_ready", "workers/devices_busy"), metrics, strict=False))
+    line = shown(status("training", **states), terminal=False, config=Config.model_validate(fields))
+    assert text in line if text else "devices" not in line
+
+
+def test_a_model_that_writes_other_points_is_told_once_it_is_there(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "qwen2_5_vl", "vision_config": {"patch_size": 14}}')
+    (tmp_path / "preprocessor_config.json").write_text('{"patch_size": 14, "merge_size": 2}')
+    config = load_config("qwen-vl", [f"policy.model={tmp_path}"])
+    early = Status(run_id="r", phase="starting")
+    assert "warning" not in shown(early, terminal=False, config=config)
+    running = status("training")
+    text = " ".join(shown(early, running, running, terminal=False, config=config).split())
+    assert text.count("taps would land elsewhere") == 1
+    resize = "{patch_size: 14, merge_size: 2, min_pixels: 3136, max_pixels: 330000}"
+    assert f"Set agent.options.coordinates to absolute and agent.options.resize to {resize}" in text
+
+
 def test_continuous_control_shows_returns() -> None:
     numbers = {
         "env_steps": 500.0,

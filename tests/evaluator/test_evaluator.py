@@ -266,7 +266,7 @@ def test_edited_tasks_are_neither_gone_on_with_nor_compared(tmp_path: Path) -> N
         measure(config, expert, tmp_path / "before", resume=True, progress=Quiet())
     measure(config, expert, tmp_path / "after", progress=Quiet())
     loaded = {name: load_evaluation(tmp_path / name) for name in ("before", "after")}
-    assert compare(loaded)[0].overall.unlike == "not on the same tasks: 1 in common"
+    assert compare(loaded)[0].overall.unlike == "not on the same tasks and seeds: 1 in common"
 
 
 @pytest.mark.needs("jinja2")

@@ -56,3 +56,15 @@ def test_a_round_in_which_nothing_finished_has_no_means(toy) -> None:
     (done,) = rounds.take_ended()
     assert done.success is None
     assert done.mean_rewards == {}
+
+
+def test_a_round_of_the_same_updates_as_the_one_under_way_takes_its_place(toy) -> None:
+    rounds, first = start(toy, "ab")
+    rounds.account(episode(toy, "a", version=1), 1.0)
+    rounds.start(first.updates, min_version=2)
+    assert not rounds.take_ended()
+    assert rounds.current is not None
+    assert (rounds.current.scores, len(rounds.current.waiting)) == ([], 2)
+    rounds.start(first.updates + 1)
+    (ended,) = rounds.take_ended()
+    assert (ended.updates, ended.min_version) == (first.updates, 2)

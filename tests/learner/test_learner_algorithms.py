@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 pytest.importorskip("torch")
@@ -33,3 +35,31 @@ def test_a_run_with_every_algorithm(toy, tmp_path, name) -> None:
     has_critic = learner.parts.engine.algorithm.has_critic
     assert has_critic == ("loss/critic_warm_up" in names) == ("value/grad_norm" in names)
     assert {"loss/policy", "policy/entropy", "off_policy/ess", "policy/grad_norm"} <= names
+
+
+@pytest.mark.parametrize(
+    "first", [{"algorithm": "grpo", "group_size": 2}, {"algorithm": "ppo", "updates_enabled": False}]
+)
+def test_a_run_that_gets_a_critic_at_a_restart_fits_it_before_the_policy_learns_from_it(
+    toy, tmp_path, first
+) -> None:
+    learner, _ = build(toy, tmp_path, episodes=16, eval_every=0, **first)
+    learner.run()
+    before = learner.progress.updates
+    assert before == 8
+    assert not learner.progress.critic_is_warm
+    for incarnation, episodes, num_fits in (("i2", 32, 20), ("i3", 48, 0)):  # once only
+        again, world = build(toy, tmp_path, incarnation, algorithm="ppo", episodes=episodes, eval_every=0)
+        world.names = random.Random(incarnation)
+        fits, fit = [], again.parts.engine.fit_critic
+
+        def note(batch, fits=fits, fit=fit, again=again) -> float:
+            fits.append(again.progress.updates)
+            return fit(batch)
+
+        again.parts.engine.fit_critic = note
+        again.parts.load_state_dict(again.parts.checkpointer.load())
+        again.run()
+        assert fits == [before] * num_fits
+        assert again.progress.updates == episodes / 2
+        assert again.progress.critic_is_warm

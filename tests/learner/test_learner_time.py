@@ -58,7 +58,9 @@ def test_rates_of_workers_count_from_where_the_runs_time_begins(toy, tmp_path) -
     world.check = lambda: None
     world.peer_metrics = lambda: asked.append(now[0]) or {"workers/alive": 1.0}
     parts.tend()
-    assert asked == [], "no trajectory has come yet"
+    assert not list(read_metrics(tmp_path / "metrics.jsonl")), "no trajectory has come yet"
+    assert world.status["workers/alive"] == 1.0, "who watches sees what it waits for"
+    asked.clear()
     parts.start_clock()
     parts.start_clock()
     for _ in range(3):

@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+import torch
 from learning_world import build
 
 from distrl.configs.schema import StoreConfig
@@ -56,24 +57,63 @@ def test_the_store_keeps_what_training_has_not_taken(toy, tmp_path) -> None:
     learner.updates.close()
 
 
+def play_round(learner, world, verdicts: list[float | None], fault: Fault = Fault.NONE) -> None:
+    """A round in which each task's episodes succeed as `verdicts` says; None: with `fault`, or unjudged."""
+    learner.rounds.start()
+    number, plan = count(), {}
+    while learner.parts.scheduler.is_evaluating:
+        # Of another worker each time: the last one would have to wait.
+        for lease in world.scheduler.grant(f"w{next(number)}", len(verdicts)):
+            verdict = plan.setdefault(lease.task.id, verdicts[len(plan) % len(verdicts)])
+            changes = {"success": verdict, "outcome": Outcome.SUCCESS if verdict else Outcome.FAILURE}
+            if verdict is None:
+                changes = {"fault": fault, "outcome": Outcome.UNJUDGED}
+            episode = world.play(lease).model_copy(update=changes)
+            world.scheduler.finish(lease.id, episode)
+            world.scheduler.account(episode)
+    learner.rounds.finish()
+
+
 @pytest.mark.parametrize("fault", [Fault.DEVICE, Fault.NONE])
 def test_a_round_in_which_nothing_was_measured_has_no_result_and_is_never_the_best(
     toy, tmp_path, fault: Fault
 ) -> None:
     """Its episodes all faulted until they were given up, or nobody judged them."""
     learner, world = build(toy, tmp_path, phase="training", eval_episodes=2)
-    learner.rounds.start()
-    number = count()  # of another worker each time: the last one would have to wait
-    while learner.parts.scheduler.is_evaluating:
-        for lease in world.scheduler.grant(f"w{next(number)}", 2):
-            failed = world.play(lease).model_copy(update={"fault": fault, "outcome": Outcome.UNJUDGED})
-            world.scheduler.finish(lease.id, failed)
-            world.scheduler.account(failed)
-    learner.rounds.finish()
+    play_round(learner, world, [None, None], fault)
     learner.updates.close()
     assert not [row for row in read_metrics(tmp_path / "metrics.jsonl") if "eval/val/success" in row]
     assert checkpoints.pointed(tmp_path / "checkpoints", "best") is None
     assert checkpoints.pointed(tmp_path / "checkpoints", "latest") == "step_0"
+
+
+@pytest.mark.parametrize("fault", [Fault.INFERENCE, Fault.NONE])
+def test_a_round_of_which_most_was_not_measured_is_written_but_never_the_best(
+    toy, tmp_path, caplog, fault: Fault
+) -> None:
+    learner, world = build(toy, tmp_path, phase="training", eval_episodes=4)
+    found = []
+    for updates, verdicts in ((10, [1, 1, 0, 0]), (20, [1, None, None, None]), (30, [1, 1, 1, 0])):
+        learner.progress.updates = updates
+        world.scheduler.set_updates(updates)
+        play_round(learner, world, verdicts, fault)
+        found.append(checkpoints.pointed(tmp_path / "checkpoints", "best"))
+    learner.updates.close()
+    assert found == ["step_10", "step_10", "step_30"]
+    rows = [row for row in read_metrics(tmp_path / "metrics.jsonl") if "eval/val/success" in row]
+    assert [row["eval/val/success"] for row in rows] == [0.5, 1.0, 0.75]
+    (told,) = [line for line in caplog.messages if "cannot be the best" in line]
+    assert "validation after 20 updates" in told
+    counts = "3 were given up and 0 stay" if fault is Fault.INFERENCE else "0 were given up and 3 stay"
+    assert f"only 1 of its 4 episodes were measured, {counts} unjudged" in told
+
+
+@pytest.mark.parametrize(("num_measured", "is_best"), [(9, True), (8, False)])
+def test_nine_of_ten_episodes_are_enough_to_be_the_best(toy, tmp_path, num_measured, is_best) -> None:
+    learner, world = build(toy, tmp_path, phase="training", eval_episodes=10, num_validation=10)
+    play_round(learner, world, [1.0] * num_measured + [None] * (10 - num_measured))
+    learner.updates.close()
+    assert checkpoints.pointed(tmp_path / "checkpoints", "best") == ("step_0" if is_best else None)
 
 
 def begin_round(learner, updates: int) -> None:
@@ -192,3 +232,103 @@ def test_a_batch_that_was_ready_when_the_run_stopped_is_drawn_again(toy, tmp_pat
     again.parts.load_state_dict(again.parts.checkpointer.load())
     assert again.parts.replay.sample(6).ids == replay.ids
     again.updates.close()
+
+
+class Improving:
+    """Lets a learner's validation episodes succeed the more the more updates it has made.
+
+    Attributes:
+        begun: The updates after which a round began, each time.
+    """
+
+    def __init__(self, learner, world) -> None:
+        self.begun: list[int] = []
+        self._learner, self._play = learner, world.play
+        self._start_eval = world.scheduler.start_eval
+        world.play, world.scheduler.start_eval = self.play, self.start_eval
+
+    def play(self, lease):
+        episode = self._play(lease)
+        is_measured = lease.purpose is Purpose.EVAL
+        return episode.model_copy(update={"success": self.success}) if is_measured else episode
+
+    def start_eval(self, min_version: int) -> None:
+        self.begun.append(self._learner.progress.updates)
+        self._start_eval(min_version)
+
+    @property
+    def success(self) -> float:
+        return self._learner.progress.updates / 1000
+
+
+def test_the_final_weights_can_be_the_best_if_the_last_update_is_one_for_a_round(
+    toy, tmp_path, caplog
+) -> None:
+    learner, world = build(toy, tmp_path, episodes=40, eval_every=10)
+    improving = Improving(learner, world)
+    learner.run()
+    assert learner.progress.updates == 20
+    assert improving.begun == [0, 10, 20], "the last round is the final weights' only one"
+    directory = tmp_path / "checkpoints"
+    assert checkpoints.pointed(directory, "best") == checkpoints.pointed(directory, "final") == "step_20"
+    assert "has no result" not in caplog.text
+
+
+def test_a_round_of_the_final_weights_that_is_under_way_at_the_end_is_begun_anew(
+    toy, tmp_path, caplog
+) -> None:
+    """The episodes that came in after the last update paid for none."""
+    learner, world = build(toy, tmp_path, phase="training", eval_episodes=4, eval_every=10)
+    Improving(learner, world)
+    begin_round(learner, 20)
+    world.scheduler.grant("w", 2)  # by somebody who never comes back
+    learner.rounds.last(world.stop)
+    learner.updates.close()
+    (row,) = [row for row in read_metrics(tmp_path / "metrics.jsonl") if "eval/val/success" in row]
+    assert row["eval/val/episodes"] == 4
+    directory = tmp_path / "checkpoints"
+    assert checkpoints.pointed(directory, "best") == checkpoints.pointed(directory, "final") == "step_20"
+    assert "has no result" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("updates", "level", "reason"),
+    [(19, "INFO", "as the run ended first"), (20, "WARNING", "took longer than 20 updates")],
+)
+def test_the_log_tells_why_a_round_was_cut_short(toy, tmp_path, caplog, updates, level, reason) -> None:
+    learner, world = build(toy, tmp_path, phase="training", eval_every=10)
+    with caplog.at_level("INFO"):
+        begin_round(learner, 0)
+        learner.progress.updates = updates
+        world.scheduler.set_updates(updates)
+        learner.rounds.last(world.stop)
+    learner.updates.close()
+    (told,) = [record for record in caplog.records if "has no result" in record.message]
+    assert told.levelname == level
+    assert reason in told.message
+
+
+@pytest.mark.parametrize("policy_lag", [0, 2])
+def test_a_round_between_two_publications_is_played_by_the_weights_of_its_checkpoint(
+    toy, tmp_path, policy_lag
+) -> None:
+    """With a lag rounds act with what is announced: one that moved it on would shorten the lag."""
+    learner, world = build(
+        toy, tmp_path, episodes=80, eval_every=10, publish_every=8, policy_lag=policy_lag,
+        keep_best=not policy_lag,
+    )  # fmt: skip
+    begun: dict[int, tuple[int, bool]] = {}
+    start_eval = world.scheduler.start_eval
+
+    def note(min_version: int) -> None:
+        own = learner.parts.engine.policy.head.weight
+        is_own = torch.equal(world.acting.head.weight, own)
+        begun[learner.progress.updates] = (learner.parts.publisher.version, is_own)
+        start_eval(min_version)
+
+    world.scheduler.start_eval = note
+    learner.run()
+    if policy_lag:
+        assert begun == {0: (1, True), 10: (2, False), 20: (3, False), 30: (4, False), 40: (7, True)}
+    else:
+        assert begun == {0: (1, True), 10: (3, True), 20: (5, True), 30: (7, True), 40: (10, True)}

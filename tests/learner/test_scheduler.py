@@ -281,6 +281,7 @@ def test_a_new_round_ends_an_unfinished_one_with_what_it_has(toy) -> None:
     rig.scheduler.start_eval()
     leases = rig.take(3)
     rig.finish(leases[0], 1.0)
+    rig.scheduler.set_updates(1)
     rig.scheduler.start_eval()
     (done,) = rig.scheduler.take_evals()
     assert done.scores == [1.0]
@@ -293,6 +294,7 @@ def test_what_comes_back_of_an_older_round_does_not_enter_the_new_one(toy, how) 
     rig = Rig(toy)
     rig.scheduler.start_eval()
     old = rig.take(3)
+    rig.scheduler.set_updates(1)
     rig.scheduler.start_eval()
     if how == "given back":
         rig.scheduler.release("w", [lease.id for lease in old])

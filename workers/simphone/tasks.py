@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -32,7 +33,11 @@ def template(name: str, params: Params) -> Template:
         TaskError: If there is no such template, or a parameter is missing, unknown, or not allowed.
     """
     if name not in TEMPLATES:
-        raise TaskError(f"there is no task template {name!r}.", f"Templates: {', '.join(TEMPLATES)}.")
+        near = difflib.get_close_matches(name, TEMPLATES, 1)
+        hint = f"Did you mean {near[0]!r}? " if near else ""
+        raise TaskError(
+            f"there is no task template {name!r}.", f"{hint}`distrl tasks list --suite general` shows some."
+        )
     found = TEMPLATES[name]
     needs = {"layout": int, **found.needs}
     choices = {"layout": range(len(LAYOUTS)), **found.choices}

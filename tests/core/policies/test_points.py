@@ -18,6 +18,7 @@ from policy_fakes import png
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError
 from distrl.core.image_sizes import Resize
+from distrl.core.model_points import doubt_of_files
 from distrl.core.policies import build_policy
 from distrl.core.policies.points import check_agent_points
 from distrl.learner.distributed.ranks import open_trainer
@@ -66,6 +67,48 @@ def test_pictures_of_one_fixed_size_have_no_pixels_of_their_own(tmp_path: Path) 
         build_engine(configure(tmp_path), [], "a")
     assert "relative" in found.value.remedy
     build_engine(configure(tmp_path, coordinates="relative"), [], "a")
+
+
+OWN_SIZES = {
+    "qwen": {"patch_size": 14, "min_pixels": 784, "max_pixels": 6000},
+    "qwen3": {"patch_size": 16, "min_pixels": 1024, "max_pixels": 6000},
+}
+
+
+def warnings_of(config: Config, caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What an inference server that starts says about points, which is what a run's terminal is told."""
+    caplog.clear()
+    build_engine(config, [], "a")
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    found = [line for line in said if "taps would land elsewhere" in line]
+    assert doubt_of_files(config.agent, config.policy) == (found[0] if found else None)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("family", "own", "other"), [("qwen", "absolute", "relative"), ("qwen3", "relative", "absolute")]
+)
+def test_points_that_such_models_do_not_write_are_warned_of(
+    family: str, own: str, other: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    FAMILIES[family](tmp_path)
+    resize, policy = OWN_SIZES[family], {"max_pixels": 6000}
+    (said,) = warnings_of(configure(tmp_path, policy, coordinates=other, resize=resize), caplog)
+    assert f"Set agent.options.coordinates to {own}" in said
+    assert "unless this model was trained to write" in said
+    assert not warnings_of(configure(tmp_path, policy, coordinates=own, resize=resize), caplog)
+
+
+def test_the_warning_names_the_sizes_to_set(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    FAMILIES["qwen"](tmp_path)
+    (said,) = warnings_of(configure(tmp_path, {"max_pixels": 6000}, coordinates="relative"), caplog)
+    resize = yaml.safe_load(said.partition("agent.options.resize to ")[2].partition(", unless")[0])
+    assert not warnings_of(configure(tmp_path, {"max_pixels": 6000}, resize=resize), caplog)
+
+
+def test_models_of_unknown_habits_are_not_doubted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    FAMILIES["llava"](tmp_path)
+    assert not warnings_of(configure(tmp_path, coordinates="relative"), caplog)
 
 
 def test_nobody_is_asked_about_points_that_are_no_pixels(tmp_path: Path) -> None:

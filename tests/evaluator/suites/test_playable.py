@@ -1,4 +1,4 @@
-"""Tasks that the simulated phone does not know are told before anything starts."""
+"""Tasks that the devices do not know, or cannot teach by, are told before anything starts."""
 
 from __future__ import annotations
 
@@ -8,23 +8,32 @@ import pytest
 
 from distrl.configs.load import load_config
 from distrl.configs.schema import Config
-from distrl.core.errors import TaskError
+from distrl.core.errors import ConfigError, TaskError
 from distrl.core.types import Task
 from distrl.evaluator.suites import load_suite
-from distrl.evaluator.suites.playable import check_playable
+from distrl.evaluator.suites.playable import check_expert, check_playable, check_truth
 
 ADB, SIM = {"kind": "adb", "serials": ["emulator-5554"]}, {"kind": "sim"}
+AVD, PHONE = {"kind": "avd", "avd": "Pixel"}, {"kind": "phone", "serials": ["R5CT10ABCDE"]}
+CHECK = {"shell": "settings get global wifi_on", "equals": "1"}
+JUDGED = {"judge": {"kind": "vlm"}, "worker": {"rewards": {"source": "judge"}}}
 
 
 def task(template: str = "fly", **params: Any) -> Task:
     return Task(id="mine/1", suite="mine", template=template, split="train", goal="Do it", params=params)
 
 
+def on(*pool: dict[str, Any], episodes: int = 0, **fields: Any) -> Config:
+    """A run on these devices that waits for so many demonstrations."""
+    learner = {"demonstrations": {"episodes": episodes}, **fields.pop("learner", {})}
+    return Config.model_validate({"devices": {"pool": list(pool)}, "learner": learner, **fields})
+
+
 @pytest.mark.parametrize("fields", [{}, {"devices": {"pool": [SIM]}}, {"devices": {"pool": [ADB, SIM]}}])
 @pytest.mark.parametrize(
     ("unknown", "message"),
     [
-        (task(), r"mine/1: on the simulated phone there is no task template 'fly'\. Templates: open_app, "),
+        (task("open_ap"), r"mine/1: on the simulated phone there is no task template 'open_ap'"),
         (task("open_app", app="notes"), r"mine/1: .* takes the params layout, app, start; got app"),
         (task("open_app", layout=0, app="games", start="clock"), "mine/1: .*'games' is no app"),
     ],
@@ -39,6 +48,19 @@ def test_what_a_simulated_phone_does_not_know_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("template", "nearest"), [("open_ap", "Did you mean 'open_app'?"), ("instruction", "")]
+)
+def test_an_unknown_template_is_answered_in_a_line(template: str, nearest: str) -> None:
+    with pytest.raises(TaskError) as refused:
+        check_playable(Config(), [task(template)])
+    remedy = refused.value.remedy
+    assert nearest in remedy
+    assert "`distrl tasks list" in remedy
+    assert "the preset phones" in remedy
+    assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize(
     "fields",
     [
         {"env": {"kind": "browser"}},
@@ -48,6 +70,38 @@ def test_what_a_simulated_phone_does_not_know_is_refused(
 )
 def test_others_take_any_task(fields: dict[str, Any]) -> None:
     check_playable(Config.model_validate(fields), [task()])
+
+
+@pytest.mark.parametrize("member", [ADB, AVD, PHONE])
+def test_demonstrations_that_nobody_can_show_are_not_waited_for(member: dict[str, Any]) -> None:
+    simulated = task("open_app")
+    with pytest.raises(ConfigError, match=r"demonstrations\.episodes=200, .* knows mine/1") as refused:
+        check_expert(on(member, episodes=200), [simulated, task()])
+    assert "episodes: 0" in refused.value.remedy
+    check_expert(on(member, episodes=200), [simulated])  # a simulated phone may be behind adb
+    check_expert(on(member), [task()])
+    with_weights = {"demonstrations": {"episodes": 200, "weights": {"fly": 0.0}}}
+    check_expert(on(member, learner=with_weights), [simulated, task()])
+    check_expert(on(member, learner={"demonstrations": {"dataset": "demos"}}), [task()])
+    check_expert(Config.model_validate({"env": {"import_path": "mine:Env"}}), [task()])
+
+
+@pytest.mark.parametrize("member", [ADB, AVD, PHONE])
+def test_tasks_that_nobody_can_judge_are_refused(member: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"split 'train' .* no params\.check, such as mine/1") as refused:
+        check_truth(on(member), "train", [task()])
+    assert "worker.rewards.source to judge" in refused.value.remedy
+    assert check_truth(on(member, **JUDGED), "train", [task()]) is None
+    assert check_truth(on(member), "train", [task(check=CHECK), task("open_app")]) is None
+    assert check_truth(on(member, learner={"updates_enabled": False}), "train", [task()]) is None
+    assert check_truth(Config.model_validate({"env": {"import_path": "mine:Env"}}), "train", [task()]) is None
+
+
+def test_some_that_nobody_can_judge_are_warned_of() -> None:
+    warning = check_truth(on(AVD), "val", [task(check=CHECK), task(), task()])
+    assert warning is not None
+    assert "2 of the 3 tasks of the split 'val'" in warning
+    assert "not learnt from" in warning
 
 
 def test_the_shipped_run_passes() -> None:

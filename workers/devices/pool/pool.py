@@ -347,5 +347,5 @@ class DevicePool:
         slots = self._table.slots.values()
         counts = self._table.counts()
         words = [f"{counts[state]} {state.value}" for state in SlotState if counts[state]]
-        ill = [f"{slot.id}: {slot.fault.error}" for slot in slots if slot.fault is not None]
-        return ", ".join(words or ["no devices"]) + (f" ({'; '.join(ill)[:500]})" if ill else "")
+        lacking = [f"{slot.id}: {why}" for slot in slots if (why := slot.lacks)]
+        return ", ".join(words or ["no devices"]) + (f" ({'; '.join(lacking)[:500]})" if lacking else "")

@@ -12,7 +12,7 @@ from distrl.workers.devices.base import Device
 from distrl.workers.devices.pool.ladder import Circuit
 from distrl.workers.devices.pool.member import ManagedDevice
 from distrl.workers.devices.pool.postmortem import Bundle
-from distrl.workers.devices.pool.state import SlotMachine
+from distrl.workers.devices.pool.state import SlotMachine, SlotState
 
 ONLINE = "device"
 """What adb calls a device that works."""
@@ -55,6 +55,7 @@ class Slot:
         last_used: Monotonic time of its last release.
         due: Monotonic time before which nothing is tried.
         fault: Set while it is suspect, recovering or quarantined.
+        is_claimed: Another process had it when it was last asked for.
         stuck: Jobs that did not end in time and still run.
     """
 
@@ -72,6 +73,7 @@ class Slot:
     last_used: float = 0.0
     due: float = 0.0
     fault: Fault | None = None
+    is_claimed: bool = False
     stuck: list[threading.Thread] = field(default_factory=list)
 
     @property
@@ -83,6 +85,17 @@ class Slot:
     def is_there(self) -> bool:
         """Whether opening it may be tried."""
         return not self.tracked or self.listed is not None
+
+    @property
+    def lacks(self) -> str:
+        """Why it cannot be used, for people; "" if it can, or is a spare."""
+        if self.fault is not None:
+            return str(self.fault.error)
+        if self.machine.state is not SlotState.ABSENT:
+            return ""
+        if not self.is_there:
+            return "adb does not list it"
+        return "another process has it" if self.is_claimed else ""
 
     def stamp(self) -> int:
         """A new token; answers that carry an older one are void."""

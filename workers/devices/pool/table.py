@@ -267,9 +267,13 @@ class SlotTable:
                 self._to(slot, SlotState.LEFT, "it has been away for long")
                 del self.slots[slot.id]
             return None
-        if slot.due > now or self._is_full():
+        if self._is_full():
+            slot.is_claimed = False  # a spare
             return None
-        if len(slot.stuck) >= MAX_STUCK or not self._claims.take(slot.member.claim):
+        if slot.due > now:
+            return None
+        slot.is_claimed = len(slot.stuck) < MAX_STUCK and not self._claims.take(slot.member.claim)
+        if slot.is_claimed or len(slot.stuck) >= MAX_STUCK:
             slot.due = now + CLAIM_S
             return None
         self._to(slot, SlotState.STARTING, "it is there")
@@ -338,7 +342,7 @@ class SlotTable:
         self._to(slot, SlotState.QUARANTINED, f"{reason} Next try in {pause_s:g} s.")
 
     def _absent(self, slot: Slot, reason: str) -> None:
-        slot.probing, slot.fault, slot.due = False, None, self._clock()
+        slot.probing, slot.fault, slot.is_claimed, slot.due = False, None, False, self._clock()
         self._claims.release(slot.member.claim)
         self._to(slot, SlotState.ABSENT, reason)
 

@@ -107,6 +107,28 @@ def test_a_with_statement_gives_the_fault_on(pools: Pools) -> None:
     assert a.log == ["open", "wait", "probe", "open", "evidence"]
 
 
+def test_a_device_that_cannot_be_had_is_named_with_the_reason(pools: Pools) -> None:
+    other = Claims(pools.folder / "claims")
+    assert other.take("claimed")
+    taken, gone, spare = FakeMember("taken", claim="claimed"), FakeMember("gone"), FakeMember("spare")
+    pool = pools(FakeMember("a"), taken, spare, limit=1)
+    pool.join(gone)
+    wait_for(pool, a="ready", taken="absent", spare="absent", gone="absent")
+    assert pool.line() == "3 absent, 1 ready (gone: adb does not list it)"  # the others are spares
+
+    alone = pools(taken)
+    pools.made.remove(pool)
+    pool.close()
+    until(
+        lambda: "taken: another process has it" in alone.line(), "the reason", DEADLINE_S, details=alone.line
+    )
+    other.release("claimed")
+    pools.clock.now += 10.0
+    alone.wake()
+    wait_for(alone, taken="ready")
+    assert alone.line() == "1 ready"
+
+
 def test_a_device_that_nothing_repairs_rests_and_is_tried_again(pools: Pools) -> None:
     a = FakeMember("a", mended_by=None)
     pool = pools(a, pause_s=10.0)

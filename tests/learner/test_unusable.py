@@ -1,0 +1,149 @@
+"""Training episodes that nobody judged, or that the policy cannot read, pay for no updates."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("torch")
+
+from learning_world import build
+
+from distrl.core.types import Outcome, Purpose
+from distrl.learner.ingest import MANY_IN_VAIN
+
+UNJUDGED = {"outcome": Outcome.UNJUDGED}
+
+
+def come(learner, world, count: int, **changes) -> None:
+    """So many training episodes come in."""
+    for lease in world.scheduler.grant("w", count):
+        trajectory = world.play(lease).model_copy(update=changes)
+        world.store.add(trajectory, world.toy.pixels)
+        world.scheduler.finish(lease.id, trajectory)
+        world.queue.put_nowait(trajectory)
+        learner.parts.drain(0.0)
+        count -= 1
+    assert count == 0, "not all were leased"
+
+
+def make_updates(learner) -> int:
+    before = learner.progress.updates
+    while learner.updates.owed() >= 1:
+        learner.updates.make()
+    return learner.progress.updates - before
+
+
+def unreadable(toy) -> dict:
+    return {"steps": (toy.step(0, (10**6,), (-1.0,)),)}  # a token that the policy does not have
+
+
+@pytest.mark.parametrize("what", ["unjudged", "refused"])
+def test_no_update_is_made_for_them_on_what_is_in_replay_already(toy, tmp_path, what) -> None:
+    learner, world = build(toy, tmp_path, phase="training", min_replay=8, max_staleness=4)
+    learner.parts.publish()
+    come(learner, world, 8)
+    assert make_updates(learner) == 4
+    changes = UNJUDGED if what == "unjudged" else unreadable(toy)
+    for _ in range(8):  # more than freshness would let be leased if they waited for updates
+        come(learner, world, 8, **changes)
+        assert make_updates(learner) == 0
+    assert learner.parts.ingest.metrics()[f"ingest/{what}"] == 64.0
+    assert learner.parts.scheduler.accounted(Purpose.TRAIN) == 72, "they are episodes of the run"
+    come(learner, world, 4)
+    assert make_updates(learner) == 2
+    learner.updates.close()
+
+
+def test_the_first_update_waits_for_min_replay_usable_ones(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path, phase="training", min_replay=8, max_staleness=4)
+    come(learner, world, 4)
+    for _ in range(5):
+        come(learner, world, 4, **UNJUDGED)
+        assert learner.updates.owed() == 0
+    come(learner, world, 3)
+    assert learner.updates.owed() == 0
+    come(learner, world, 1)
+    assert learner.updates.owed() == 4
+    learner.updates.close()
+
+
+def test_once_all_episodes_are_in_the_usable_ones_are_learnt_from_however_few(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path, phase="training", min_replay=16, episodes=20)
+    come(learner, world, 6)
+    come(learner, world, 13, **UNJUDGED)
+    assert learner.updates.owed() == 0
+    come(learner, world, 1, **UNJUDGED)
+    assert learner.updates.owed() == 3
+    learner.updates.close()
+
+
+def test_a_run_of_which_some_are_unjudged_ends_with_the_updates_of_the_others(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path, episodes=60, eval_every=0)
+    play, number = world.play, iter(range(10**6))
+
+    def play_some_unjudged(lease):
+        is_unjudged = lease.purpose is Purpose.TRAIN and next(number) % 3 == 0
+        return play(lease).model_copy(update=UNJUDGED if is_unjudged else {})
+
+    world.play = play_some_unjudged
+    learner.run()
+    assert world.over
+    assert learner.parts.ingest.num_unjudged == 20
+    assert learner.progress.updates == 20
+
+
+def test_a_restart_knows_of_them(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path, phase="training", min_replay=4, updates_per_episode=1.0)
+    come(learner, world, 6)
+    come(learner, world, 10, **UNJUDGED)
+    state = json.loads(json.dumps(learner.parts.state_dict()))
+    come(learner, world, 2, **UNJUDGED)
+    learner.updates.close()
+    again, _ = build(toy, tmp_path, "i2", min_replay=4, updates_per_episode=1.0)
+    again.parts.load_state_dict(state)
+    assert again.parts.scheduler.accounted(Purpose.TRAIN) == 18
+    assert again.updates.owed() == 6
+    again.updates.close()
+
+
+def test_a_checkpoint_that_did_not_count_them_is_resumed(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path, phase="training", min_replay=4)
+    come(learner, world, 6)
+    state = json.loads(json.dumps(learner.parts.state_dict()))
+    del state["scheduler"]["unusable"]
+    learner.updates.close()
+    again, _ = build(toy, tmp_path, "i2", min_replay=4)
+    again.parts.load_state_dict(state)
+    assert again.updates.owed() == 3
+    again.updates.close()
+
+
+@pytest.mark.parametrize(("changes", "owed"), [(UNJUDGED, 3.0), ({"success": 0.0}, 4.0)])
+def test_a_group_pays_for_those_of_its_members_that_can_be_compared(toy, tmp_path, changes, owed) -> None:
+    """All of them if they are equal: that they teach nothing is what the comparison found."""
+    learner, world = build(
+        toy, tmp_path, phase="training", group_size=4, min_replay=1, updates_per_episode=1.0
+    )
+    for _ in range(3):
+        come(learner, world, 1, success=0.0)
+        assert learner.updates.owed() == 0, "the group is open"
+    come(learner, world, 1, **changes)
+    assert learner.updates.owed() == owed
+    learner.updates.close()
+
+
+def test_it_is_told_once_when_they_do_not_end(toy, tmp_path, caplog) -> None:
+    def told() -> int:
+        return sum("nothing can be learnt from the last 50" in line for line in caplog.messages)
+
+    learner, world = build(toy, tmp_path, phase="training", max_staleness=1000)
+    come(learner, world, MANY_IN_VAIN - 1, **UNJUDGED)
+    come(learner, world, 1)
+    come(learner, world, MANY_IN_VAIN - 1, **UNJUDGED)
+    assert told() == 0
+    come(learner, world, MANY_IN_VAIN, **UNJUDGED)
+    assert told() == 1
+    assert "nobody judged 99, and 0 could not be used" in caplog.text
+    learner.updates.close()

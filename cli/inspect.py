@@ -153,22 +153,26 @@ def _check_known(stores: Sequence[TrajectoryStore], filters: Filters) -> None:
 
 
 def _list(stores: Sequence[TrajectoryStore], filters: Filters, limit: int) -> None:
+    from itertools import chain, islice
+
     from distrl.evaluator.stores import ending, find_episodes
 
+    episodes = find_episodes(stores, filters, limit)
+    first = list(islice(episodes, 1))
+    if not first:
+        _check_known(stores, filters)
     typer.echo(
         f"{'trajectory':<12}  {'ended':<18}  {'failure mode':<19}  {'steps':>5}  {'reward':>7}  "
         f"{'for':<5}  task"
     )
     count = 0
-    for found in find_episodes(stores, filters, limit):
+    for found in chain(first, episodes):
         one, result = found.trajectory, found.result
         count += 1
         typer.echo(
             f"{one.id[:12]:<12}  {ending(result):<18}  {result.mode.value if result.mode else '-':<19}  "
             f"{result.num_steps:>5}  {result.reward:>7.2f}  {one.purpose.value:<5}  {one.task.id}"
         )
-    if not count:
-        _check_known(stores, filters)
     total = sum(store.count() for store in stores)
     typer.echo(f"{count} of {total} trajectories, newest first", err=True)
 

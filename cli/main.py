@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import difflib
 import importlib
+import inspect
 import os
 import sys
 import traceback
@@ -19,7 +20,8 @@ import typer.core
 import typer.main
 
 from distrl import __version__
-from distrl.core.errors import DistrlError, MissingDependency
+from distrl.cli.escaped import known
+from distrl.core.errors import DistrlError
 
 # Command → module under distrl.cli, attribute: a function, or a typer app with subcommands.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -44,23 +46,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sim-host": ("sim_host", "sim_host"),
 }
 
-# Package → the extra that brings it; a worker's machine has none of them.
-EXTRAS = {
-    "torch": "train",
-    "transformers": "train",
-    "tokenizers": "train",
-    "peft": "train",
-    "deepspeed": "deepspeed",
-    "safetensors": "train",
-    "tensorboard": "train",
-    "miniwob": "browser",
-    "datasets": "data",
-    "pyarrow": "data",
-    "gymnasium": "gym",
-    "matplotlib": "report",
-    "jinja2": "report",
-}
-
 
 class LazyGroup(typer.core.TyperGroup):
     """A command group that imports a subcommand's module only when that subcommand is asked for."""
@@ -83,6 +68,7 @@ class LazyGroup(typer.core.TyperGroup):
                 single.command(cmd_name)(found)
                 command = typer.main.get_command(single)
             command.name = cmd_name
+            _let_lines_flow(command)
             self.commands[cmd_name] = command
         return self.commands[cmd_name]
 
@@ -98,13 +84,20 @@ class LazyGroup(typer.core.TyperGroup):
             return super().invoke(ctx)
         except DistrlError as error:
             raise _told(error, ctx.params.get("debug", False)) from error
-        except ModuleNotFoundError as error:
-            missing = _missing_extra(error)
-            if missing is None:
-                raise
-            raise _told(missing, ctx.params.get("debug", False)) from error
         except KeyboardInterrupt as error:
             raise typer.Exit(130) from error
+        except Exception as error:
+            if (explained := known(error)) is None:
+                raise
+            raise _told(explained, ctx.params.get("debug", False)) from error
+
+
+def _let_lines_flow(command: Any) -> None:
+    """Lets lines of help texts end where the terminal does: typer keeps the line ends of docstrings."""
+    paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
+    command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    for below in getattr(command, "commands", {}).values():
+        _let_lines_flow(below)
 
 
 def _told(error: DistrlError, debug: bool) -> typer.Exit:
@@ -114,18 +107,6 @@ def _told(error: DistrlError, debug: bool) -> typer.Exit:
     with contextlib.suppress(OSError):  # a log on the disk that is full; the exit code still tells
         typer.echo(f"error: {one_line(str(error))}", err=True)
     return typer.Exit(error.exit_code)
-
-
-def _missing_extra(error: ModuleNotFoundError) -> MissingDependency | None:
-    """The error for users if the module belongs to one of our extras."""
-    package = (error.name or "").partition(".")[0]
-    if package not in EXTRAS:
-        return None
-    extra = EXTRAS[package]
-    return MissingDependency(
-        f"This needs the package {package}, which is not installed.",
-        f'Install the extra "{extra}", e.g. pip install "distrl[{extra}]".',
-    )
 
 
 def one_line(text: str) -> str:

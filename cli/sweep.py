@@ -127,7 +127,10 @@ def check(loaded: Sweep) -> None:
 
     for run in loaded.runs:
         file = RunDir(run.directory).config
-        if file.is_file() and (key := difference(load_config(file), run.config)) is not None:
+        if not file.is_file():
+            continue
+        there = load_config(file).model_copy(update={"modules_dir": run.config.modules_dir})  # they may move
+        if (key := difference(there, run.config)) is not None:
             raise ConfigError(
                 f"{file} differs from the sweep in `{key}`.",
                 "Give the sweep another --name, delete that run, or undo the change.",

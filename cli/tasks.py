@@ -16,11 +16,15 @@ if TYPE_CHECKING:
     from distrl.core.types import Task
     from distrl.evaluator.suites.instructions import LeftOut
 
+DEFAULT_SUITE = "quickstart"
+
 app = typer.Typer(no_args_is_help=True, help="List tasks, show one, import others, look for leakage.")
 
-SuiteOption = Annotated[
-    str, typer.Option("--suite", metavar="SUITE", help="A suite, a task file, or pkg.mod:Name.")
+SuiteArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="[SUITE]", help="A suite, a task file, or pkg.mod:Name. Default: quickstart."),
 ]
+SuiteOption = Annotated[str | None, typer.Option("--suite", metavar="SUITE", help="The same.")]
 SplitOption = Annotated[str | None, typer.Option("--split", metavar="SPLIT", help="Only this split.")]
 TemplateOption = Annotated[
     str | None, typer.Option("--template", metavar="TEMPLATE", help="Only this template.")
@@ -30,7 +34,8 @@ JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line
 
 @app.command("list")
 def list_tasks(
-    suite: SuiteOption = "quickstart",
+    named: SuiteArgument = None,
+    suite: SuiteOption = None,
     split: SplitOption = None,
     template: TemplateOption = None,
     as_json: JsonOption = False,
@@ -38,7 +43,7 @@ def list_tasks(
     """List the tasks of a suite: id, step limit, goal."""
     from distrl.evaluator.suites import load_suite
 
-    tasks = _of_template(load_suite(suite, split), template)
+    tasks = _of_template(load_suite(_one_suite(named, suite) or DEFAULT_SUITE, split), template)
     if as_json:
         for task in tasks:
             typer.echo(task.model_dump_json())
@@ -51,16 +56,23 @@ def list_tasks(
 
 @app.command("show")
 def show_task(
-    task_id: Annotated[
-        str, typer.Argument(metavar="ID", help="A task's id, as `distrl tasks list` shows it.")
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[SUITE] ID",
+            help="A task's id, as `distrl tasks list` shows it. SUITE: where to look; by default the suite "
+            "that ID names.",
+        ),
     ],
-    suite: Annotated[
-        str | None,
-        typer.Option("--suite", metavar="SUITE", help="Where to look; by default the suite that ID names."),
-    ] = None,
+    suite: SuiteOption = None,
 ) -> None:
     """Show one task with all its parameters, as JSON."""
-    task = _find(task_id, suite)
+    from distrl.core.errors import ConfigError
+
+    *named, task_id = names
+    if len(named) > 1:
+        raise ConfigError(f"{' '.join(names)} are more than a suite and an id.", "Give one ID.")
+    task = _find(task_id, _one_suite(named[0] if named else None, suite))
     typer.echo(json.dumps(task.model_dump(mode="json"), indent=2, ensure_ascii=False))
 
 
@@ -166,6 +178,19 @@ def _import_androidworld(
 
 
 app.command("check")(check_tasks)
+
+
+def _one_suite(named: str | None, option: str | None) -> str | None:
+    """The suite, which may be given in two ways, if it is.
+
+    Raises:
+        ConfigError: They differ.
+    """
+    from distrl.core.errors import ConfigError
+
+    if named is not None and option not in (None, named):
+        raise ConfigError(f"{named} and --suite {option} are two suites.", "Give one of them.")
+    return named if named is not None else option
 
 
 def _find(task_id: str, suite: str | None) -> Task:

@@ -10,6 +10,7 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
+from distrl.configs.modules import find_modules
 from distrl.configs.parse import parse_yaml
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError
@@ -38,7 +39,7 @@ def find_config(config: str | Path) -> Path:
 
 
 def load_config(path: Path | str, overrides: Sequence[str] = ()) -> Config:
-    """The checked configuration.
+    """The checked configuration; the user's own modules that it names can be imported from then on.
 
     Args:
         path: A YAML file, or the name of a preset such as "quickstart".
@@ -59,12 +60,14 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> Config:
         raise ConfigError(
             f"{file} holds a {type(data).__name__}, not sections with keys.", "Write `section: {key: value}`."
         )
-    if not overrides:
-        return check_config(data, str(file))
-    check_config(data, str(file))  # so that the file's own mistakes are reported as the file's
-    for override in overrides:
-        apply_override(data, override)
-    return check_config(data, "--set")
+    config = check_config(
+        data, str(file)
+    )  # first, so that the file's own mistakes are reported as the file's
+    if overrides:
+        for override in overrides:
+            apply_override(data, override)
+        config = check_config(data, "--set")
+    return find_modules(config, Path.cwd() if file.parent == PRESETS_DIR else file.parent)
 
 
 def apply_override(data: dict[str, Any], override: str) -> None:

@@ -269,10 +269,15 @@ class LocalConfig(Section):
 
 
 class Config(Section):
-    """A whole run. Every process reads the same file and uses its own sections."""
+    """A whole run. Every process reads the same file and uses its own sections.
+
+    `modules_dir` is where the modules of `import_path` and of a suite "module:name" are, if they are not
+    installed or in the current directory; null: beside the configuration file.
+    """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = "run"
     runs_dir: str = "runs"
+    modules_dir: str | None = None
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     tasks: TasksConfig = TasksConfig()
     env: EnvConfig = EnvConfig()

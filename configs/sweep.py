@@ -25,6 +25,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from distrl.configs.arms import choose, points, with_values
 from distrl.configs.load import check_config, find_config, load_config
+from distrl.configs.modules import find_modules
 from distrl.configs.parse import parse_yaml
 from distrl.configs.presets import find_file
 from distrl.configs.schema import Config
@@ -156,7 +157,7 @@ def load_sweep(
     for arm, values in chosen.items():
         data = with_values(common, values, f"{file}: arm {arm}")
         data["runs_dir"] = str(directory / arm)
-        configs[arm] = check_config(data, f"{file}: arm {arm}")
+        configs[arm] = find_modules(check_config(data, f"{file}: arm {arm}"), file.parent)
     runs = tuple(
         PlannedRun(arm, seed, config.model_copy(update={"name": f"seed-{seed}", "seed": seed}))
         for seed in spec.seeds

@@ -29,6 +29,7 @@ from distrl.configs.presets import find_file
 from distrl.configs.schema import Config
 from distrl.configs.section import Section
 from distrl.core.errors import ConfigError
+from distrl.core.importing import look_in
 
 TABLES_DIR = Path(__file__).resolve().parent / "tables"
 SEED = "{seed}"
@@ -193,6 +194,7 @@ def load_table(
             )
         spec = spec.model_copy(update={"agents": {name: spec.agents[name] for name in agents}})
     spec = spec if suites is None else spec.part(suites)
+    look_in(file.parent.resolve())
     base = file.parent / Path(spec.base).expanduser()
     return spec.model_copy(update={"base": str(base if base.is_file() else find_config(spec.base))})
 

@@ -139,6 +139,12 @@ class MismatchError(DistrlError):
     exit_code = 14
 
 
+class OwnCodeError(DistrlError):
+    """A class of the user's raised what it may not, or returned what it must not."""
+
+    exit_code = 16
+
+
 class JudgeError(DistrlError):
     """A judge cannot be made, or cannot be asked: its endpoint refuses, or its files are damaged.
 

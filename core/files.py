@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -74,6 +74,14 @@ def write_bytes_atomically(file: Path, data: Buffer, is_durable: bool = False) -
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def remove_files(directory: Path, names: Iterable[str]) -> None:
+    """Removes these files, and their directory if nothing else is in it. What cannot be removed stays."""
+    with contextlib.suppress(OSError):
+        for name in names:
+            (directory / name).unlink(missing_ok=True)
+        directory.rmdir()
 
 
 def read_records(file: Path, model: type[_Model], remedy: str) -> list[_Model]:

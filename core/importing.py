@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from distrl.core.errors import ConfigError, MissingDependency
 
 
+def look_in(directory: Path) -> None:
+    """Lets modules in `directory` be imported; what is installed is found first, so that none can hide it."""
+    if str(directory) not in sys.path:
+        sys.path.append(str(directory))
+
+
 def import_object(path: str) -> Any:
     """The object that "pkg.mod:Name" names; "pkg.mod:Outer.inner" works too.
+
+    Modules of the user's are also found in the current directory, and wherever `look_in` was told.
 
     Raises:
         ConfigError: If the path has another form, or there is no such module or name.
@@ -20,13 +30,17 @@ def import_object(path: str) -> Any:
     module_name, colon, name = path.partition(":")
     if not colon or not module_name or not name:
         raise ConfigError(f"{path!r} is not an import path.", 'Write it as "package.module:Name".')
+    if not module_name.startswith("distrl."):
+        look_in(Path.cwd())
     try:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         missing = error.name or module_name
         if module_name == missing or module_name.startswith(f"{missing}."):
             raise ConfigError(
-                f"{path!r}: there is no module {missing}.", "Check the spelling and PYTHONPATH."
+                f"{path!r}: there is no module {missing}, neither installed nor beside the configuration "
+                "file nor in the current directory.",
+                "Check the spelling, or say with modules_dir where it is.",
             ) from error
         raise MissingDependency(
             f"{path!r} needs the package {missing}.", f"Install it, for example: pip install {missing}."

@@ -334,7 +334,7 @@ def _resolve(endpoint: str) -> str:
 def _no_keys(verb: str, endpoint: str) -> SecurityError:
     return SecurityError(
         f"{verb} {endpoint}, which is not loopback, needs keys.",
-        "Make them with `distrl keys create DIR` and name that directory in the configuration.",
+        "Make them with `distrl keys create DIR` and name that directory as network.keys_dir.",
     )
 
 

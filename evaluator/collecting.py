@@ -15,7 +15,7 @@ from pathlib import Path
 
 from distrl.configs.schema import Config
 from distrl.core.demonstrations import COLLECTION_FILE, STORE_FILE, CollectionSpec, check_collection, lease_of
-from distrl.core.files import write_atomically
+from distrl.core.files import remove_files, write_atomically
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Task
 from distrl.evaluator.evaluator import STEP_S, EvaluationStopped
@@ -66,8 +66,9 @@ class Collector:
 
         Raises:
             EvaluationStopped: `stop` was set; `resume` goes on from here.
-            DistrlError: Something that no retry mends.
+            DistrlError: Something that no retry mends. Without any episode no directory is left behind.
         """
+        is_new = not (self._output / COLLECTION_FILE).exists()
         self._output.mkdir(parents=True, exist_ok=True)
         write_atomically(self._output / COLLECTION_FILE, self._spec.model_dump_json(indent=2))
         store = TrajectoryStore(self._output / STORE_FILE)
@@ -79,7 +80,10 @@ class Collector:
             return self._collect(todo, store) if todo else []
         finally:
             self._progress.close()
+            is_void = is_new and store.count() == 0 and not self._stop.is_set()
             store.close()
+            if is_void:
+                remove_files(self._output, (COLLECTION_FILE, STORE_FILE))
 
     def _attempt(self, place: int) -> Attempt:
         task = self._draw()

@@ -116,7 +116,7 @@ class Evaluator:
 
         Raises:
             EvaluationStopped: `stop` was set; `resume` goes on from here.
-            DistrlError: Something that no retry mends.
+            DistrlError: Something that no retry mends. Before the first episode it leaves no directory.
         """
         started_at, clock = time.time(), time.monotonic()
         directory = EvaluationDirectory(self._output, self._spec, self._resume)
@@ -128,6 +128,11 @@ class Evaluator:
             evaluation = self._numbers(directory.episodes, started_at, time.monotonic() - clock)
             directory.finish(evaluation)
             return evaluation
+        except EvaluationStopped:
+            raise
+        except Exception:
+            directory.discard()
+            raise
         finally:
             self._progress.close()
             directory.close()

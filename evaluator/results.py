@@ -22,7 +22,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import ValidationError
 
 from distrl.core.errors import RunDirectoryError
-from distrl.core.files import read_records, write_atomically, writing
+from distrl.core.files import read_records, remove_files, write_atomically, writing
 from distrl.core.rundir import RunLock
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Number, Outcome, Record, Task, Trajectory
@@ -47,6 +47,7 @@ EPISODES_FILE = "episodes.jsonl"
 STORE_FILE = "store.sqlite3"
 RESULTS_FILE = "results.json"
 LOCK_FILE = ".evaluation.lock"
+_FILES = (SPEC_FILE, EPISODES_FILE, STORE_FILE, LOCK_FILE)
 _Model = TypeVar("_Model", bound=Record)
 
 
@@ -188,6 +189,8 @@ class EvaluationDirectory:
             held.enter_context(
                 RunLock(path / LOCK_FILE, "evaluation", "name another directory with --output")
             )
+            self._is_void = self._is_new = not (path / SPEC_FILE).exists()
+            held.callback(lambda: remove_files(path, _FILES) if self._is_void else None)
             (path / RESULTS_FILE).unlink(missing_ok=True)
             write_atomically(path / SPEC_FILE, spec.model_dump_json(indent=2))
             self.episodes: list[EpisodeResult] = read_episodes(path / EPISODES_FILE)
@@ -195,7 +198,7 @@ class EvaluationDirectory:
             self.store = TrajectoryStore(path / STORE_FILE)
             held.callback(self.store.close)
             self._log = held.enter_context((path / EPISODES_FILE).open("a", encoding="utf-8"))
-            self._held = held.pop_all()
+            self._held, self._is_void = held.pop_all(), False
 
     def _rewrite_without_torn_line(self) -> None:
         lines = [episode.model_dump_json() + "\n" for episode in self.episodes]
@@ -221,6 +224,11 @@ class EvaluationDirectory:
     def finish(self, evaluation: Evaluation) -> None:
         """Writes the numbers: the evaluation is complete."""
         write_atomically(self.path / RESULTS_FILE, evaluation.model_dump_json(indent=2))
+
+    def discard(self) -> None:
+        """As `close`; what was begun here and holds no episode is removed, so that it can be begun anew."""
+        self._is_void = self._is_new and self.store.count() == 0
+        self.close()
 
     def close(self) -> None:
         """Closes the files and gives the directory free. May be called twice."""

@@ -17,6 +17,9 @@ from distrl.core.sockets import Wire
 from distrl.evaluator.evaluator import EvaluationStopped
 from distrl.evaluator.suites import vocabulary
 
+MODEL_FILE = "config.json"
+"""What a directory holds that is a model of transformers."""
+
 ASK_S = 1.0
 """How long a server may take to say what it serves before it is asked again."""
 
@@ -47,6 +50,11 @@ def find_checkpoint(path: Path) -> Path:
         for pointer in ("final", "latest"):
             if (directory / pointer).is_file():
                 return resolve(directory, pointer)
+    if (path / MODEL_FILE).is_file():
+        raise CheckpointError(
+            f"{path} is a model of transformers, no checkpoint of a run.",
+            f"Measure it by --agent model --set policy.model={path}, with policy.kind hub or autoui.",
+        )
     if path.is_dir():
         raise CheckpointError(
             f"{path} holds no checkpoint ({MANIFEST} is missing).",

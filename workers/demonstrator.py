@@ -8,6 +8,7 @@ from distrl.core.actions import Action, ActionKind
 from distrl.core.types import Chat, Completion, Observation
 from distrl.workers.agents.base import Agent, Prompt
 from distrl.workers.envs.base import Env
+from distrl.workers.returned import call
 
 
 class Demonstrator:
@@ -40,9 +41,10 @@ class Demonstrator:
         Raises:
             EnvError: The task has no expert.
         """
-        text = self._agent.format(self._env.expert_action(), screen)
+        wanted = call(Action, self._env.expert_action)
+        text = call(str, self._agent.format, wanted, screen)
         is_noisy = self._rng.random() < self._noise
-        action = random_action(self._rng) if is_noisy else self._agent.parse(text, screen)
+        action = random_action(self._rng) if is_noisy else call(Action, self._agent.parse, text, screen)
         return answer(prompt, text), action
 
     def pass_over(self, prompt: Prompt) -> Chat:

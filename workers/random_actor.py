@@ -9,6 +9,7 @@ from distrl.core.actions import Action, ActionKind, Point
 from distrl.core.types import Chat, Observation
 from distrl.workers.agents.base import Agent, Prompt
 from distrl.workers.demonstrator import answer
+from distrl.workers.returned import call
 
 KINDS = (
     ActionKind.TAP,
@@ -44,8 +45,8 @@ class RandomActor:
 
     def act(self, prompt: Prompt, screen: Observation) -> tuple[Chat, Action]:
         """A random answer to `prompt`, and the action to execute."""
-        text = self._agent.format(self._draw(), screen)
-        return answer(prompt, text), self._agent.parse(text, screen)
+        text = call(str, self._agent.format, self._draw(), screen)
+        return answer(prompt, text), call(Action, self._agent.parse, text, screen)
 
     def pass_over(self, prompt: Prompt) -> Chat:
         """An empty answer to a question that is not for the action."""

@@ -28,7 +28,7 @@ from distrl.core.types import (
     Timing,
     Trajectory,
 )
-from distrl.workers.agents.base import Agent
+from distrl.workers.agents.base import Agent, Prompt
 from distrl.workers.conversation import Conversation, PolicyClient
 from distrl.workers.demonstrator import Demonstrator
 from distrl.workers.envs.base import (
@@ -36,11 +36,13 @@ from distrl.workers.envs.base import (
     Frame,
     KnowsDistance,
     MayLackTruth,
+    StepResult,
     TellsShortfall,
     TellsTexts,
     WordsGoals,
 )
 from distrl.workers.random_actor import RandomActor
+from distrl.workers.returned import call, score_of
 from distrl.workers.rewards import Ending, awaits_judge, judge, needs_evaluation, step_penalties
 from distrl.workers.screenshots import observe
 
@@ -121,7 +123,7 @@ class EpisodeRunner:
         """Fills `draft`; False if it was abandoned."""
         task = lease.task
         who = self._actor(lease) or Conversation(self._policy, draft.images, lease.sampling)
-        screen, observe_s = self._look(self._env.reset(task), draft, False)
+        screen, observe_s = self._look(call(Frame, self._env.reset, task), draft, False)
         if isinstance(self._env, WordsGoals):
             draft.task = task = task.model_copy(update={"goal": self._env.goal})
         while not self._stop.is_set():
@@ -135,7 +137,7 @@ class EpisodeRunner:
                 return True
             think_s = time.perf_counter() - clock
             clock = time.perf_counter()
-            result = self._env.step(action)
+            result = call(StepResult, self._env.step, action)
             act_s = max(0.0, time.perf_counter() - clock - result.settle_s) + result.virtual_s
 
             done = action.is_terminal or result.done
@@ -202,7 +204,7 @@ class EpisodeRunner:
         """
         said: list[Chat] = []
         for _ in range(MAX_CHATS):
-            prompt = self._agent.prompt(goal, screen, steps, said)
+            prompt = call(Prompt, self._agent.prompt, goal, screen, steps, said)
             if not isinstance(who, Conversation):
                 if prompt.is_action:
                     chat, action = who.act(prompt, screen)
@@ -211,7 +213,7 @@ class EpisodeRunner:
                 continue
             said.append(who.ask(prompt))
             if prompt.is_action:
-                return tuple(said), self._agent.parse(said[-1].completion.text, screen)
+                return tuple(said), call(Action, self._agent.parse, said[-1].completion.text, screen)
         raise ConfigError(
             f"The agent asked {MAX_CHATS} times in one step, and never for an action.",
             "Choose another agent.",
@@ -231,7 +233,7 @@ class EpisodeRunner:
         counts = needs_evaluation(last, env_done, self._config.rewards)
         has_truth = not isinstance(self._env, MayLackTruth) or self._env.has_truth(draft.task)
         if has_truth:
-            draft.ending = judge(last, self._env.evaluate() if counts else None, truncated)
+            draft.ending = judge(last, score_of(self._env.evaluate) if counts else None, truncated)
             if isinstance(self._env, TellsShortfall):
                 draft.shortfall = self._env.shortfall()
         else:

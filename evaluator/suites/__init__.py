@@ -6,15 +6,17 @@ A suite's module has `tasks() -> list[Task]`: plain data, made without starting 
 from __future__ import annotations
 
 import difflib
-import importlib
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
-from distrl.core.errors import TaskError
+from distrl.core.errors import ConfigError, DistrlError, TaskError
+from distrl.core.importing import import_object
+from distrl.core.own_code import ALL_OF_IT, raised_by_own_code
 from distrl.core.types import Task
 from distrl.evaluator.suites.files import load_file
 from distrl.evaluator.suites.leakage import DEFAULT_RULES, masked
@@ -29,6 +31,7 @@ SUITES: dict[str, str] = {
     "two_screens": "distrl.evaluator.suites.two_screens:tasks",
 }
 """Names and loaders ("module:function", the function returns the suite's tasks)."""
+_SUITE = "A suite is a list of distrl.core.types.Task, or a function that returns one."
 
 
 def load_suite(name_or_path: str, split: str | None = None) -> list[Task]:
@@ -130,12 +133,34 @@ def _load(name_or_path: str) -> tuple[Task, ...]:
 
 @lru_cache(maxsize=16)
 def _import(path: str) -> tuple[Task, ...]:
-    module_name, _, attribute = path.partition(":")
     try:
-        found = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise TaskError(f"suite {path!r} cannot be imported: {error}.", "Check the import path.") from error
-    tasks = tuple(found() if callable(found) else found)
-    if not tasks or not all(isinstance(task, Task) for task in tasks):
-        raise TaskError(f"{path!r} gives no list of Task.", "Return distrl.core.types.Task objects.")
+        found = import_object(path)
+    except ConfigError as error:
+        raise TaskError(f"suite {path!r} cannot be imported: {error.message}", error.remedy) from error
+    tasks = _call(path, found)
+    wrong = [task for task in tasks if not isinstance(task, Task)]
+    if wrong or not tasks:
+        what = f"holds a {type(wrong[0]).__name__}" if wrong else "is empty"
+        raise TaskError(f"suite {path!r} gives no list of Task: it {what}.", _SUITE)
     return tasks
+
+
+def _call(path: str, found: Any) -> tuple[Any, ...]:
+    """What is in a list, or in what a function returns.
+
+    Raises:
+        TaskError: It is neither, or the function of a user's raises something.
+    """
+    try:
+        given = found() if callable(found) and not isinstance(found, type) else found
+        if isinstance(given, Iterable):
+            return tuple(given)
+    except DistrlError:
+        raise
+    except Exception as error:
+        told = raised_by_own_code(error)
+        if told is None:
+            raise
+        raise TaskError(f"suite {path!r}: {told}.", ALL_OF_IT) from error
+    what = f"the class {given.__name__}" if isinstance(given, type) else repr(given)[:40]
+    raise TaskError(f"suite {path!r} gives no list of Task but {what}.", _SUITE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ _YAML = (".yaml", ".yml")
 _LINES = (".jsonl", ".ndjson")
 MAX_ID = 200
 """Most characters of a task's id."""
+MAX_MISTAKES = 10
+"""Most mistakes that are told at a time."""
 _REMEDY = "A task has id and goal, and may have template, params, split, suite, seed and max_steps."
 
 
@@ -25,13 +28,13 @@ def load_file(path: Path) -> list[Task]:
 
     Raises:
         TaskError: If the file cannot be read, or an entry is no task or repeats an id; it names
-            file, entry and rule.
+            file, entries and rules.
     """
     text = read_text(path, "task file")
     if path.suffix in _YAML:
         entries = list(_yaml_entries(path, text))
     elif path.suffix in _LINES:
-        entries = list(_line_entries(path, text))
+        entries = list(_line_entries(text))
     else:
         raise TaskError(
             f"{path}: a task file ends in {', '.join(_YAML + _LINES)}; this one in {path.suffix!r}.",
@@ -81,39 +84,69 @@ def _yaml_entries(path: Path, text: str) -> Iterator[tuple[str, Any]]:
         yield f"entry {number}", entry
 
 
-def _line_entries(path: Path, text: str) -> Iterator[tuple[str, Any]]:
+def _line_entries(text: str) -> Iterator[tuple[str, Any]]:
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
                 yield f"line {number}", json.loads(line)
             except json.JSONDecodeError as error:
-                raise TaskError(
-                    f"{path}, line {number}: not valid JSON: {error.msg}.", "Correct it."
-                ) from error
+                yield f"line {number}", error
 
 
 def _validated(path: Path, entries: list[tuple[str, Any]]) -> list[Task]:
     tasks: dict[str, Task] = {}
+    mistakes: list[str] = []
     for where, entry in entries:
-        if not isinstance(entry, dict):
-            raise TaskError(f"{path}, {where}: a task is a mapping, not {str(entry)[:40]!r}.", _REMEDY)
-        entry = {"suite": path.stem, "split": "test", "template": "custom", **entry}
-        try:
-            task = Task.model_validate(entry)
-        except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(str(part) for part in first["loc"])
-            rule = f"{field}: {first['msg']}" if field else first["msg"]
-            raise TaskError(f"{path}, {where}: {rule}.", _REMEDY) from error
-        if not task.id or not task.goal.strip():
-            raise TaskError(f"{path}, {where}: id and goal must not be empty.", "Fill them in.")
-        if len(task.id) > MAX_ID or not task.id.isprintable():
-            rule = f"an id is one line of at most {MAX_ID} characters"
-            raise TaskError(f"{path}, {where}: {rule}, not {task.id[:40]!r}.", "Choose a shorter one.")
-        if task.id in tasks:
-            raise TaskError(f"{path}, {where}: the id {task.id!r} occurs twice.", "Ids must be unique.")
-        tasks[task.id] = task
+        found = _task(entry, path.stem)
+        if isinstance(found, Task) and found.id in tasks:
+            found = [f"the id {found.id!r} occurs twice"]
+        if isinstance(found, Task):
+            tasks[found.id] = found
+        else:
+            mistakes += [f"{where}: {mistake}" for mistake in found]
+    if mistakes:
+        more = f"; and {len(mistakes) - MAX_MISTAKES} more" if len(mistakes) > MAX_MISTAKES else ""
+        told = f"{path}, {'; '.join(mistakes[:MAX_MISTAKES])}{more}"
+        raise TaskError(told if told.endswith("?") else f"{told}.", _REMEDY)
     return list(tasks.values())
+
+
+def _task(entry: Any, suite: str) -> Task | list[str]:
+    """The task of an entry, or what is wrong with it."""
+    if isinstance(entry, json.JSONDecodeError):
+        return [f"not valid JSON: {entry.msg}"]
+    if not isinstance(entry, dict):
+        return [f"a task is a mapping, not {str(entry)[:40]!r}"]
+    try:
+        task = Task.model_validate({"suite": suite, "split": "test", "template": "custom", **entry})
+    except ValidationError as error:
+        return _explain(error)
+    if not task.id or not task.goal.strip():
+        return ["id and goal must not be empty"]
+    if len(task.id) > MAX_ID or not task.id.isprintable():
+        return [f"an id is one line of at most {MAX_ID} characters, not {task.id[:40]!r}"]
+    return task
+
+
+def _explain(error: ValidationError) -> list[str]:
+    """Unknown keys first; a key that one of them was meant to be is not missing besides."""
+    unknown: list[str] = []
+    others: dict[str, str] = {}
+    for problem in error.errors(include_url=False):
+        field = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "extra_forbidden":
+            unknown.append(field)
+        elif problem["type"] == "missing":
+            others[field] = f"{field} is missing"
+        else:
+            others[field] = f"{field}: {problem['msg']}" if field else problem["msg"]
+    told = []
+    for key in unknown:
+        near = difflib.get_close_matches(key, Task.model_fields, n=1)
+        told.append(f"unknown key {key!r}{f', did you mean {near[0]!r}?' if near else ''}")
+        if near:
+            others.pop(near[0], None)
+    return told + list(others.values())
 
 
 def check_file(path: Path) -> None:

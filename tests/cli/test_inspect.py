@@ -135,6 +135,7 @@ def test_wrong_questions_get_one_line(run_dir: Path, arguments: list[str], code:
     assert result.exit_code == code
     assert expected in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
+    assert result.stdout == ""
 
 
 def test_a_place_without_a_store_is_an_error(tmp_path: Path) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,9 @@ from distrl import __version__
 from distrl.cli import main as main_module
 from distrl.cli.main import COMMANDS, app
 from distrl.configs.parse import parse_yaml
+from distrl.core import own_code
 from distrl.core.errors import RunDirectoryError
+from distrl.core.importing import import_object
 
 runner = CliRunner()
 
@@ -31,6 +36,18 @@ def test_every_command_has_help(name: str) -> None:
     result = runner.invoke(app, [name, "--help"])
     assert result.exit_code == 0
     assert "Usage" in result.output
+
+
+@pytest.mark.parametrize("command", [["evaluate"], ["tasks", "import"]])
+def test_help_breaks_lines_where_the_terminal_ends(command: list[str]) -> None:
+    lines = runner.invoke(app, [*command, "--help"], env={"COLUMNS": "80"}).output.splitlines()
+    text = [line.strip() for line in lines[: next(i for i, line in enumerate(lines) if "─" in line)]]
+    early = [
+        (line, after.split()[0])
+        for line, after in pairwise(text)
+        if line and after and len(line) + 1 + len(after.split()[0]) <= 76
+    ]
+    assert early == []
 
 
 def test_version() -> None:
@@ -52,7 +69,9 @@ def test_snapshot_avd_lists_its_verbs() -> None:
 
 @pytest.fixture
 def failing(monkeypatch):
-    """A command that raises what it is given."""
+    """A command that raises what it is given, as if it were one of distrl's."""
+    is_own = own_code.is_own
+    monkeypatch.setattr(own_code, "is_own", lambda file: file != __file__ and is_own(file))
 
     def _register(error: BaseException) -> None:
         def fail() -> None:
@@ -107,6 +126,77 @@ def test_a_process_ends_with_its_output_flushed_and_its_exit_code() -> None:
     assert parse_yaml(whole.stdout, "stdout")["name"] == "quickstart"
     assert run("no-such-command").returncode == 2
     assert run("snapshot-avd", "list", "no such AVD").returncode == 8
+
+
+def test_what_an_own_class_raises_is_told_with_its_name_and_line(failing, tmp_path, monkeypatch) -> None:
+    helper = "def count(text):\n    return int(text)\n"
+    (tmp_path / "own_helper.py").write_text(helper, encoding="utf-8")
+    text = "from own_helper import count\nclass Mine:\n    def step(self):\n        return count('x\\ny')\n"
+    (tmp_path / "own_class.py").write_text(text, encoding="utf-8")
+    (tmp_path / "own_typo.py").write_text("x = (\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match="invalid literal") as caught:
+        import_object("own_class:Mine")().step()
+    failing(caught.value)
+    result = runner.invoke(app, ["fail"])
+    assert result.exit_code == 16
+    assert result.stderr.startswith("error: own_class:Mine.step raised ValueError: invalid literal")
+    assert "(own_helper.py:2)" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_module_that_cannot_be_read_is_told(tmp_path, monkeypatch) -> None:
+    (tmp_path / "own_typo.py").write_text("x = 1\ny = (\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    result = runner.invoke(
+        app,
+        [
+            "evaluate",
+            "quickstart",
+            "--agent",
+            "expert",
+            "--set",
+            "agent.import_path=own_typo:A",
+            "--output",
+            str(tmp_path / "e"),
+        ],
+    )
+    assert result.exit_code == 16
+    assert "own_typo.py raised SyntaxError: '(' was never closed (own_typo.py, line 2)" in result.stderr
+
+
+def test_a_fault_of_distrl_s_own_keeps_its_traceback(failing) -> None:
+    failing(ValueError("a fault"))
+    assert isinstance(runner.invoke(app, ["fail"]).exception, ValueError)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC])
+def test_a_place_that_cannot_be_written_is_one_line(failing, number: int) -> None:
+    failing(OSError(number, os.strerror(number), "there/e1"))
+    result = runner.invoke(app, ["fail"])
+    assert result.exit_code == 3
+    assert result.stderr.startswith(f"error: there/e1: {os.strerror(number)}. Choose another place")
+
+
+def test_another_error_of_the_system_is_ours(failing) -> None:
+    failing(OSError(errno.EACCES, "of a socket"))
+    assert isinstance(runner.invoke(app, ["fail"]).exception, OSError)
+
+
+COMMANDS_THAT_WRITE = {
+    "evaluate": ["evaluate", "quickstart", "--agent", "random", "--set", "evaluate.episodes=1", "--output"],
+    "collect": ["collect", "quickstart", "--episodes", "1", "--output"],
+    "keys": ["keys", "create"],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS_THAT_WRITE.values(), ids=COMMANDS_THAT_WRITE)
+def test_commands_tell_where_they_cannot_write(command: list[str], tmp_path) -> None:
+    (tmp_path / "file").write_text("")
+    place = tmp_path / "file" / "below"
+    result = runner.invoke(app, [*command, str(place)])
+    assert result.exit_code == 3
+    assert result.stderr.splitlines()[-1].startswith(f"error: {place}: Not a directory.")
 
 
 @pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="needs Linux: /dev/full")

@@ -24,6 +24,21 @@ def test_list_shows_every_task_of_a_split() -> None:
     assert f"{len(tasks)} tasks: {len(tasks)} test" in result.stderr
 
 
+@pytest.mark.parametrize("suite", [["two_screens"], ["--suite", "two_screens"]])
+def test_a_suite_is_named_with_or_without_the_option(suite: list[str]) -> None:
+    task = load_suite("two_screens", "test")[0]
+    assert task.id in runner.invoke(app, ["tasks", "list", *suite, "--split", "test"]).stdout
+    shown = runner.invoke(app, ["tasks", "show", *suite, task.id])
+    assert Task.model_validate(json.loads(shown.stdout)) == task
+
+
+@pytest.mark.parametrize("arguments", [["list", "webshop"], ["show", "webshop", "an/id"]])
+def test_two_suites_are_an_error(arguments: list[str]) -> None:
+    result = runner.invoke(app, ["tasks", *arguments, "--suite", "general"])
+    assert result.exit_code == 2
+    assert "webshop and --suite general are two suites" in result.stderr
+
+
 def test_json_lines_are_tasks() -> None:
     result = runner.invoke(app, ["tasks", "list", "--split", "val", "--template", "alarm", "--json"])
     tasks = [Task.model_validate_json(line) for line in result.stdout.splitlines()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -145,3 +146,46 @@ def test_several_mistakes_are_counted() -> None:
 def test_keys_lists_sections_and_leaves() -> None:
     everything = set(keys())
     assert {"name", "worker", "worker.slots", "learner.aride.gamma", "policy.lora.rank"} <= everything
+
+
+@pytest.fixture
+def _restored_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+
+@pytest.mark.usefixtures("_restored_path")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "env: {import_path: 'mine:Env'}",
+        "agent: {import_path: 'mine:Agent'}",
+        "judge: {import_path: 'mine:Judge'}",
+        "tasks: {suite: 'mine:tasks'}",
+    ],
+)
+def test_own_modules_are_beside_the_file_and_the_run_remembers_where(
+    write, tmp_path: Path, text: str
+) -> None:
+    config = load_config(write(text))
+    assert config.modules_dir == str(tmp_path)
+    assert sys.path[-1] == str(tmp_path)
+    (tmp_path / "run").mkdir()
+    copy = tmp_path / "run" / "config.yaml"
+    copy.write_text(dump_config(config), encoding="utf-8")
+    assert load_config(copy) == config
+
+
+@pytest.mark.usefixtures("_restored_path")
+def test_own_modules_may_be_elsewhere(write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    named = ["env.import_path=mine:Env"]
+    assert load_config(write(""), [*named, "modules_dir=code"]).modules_dir == str(tmp_path / "code")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert load_config("quickstart", named).modules_dir == str(tmp_path / "here")
+
+
+def test_without_own_modules_nothing_is_looked_for(write) -> None:
+    before = list(sys.path)
+    assert load_config(write("seed: 1")).modules_dir is None
+    assert sys.path == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -153,3 +154,10 @@ def test_the_paper_s_grid_is_compared_on_validation_tasks() -> None:
     assert len(sweep.arms) == 7 * 6 * 6
     assert sweep.metric == "val/success"
     assert {run.config.learner.replay.weights for run in sweep.runs} >= {(0.01, 0.01, 0.01), (10.0, 1.0, 1.0)}
+
+
+def test_own_modules_of_an_arm_are_beside_the_sweep(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    text = "base: quickstart\narms: {theirs: {}, mine: {env.import_path: 'mine:Env'}}\n"
+    theirs, mine = load(tmp_path, text).runs
+    assert (theirs.config.modules_dir, mine.config.modules_dir) == (None, str(tmp_path))

@@ -49,3 +49,14 @@ def test_choose_prefers_the_import_path_and_names_the_nearest_kind() -> None:
         ConfigError, match=r"no kind 'orderd'\. Did you mean 'ordered'\? Use one of deque, ordered"
     ):
         choose(registry, "orderd")
+
+
+def test_modules_in_the_current_directory_are_found_after_installed_ones(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "own_module_here.py").write_text("HERE = 1\n", encoding="utf-8")
+    (tmp_path / "pydantic.py").write_text("HERE = 1\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert import_object("own_module_here:HERE") == 1
+    monkeypatch.delitem(sys.modules, "pydantic")
+    with pytest.raises(ConfigError, match="pydantic has no HERE"):
+        import_object("pydantic:HERE")

@@ -20,6 +20,7 @@ from distrl.evaluator.progress import LineProgress
 from distrl.evaluator.results import Subject
 from distrl.evaluator.stores import open_store
 from distrl.evaluator.suites import load_suite
+from distrl.workers.envs.base import Frame
 
 SPEC = CollectionSpec(suite="counting", split="test", agent={"kind": "autoui"}, noise=0.0, seed=3, episodes=5)
 
@@ -139,7 +140,31 @@ def test_faults_are_tried_again_and_never_stored(tmp_path: Path) -> None:
     spec = SPEC.model_copy(update={"episodes": 1})
     lost = collector(tmp_path / "b", [{"taps": 1, "faults": 99}], spec=spec).run()
     assert [result.fault.value for result in lost] == ["device"]
-    assert stored(tmp_path / "b") == {}
+    assert not (tmp_path / "b" / "out").exists()
+
+
+class BrokenEnv(CountingEnv):
+    """Fails in a way that no retry mends."""
+
+    works: ClassVar[bool] = False
+
+    def reset(self, task: Task) -> Frame:
+        if not self.works:
+            raise ZeroDivisionError("a bug")
+        return super().reset(task)
+
+
+def test_an_error_before_the_first_episode_leaves_nothing_in_the_way(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("counting_phone.CountingEnv", BrokenEnv)
+    with pytest.raises(ZeroDivisionError):
+        collector(tmp_path, TASKS).run()
+    assert not (tmp_path / "out").exists()
+    monkeypatch.setattr(BrokenEnv, "works", True)
+    collector(tmp_path, TASKS).run()
+    monkeypatch.setattr(BrokenEnv, "works", False)
+    with pytest.raises(ZeroDivisionError):
+        collector(tmp_path, TASKS, resume=True, spec=SPEC.model_copy(update={"episodes": 8})).run()
+    assert len(stored(tmp_path)) == 5
 
 
 def test_a_slot_without_a_phone_leaves_no_demonstration_out(

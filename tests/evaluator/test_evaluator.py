@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from counting_phone import CountingEnv, TappingPolicy, counting_config, write_suite
@@ -19,7 +20,7 @@ from distrl.evaluator.evaluator import EvaluationStopped, Evaluator
 from distrl.evaluator.measure import Who, measure
 from distrl.evaluator.progress import LineProgress
 from distrl.evaluator.report.compare import compare
-from distrl.evaluator.results import Subject, load_evaluation
+from distrl.evaluator.results import EPISODES_FILE, Subject, load_evaluation, read_episodes
 from distrl.evaluator.statistics import EpisodeResult
 
 SERVED = Subject(kind="served", name="here")
@@ -181,6 +182,33 @@ def test_a_bug_in_a_slot_ends_the_evaluation(tmp_path: Path) -> None:
     config = counting_config(write_suite(tmp_path, [{"taps": 1}] * 8))
     with pytest.raises(ZeroDivisionError, match="a bug"):
         Evaluator(config, tmp_path / "out", SERVED, progress=Quiet()).run(lambda _: Broken(1))
+
+
+def test_an_error_before_the_first_episode_leaves_nothing_in_the_way(tmp_path: Path) -> None:
+    class Broken(TappingPolicy):
+        """Answers so many times."""
+
+        def __init__(self, answers: int) -> None:
+            super().__init__(1)
+            self.left = answers
+
+        def act(self, *given: Any) -> Any:
+            self.left -= 1
+            if self.left < 0:
+                raise ZeroDivisionError("a bug")
+            return super().act(*given)
+
+    config, out = counting_config(write_suite(tmp_path, [{"taps": 1}] * 3), slots=1), tmp_path / "out"
+    with pytest.raises(ZeroDivisionError):
+        Evaluator(config, out, SERVED, progress=Quiet()).run(lambda _: Broken(0))
+    assert not out.exists()
+    other = Subject(kind="served", name="there")
+    with pytest.raises(ZeroDivisionError):
+        Evaluator(config, out, other, progress=Quiet()).run(lambda _: Broken(2))
+    assert len(read_episodes(out / EPISODES_FILE)) == 1
+    with pytest.raises(ZeroDivisionError):
+        Evaluator(config, out, other, resume=True, progress=Quiet()).run(lambda _: Broken(0))
+    assert len(read_episodes(out / EPISODES_FILE)) == 1
 
 
 def test_the_expert_solves_and_random_actions_do_not(tmp_path: Path) -> None:

@@ -49,6 +49,9 @@ def test_what_is_no_checkpoint_is_an_error(tmp_path: Path) -> None:
         find_checkpoint(tmp_path / "nothing")
     with pytest.raises(CheckpointError, match=f"{MANIFEST} is missing"):
         find_checkpoint(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=f"a model of transformers.*--set policy.model={tmp_path}"):
+        find_checkpoint(tmp_path)
 
 
 def test_a_truncated_checkpoint_is_an_error(tmp_path: Path) -> None:

@@ -58,3 +58,23 @@ def test_an_import_path_wins_over_the_kind() -> None:
 def test_what_cannot_be_built_is_one_clear_error(config: AgentConfig, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         build_agent(config)
+
+
+class Half:
+    """Some of the methods of an environment, and of an agent."""
+
+    step = None
+
+    def reset(self, task):
+        return None
+
+    def parse(self, text, screen):
+        return None
+
+
+def test_lacking_methods_are_listed() -> None:
+    path = f"{__name__}:Half"
+    with pytest.raises(ConfigError, match=f"{path} lacks the methods step, evaluate, expert_action, close"):
+        build_env(EnvConfig(import_path=path))
+    with pytest.raises(ConfigError, match=f"{path} lacks the methods prompt, format"):
+        build_agent(AgentConfig(import_path=path))

@@ -6,6 +6,7 @@ from distrl.configs.agents import AgentConfig
 from distrl.core.importing import choose
 from distrl.workers.agents.base import Agent
 from distrl.workers.building import build
+from distrl.workers.returned import check_methods
 
 AGENTS = {
     "autoui": "distrl.workers.agents.autoui:AutoUIAgent",
@@ -18,8 +19,9 @@ def build_agent(config: AgentConfig) -> Agent:
     """The agent that `config` names, made with its options.
 
     Raises:
-        ConfigError: If there is no such agent, or it does not take these options.
+        ConfigError: If there is no such agent, it does not take these options, or it lacks a method.
         MissingDependency: If it needs a package that is not installed.
     """
     agent: Agent = build(choose(AGENTS, config.kind, config.import_path), config.options, "agent")
+    check_methods(agent, Agent, config.import_path or config.kind)
     return agent

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from distrl.configs.schema import EnvConfig
@@ -12,6 +12,7 @@ from distrl.core.importing import choose
 from distrl.workers.building import build
 from distrl.workers.devices.base import Device
 from distrl.workers.envs.base import Env
+from distrl.workers.returned import check_methods
 
 ENVS = {
     "phone": "distrl.workers.envs.phone:PhoneEnv",
@@ -32,14 +33,14 @@ def build_env(
         options: What belongs to that device, such as a snapshot or a recipe.
 
     Raises:
-        ConfigError: If there is no such environment, it does not take these options, or takes no device.
+        ConfigError: If there is no such environment, it does not take these options or a device, or lacks a
+            method.
         MissingDependency: If it needs a package or program that is not installed.
         EnvError: If it cannot start.
     """
     make = choose(ENVS, config.kind, config.import_path)
     if device is None:
-        env: Env = build(make, config.options, "env")
-        return env
+        return _made(make, config.options, config)
     takes = inspect.signature(make).parameters
     if "device" in takes:
         on: dict[str, Any] = {"device": device}
@@ -53,7 +54,12 @@ def build_env(
             f"env {config.import_path or config.kind!r} takes no device, but devices.pool is not empty.",
             "Empty the pool, or choose another env.",
         )
-    env = build(make, {**on, **config.options}, "env")
+    return _made(make, {**on, **config.options}, config)
+
+
+def _made(make: Callable[..., Any], options: Mapping[str, Any], config: EnvConfig) -> Env:
+    env: Env = build(make, options, "env")
+    check_methods(env, Env, config.import_path or config.kind)
     return env
 
 

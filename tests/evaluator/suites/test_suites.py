@@ -64,7 +64,11 @@ def test_yaml_and_json_lines_give_the_same_tasks(tmp_path: Path) -> None:
             r"a\.jsonl, line 2: the id 'mine/1' occurs twice",
         ),
         ("a.jsonl", json.dumps(TASK | {"id": ""}), r"a\.jsonl, line 1: id and goal must not be empty"),
-        ("a.jsonl", json.dumps(TASK | {"steps": 3}), r"a\.jsonl, line 1: steps: Extra inputs"),
+        (
+            "a.jsonl",
+            json.dumps(TASK | {"steps": 3}),
+            r"a\.jsonl, line 1: unknown key 'steps', did you mean 'max_steps'",
+        ),
         (
             "a.jsonl",
             json.dumps(TASK | {"max_steps": 0}),
@@ -84,6 +88,34 @@ def test_a_broken_file_names_file_place_and_rule(tmp_path: Path, name: str, text
     path = tmp_path / name
     path.write_text(text)
     with pytest.raises(TaskError, match=said):
+        load_suite(str(path))
+
+
+def test_a_mistyped_key_is_told_with_the_one_that_was_meant(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("- {id: a/1, gaol: Do it}\n")
+    with pytest.raises(TaskError) as caught:
+        load_suite(str(path))
+    assert caught.value.message == f"{path}, entry 1: unknown key 'gaol', did you mean 'goal'?"
+
+
+def test_all_mistakes_of_a_file_are_told_at_once_but_for_many(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    lines = [json.dumps(TASK), "{", json.dumps({"id": "x", "max_steps": 0}), json.dumps(TASK), "3"]
+    path.write_text("\n".join(lines))
+    with pytest.raises(TaskError) as caught:
+        load_suite(str(path))
+    said = caught.value.message
+    for place in (
+        "line 2: not valid JSON",
+        "line 3: goal is missing",
+        "line 3: max_steps: Input should be",
+        "line 4: the id 'mine/1' occurs twice",
+        "line 5: a task is a mapping",
+    ):
+        assert place in said
+    path.write_text("{\n" * 13)
+    with pytest.raises(TaskError, match=r"line 10: not valid JSON[^;]*; and 3 more\."):
         load_suite(str(path))
 
 
@@ -109,3 +141,34 @@ def test_suites_by_import_path() -> None:
         load_suite("distrl.evaluator.suites.quickstart:nothing")
     with pytest.raises(TaskError, match="gives no list of Task"):
         load_suite("distrl.evaluator.suites.quickstart:HOURS")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("none", "'suite_of_mistakes:none' gives no list of Task but None"),
+        ("dicts", "it holds a dict"),
+        ("empty", "it is empty"),
+        ("Tasks", "but the class Tasks"),
+        ("boom", r"suite_of_mistakes:boom raised KeyError: 'q' \(suite_of_mistakes\.py:7\)"),
+        ("lazy", r"suite_of_mistakes:lazy raised ValueError: late \(suite_of_mistakes\.py:11\)"),
+    ],
+)
+def test_a_mistake_in_one_s_own_suite_is_told(tmp_path: Path, monkeypatch, name: str, said: str) -> None:
+    code = """
+dicts, empty = [{"id": "a/1", "goal": "x"}], ()
+class Tasks: pass
+def none():
+    return None
+def boom():
+    raise KeyError("q")
+def lazy():
+    for name in "ab":
+        if name == "b":
+            raise ValueError("late")
+        yield name
+"""
+    (tmp_path / "suite_of_mistakes.py").write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(TaskError, match=said):
+        load_suite(f"suite_of_mistakes:{name}")

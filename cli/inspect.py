@@ -273,11 +273,7 @@ def _check_free(file: Path, force: bool) -> None:
 @contextlib.contextmanager
 def _writable(file: Path) -> Iterator[None]:
     """Tells the user when `file` cannot be written."""
-    from distrl.core.errors import RunDirectoryError
+    from distrl.core.files import writing
 
-    try:
+    with writing(file):
         yield
-    except OSError as error:
-        raise RunDirectoryError(
-            f"{file} cannot be written: {error.strerror or error}.", "Name another with --output."
-        ) from error

@@ -60,7 +60,7 @@ def run_learner(
     command = ["run-learner", config, *(part for item in sets for part in ("--set", item))]
     stop = install_signals(_grace_s())
     if _is_first():
-        stop.on_set(lambda: typer.echo(STOPPING, err=True))
+        stop.on_set(_say_stopping)
     if not learn(loaded, resume, stop, command):
         typer.echo("Stopped; go on with --resume.", err=True)
         raise typer.Exit(130)
@@ -68,6 +68,11 @@ def run_learner(
 
 def _is_first() -> bool:
     return os.environ.get("RANK", "0") == "0"
+
+
+def _say_stopping() -> None:
+    with contextlib.suppress(OSError):  # whoever read the output may have left
+        typer.echo(STOPPING, err=True)
 
 
 def _grace_s() -> float:

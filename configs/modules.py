@@ -14,7 +14,7 @@ def find_modules(config: Config, directory: Path) -> Config:
     The run's copy of the configuration thus finds them from wherever its processes are started.
 
     Args:
-        config: Its `modules_dir` is taken if it is set.
+        config: Its `modules_dir` is taken if it is set, a relative one as seen from `directory`.
         directory: Where they are otherwise, such as that of the configuration file.
 
     Returns:
@@ -22,7 +22,7 @@ def find_modules(config: Config, directory: Path) -> Config:
     """
     if not names_modules(config):
         return config
-    place = directory if config.modules_dir is None else Path(config.modules_dir).expanduser()
+    place = directory / Path(config.modules_dir or ".").expanduser()
     look_in(place.resolve())
     return config.model_copy(update={"modules_dir": str(place.resolve())})
 

@@ -272,7 +272,8 @@ class Config(Section):
     """A whole run. Every process reads the same file and uses its own sections.
 
     `modules_dir` is where the modules of `import_path` and of a suite "module:name" are, if they are not
-    installed or in the current directory; null: beside the configuration file.
+    installed or in the current directory; a relative one as seen from the configuration file; null: beside
+    that file.
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = "run"

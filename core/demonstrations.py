@@ -20,6 +20,7 @@ from distrl.core.types import Number, Purpose, Record
 
 COLLECTION_FILE = "collection.json"
 STORE_FILE = "store.sqlite3"
+LOCK_FILE = ".collection.lock"
 
 
 class CollectionSpec(Record):
@@ -60,7 +61,7 @@ def check_collection(path: Path, spec: CollectionSpec, resume: bool) -> None:
     Raises:
         RunDirectoryError: `path` holds something and `resume` is off, or holds another collection.
     """
-    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+    if not path.exists() or (path.is_dir() and all(entry.name == LOCK_FILE for entry in path.iterdir())):
         return
     if not resume:
         raise RunDirectoryError(

@@ -56,7 +56,7 @@ def doubt(model_type: str, coordinates: str, resize: Resize) -> str | None:
         resize: How the model's processor resizes pictures.
     """
     writes = WRITES.get(model_type, coordinates)
-    if writes == coordinates:
+    if writes == coordinates or coordinates not in _MEANS:  # the agent refuses others
         return None
     sizes = f" and agent.options.resize to {{{resize.keys()}}}" if writes == "absolute" else ""
     return (

@@ -69,11 +69,13 @@ def install_signals(grace_s: float | None = None) -> StopEvent:
 
     def watch() -> None:
         _wait_for_signal(reader)
-        stop.set()
-        reader.settimeout(grace_s)
-        _wait_for_signal(reader)
-        _keep_alive.clear()
-        os._exit(SECOND_SIGNAL_EXIT_CODE)
+        try:
+            stop.set()
+        finally:  # a callback that fails must not keep a second signal, or the end of the grace, from working
+            reader.settimeout(grace_s)
+            _wait_for_signal(reader)
+            _keep_alive.clear()
+            os._exit(SECOND_SIGNAL_EXIT_CODE)
 
     _keep_alive.append(writer)
     threading.Thread(target=watch, name="signals", daemon=True).start()

@@ -182,10 +182,14 @@ class RunLock:
                 f"Another {role} (process {holder}) is at work on {path.parent}.",
                 f"Wait for it, stop it, or {otherwise}.",
             ) from error
-        with writing(path):
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, f"{os.getpid()}\n".encode("ascii"), 0)
         self._fd = fd
+        try:
+            with writing(path):
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, f"{os.getpid()}\n".encode("ascii"), 0)
+        except RunDirectoryError:
+            self.release()
+            raise
 
     def release(self) -> None:
         """Gives the lock back; again is harmless."""

@@ -14,8 +14,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from distrl.configs.schema import Config
-from distrl.core.demonstrations import COLLECTION_FILE, STORE_FILE, CollectionSpec, check_collection, lease_of
+from distrl.core.demonstrations import (
+    COLLECTION_FILE,
+    LOCK_FILE,
+    STORE_FILE,
+    CollectionSpec,
+    check_collection,
+    lease_of,
+)
 from distrl.core.files import remove_files, write_atomically
+from distrl.core.rundir import RunLock
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Task
 from distrl.evaluator.evaluator import STEP_S, EvaluationStopped
@@ -27,6 +35,8 @@ from distrl.evaluator.slots import Attempt, Finished, HowToAct, SlotPool
 from distrl.evaluator.statistics import EpisodeResult
 from distrl.evaluator.waiting import next_episode
 from distrl.workers.places import Places, open_places
+
+_FILES = (COLLECTION_FILE, STORE_FILE, LOCK_FILE)
 
 
 class Collector:
@@ -66,24 +76,29 @@ class Collector:
 
         Raises:
             EvaluationStopped: `stop` was set; `resume` goes on from here.
-            DistrlError: Something that no retry mends. Without any episode no directory is left behind.
+            DistrlError: Something that no retry mends, or another process collects into this directory.
+                Without any episode no directory is left behind.
         """
-        is_new = not (self._output / COLLECTION_FILE).exists()
         self._output.mkdir(parents=True, exist_ok=True)
-        write_atomically(self._output / COLLECTION_FILE, self._spec.model_dump_json(indent=2))
-        store = TrajectoryStore(self._output / STORE_FILE)
-        try:
-            done = {trajectory.lease_id for trajectory in store.iterate()}
-            wanted = [self._attempt(place) for place in range(self._spec.episodes)]
-            todo = [attempt for attempt in wanted if attempt.lease_id not in done]
-            self._progress.start(len(wanted), len(wanted) - len(todo))
-            return self._collect(todo, store) if todo else []
-        finally:
-            self._progress.close()
-            is_void = is_new and store.count() == 0 and not self._stop.is_set()
-            store.close()
-            if is_void:
-                remove_files(self._output, (COLLECTION_FILE, STORE_FILE))
+        with contextlib.ExitStack() as held:
+            lock = RunLock(self._output / LOCK_FILE, "collection", "name another directory with --output")
+            held.enter_context(lock)
+            is_void = is_new = not (self._output / COLLECTION_FILE).exists()
+            held.callback(lambda: remove_files(self._output, _FILES) if is_void else None)
+            write_atomically(self._output / COLLECTION_FILE, self._spec.model_dump_json(indent=2))
+            store = held.enter_context(contextlib.closing(TrajectoryStore(self._output / STORE_FILE)))
+            held.callback(self._progress.close)
+            try:
+                return self._collect_missing(store)
+            finally:
+                is_void = is_new and store.count() == 0 and not self._stop.is_set()
+
+    def _collect_missing(self, store: TrajectoryStore) -> list[EpisodeResult]:
+        done = {trajectory.lease_id for trajectory in store.iterate()}
+        wanted = [self._attempt(place) for place in range(self._spec.episodes)]
+        todo = [attempt for attempt in wanted if attempt.lease_id not in done]
+        self._progress.start(len(wanted), len(wanted) - len(todo))
+        return self._collect(todo, store) if todo else []
 
     def _attempt(self, place: int) -> Attempt:
         task = self._draw()

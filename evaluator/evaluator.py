@@ -88,8 +88,10 @@ class Evaluator:
         self._config, self._output, self._resume = config, output, resume
         self._splits = tuple(dict.fromkeys(splits or config.tasks.test))
         tasks = [task for split in self._splits for task in _tasks(config, split)]
-        self._keeps_instances = seed_is_instance(config.env)
-        self._tasks = tasks if self._keeps_instances else [reseed(task, seed) for task in tasks]
+        keeps_instances = seed_is_instance(config.env)
+        self._tasks = tasks if keeps_instances else [reseed(task, seed) for task in tasks]
+        # Random agents draw from the task's seed and the lease's name; this differs where that stays.
+        self._repetition = seed if keeps_instances else 0
         self._spec = EvaluationSpec(
             suite=config.tasks.suite,
             splits=self._splits,
@@ -157,7 +159,7 @@ class Evaluator:
             pool = SlotPool(self._config, places, policy, act, num_slots, capacity=len(todo))
             try:
                 for task in todo:
-                    pool.submit(self._attempt(task))
+                    pool.submit(Attempt(task, repetition=self._repetition))
                 pool.start()
                 waiting = len(todo)
                 while waiting:
@@ -165,14 +167,6 @@ class Evaluator:
                     waiting -= self._keep(finished, pool, directory)
             finally:
                 pool.close()
-
-    def _attempt(self, task: Task, number: int = 0) -> Attempt:
-        """A try. Random agents draw from the task's seed and the lease's name; where the first stays, the
-        second is another in each repetition."""
-        seed = self._spec.seed
-        if seed == 0 or not self._keeps_instances:
-            return Attempt(task, number)
-        return Attempt(task, number, f"evaluate-{seed}-{number}-{task.id}"[:200])
 
     def _take(self, pool: SlotPool, places: Places, max_steps: int) -> Finished:
         patience_s = max_steps * (self._config.worker.act_timeout_s + STEP_S)
@@ -198,7 +192,7 @@ class Evaluator:
         self._progress.add(result, is_final)
         if not is_final:
             self._progress.say(f"{attempt.task.id} faulted ({trajectory.fault_detail}); trying again")
-            pool.submit(self._attempt(attempt.task, attempt.number + 1))
+            pool.submit(attempt.again())
         return is_final
 
     def _numbers(self, kept: Sequence[EpisodeResult], started_at: float, duration_s: float) -> Evaluation:

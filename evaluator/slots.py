@@ -53,16 +53,25 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Attempt:
-    """A task, and how often it was tried before. `name` is its lease's, by default one made of both."""
+    """A task, and how often it was tried before.
+
+    Attributes:
+        task: What is tried.
+        number: Which try, from 0.
+        name: Its lease's; by default one made of the other three.
+        repetition: The seed of the repetition, where the task's own seed does not tell it.
+    """
 
     task: Task
     number: int = 0
     name: str = ""
+    repetition: int = 0
 
     @property
     def lease_id(self) -> str:
         """The id of its lease."""
-        return self.name or f"evaluate-{self.number}-{self.task.id}"[:200]
+        repetition = f"{self.repetition}-" if self.repetition else ""
+        return self.name or f"evaluate-{repetition}{self.number}-{self.task.id}"[:200]
 
     def again(self) -> Attempt:
         """The next one at the same task."""

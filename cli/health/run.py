@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distrl.cli.escaped import known
 from distrl.cli.health.finding import Finding, Need, bad, good
 from distrl.core.errors import DistrlError
 from distrl.core.hub_cache import cached, has_weights, hub_cache, is_hub_id
@@ -66,7 +67,11 @@ def look(config: Config, is_worker: bool) -> Iterator[Finding]:
     from distrl.cli.train import check_demonstrations, check_tasks
 
     if not config.is_control:
-        yield _checked("tasks", f"{config.tasks.suite} has its splits.", lambda: check_tasks(config))
+        warnings: list[str] = []
+        said = f"{config.tasks.suite} has its splits."
+        yield _checked("tasks", said, lambda: warnings.extend(check_tasks(config)))
+        for warning in warnings:
+            yield bad("tasks", warning, "", Need.NOTHING)
     if config.learner.demonstrations.dataset is not None:
         said = f"{config.learner.demonstrations.dataset} fits."
         yield _checked("demonstrations", said, lambda: check_demonstrations(config))
@@ -101,8 +106,11 @@ def _check_env(config: Config) -> None:
 def _checked(about: str, said: str, check: Callable[[], object]) -> Finding:
     try:
         check()
-    except DistrlError as error:
-        return bad(about, error.message, error.remedy, Need.RUN)
+    except Exception as error:
+        told = error if isinstance(error, DistrlError) else known(error)
+        if told is None:
+            raise
+        return bad(about, told.message, told.remedy, Need.RUN)
     return good(about, said, Need.RUN)
 
 

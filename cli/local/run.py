@@ -89,9 +89,11 @@ class LocalRun:
                         return True
             return False
         finally:
-            if learner.name in self._supervisor.pids():
-                self._progress.note(WAITING)
-            self._supervisor.stop()
+            try:
+                if learner.name in self._supervisor.pids():
+                    self._progress.note(WAITING)
+            finally:  # whoever read the output may have left
+                self._supervisor.stop()
 
     def _let_leave(self) -> None:
         """Waits until workers and servers, which know that the run is over, are gone."""

@@ -84,12 +84,14 @@ class Execution:
                     self._running = [running for running in self._running if not self._ended(running)]
                     self._progress.show([running.planned for running in self._running])
         finally:
-            if self._running:
-                self._progress.waits(len(self._running))
-            stop_all(
-                (running.child, PATIENCE_S + running.planned.config.devices.close_s)
-                for running in self._running
-            )
+            try:
+                if self._running:
+                    self._progress.waits(len(self._running))
+            finally:  # whoever read the output may have left
+                stop_all(
+                    (running.child, PATIENCE_S + running.planned.config.devices.close_s)
+                    for running in self._running
+                )
         return not self._stop.is_set()
 
     def _start(self, planned: PlannedRun) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from distrl.core.image_sizes import Resize
 from distrl.core.model_points import AgentOptions, coordinates_of
 from distrl.core.policies.base import Policy
@@ -20,6 +18,10 @@ def check_agent_points(agent: AgentOptions, policy: Policy) -> None:
         ConfigError: Saying what to set.
     """
     coordinates = coordinates_of(agent)
-    resize = agent.options.get("resize") or {}
-    if coordinates is not None and isinstance(resize, Mapping):  # else the agent itself refuses it
-        policy.check_points(coordinates, Resize(**resize))
+    if coordinates is None:
+        return
+    try:
+        resize = Resize(**(agent.options.get("resize") or {}))
+    except (TypeError, ValueError):
+        return  # the agent itself refuses it, with the rule
+    policy.check_points(coordinates, resize)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import sim_phones
+import yaml
 from adb_programs import bundled, debian, server
 from emulator_programs import program
 from typer.testing import CliRunner
@@ -171,6 +172,29 @@ def test_tasks_are_checked_as_the_run_checks_them(tmp_path: Path) -> None:
         doctor("--config", config(tmp_path, PHONE), "--set", "tasks.validation=val")[1]["tasks"]["level"]
         == "ok"
     )
+
+
+def test_tasks_that_nobody_judges_are_warned_of(tmp_path: Path) -> None:
+    entries = [
+        {"id": "a", "goal": "Go", "params": {"check": {"foreground": "com.example"}}},
+        {"id": "b", "goal": "Go on"},
+    ]
+    suite = tmp_path / "mixed.yaml"
+    suite.write_text(yaml.safe_dump({"tasks": entries}))
+    tasks = f"tasks={{suite: {suite}, train: test, validation: test}}"
+    command = ["doctor", "--config", "phones", "--set", tasks, "--set", "worker.rewards.source=environment"]
+    told = [line.split() for line in runner.invoke(app, command).stdout.splitlines()]
+    told = [words for words in told if words[1:2] == ["tasks"]]
+    assert [words[0] for words in told] == ["ok", "warn"]
+    assert "1 of the 2 tasks" in " ".join(told[1])
+
+
+def test_a_module_of_ones_own_that_is_broken_ends_no_check(tmp_path: Path) -> None:
+    (tmp_path / "broken_env.py").write_text("def go(:\n")
+    _, found, _ = doctor("--config", config(tmp_path, "env: {import_path: broken_env:Env}\n"))
+    assert found["env"]["level"] == "fail"
+    assert "SyntaxError" in found["env"]["said"]
+    assert "disk" in found
 
 
 def test_an_environment_that_is_not_known_is_told(tmp_path: Path) -> None:

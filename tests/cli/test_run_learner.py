@@ -75,3 +75,23 @@ def test_train_says_that_it_waits_for_the_learner(tmp_path: Path, monkeypatch) -
     local = LocalRun(config, network, RunDir(tmp_path), stop, Console(file=out, width=200))
     assert not local.train()
     assert WAITING in out.getvalue()
+
+
+class Left(io.StringIO):
+    """A log whose reader has gone."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+def test_a_terminal_that_has_gone_leaves_no_learner_behind(tmp_path: Path, monkeypatch) -> None:
+    sleeper = (sys.executable, "-c", "import time; time.sleep(600)")
+    monkeypatch.setattr(programs, "learner", lambda run, network: Program("learner", sleeper, ends=True))
+    monkeypatch.setattr(programs, "servers_and_workers", lambda config, run, network: [])
+    config, stop = Config(), threading.Event()
+    stop.set()
+    network = programs.free_addresses(config.network)
+    local = LocalRun(config, network, RunDir(tmp_path), stop, Console(file=Left(), width=200))
+    with pytest.raises((BrokenPipeError, SystemExit)):
+        local.train()
+    assert not local._supervisor.pids()

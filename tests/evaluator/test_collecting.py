@@ -11,8 +11,9 @@ import pytest
 from counting_phone import CountingEnv, counting_config, write_suite
 from failing_phones import OnePhone
 
-from distrl.core.demonstrations import CollectionSpec, check_dataset, read_collection
+from distrl.core.demonstrations import LOCK_FILE, CollectionSpec, check_dataset, read_collection
 from distrl.core.errors import ConfigError, RunDirectoryError
+from distrl.core.rundir import RunLock
 from distrl.core.types import Purpose, Task
 from distrl.evaluator.collecting import Collector
 from distrl.evaluator.evaluator import EvaluationStopped, Evaluator
@@ -130,6 +131,17 @@ def test_a_collection_can_be_added_to_but_not_mixed(tmp_path: Path) -> None:
     more = SPEC.model_copy(update={"episodes": 8})
     assert len(collector(tmp_path, TASKS, resume=True, spec=more).run()) == 3
     assert len(stored(tmp_path)) == 8
+
+
+def test_two_processes_do_not_collect_into_one_directory(tmp_path: Path) -> None:
+    first, second = collector(tmp_path, TASKS), collector(tmp_path, TASKS)
+    (tmp_path / "out").mkdir()
+    with (
+        RunLock(tmp_path / "out" / LOCK_FILE, "collection"),
+        pytest.raises(RunDirectoryError, match="Another collection"),
+    ):
+        first.run()
+    assert len(second.run()) == 5
 
 
 def test_faults_are_tried_again_and_never_stored(tmp_path: Path) -> None:

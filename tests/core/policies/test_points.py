@@ -22,6 +22,7 @@ from distrl.core.model_points import doubt_of_files
 from distrl.core.policies import build_policy
 from distrl.core.policies.points import check_agent_points
 from distrl.learner.distributed.ranks import open_trainer
+from distrl.workers.agents import build_agent
 from distrl.workers.inference.serve import build_engine
 
 SCREENS = [(54, 120), (300, 70), (1080, 2400)]
@@ -104,6 +105,23 @@ def test_the_warning_names_the_sizes_to_set(tmp_path: Path, caplog: pytest.LogCa
     (said,) = warnings_of(configure(tmp_path, {"max_pixels": 6000}, coordinates="relative"), caplog)
     resize = yaml.safe_load(said.partition("agent.options.resize to ")[2].partition(", unless")[0])
     assert not warnings_of(configure(tmp_path, {"max_pixels": 6000}, resize=resize), caplog)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"coordinates": "foo"},
+        {"coordinates": "relative", "resize": {"foo": 1}},
+        {"coordinates": "relative", "resize": {"min_pixels": 0}},
+        {"coordinates": "relative", "resize": 3},
+    ],
+)
+def test_options_that_the_agent_refuses_are_left_to_it(options: dict[str, Any], tmp_path: Path) -> None:
+    FAMILIES["qwen"](tmp_path)
+    config = configure(tmp_path, **options)
+    build_engine(config, [], "a")
+    with pytest.raises(ConfigError):
+        build_agent(config.agent)
 
 
 def test_models_of_unknown_habits_are_not_doubted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

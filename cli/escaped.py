@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import errno
 
-from distrl.core.errors import DistrlError, MissingDependency, OwnCodeError, RunDirectoryError
+from distrl.core.errors import (
+    DistrlError,
+    MissingDependency,
+    OwnCodeError,
+    PolicyError,
+    RunDirectoryError,
+)
 
 # Package → the extra that brings it; a worker's machine has none of them.
 EXTRAS = {
@@ -31,7 +37,7 @@ REFUSALS = frozenset(
 
 def known(error: Exception) -> DistrlError | None:
     """The error for users; None for a fault of distrl's own."""
-    return _missing_extra(error) or _own_code(error) or _refused(error)
+    return _missing_extra(error) or _out_of_memory(error) or _own_code(error) or _refused(error)
 
 
 def _missing_extra(error: Exception) -> MissingDependency | None:
@@ -43,6 +49,18 @@ def _missing_extra(error: Exception) -> MissingDependency | None:
     return MissingDependency(
         f"This needs the package {package}, which is not installed.",
         f'Install the extra "{extra}", e.g. pip install "distrl[{extra}]".',
+    )
+
+
+def _out_of_memory(error: Exception) -> PolicyError | None:
+    """A GPU is full. torch, which workers do not have, is not imported for it."""
+    kind = type(error)
+    if kind.__name__ != "OutOfMemoryError" or not kind.__module__.startswith("torch"):
+        return None
+    return PolicyError(
+        f"The GPU's memory is full: {error}",
+        "Lower learner.micro_batch_tokens or inference.max_batch, or set policy.gradient_checkpointing; "
+        "`distrl doctor --estimate CONFIG` says what a run takes.",
     )
 
 

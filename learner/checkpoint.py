@@ -79,7 +79,7 @@ class Checkpointer:
         engine.policy.load(path / "policy")
         weights_io.load_into(engine.critic.state_dict(), path / "critic.safetensors")
         try:
-            engine.load_state_dict(torch.load(path / "training.pt", weights_only=True))
+            engine.load_state_dict(torch.load(path / "training.pt", map_location="cpu", weights_only=True))
             state = json.loads((path / "state.json").read_text())
         except (OSError, RuntimeError, ValueError, KeyError, pickle.UnpicklingError) as error:
             raise CheckpointError(

@@ -77,6 +77,7 @@ class TorchOptimiser:
         if num_ranks() > 1:
             _sum_gradients(self._parameters)
         norm = nn.utils.clip_grad_norm_(self._parameters, self._clip)
+        require_finite(norm, "gradient's norm")  # else all weights would be lost
         self._adam.step()
         return float(norm)
 
@@ -94,10 +95,10 @@ def trainable(module: nn.Module) -> Iterator[nn.Parameter]:
     return (parameter for parameter in module.parameters() if parameter.requires_grad)
 
 
-def require_finite(loss: Tensor) -> None:
-    """Raises PolicyError if `loss` is not."""
-    if not bool(torch.isfinite(loss.detach())):
-        raise PolicyError(f"The loss became {float(loss.detach())}.", "Lower learner.optim.lr.")
+def require_finite(value: Tensor, what: str = "loss") -> None:
+    """Raises PolicyError if `value` is not."""
+    if not bool(torch.isfinite(value.detach())):
+        raise PolicyError(f"The {what} became {float(value.detach())}.", "Lower learner.optim.lr.")
 
 
 def _sum_gradients(parameters: Sequence[nn.Parameter]) -> None:

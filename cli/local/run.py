@@ -121,7 +121,7 @@ class LocalRun:
                 program, results[label] = programs.evaluation(self._config, self._run, path)
                 if program.name in started:  # without updates the result is the warm start
                     continue
-                if self._config.devices.pool and not self._wait_for(started):
+                if self._takes_turns and not self._wait_for(started):
                     return None
                 self._progress.note(f"evaluating {path.name} ({label})")
                 self._supervisor.start(program)
@@ -129,6 +129,11 @@ class LocalRun:
             return results if self._wait_for(started) else None
         finally:
             self._supervisor.stop()
+
+    @property
+    def _takes_turns(self) -> bool:
+        """Whether evaluations would be in each other's way: on the same devices, or in a GPU's memory."""
+        return bool(self._config.devices.pool) or self._config.policy.kind in ("hub", "autoui")
 
     def _wait_for(self, names: set[str]) -> bool:
         """Waits until the programs are done. False if the run was stopped before."""

@@ -15,7 +15,8 @@ from distrl.core.types import Sampling
 MASKED = -1e30
 
 MAX_LOGITS = 2**26
-"""A quarter of a gigabyte in float32: some 400 tokens of a vocabulary of 150,000."""
+"""A quarter of a gigabyte in float32, some 400 tokens of a vocabulary of 150,000. While log-probabilities and
+entropies are made of them, it takes five times that."""
 
 
 def sampling_temperature(sampling: Sequence[Sampling], device: torch.device) -> Tensor:

@@ -66,10 +66,15 @@ def open_job(place: Place, timeout_s: float) -> Iterator[None]:
     """Meets the other ranks, and leaves them afterwards.
 
     Raises:
-        RankError: Not all came within the time.
+        RankError: Not all came within the time, or there are fewer GPUs than ranks on this machine.
     """
     backend = "gloo"
     if torch.cuda.is_available():
+        if place.local_rank >= torch.cuda.device_count():
+            raise RankError(
+                f"Rank {place.rank} has no GPU: its machine has {torch.cuda.device_count()} of them.",
+                "Start as many ranks as GPUs; for ranks on CPUs set CUDA_VISIBLE_DEVICES to nothing.",
+            )
         torch.cuda.set_device(place.local_rank)
         backend = "cpu:gloo,cuda:nccl"
     try:

@@ -62,7 +62,8 @@ def open_trainer(config: Config, words: Sequence[str], place: Place | None) -> I
         if place is not None:
             stack.enter_context(open_job(place, config.learner.rank_timeout_s))
         learner = config.learner
-        policy = build_policy(config.policy, words, config.seed)
+        own = config.policy.model_copy(update={"device": learner.device})  # of weights, and of dtype "auto"
+        policy = build_policy(own, words, config.seed)
         check_agent_points(config.agent, policy)
         policy.to(resolve_device(learner.device))
         has_q = learner.algorithm == "aride" and learner.aride.critic == "q"

@@ -186,7 +186,9 @@ class ZeroOptimiser:
     def step(self) -> float:
         """See `Optimiser.step`."""
         self._zero.engine.step()
-        return float(self._zero.engine.get_global_grad_norm())
+        norm = float(self._zero.engine.get_global_grad_norm())
+        require_finite(torch.tensor(norm), "gradient's norm")  # what it did to the weights is not published
+        return norm
 
     def state_dict(self) -> dict[str, Any]:
         """See `Optimiser.state_dict`."""

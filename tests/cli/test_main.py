@@ -20,6 +20,7 @@ from distrl.configs.parse import parse_yaml
 from distrl.core import own_code
 from distrl.core.errors import RunDirectoryError
 from distrl.core.importing import import_object
+from distrl.core.supervisor import HOPELESS
 
 runner = CliRunner()
 
@@ -176,6 +177,15 @@ def test_a_place_that_cannot_be_written_is_one_line(failing, number: int) -> Non
     result = runner.invoke(app, ["fail"])
     assert result.exit_code == 3
     assert result.stderr.startswith(f"error: there/e1: {os.strerror(number)}. Choose another place")
+
+
+def test_a_full_gpu_is_one_line_which_no_restart_mends(failing) -> None:
+    torch = pytest.importorskip("torch")
+    failing(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."))
+    result = runner.invoke(app, ["fail"])
+    assert result.exit_code in HOPELESS
+    assert result.stderr.startswith("error: The GPU's memory is full: CUDA out of memory. Tried")
+    assert "learner.micro_batch_tokens" in result.stderr
 
 
 def test_another_error_of_the_system_is_ours(failing) -> None:

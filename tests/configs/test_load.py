@@ -189,3 +189,12 @@ def test_without_own_modules_nothing_is_looked_for(write) -> None:
     before = list(sys.path)
     assert load_config(write("seed: 1")).modules_dir is None
     assert sys.path == before
+
+
+@pytest.mark.parametrize("preset", presets())
+def test_presets_of_large_models_are_learnt_from_in_passes_that_have_room(preset: str) -> None:
+    config = load_config(preset)
+    if config.policy.kind == "hub":
+        assert config.policy.gradient_checkpointing
+        assert config.learner.micro_batch_tokens is not None
+        assert config.learner.micro_batch_tokens <= 32768

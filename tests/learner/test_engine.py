@@ -9,10 +9,12 @@ pytest.importorskip("torch")
 import torch
 
 from distrl.configs.schema import LearnerConfig
+from distrl.core.errors import PolicyError
 from distrl.learner.algorithms.aride import Aride
 from distrl.learner.batching import Batcher, ImageCache
 from distrl.learner.engine import Engine
 from distrl.learner.episodes import compile_episode
+from distrl.learner.optimisers import TorchOptimiser
 
 
 @pytest.fixture
@@ -81,3 +83,16 @@ def test_the_optimiser_steps_by_the_rate(make, batch, share, rate) -> None:
     assert float(moved) == pytest.approx(rate, rel=1e-3)
     critic_moved = (engine.critic.value.bias.detach() - critic_before).abs().max()
     assert float(critic_moved) == pytest.approx(1e-3, rel=1e-3), "the critic's rate is its own and constant"
+
+
+def test_a_gradient_that_is_not_finite_leaves_the_weights_alone() -> None:
+    module = torch.nn.Linear(2, 1)
+    before = [parameter.detach().clone() for parameter in module.parameters()]
+    optimiser = TorchOptimiser(module, 0.1, 0.0, 1.0)
+    optimiser.begin()
+    loss = (module.weight * 0.0).sqrt().sum()  # whose derivative at 0 is infinite, times 0
+    assert bool(torch.isfinite(loss))
+    optimiser.backward(loss)
+    with pytest.raises(PolicyError, match="The gradient's norm became nan"):
+        optimiser.step()
+    assert all(bool((one == other).all()) for one, other in zip(before, module.parameters(), strict=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
 from distrl.core.errors import ConfigError, RankError
 from distrl.learner.distributed.link import Place, open_job, translated
@@ -28,6 +28,16 @@ def test_ranks_that_do_not_come_are_missed(tmp_path) -> None:
     with (
         pytest.raises(RankError, match="did not meet within 1 s"),
         open_job(Place(0, 2, 0, f"file://{tmp_path / 'meeting'}"), timeout_s=1.0),
+    ):
+        pass
+
+
+def test_a_rank_without_a_gpu_says_so(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with (
+        pytest.raises(RankError, match="Rank 1 has no GPU: its machine has 1 of them"),
+        open_job(Place(1, 2, 1, f"file://{tmp_path / 'meeting'}"), timeout_s=1.0),
     ):
         pass
 

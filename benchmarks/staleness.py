@@ -20,6 +20,7 @@ from pathlib import Path
 import sweeping
 
 from distrl.evaluator.figures import LINE, finish, new_figure
+from distrl.evaluator.statistics import Interval
 from distrl.evaluator.sweeps.arms import ArmSummary
 from distrl.evaluator.sweeps.plot import COLOURS
 from distrl.evaluator.sweeps.table import percent
@@ -51,21 +52,21 @@ def _cell(arm: ArmSummary | None) -> str:
 
 
 def print_losses(outcome: sweeping.Outcome, arms: dict[str, dict[int, ArmSummary]]) -> None:
-    """Prints what each objective loses at its largest lag."""
+    """Prints what each objective loses at each lag."""
     print("\nagainst itself without a lag")
     for objective, row in arms.items():
-        largest = max(row)
-        loss = sweeping.gain(outcome, f"{objective}{KEY}{largest}", f"{objective}{KEY}0")
-        if largest == 0 or loss is None:
-            print(f"{objective:<12}not both measured")
-            continue
-        between = loss.interval
-        word = "no difference that these seeds show"
-        if between is not None and between.high < 0:
-            word = "degrades"
-        elif between is not None and between.low > 0:
-            word = "better"
-        print(f"{objective:<12}lag {largest}: {loss}: {word}")
+        for lag in sorted(row.keys() - {0}):
+            loss = sweeping.gain(outcome, f"{objective}{KEY}{lag}", f"{objective}{KEY}0")
+            told = "not both measured" if loss is None else f"{loss}: {_verdict(loss.interval)}"
+            print(f"{objective:<12}lag {lag:<4} {told}")
+
+
+def _verdict(between: Interval | None) -> str:
+    if between is not None and between.high < 0:
+        return "degrades"
+    if between is not None and between.low > 0:
+        return "better"
+    return "no difference that these seeds show"
 
 
 def draw(file: Path, arms: dict[str, dict[int, ArmSummary]]) -> None:

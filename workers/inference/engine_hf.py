@@ -1,15 +1,13 @@
 """The engine on transformers: a policy, its weight version, and whole batches of completions.
 
-`prepare` may run in another thread than `submit` and `load`: it only reads the tokenizer and an image cache
-with its own lock. `submit` runs its batch before it returns, in the thread of `load`, so that weights never
-change within a batch.
+`prepare` may run in another thread than `submit` and `load`: it only reads the tokenizer, and decoded images,
+which have a lock and threads of their own. `submit` runs its batch before it returns, in the thread of `load`,
+so that weights never change within a batch.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,10 +16,10 @@ from torch import Tensor
 
 from distrl.core.policies.base import Policy
 from distrl.core.types import NO_PREFIX, ChatMessage, Completion, Prefix, Sampling, shown_images
+from distrl.workers.inference.decoded_images import MAX_BYTES, DecodedImages
 from distrl.workers.inference.engine import NO_WEIGHTS, OnDone, Result
 from distrl.workers.inference.prompts import tokenise
 
-MAX_CACHED_BYTES = 64 * 2**20
 _log = logging.getLogger(__name__)
 
 
@@ -47,13 +45,13 @@ class PolicyEngine:
 
     Args:
         policy: In eval mode.
-        max_cached_bytes: Bound of the cache of decoded images, which an unchanged screen meets again.
+        max_cached_bytes: Bound of the decoded images that are kept for later requests, which show them again.
     """
 
-    def __init__(self, policy: Policy, max_cached_bytes: int = MAX_CACHED_BYTES) -> None:
+    def __init__(self, policy: Policy, max_cached_bytes: int = MAX_BYTES) -> None:
         self.policy = policy
         self.version = NO_WEIGHTS
-        self._cache = _ImageCache(max_cached_bytes)
+        self._images = DecodedImages(policy.image, max_cached_bytes)
 
     @property
     def name(self) -> str:
@@ -84,16 +82,9 @@ class PolicyEngine:
             PolicyError: The chat is too long, or an image is unreadable.
         """
         digests = (*prefix.images, *shown_images(messages))
-        decoded = tuple(self._image(digest, images[digest]) for digest in digests)
+        decoded = self._images.of(digests, images)
         prompt = tokenise(self.policy, messages, sampling, decoded[len(prefix.images) :], prefix.token_ids)
         return Prepared(prompt.ids, decoded, prompt.sampling, prompt.num_prefix)
-
-    def _image(self, digest: str, data: bytes | memoryview) -> Tensor:
-        cached = self._cache.get(digest)
-        if cached is None:
-            cached = self.policy.image(bytes(data))
-            self._cache.put(digest, cached)
-        return cached
 
     def token_text(self, token_id: int) -> str:
         """The text of a sampled token."""
@@ -129,7 +120,7 @@ class HFEngine(PolicyEngine):
 
     is_continuous = False
 
-    def __init__(self, policy: Policy, seed: int, max_cached_bytes: int = MAX_CACHED_BYTES) -> None:
+    def __init__(self, policy: Policy, seed: int, max_cached_bytes: int = MAX_BYTES) -> None:
         super().__init__(policy, max_cached_bytes)
         self._generator = torch.Generator(device=policy.device).manual_seed(seed)
 
@@ -187,29 +178,3 @@ class HFEngine(PolicyEngine):
 
     def close(self) -> None:
         """Holds nothing that must be freed."""
-
-
-class _ImageCache:
-    """Decoded images by digest, the least recently used leave first."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._num_bytes = 0
-        self._lock = threading.Lock()
-        self._images: OrderedDict[str, Tensor] = OrderedDict()
-
-    def get(self, digest: str) -> Tensor | None:
-        with self._lock:
-            if digest in self._images:
-                self._images.move_to_end(digest)
-            return self._images.get(digest)
-
-    def put(self, digest: str, image: Tensor) -> None:
-        with self._lock:
-            if digest in self._images or image.nbytes > self._max_bytes:
-                return
-            self._images[digest] = image
-            self._num_bytes += image.nbytes
-            while self._num_bytes > self._max_bytes:
-                _, oldest = self._images.popitem(last=False)
-                self._num_bytes -= oldest.nbytes

@@ -233,7 +233,7 @@ class HubPolicy(Policy):
     def generate(
         self, batch: PromptBatch, sampling: Sequence[Sampling], generator: torch.Generator | None = None
     ) -> list[Generated]:
-        """Samples until every row has ended or the longest `max_new_tokens` is reached."""
+        """Samples until every row has ended or has its own `max_new_tokens`."""
         from transformers import GenerationConfig
 
         batch = self._prompts_of(batch)
@@ -243,6 +243,7 @@ class HubPolicy(Policy):
             attention_mask=batch.attention_mask,
             **self._vision(batch),
             logits_processor=[sampler],
+            stopping_criteria=[sampler.is_at_limit],
             generation_config=GenerationConfig(
                 do_sample=False,
                 max_new_tokens=max(s.max_new_tokens for s in sampling),

@@ -46,9 +46,8 @@ class DecodedImages:
         found = self._kept(digests)
         missing = [digest for digest in dict.fromkeys(digests) if digest not in found]
         encoded = [bytes(images[digest]) for digest in missing]
-        decoded = (
-            self._decoders.map(self._decode, encoded) if len(missing) > 1 else map(self._decode, encoded)
-        )
+        decode_all = self._decoders.map if len(missing) > 1 else map
+        decoded = decode_all(self._decode, encoded)
         for digest, image in zip(missing, decoded, strict=True):
             found[digest] = image
             self._keep(digest, image)

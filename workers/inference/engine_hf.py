@@ -1,8 +1,8 @@
 """The engine on transformers: a policy, its weight version, and whole batches of completions.
 
 `prepare` may run in another thread than `submit` and `load`: it only reads the tokenizer, and decoded images,
-which have a lock and threads of their own. `submit` runs its batch before it returns, in the thread of `load`,
-so that weights never change within a batch.
+which have a lock and threads of their own. `submit` runs its batch before it returns, in the thread of
+`load`, so that weights never change within a batch.
 """
 
 from __future__ import annotations

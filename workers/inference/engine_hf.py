@@ -8,6 +8,7 @@ which have a lock and threads of their own. `submit` runs its batch before it re
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -126,19 +127,24 @@ class HFEngine(PolicyEngine):
 
     def submit(self, requests: Sequence[Prepared], on_done: OnDone) -> None:
         """Runs a batch. If it fails each request is tried alone, so that only the guilty fail."""
+        failure = ""
         try:
             results = list(zip(range(len(requests)), self.act(requests), strict=True))
         except Exception as error:  # noqa: BLE001 - what fails must not end the service for everybody
             if len(requests) == 1:
                 on_done(0, error)
-            else:
-                self._submit_alone(requests, on_done, error)
+                return
+            _log.warning("a batch of %d failed (%s), each is tried alone", len(requests), error)
+            failure = traceback.format_exc()
+        if failure:  # only its text: the error itself would hold the batch's tensors while others need room
+            self._submit_alone(requests, on_done, failure)
             return
         for index, completion in results:
             on_done(index, completion)
 
-    def _submit_alone(self, requests: Sequence[Prepared], on_done: OnDone, error: Exception) -> None:
-        _log.warning("a batch of %d failed (%s), each is tried alone", len(requests), error)
+    def _submit_alone(self, requests: Sequence[Prepared], on_done: OnDone, failure: str) -> None:
+        if self.policy.device.type == "cuda":
+            torch.cuda.empty_cache()
         failed: list[int] = []
 
         def note(index: int, result: Result) -> None:
@@ -149,7 +155,7 @@ class HFEngine(PolicyEngine):
         for index, request in enumerate(requests):
             self.submit([request], lambda _, result, index=index: note(index, result))  # type: ignore[misc]
         if not failed:  # else the guilty are logged
-            _log.error("a batch failed of which every request succeeds alone", exc_info=error)
+            _log.error("a batch failed of which every request succeeds alone: %s", failure)
 
     def act(self, requests: Sequence[Prepared]) -> list[Completion]:
         """One completion for each request, all with the present weights."""

@@ -134,7 +134,7 @@ class HFEngine(PolicyEngine):
             if len(requests) == 1:
                 on_done(0, error)
                 return
-            _log.warning("a batch of %d failed (%s), each is tried alone", len(requests), error)
+            _log.warning("a batch of %d failed (%s), each is tried alone", len(requests), str(error))
             failure = traceback.format_exc()
         if failure:  # only its text: the error itself would hold the batch's tensors while others need room
             self._submit_alone(requests, on_done, failure)

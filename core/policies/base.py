@@ -247,6 +247,11 @@ class Policy(nn.Module, ABC):
     def text(self, token_ids: Sequence[int]) -> str:
         """Decodes a completion without special tokens."""
 
+    def token_bytes(self, token_id: int) -> bytes | None:
+        """What a token adds to a text, in UTF-8; None where it cannot be told: of a part of a character."""
+        text = self.text([token_id])
+        return None if "\ufffd" in text else text.encode()
+
     @abstractmethod
     def image(self, data: bytes) -> Tensor:
         """Decodes encoded image bytes and resizes them to what the policy reads, [3, H, W] uint8.

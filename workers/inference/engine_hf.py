@@ -91,6 +91,10 @@ class PolicyEngine:
         """The text of a sampled token."""
         return self.policy.text([token_id])
 
+    def token_bytes(self, token_id: int) -> bytes | None:
+        """What a sampled token adds to a text, in UTF-8; None where the policy cannot tell."""
+        return self.policy.token_bytes(token_id)
+
     @property
     def end_ids(self) -> Sequence[int]:
         """The tokens that end a completion."""

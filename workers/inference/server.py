@@ -254,6 +254,10 @@ class InferenceServer:
         """The text of a sampled token."""
         return self._engine.token_text(token_id)
 
+    def token_bytes(self, token_id: int) -> bytes | None:
+        """What a sampled token adds to a text, in UTF-8; None where that cannot be told."""
+        return self._engine.token_bytes(token_id)
+
     @property
     def end_ids(self) -> Sequence[int]:
         """The tokens that end a completion."""

@@ -23,7 +23,6 @@ from distrl.core.policies.adapter_directory import ADAPTER_FILE, CONFIG_KEY
 from distrl.core.policies.adapters import AdapterHandle, attach_adapter
 from distrl.core.policies.base import (
     Generated,
-    Pictures,
     Place,
     Policy,
     PromptBatch,
@@ -35,6 +34,7 @@ from distrl.core.policies.hub_loading import load_model
 from distrl.core.policies.hub_memory import checkpointed_layers, freeze_vision, recomputed
 from distrl.core.policies.hub_sampling import RowSampler, set_aside_generation_settings, writable
 from distrl.core.policies.options import PolicyOptions
+from distrl.core.policies.pictures import Pictures
 from distrl.core.policies.sampling import token_statistics
 from distrl.core.policies.token_bytes import vocabulary_bytes
 from distrl.core.types import ChatMessage, Sampling

@@ -43,6 +43,7 @@ CPU_THREAD = 3e10, 1e10  # float32 FLOP/s and bytes/s of a thread, of the order 
 UTILISATION, BANDWIDTH = 0.35, 0.6  # the share of the peaks that is reached
 BYTES_PER_PIXEL = {"jpeg": 0.17, "png": 0.30}  # of screenshots of a phone
 KEPT_VERSIONS = 3  # `distrl.learner.station.KEPT_WEIGHTS`
+KEPT_PICTURES = 2**30, 2**27  # `MAX_BYTES` of `distrl.workers.inference`'s decoded_images and held_images
 CRITIC_WIDTH, CRITIC_HEADS = 64, 4  # `distrl.core.policies.critic`
 STEPS = 15  # of an episode, where the suite's tasks do not say it
 
@@ -213,6 +214,7 @@ def _inference(config: Config, one: Subject) -> Iterator[Line]:
     yield Line(
         "inference", "memory for arriving weights", copies * one.published_bytes, "B", f"{copies} versions"
     )
+    yield Line("inference", "memory for pictures, at most", sum(KEPT_PICTURES), "B", "decoded, and encoded")
 
 
 def _disk(config: Config, one: Subject, screen: tuple[int, int]) -> Iterator[Line]:

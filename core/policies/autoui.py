@@ -24,7 +24,6 @@ from distrl.core.policies.autoui_images import Eyes, FrozenEyes, LearningEyes
 from distrl.core.policies.autoui_model import load_model, write_model
 from distrl.core.policies.base import (
     Generated,
-    Pictures,
     Place,
     Policy,
     PromptBatch,
@@ -36,6 +35,7 @@ from distrl.core.policies.hub_files import located
 from distrl.core.policies.hub_loading import number_format
 from distrl.core.policies.hub_memory import checkpointed_layers, recomputed
 from distrl.core.policies.options import PolicyOptions
+from distrl.core.policies.pictures import Pictures
 from distrl.core.policies.sampling import decode, sampling_temperature, token_log_probs, token_statistics
 from distrl.core.types import ChatMessage, ImagePart, Sampling, TextPart
 

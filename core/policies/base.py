@@ -16,32 +16,8 @@ from torch import Tensor, nn
 
 from distrl.core.errors import PolicyError
 from distrl.core.image_sizes import Resize
+from distrl.core.policies.pictures import Pictures
 from distrl.core.types import ChatMessage, Sampling
-
-
-@dataclass
-class Pictures:
-    """Pictures of B prompts, any number and any sizes.
-
-    Attributes:
-        rows: Each prompt's pictures in order of appearance: [3, H, W] uint8 each, or what the policy that
-            made the batch keeps of them.
-    """
-
-    rows: list[list[Tensor]]
-
-    def to(self, device: torch.device | str) -> Pictures:
-        """The same pictures on `device`."""
-        return Pictures([[picture.to(device) for picture in row] for row in self.rows])
-
-    def __getitem__(self, rows: Tensor) -> Pictures:
-        """The pictures of some of the prompts; nothing is copied."""
-        return Pictures([self.rows[row] for row in rows.tolist()])
-
-    @property
-    def flat(self) -> list[Tensor]:
-        """All pictures, prompt by prompt."""
-        return [picture for row in self.rows for picture in row]
 
 
 @dataclass
@@ -246,6 +222,11 @@ class Policy(nn.Module, ABC):
     @abstractmethod
     def text(self, token_ids: Sequence[int]) -> str:
         """Decodes a completion without special tokens."""
+
+    def token_bytes(self, token_id: int) -> bytes | None:
+        """What a token adds to a text, in UTF-8; None where it cannot be told: of a part of a character."""
+        text = self.text([token_id])
+        return None if "\ufffd" in text else text.encode()
 
     @abstractmethod
     def image(self, data: bytes) -> Tensor:

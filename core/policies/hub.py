@@ -23,19 +23,20 @@ from distrl.core.policies.adapter_directory import ADAPTER_FILE, CONFIG_KEY
 from distrl.core.policies.adapters import AdapterHandle, attach_adapter
 from distrl.core.policies.base import (
     Generated,
-    Pictures,
     Place,
     Policy,
     PromptBatch,
     States,
     TokenScores,
 )
-from distrl.core.policies.hub_images import check, expand
+from distrl.core.policies.hub_images import check, exchange, expand
 from distrl.core.policies.hub_loading import load_model
 from distrl.core.policies.hub_memory import checkpointed_layers, freeze_vision, recomputed
 from distrl.core.policies.hub_sampling import RowSampler, set_aside_generation_settings, writable
 from distrl.core.policies.options import PolicyOptions
+from distrl.core.policies.pictures import Pictures
 from distrl.core.policies.sampling import token_statistics
+from distrl.core.policies.token_bytes import vocabulary_bytes
 from distrl.core.types import ChatMessage, Sampling
 
 WEIGHTS_FILE = "weights.safetensors"
@@ -148,18 +149,8 @@ class HubPolicy(Policy):
     ) -> list[int]:
         """The prompt with as many placeholders as `others` ask for."""
         placeholder, num_tokens = self._loaded.image_token_id, self._loaded.images.num_tokens
-        check(prompt, placeholder, [num_tokens(image) for image in images])
-        left = [num_tokens(image) for image in images]
-        ids: list[int] = []
-        for token in prompt:
-            if token != placeholder:
-                ids.append(token)
-            elif left[0] == 1:
-                ids += [placeholder] * num_tokens(others[len(images) - len(left)])
-                del left[0]
-            else:
-                left[0] -= 1
-        return ids
+        before, after = ([num_tokens(image) for image in shown] for shown in (images, others))
+        return exchange(prompt, placeholder, before, after)
 
     def completion_ids(self, text: str) -> list[int]:
         """Tokens of the text and the end of the turn.
@@ -176,6 +167,11 @@ class HubPolicy(Policy):
         """The decoded text without special tokens."""
         decoded: str = self._loaded.tokenizer.decode(list(token_ids), skip_special_tokens=True)
         return decoded
+
+    def token_bytes(self, token_id: int) -> bytes | None:
+        """As in `Policy`; a vocabulary of bytes tells those of a part of a character, too."""
+        known = super().token_bytes(token_id)
+        return vocabulary_bytes(self._loaded.tokenizer, token_id) if known is None else known
 
     def verify(self, ids: Sequence[int], images: Sequence[Tensor]) -> None:
         """As in `Policy`."""
@@ -233,7 +229,7 @@ class HubPolicy(Policy):
     def generate(
         self, batch: PromptBatch, sampling: Sequence[Sampling], generator: torch.Generator | None = None
     ) -> list[Generated]:
-        """Samples until every row has ended or the longest `max_new_tokens` is reached."""
+        """Samples until every row has ended or has its own `max_new_tokens`."""
         from transformers import GenerationConfig
 
         batch = self._prompts_of(batch)
@@ -243,6 +239,7 @@ class HubPolicy(Policy):
             attention_mask=batch.attention_mask,
             **self._vision(batch),
             logits_processor=[sampler],
+            stopping_criteria=[sampler.is_at_limit],
             generation_config=GenerationConfig(
                 do_sample=False,
                 max_new_tokens=max(s.max_new_tokens for s in sampling),

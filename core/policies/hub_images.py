@@ -201,6 +201,28 @@ def expand(ids: Sequence[int], placeholder: int, counts: Sequence[int]) -> list[
     return [token for one in ids for token in ([placeholder] * next(left) if one == placeholder else [one])]
 
 
+def exchange(ids: Sequence[int], placeholder: int, before: Sequence[int], after: Sequence[int]) -> list[int]:
+    """A prompt with as many placeholders of each picture as another asks for that stands in for it.
+
+    Args:
+        before, after: How many placeholders the pictures take that are there, and the others.
+
+    Raises:
+        PolicyError: The placeholders are not those of `before`.
+    """
+    check(ids, placeholder, before)
+    left, found = list(before), list[int]()
+    for token in ids:
+        if token != placeholder:
+            found.append(token)
+        elif left[0] == 1:
+            found += [placeholder] * after[len(before) - len(left)]
+            del left[0]
+        else:
+            left[0] -= 1
+    return found
+
+
 def check(ids: Sequence[int], placeholder: int, counts: Sequence[int]) -> None:
     """That the placeholders in a prompt are exactly those which its pictures ask for, one after the other.
 

@@ -49,6 +49,11 @@ class RowSampler:
         only = scores.new_full((len(scores), self._output.size), float("-inf"))
         return only.scatter(1, tokens[:, None], 0.0)
 
+    def is_at_limit(self, input_ids: Tensor, scores: object) -> Tensor:
+        """[B] bool, which rows have their own `max_new_tokens`; a stopping criterion of `generate`."""
+        limits = torch.tensor([s.max_new_tokens for s in self._sampling], device=input_ids.device)
+        return limits <= len(self._tokens)
+
     def results(self, end_ids: Sequence[int]) -> list[Generated]:
         """What was drawn in each row, up to its end or its `max_new_tokens`."""
         tokens: list[list[int]] = torch.stack(self._tokens, dim=1).tolist()

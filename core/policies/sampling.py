@@ -81,9 +81,9 @@ def token_statistics(
 
 
 def truncate(log_probs: Tensor, sampling: Sequence[Sampling]) -> Tensor:
-    """Renormalised log-probabilities after each row's top_k and top_p. [B, V] → [B, V]
+    """Renormalised log-probabilities after each row's top_k, then top_p of what that leaves. [B, V] → [B, V]
 
-    The most probable token always stays.
+    The order is that of transformers and vLLM. The most probable token always stays.
     """
     if all(s.top_k == 0 and s.top_p >= 1.0 for s in sampling):
         return log_probs
@@ -92,8 +92,10 @@ def truncate(log_probs: Tensor, sampling: Sequence[Sampling]) -> Tensor:
     top_k = torch.tensor([min(s.top_k or size, size) for s in sampling], device=log_probs.device)
     top_p = torch.tensor([s.top_p for s in sampling], device=log_probs.device)
     ranks = torch.arange(size, device=log_probs.device)
-    before = ordered.exp().cumsum(-1) - ordered.exp()
-    keep = (ranks < top_k[:, None]) & ((before < top_p[:, None]) | (top_p[:, None] >= 1.0))
+    is_among = ranks < top_k[:, None]
+    left = ordered.masked_fill(~is_among, MASKED).softmax(-1)
+    before = left.cumsum(-1) - left
+    keep = is_among & ((before < top_p[:, None]) | (top_p[:, None] >= 1.0))
     keep[:, 0] = True
     kept = torch.zeros_like(keep).scatter(1, order, keep)
     return log_probs.masked_fill(~kept, MASKED).log_softmax(-1)

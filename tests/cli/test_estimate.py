@@ -17,7 +17,7 @@ from autoui_models import save_autoui, save_blip2
 from hub_models import save_qwen
 from typer.testing import CliRunner
 
-from distrl.cli.health.estimate import PEAKS, STEPS, Hardware, Line, estimate, hardware
+from distrl.cli.health.estimate import KEPT_PICTURES, PEAKS, STEPS, Hardware, Line, estimate, hardware
 from distrl.cli.health.subject import QUESTION, screen_of
 from distrl.cli.health.verdict import device_bytes, verdict
 from distrl.cli.main import app
@@ -25,6 +25,7 @@ from distrl.configs.schema import Config
 from distrl.core.policies import build_policy
 from distrl.evaluator.suites import load_suite, vocabulary
 from distrl.workers.envs.two_screens import TwoScreensEnv
+from distrl.workers.inference import decoded_images, held_images
 
 CPU = hardware(None, 2)
 FUSION = [
@@ -93,6 +94,11 @@ def test_autoui_is_counted_from_its_config_json(tmp_path: Path, lora: object, ha
     assert found["policy", "of these for pictures"] == tower
     assert found["policy", "trained parameters"] == trained
     assert found["network", "a version"] == sum(one.nbytes for one in policy.published_state().values())
+
+
+def test_a_server_s_pictures_are_counted_with_the_bounds_that_it_has() -> None:
+    assert KEPT_PICTURES == (decoded_images.MAX_BYTES, held_images.MAX_BYTES)
+    assert values({})["inference", "memory for pictures, at most"] == sum(KEPT_PICTURES)
 
 
 def test_the_cache_of_a_slot_is_what_the_model_keeps(model: str) -> None:

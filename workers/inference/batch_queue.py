@@ -22,6 +22,7 @@ class BatchQueue(Generic[Item]):
         self._batcher = batcher
         self._condition = threading.Condition()
         self._poked = False
+        self._is_closed = False
 
     def __len__(self) -> int:
         with self._condition:
@@ -34,11 +35,25 @@ class BatchQueue(Generic[Item]):
             return len(self._batcher) >= self._batcher.max_queue
 
     def offer(self, item: Item) -> bool:
-        """Queues a request; False when the queue is full."""
+        """Queues a request; False when the queue is full or closed."""
         with self._condition:
+            if self._is_closed:
+                return False
             accepted = self._batcher.offer(item, time.monotonic())
             self._condition.notify_all()
             return accepted
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether every offer is refused."""
+        with self._condition:
+            return self._is_closed
+
+    def close(self) -> list[Queued[Item]]:
+        """Refuses what is offered from now on; returns what still waits."""
+        with self._condition:
+            self._is_closed = True
+            return self._batcher.take(len(self._batcher))
 
     def poke(self) -> None:
         """Lets a waiting `take` return at once, even without a batch."""

@@ -96,6 +96,10 @@ class Engine(Protocol[P]):
         """The text of a sampled token. Any thread."""
         ...
 
+    def token_bytes(self, token_id: int) -> bytes | None:
+        """What it adds to a text, in UTF-8; None where that cannot be told. Any thread."""
+        ...
+
     @property
     def end_ids(self) -> Sequence[int]:
         """The tokens that end a completion. Any thread."""

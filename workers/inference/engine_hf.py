@@ -1,15 +1,14 @@
 """The engine on transformers: a policy, its weight version, and whole batches of completions.
 
-`prepare` may run in another thread than `submit` and `load`: it only reads the tokenizer and an image cache
-with its own lock. `submit` runs its batch before it returns, in the thread of `load`, so that weights never
-change within a batch.
+`prepare` may run in another thread than `submit` and `load`: it only reads the tokenizer, and decoded images,
+which have a lock and threads of their own. `submit` runs its batch before it returns, in the thread of
+`load`, so that weights never change within a batch.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
-from collections import OrderedDict
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,10 +17,10 @@ from torch import Tensor
 
 from distrl.core.policies.base import Policy
 from distrl.core.types import NO_PREFIX, ChatMessage, Completion, Prefix, Sampling, shown_images
+from distrl.workers.inference.decoded_images import MAX_BYTES, DecodedImages
 from distrl.workers.inference.engine import NO_WEIGHTS, OnDone, Result
 from distrl.workers.inference.prompts import tokenise
 
-MAX_CACHED_BYTES = 64 * 2**20
 _log = logging.getLogger(__name__)
 
 
@@ -47,13 +46,13 @@ class PolicyEngine:
 
     Args:
         policy: In eval mode.
-        max_cached_bytes: Bound of the cache of decoded images, which an unchanged screen meets again.
+        max_cached_bytes: Bound of the decoded images that are kept for later requests, which show them again.
     """
 
-    def __init__(self, policy: Policy, max_cached_bytes: int = MAX_CACHED_BYTES) -> None:
+    def __init__(self, policy: Policy, max_cached_bytes: int = MAX_BYTES) -> None:
         self.policy = policy
         self.version = NO_WEIGHTS
-        self._cache = _ImageCache(max_cached_bytes)
+        self._images = DecodedImages(policy.image, max_cached_bytes)
 
     @property
     def name(self) -> str:
@@ -84,20 +83,17 @@ class PolicyEngine:
             PolicyError: The chat is too long, or an image is unreadable.
         """
         digests = (*prefix.images, *shown_images(messages))
-        decoded = tuple(self._image(digest, images[digest]) for digest in digests)
+        decoded = self._images.of(digests, images)
         prompt = tokenise(self.policy, messages, sampling, decoded[len(prefix.images) :], prefix.token_ids)
         return Prepared(prompt.ids, decoded, prompt.sampling, prompt.num_prefix)
-
-    def _image(self, digest: str, data: bytes | memoryview) -> Tensor:
-        cached = self._cache.get(digest)
-        if cached is None:
-            cached = self.policy.image(bytes(data))
-            self._cache.put(digest, cached)
-        return cached
 
     def token_text(self, token_id: int) -> str:
         """The text of a sampled token."""
         return self.policy.text([token_id])
+
+    def token_bytes(self, token_id: int) -> bytes | None:
+        """What a sampled token adds to a text, in UTF-8; None where the policy cannot tell."""
+        return self.policy.token_bytes(token_id)
 
     @property
     def end_ids(self) -> Sequence[int]:
@@ -129,25 +125,30 @@ class HFEngine(PolicyEngine):
 
     is_continuous = False
 
-    def __init__(self, policy: Policy, seed: int, max_cached_bytes: int = MAX_CACHED_BYTES) -> None:
+    def __init__(self, policy: Policy, seed: int, max_cached_bytes: int = MAX_BYTES) -> None:
         super().__init__(policy, max_cached_bytes)
         self._generator = torch.Generator(device=policy.device).manual_seed(seed)
 
     def submit(self, requests: Sequence[Prepared], on_done: OnDone) -> None:
         """Runs a batch. If it fails each request is tried alone, so that only the guilty fail."""
+        failure = ""
         try:
             results = list(zip(range(len(requests)), self.act(requests), strict=True))
         except Exception as error:  # noqa: BLE001 - what fails must not end the service for everybody
             if len(requests) == 1:
                 on_done(0, error)
-            else:
-                self._submit_alone(requests, on_done, error)
+                return
+            _log.warning("a batch of %d failed (%s), each is tried alone", len(requests), str(error))
+            failure = traceback.format_exc()
+        if failure:  # only its text: the error itself would hold the batch's tensors while others need room
+            self._submit_alone(requests, on_done, failure)
             return
         for index, completion in results:
             on_done(index, completion)
 
-    def _submit_alone(self, requests: Sequence[Prepared], on_done: OnDone, error: Exception) -> None:
-        _log.warning("a batch of %d failed (%s), each is tried alone", len(requests), error)
+    def _submit_alone(self, requests: Sequence[Prepared], on_done: OnDone, failure: str) -> None:
+        if self.policy.device.type == "cuda":
+            torch.cuda.empty_cache()
         failed: list[int] = []
 
         def note(index: int, result: Result) -> None:
@@ -158,7 +159,7 @@ class HFEngine(PolicyEngine):
         for index, request in enumerate(requests):
             self.submit([request], lambda _, result, index=index: note(index, result))  # type: ignore[misc]
         if not failed:  # else the guilty are logged
-            _log.error("a batch failed of which every request succeeds alone", exc_info=error)
+            _log.error("a batch failed of which every request succeeds alone: %s", failure)
 
     def act(self, requests: Sequence[Prepared]) -> list[Completion]:
         """One completion for each request, all with the present weights."""
@@ -187,29 +188,3 @@ class HFEngine(PolicyEngine):
 
     def close(self) -> None:
         """Holds nothing that must be freed."""
-
-
-class _ImageCache:
-    """Decoded images by digest, the least recently used leave first."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._num_bytes = 0
-        self._lock = threading.Lock()
-        self._images: OrderedDict[str, Tensor] = OrderedDict()
-
-    def get(self, digest: str) -> Tensor | None:
-        with self._lock:
-            if digest in self._images:
-                self._images.move_to_end(digest)
-            return self._images.get(digest)
-
-    def put(self, digest: str, image: Tensor) -> None:
-        with self._lock:
-            if digest in self._images or image.nbytes > self._max_bytes:
-                return
-            self._images[digest] = image
-            self._num_bytes += image.nbytes
-            while self._num_bytes > self._max_bytes:
-                _, oldest = self._images.popitem(last=False)
-                self._num_bytes -= oldest.nbytes

@@ -20,10 +20,12 @@ from typing import Any
 
 from distrl.core.errors import ConfigError, NetworkError, ProtocolError
 from distrl.core.messages import RejectCode
+from distrl.core.types import Completion
 from distrl.workers.inference.openai_api import (
     ApiError,
     read_request,
     write_completion,
+    write_logprob,
     write_models,
 )
 from distrl.workers.inference.server import InferenceServer
@@ -98,8 +100,19 @@ class HttpEndpoint:
         request_id, created = uuid.uuid4().hex, int(time.time())
         is_ended = bool(completion.token_ids) and completion.token_ids[-1] in self.server.end_ids
         return write_completion(
-            completion, question, self.model, request_id, created, is_ended, self.server.token_text
+            completion,
+            self.model,
+            request_id,
+            created,
+            is_ended,
+            self._logprobs(completion) if question.has_logprobs else None,
         )
+
+    def _logprobs(self, completion: Completion) -> list[dict[str, Any]]:
+        return [
+            write_logprob(self.server.token_text(token), self.server.token_bytes(token), logprob)
+            for token, logprob in zip(completion.token_ids, completion.logprobs, strict=True)
+        ]
 
 
 class _Server(ThreadingHTTPServer):

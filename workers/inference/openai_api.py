@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -176,35 +176,28 @@ def _image_bytes(url: str) -> bytes:
 
 def write_completion(
     completion: Completion,
-    question: Question,
     model: str,
     request_id: str,
     created: int,
     is_ended: bool,
-    token_text: Callable[[int], str],
+    logprobs: Sequence[Mapping[str, Any]] | None,
 ) -> dict[str, Any]:
     """The answer to a request. `weight_version` and `system_fingerprint` say which weights it is from.
 
     Args:
         completion: What the policy answered.
-        question: What was asked.
         model: The model's id.
         request_id: The answer's id.
         created: Unix time, seconds.
         is_ended: Whether its last token is one that ends completions; else it had no more tokens.
-        token_text: The text of a token.
+        logprobs: Of each token what `write_logprob` gives; None where they were not asked for.
     """
     version = completion.weight_versions[0] if completion.weight_versions else -1
-    texts = [token_text(token) for token in completion.token_ids]
     num_prompt, num_answer = len(completion.prompt_token_ids), len(completion.token_ids)
-    logprobs = [
-        {"token": text, "logprob": value, "bytes": list(text.encode()), "top_logprobs": []}
-        for text, value in zip(texts, completion.logprobs, strict=True)
-    ]
     choice = {
         "index": 0,
         "message": {"role": "assistant", "content": completion.text, "refusal": None},
-        "logprobs": {"content": logprobs, "refusal": None} if question.has_logprobs else None,
+        "logprobs": None if logprobs is None else {"content": list(logprobs), "refusal": None},
         "finish_reason": "stop" if is_ended else "length",
     }
     return {
@@ -221,6 +214,18 @@ def write_completion(
         "system_fingerprint": f"weights-{version}",
         "weight_version": version,
     }
+
+
+def write_logprob(text: str, data: bytes | None, logprob: float) -> dict[str, Any]:
+    """What is told of one token.
+
+    Args:
+        text: Its text; of a part of a character U+FFFD.
+        data: Its bytes, None if they are not known.
+        logprob: Of the distribution that it was sampled from.
+    """
+    known = None if data is None else list(data)
+    return {"token": text, "logprob": logprob, "bytes": known, "top_logprobs": []}
 
 
 def write_models(model: str, version: int) -> Mapping[str, Any]:

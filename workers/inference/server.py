@@ -6,10 +6,10 @@
     learner link thread ──► WeightFeed thread ──► ready slot ──► engine thread
 
 The queue is bounded by `inference.max_queue`: what does not fit is refused as busy, and the client asks
-another server. The outbox holds at most the replies to requests that were queued. An engine that runs whole
-batches gets one when it is due; a continuous one gets requests as they come, while fewer than
-`inference.max_batch` run. The router thread holds the images of requests, which later ones only name.
-`complete` is the way in for others of this process, past the sockets.
+another server; what still waits when the server stops is refused, too. The outbox holds at most the replies
+to requests that were queued. An engine that runs whole batches gets one when it is due; a continuous one gets
+requests as they come, while fewer than `inference.max_batch` run. The router thread holds the images of
+requests, which later ones only name. `complete` is the way in for others of this process, past the sockets.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ PUMP = 8  # requests taken in before replies leave again
 JOIN_S = 10.0
 FLUSH_S = 0.2  # before the socket is closed: with the connection a client loses what it has not read yet
 DRAIN_S = 2.0  # how long a server that closes waits for requests that run
+STOPPED = RejectCode.NOT_READY, "the server has stopped"
 _log = logging.getLogger(__name__)
 
 
@@ -254,6 +255,10 @@ class InferenceServer:
         """The text of a sampled token."""
         return self._engine.token_text(token_id)
 
+    def token_bytes(self, token_id: int) -> bytes | None:
+        """What a sampled token adds to a text, in UTF-8; None where that cannot be told."""
+        return self._engine.token_bytes(token_id)
+
     @property
     def end_ids(self) -> Sequence[int]:
         """The tokens that end a completion."""
@@ -267,7 +272,8 @@ class InferenceServer:
 
     def _enqueue(self, pending: Pending) -> None:
         if not self._queue.offer(pending):
-            raise ProtocolError(RejectCode.BUSY.value, "the queue is full")
+            code, reason = STOPPED if self._queue.is_closed else (RejectCode.BUSY, "the queue is full")
+            raise ProtocolError(code.value, reason)
 
     # ---- engine thread ----
 
@@ -281,6 +287,8 @@ class InferenceServer:
                     self._submit(batch)
             self._drain()
         finally:
+            for queued in self._queue.close():
+                queued.item.deliver(Reject(code=STOPPED[0], reason=STOPPED[1], ref=queued.item.request_id))
             self._engine.close()
 
     def _room(self) -> int | None:

@@ -73,6 +73,29 @@ def test_sampled_and_scored_log_probabilities_agree_also_after_a_swap(
     check_agreement(policy)
 
 
+def test_a_batch_runs_no_longer_than_a_row_that_needs_it(make_policy: MakePolicy) -> None:
+    """A row that has its own `max_new_tokens` does not run on because another may have more."""
+    policy = make_policy(slim_vocabulary=["tap"])  # so few tokens that the end is often drawn
+    batch, generator = batch_of(policy), torch.Generator()
+    limits = (5, 5, 40)
+    for seed in range(30):
+        num_passes = []
+        model = policy.get_submodule("model")
+        hook = model.register_forward_hook(lambda *_, seen=num_passes: seen.append(1))  # type: ignore[misc]
+        sampling = [Sampling(max_new_tokens=limit) for limit in limits]
+        mixed = policy.generate(batch, sampling, generator.manual_seed(seed))
+        hook.remove()
+        assert len(num_passes) == max(len(one.token_ids) for one in mixed)
+        alike = [Sampling(max_new_tokens=40)] * 3
+        free = policy.generate(batch, alike, generator.manual_seed(seed))
+        for one, other, limit in zip(mixed, free, limits, strict=True):
+            assert one.token_ids == other.token_ids[:limit]
+            assert one.logprobs == pytest.approx(other.logprobs[:limit], abs=1e-5)
+        if len(mixed[0].token_ids) == 5 > len(mixed[2].token_ids):
+            return
+    pytest.fail("the row with the most room never was the first to end")
+
+
 def test_a_model_s_own_generation_settings_do_not_mix_in(
     make_policy: MakePolicy, model_dir: Path, tmp_path: Path
 ) -> None:

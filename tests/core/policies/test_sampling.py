@@ -29,6 +29,7 @@ def test_log_probs_are_a_masked_softmax_at_each_rows_temperature() -> None:
         (Sampling(top_p=0.6), [0, 1]),
         (Sampling(top_p=0.01), [0]),
         (Sampling(top_p=0.95, top_k=3), [0, 1, 2]),
+        (Sampling(top_p=0.6, top_k=2), [0]),
         (Sampling(), [0, 1, 2, 3]),
     ],
 )
@@ -38,6 +39,19 @@ def test_truncation_keeps_the_head_and_renormalises(sampling: Sampling, kept: li
     expected = torch.zeros(4)
     expected[kept] = probabilities[kept] / probabilities[kept].sum()
     torch.testing.assert_close(found, expected)
+
+
+def test_truncation_is_that_of_transformers() -> None:
+    transformers = pytest.importorskip("transformers")
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(300):
+        log_probs = (3 * torch.randn(1, 40, generator=generator)).log_softmax(-1)
+        top_k = int(torch.randint(1, 45, (), generator=generator))
+        top_p = float(torch.rand((), generator=generator).clamp(min=0.01))
+        scores = transformers.TopKLogitsWarper(top_k)(None, log_probs)
+        scores = transformers.TopPLogitsWarper(top_p)(None, scores)
+        found = truncate(log_probs, [Sampling(top_k=top_k, top_p=top_p)])
+        torch.testing.assert_close(found.exp(), scores.softmax(-1))
 
 
 def test_greedy_takes_the_mode_and_reports_the_untruncated_log_probability() -> None:

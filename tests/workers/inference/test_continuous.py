@@ -76,6 +76,9 @@ class HeldEngine:
     def token_text(self, token_id: int) -> str:
         return str(token_id)
 
+    def token_bytes(self, token_id: int) -> bytes | None:
+        return self.token_text(token_id).encode()
+
     def check(self) -> None:
         if self.ended_by is not None:
             raise self.ended_by

@@ -1,18 +1,25 @@
 """The engine: versions on every token, log-probabilities that a learner would compute, cached images."""
 
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
 pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("jinja2")
 
 import torch
 from policy_fakes import chat, png
+from sequence_policy import SequencePolicy
 
 from distrl.configs.schema import Config
 from distrl.core.errors import PolicyError
 from distrl.core.policies import build_policy, weights_io
+from distrl.core.policies.base import Generated
 from distrl.core.types import Completion, Sampling, image_digest
+from distrl.workers.inference.engine import Result
 from distrl.workers.inference.engine_hf import HFEngine
 from distrl.workers.inference.serve import build_engine
 
@@ -79,6 +86,38 @@ def test_servers_of_other_names_draw_other_samples(make_config: MakeConfig, word
     first, same, other = (act(build_engine(config, words, name), GOALS * 4) for name in ("a", "a", "b"))
     assert first == same
     assert first != other
+
+
+class ShortOfMemory(SequencePolicy):
+    """Has memory for one request at a time.
+
+    Attributes:
+        held: The tensors of batches that failed.
+        num_held: How many of them there still were in each later call.
+    """
+
+    def __init__(self, *answers: Sequence[int]) -> None:
+        super().__init__(*answers)
+        self.held: weakref.WeakSet[torch.Tensor] = weakref.WeakSet()
+        self.num_held: list[int] = []
+
+    def generate(self, batch: Any, sampling: Sequence[Sampling], generator: object) -> list[Generated]:
+        self.num_held.append(len(self.held))
+        if len(batch) > 1:
+            cache = torch.zeros(8)
+            self.held.add(cache)
+            raise torch.OutOfMemoryError("out of memory")
+        return super().generate(batch, sampling, generator)
+
+
+def test_a_batch_without_room_is_let_go_before_its_requests_are_tried_alone() -> None:
+    policy = ShortOfMemory([5, 6])
+    engine = HFEngine(policy, 0)  # type: ignore[arg-type]
+    requests = [engine.prepare(chat(goal, "a"), {"a": b"1"}, Sampling()) for goal in GOALS]
+    results: list[Result] = []
+    engine.submit(requests, lambda _, result: results.append(result))
+    assert [isinstance(result, Completion) for result in results] == [True] * 4
+    assert policy.num_held == [0] * 5
 
 
 def test_an_image_is_decoded_once_and_the_cache_is_bounded(make_config: MakeConfig, words: list[str]) -> None:

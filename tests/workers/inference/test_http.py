@@ -123,6 +123,26 @@ def test_an_answer_has_stopped_if_its_last_token_ends_completions(make_endpoint:
     assert reasons == [("length", 2), ("stop", 2), ("length", 2), ("length", 0)]
 
 
+def test_parts_of_characters_have_their_own_bytes(make_endpoint: MakeEndpoint) -> None:
+    policy = SequencePolicy()
+    policy.answers = iter([[*policy.tokenise("tap 设置"), policy.end]])
+    endpoint = make_endpoint(engine=HFEngine(policy, 0))  # type: ignore[arg-type]
+    _, answer = ask(endpoint, "/v1/chat/completions", question(logprobs=True, max_tokens=20))
+    content = answer["choices"][0]["logprobs"]["content"]
+    assert "\ufffd" in {one["token"] for one in content}
+    assert bytes(byte for one in content for byte in one["bytes"]).decode() == "tap 设置"
+
+
+def test_bytes_that_are_not_known_are_null(make_endpoint: MakeEndpoint) -> None:
+    policy = SequencePolicy()
+    policy.token_bytes = lambda token_id: None  # type: ignore[method-assign]
+    policy.answers = iter([policy.tokenise("tap")])
+    endpoint = make_endpoint(engine=HFEngine(policy, 0))  # type: ignore[arg-type]
+    _, answer = ask(endpoint, "/v1/chat/completions", question(logprobs=True))
+    (token,) = answer["choices"][0]["logprobs"]["content"]
+    assert (token["token"], token["bytes"]) == ("tap", None)
+
+
 def test_models_and_health_tell_the_version(make_endpoint: MakeEndpoint) -> None:
     endpoint = make_endpoint()
     _, models = ask(endpoint, "/v1/models")

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from distrl.core.errors import DistrlError
 from distrl.core.policies.base import Policy
 from distrl.core.types import NO_PREFIX, ChatMessage, Completion, Prefix, Sampling, shown_images
 from distrl.workers.inference.decoded_images import MAX_BYTES, DecodedImages
@@ -128,6 +129,7 @@ class HFEngine(PolicyEngine):
     def __init__(self, policy: Policy, seed: int, max_cached_bytes: int = MAX_BYTES) -> None:
         super().__init__(policy, max_cached_bytes)
         self._generator = torch.Generator(device=policy.device).manual_seed(seed)
+        self._lost: str | None = None  # what the device said when it was lost
 
     def submit(self, requests: Sequence[Prepared], on_done: OnDone) -> None:
         """Runs a batch. If it fails each request is tried alone, so that only the guilty fail."""
@@ -135,6 +137,8 @@ class HFEngine(PolicyEngine):
         try:
             results = list(zip(range(len(requests)), self.act(requests), strict=True))
         except Exception as error:  # noqa: BLE001 - what fails must not end the service for everybody
+            if isinstance(error, torch.AcceleratorError):  # after which nothing of this process runs there
+                self._lost = str(error)
             if len(requests) == 1:
                 on_done(0, error)
                 return
@@ -147,7 +151,7 @@ class HFEngine(PolicyEngine):
             on_done(index, completion)
 
     def _submit_alone(self, requests: Sequence[Prepared], on_done: OnDone, failure: str) -> None:
-        if self.policy.device.type == "cuda":
+        if self.policy.device.type == "cuda" and self._lost is None:
             torch.cuda.empty_cache()
         failed: list[int] = []
 
@@ -180,7 +184,9 @@ class HFEngine(PolicyEngine):
         self.version = version
 
     def check(self) -> None:
-        """Nothing can end it."""
+        """Raises a DistrlError if the device is lost: another process may have it again."""
+        if self._lost is not None:
+            raise DistrlError(f"The device is lost: {self._lost}", "Start the server again.")
 
     def stats(self) -> dict[str, float]:
         """None."""

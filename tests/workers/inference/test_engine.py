@@ -15,7 +15,7 @@ from policy_fakes import chat, png
 from sequence_policy import SequencePolicy
 
 from distrl.configs.schema import Config
-from distrl.core.errors import PolicyError
+from distrl.core.errors import DistrlError, PolicyError
 from distrl.core.policies import build_policy, weights_io
 from distrl.core.policies.base import Generated
 from distrl.core.types import Completion, Sampling, image_digest
@@ -118,6 +118,25 @@ def test_a_batch_without_room_is_let_go_before_its_requests_are_tried_alone() ->
     engine.submit(requests, lambda _, result: results.append(result))
     assert [isinstance(result, Completion) for result in results] == [True] * 4
     assert policy.num_held == [0] * 5
+
+
+class Asserts(SequencePolicy):
+    """Its device is lost at the first batch, as after an assertion in a kernel."""
+
+    def generate(self, batch: Any, sampling: Sequence[Sampling], generator: object) -> list[Generated]:
+        raise torch.AcceleratorError("CUDA error: device-side assert triggered")
+
+
+def test_a_lost_device_ends_the_engine_and_a_full_one_does_not() -> None:
+    for policy, is_lost in ((ShortOfMemory([5, 6]), False), (Asserts([5, 6]), True)):
+        engine = HFEngine(policy, 0)  # type: ignore[arg-type]
+        requests = [engine.prepare(chat(goal, "a"), {"a": b"1"}, Sampling()) for goal in GOALS]
+        engine.submit(requests, lambda _, result: None)
+        if is_lost:
+            with pytest.raises(DistrlError, match="device-side assert"):
+                engine.check()
+        else:
+            engine.check()
 
 
 def test_an_image_is_decoded_once_and_the_cache_is_bounded(make_config: MakeConfig, words: list[str]) -> None:

@@ -62,9 +62,11 @@ def print_losses(outcome: sweeping.Outcome, arms: dict[str, dict[int, ArmSummary
 
 
 def _verdict(between: Interval | None) -> str:
-    if between is not None and between.high < 0:
+    if between is None:
+        return "one seed cannot tell"
+    if between.high < 0:
         return "degrades"
-    if between is not None and between.low > 0:
+    if between.low > 0:
         return "better"
     return "no difference that these seeds show"
 

@@ -73,6 +73,7 @@ def start_vllm(config: Config, name: str, checkpoint: Path | None = None) -> VLL
     """vLLM in a process of its own; as `build_engine`.
 
     Raises:
+        ConfigError: The environment chooses a model runner of vLLM's that does not do.
         MissingDependency: It is not installed, or not as it should be.
         PolicyError: It does not start.
         CheckpointError: The checkpoint is damaged or of another policy.

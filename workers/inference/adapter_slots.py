@@ -89,11 +89,11 @@ class AdapterSlots:
             former.is_retired = True
             return former if former.users == 0 else None
 
-    def acquire(self) -> Adapter:
-        """The newest, for one request more."""
+    def acquire(self) -> Adapter | None:
+        """The newest, for one request more; None before the first: adapters begin as changing nothing."""
         with self._changed:
-            assert self._newest is not None, "a server accepts nothing before the first weights"
-            self._newest.users += 1
+            if self._newest is not None:
+                self._newest.users += 1
             return self._newest
 
     def release(self, adapter: Adapter) -> bool:

@@ -37,6 +37,15 @@ def test_requests_keep_the_adapter_that_they_began_with(slots: AdapterSlots) -> 
     assert not slots.release(second), "the newest stays"
 
 
+def test_before_the_first_adapter_a_request_takes_none(slots: AdapterSlots) -> None:
+    assert slots.acquire() is None
+    first = slots.add(1, STATE, WAIT_S)
+    assert slots.acquire() is None, "not before it is loaded"
+    slots.activate(first)
+    assert slots.acquire() is first
+    assert not slots.release(first)
+
+
 def test_an_adapter_without_users_goes_at_once(slots: AdapterSlots) -> None:
     first, second = slots.add(1, STATE, WAIT_S), slots.add(1, STATE, WAIT_S)
     assert first.id != second.id, "a version's number may come again with other weights"

@@ -17,17 +17,18 @@ pytest.importorskip("transformers")
 
 import psutil
 import torch
-from policy_fakes import png
-from serving_world import LORA, make_config, request, scores, show, submit, weights
+from policy_fakes import chat, png
+from serving_world import LORA, WAIT_S, make_config, request, scores, show, submit, weights
 from tiny_qwen import FAMILIES
 from waiting import until
 
 from distrl.configs.schema import Config
 from distrl.core.errors import ContextFull, DistrlError, PolicyError
 from distrl.core.policies.hub import HubPolicy
+from distrl.core.sockets import Wire
 from distrl.core.types import Completion, Prefix, Sampling, image_digest
 from distrl.workers.inference.engine_hf import HFEngine, Prepared
-from distrl.workers.inference.serve import start_vllm
+from distrl.workers.inference.serve import serve_checkpoint, start_vllm
 
 if TYPE_CHECKING:
     from distrl.workers.inference.engine_vllm import VLLMEngine
@@ -163,6 +164,20 @@ def test_several_pictures_and_sequences_that_go_on_are_read_alike(adapted: Pair)
     assert on.prompt_ids == (*prefix.token_ids, *second.prompt_token_ids), "only what is new is sent back"
     assert len(on.images) == 3
     adapted.expect([two, on], [first, second])
+
+
+def test_a_policy_with_an_adapter_is_served_as_it_begins(save: Callable[[str], Path], wire: Wire) -> None:
+    config = make_config(save("qwen2.5-vl"), LORA)
+    images, greedy = {image_digest(png(1)): png(1)}, Sampling(temperature=0.0, max_new_tokens=8)
+    asked = chat("open settings", *images)
+    with serve_checkpoint(config, [], None, wire) as server:
+        found = server.complete(asked, images, greedy, WAIT_S)
+        server.check()
+    hf = HFEngine(HubPolicy(config.policy, [], 0).eval(), 0)
+    (expected,) = hf.act([hf.prepare(asked, images, greedy)])
+    assert found.token_ids == expected.token_ids
+    assert found.logprobs == pytest.approx(expected.logprobs, abs=TOLERANCE)
+    assert set(found.weight_versions) == {0}
 
 
 LONG = "the quick brown fox jumps over the lazy dog " * 2

@@ -5,8 +5,9 @@
 
 Adapters: each version is loaded under an id of its own before the first request takes it, and a request ends
 with the one that it began with. Neither weights nor cached keys and values of one version ever meet those of
-another, for vLLM's caches tell adapters apart. Full weights: what runs ends first, then the weights are
-replaced and all caches emptied; new requests wait for so long.
+another, for vLLM's caches tell adapters apart. With all slots in use a new version waits, and requests go on.
+Full weights: what runs ends first, then the weights are replaced and all caches emptied; new requests wait for
+so long.
 """
 
 from __future__ import annotations
@@ -164,8 +165,18 @@ class VLLMEngine(PolicyEngine):
             adapter = self._adapters.acquire() if self._adapters is not None else None
             self._loop.spawn(self._serve(index, request, self.version, adapter, on_done))
 
+    def can_load(self) -> bool:
+        """Whether an adapter finds a free slot; full weights always find room.
+
+        Raises:
+            PolicyError: No slot has become free in time.
+        """
+        return self._adapters is None or self._adapters.has_room(DRAIN_S)
+
     def load(self, version: int, state: dict[str, Tensor]) -> None:
         """Loads an adapter beside those in use, or replaces all weights when nothing runs any more.
+
+        Ask `can_load` first.
 
         Raises:
             PolicyError: The weights are of another policy; the old ones stay.
@@ -187,7 +198,7 @@ class VLLMEngine(PolicyEngine):
         self.version = version
 
     def _load_adapter(self, slots: AdapterSlots, version: int, state: dict[str, Tensor]) -> None:
-        adapter = slots.add(version, state, DRAIN_S)
+        adapter = slots.add(version, state)
         self._loop.run(self._llm.add_lora(_lora_request(adapter)), LOAD_S)
         former = slots.activate(adapter)
         if former is not None:
@@ -220,7 +231,7 @@ class VLLMEngine(PolicyEngine):
     async def _unload(self, slots: AdapterSlots, adapter: Adapter) -> None:
         try:
             await self._llm.remove_lora(adapter.id)
-        except Exception as error:  # noqa: BLE001 - the slot is gone, which `add` tells when there is no other
+        except Exception as error:  # noqa: BLE001 - the slot is gone; `can_load` tells if no other is left
             _log.error("adapter %d could not be unloaded: %s", adapter.version, error)
             return
         slots.drop(adapter)

@@ -63,6 +63,7 @@ class Pair:
         """New weights for vLLM."""
         self.policy.load_published(self.start)
         self.states[version] = weights(self.policy, version)
+        until(self.vllm.can_load, "a free slot", WAIT_S)
         self.vllm.load(version, self.states[version])
 
     def expect(self, requests: Sequence[Prepared], completions: Sequence[Completion]) -> None:
@@ -222,6 +223,7 @@ def test_memory_stays_flat_over_many_swaps(heavy: Pair) -> None:
         state = weights(heavy.policy, version)
         given.append([weakref.ref(tensor) for tensor in state.values()])
         num_bytes = sum(tensor.nbytes for tensor in state.values())
+        until(engine.can_load, "a free slot", WAIT_S)
         engine.load(version, state)
         del state
         (completion,) = submit(engine, one).completions()

@@ -13,6 +13,7 @@ so long.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 from collections.abc import Mapping, Sequence
@@ -229,6 +230,8 @@ class VLLMEngine(PolicyEngine):
             raise PolicyError("The prefix cache of old weights is still in use.")
 
     async def _unload(self, slots: AdapterSlots, adapter: Adapter) -> None:
+        if self._is_closed:  # all go with vLLM
+            return
         try:
             await self._llm.remove_lora(adapter.id)
         except Exception as error:  # noqa: BLE001 - the slot is gone; `can_load` tells if no other is left
@@ -320,15 +323,18 @@ class VLLMEngine(PolicyEngine):
         return {"adapters": float(held), "cached_tokens": float(self._num_cached_tokens)}
 
     def close(self) -> None:
-        """Ends vLLM's process; requests that run fail."""
+        """Ends vLLM's process, however busy it is; requests that run fail."""
         if self._is_closed:
             return
         self._is_closed = True
-        self._loop.run(self._cancel(), STOP_S)
-        self._llm.shutdown(timeout=STOP_S)
-        self._llm = None  # its destructor must not wait for the interpreter's end
-        self._loop.close()
-        self._scratch.remove()
+        try:
+            with contextlib.suppress(TimeoutError):  # the loop's end cancels what has not ended yet
+                self._loop.run(self._cancel(), STOP_S)
+            self._llm.shutdown(timeout=STOP_S)
+        finally:
+            self._llm = None  # its destructor must not wait for the interpreter's end
+            self._loop.close()
+            self._scratch.remove()
 
     async def _cancel(self) -> None:
         running = list(self._running)

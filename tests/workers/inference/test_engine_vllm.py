@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -288,6 +289,45 @@ def test_its_sockets_are_in_a_folder_that_goes_with_it(save: Callable[[str], Pat
     assert sockets(shared) <= before
     engine.close()
     assert not own.exists()
+
+
+def test_what_hangs_in_vllm_holds_up_neither_other_requests_nor_the_end(
+    save: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = start_vllm(make_config(save("qwen2.5-vl"), LORA, max_adapters=2), "a")
+    own, children = Path(engine._scratch.path), psutil.Process().children(recursive=True)
+    zeros = {name: torch.zeros(one.shape) for name, one in engine.policy.published_state().items()}
+    one = request(engine, "red", Sampling(max_new_tokens=2))
+    unloaded: list[int] = []
+
+    async def unload(number: int) -> None:
+        unloaded.append(number)
+
+    async def hang(*_: object, **__: object) -> AsyncIterator[None]:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.Event().wait()  # nor does it end when it is told to
+        yield
+
+    try:
+        engine.load(1, zeros)
+        monkeypatch.setattr(engine._llm, "remove_lora", unload)
+        with monkeypatch.context() as patch:
+            patch.setattr(engine._llm, "generate", hang)
+            stuck = submit(engine, [one])
+            until(lambda: engine._running, "it runs")
+        engine.load(2, zeros)
+        assert not engine.can_load(), "the stuck request keeps the first version"
+        (other,) = submit(engine, [one]).completions()
+        assert set(other.weight_versions) == {2}
+    finally:
+        engine.close()
+    (result,) = stuck.wait()
+    assert isinstance(result, RuntimeError)
+    assert not unloaded, "vLLM is asked for nothing more when it is closed"
+    assert not own.exists()
+    until(lambda: not any(child.is_running() for child in children), "vLLM's processes end")
 
 
 @pytest.mark.parametrize("adapted", ["qwen2.5-vl"], indirect=True)

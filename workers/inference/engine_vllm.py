@@ -6,8 +6,8 @@
 Adapters: each version is loaded under an id of its own before the first request takes it, and a request ends
 with the one that it began with. Neither weights nor cached keys and values of one version ever meet those of
 another, for vLLM's caches tell adapters apart. With all slots in use a new version waits, and requests go on.
-Full weights: what runs ends first, then the weights are replaced and all caches emptied; new requests wait for
-so long.
+Full weights: what runs ends first, then the weights are replaced and all caches emptied; new requests wait
+for so long.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from distrl.workers.inference.adapter_slots import Adapter, AdapterSlots
 from distrl.workers.inference.engine import OnDone, Result
 from distrl.workers.inference.engine_hf import PolicyEngine, Prepared
 from distrl.workers.inference.loop_thread import LoopThread
-from distrl.workers.inference.prompts import within
+from distrl.workers.inference.prompts import single_placeholders, within
 from distrl.workers.inference.vllm_options import (
     ALLOWED_TOKENS,
     engine_arguments,
@@ -284,7 +284,9 @@ class VLLMEngine(PolicyEngine):
 
     def _prompt(self, request: Prepared) -> dict[str, Any]:
         """vLLM wants one placeholder per picture, and puts in as many as it takes itself."""
-        ids = single_placeholders(request.prompt_ids, self.policy.placeholder_ids)
+        self.policy.verify(request.prompt_ids, request.images)
+        counts = [self.policy._loaded.images.num_tokens(image) for image in request.images]
+        ids = single_placeholders(request.prompt_ids, self.policy.placeholder_ids, counts)
         prompt: dict[str, Any] = {"prompt_token_ids": ids}
         if request.images:
             prompt["multi_modal_data"] = {"image": [_picture(image) for image in request.images]}
@@ -354,11 +356,3 @@ def _lora_request(adapter: Adapter) -> LoRARequest:
 def _picture(image: Tensor) -> Image.Image:
     """[3, H, W] uint8 as vLLM takes it; the policy has resized it already."""
     return Image.fromarray(image.permute(1, 2, 0).contiguous().numpy())
-
-
-def single_placeholders(ids: Sequence[int], placeholders: frozenset[int]) -> list[int]:
-    """`ids` with each run of one placeholder cut down to its first."""
-    former = itertools.chain([None], ids)
-    return [
-        token for token, last in zip(ids, former, strict=False) if token != last or token not in placeholders
-    ]

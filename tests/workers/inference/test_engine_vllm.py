@@ -302,11 +302,7 @@ def test_what_hangs_in_vllm_holds_up_neither_other_requests_nor_the_end(
 ) -> None:
     engine = start_vllm(make_config(save("qwen2.5-vl"), LORA, max_adapters=2), "a")
     own = Path(engine._scratch.path)
-    processes = [
-        one
-        for one in psutil.Process().children(recursive=True)
-        if "resource_tracker" not in " ".join(one.cmdline())  # Python's, one for all
-    ]
+    processes = engine._llm.engine_core.resources.engine_manager.processes
     assert processes
     zeros = {name: torch.zeros(one.shape) for name, one in engine.policy.published_state().items()}
     one = request(engine, "red", Sampling(max_new_tokens=2))
@@ -339,7 +335,7 @@ def test_what_hangs_in_vllm_holds_up_neither_other_requests_nor_the_end(
     assert isinstance(result, RuntimeError)
     assert not unloaded, "vLLM is asked for nothing more when it is closed"
     assert not own.exists()
-    until(lambda: not any(one.is_running() for one in processes), "vLLM's processes end")
+    until(lambda: not any(process.is_alive() for process in processes), "vLLM's processes end")
 
 
 @pytest.mark.parametrize("adapted", ["qwen2.5-vl"], indirect=True)

@@ -2,14 +2,16 @@
 
     add ──► newest: new requests take it ──► retired, when a newer one comes ──► last request ends ──► dropped
 
-An engine has room for so many versions; whoever adds one waits until an old one is dropped. Each lies in a
-PEFT directory (adapter_config.json, adapter_model.safetensors) for as long as it has its slot.
+An engine has room for so many versions; with none left the next stays with whoever has it until an old one is
+dropped, while requests go on. Each lies in a PEFT directory (adapter_config.json, adapter_model.safetensors)
+for as long as it has its slot.
 """
 
 from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,26 +54,39 @@ class AdapterSlots:
     def __init__(self, root: Path, config_json: str, capacity: int) -> None:
         self._root, self._capacity = root, capacity
         self._config_json = config_json
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._held: dict[int, Adapter] = {}
         self._newest: Adapter | None = None
         self._num_made = 0
+        self._full_since: float | None = None  # when room was first asked for in vain
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def add(self, version: int, state: Mapping[str, Tensor], timeout_s: float) -> Adapter:
-        """Waits for a slot and writes the files of a new version; no request takes it before `activate`.
+    def has_room(self, patience_s: float) -> bool:
+        """Whether `add` finds a free slot. Asked again and again by whoever has a version to add.
 
         Raises:
-            PolicyError: No slot became free in time.
+            PolicyError: None has become free for `patience_s`.
         """
-        with self._changed:
-            if not self._changed.wait_for(lambda: len(self._held) < self._capacity, timeout_s):
-                raise PolicyError(
-                    f"All {self._capacity} adapter slots have been in use for {timeout_s:g} s.",
-                    "Raise inference.vllm.max_adapters or lower learner.max_new_tokens.",
-                )
+        with self._lock:
+            if len(self._held) < self._capacity:
+                self._full_since = None
+                return True
+            now = time.monotonic()
+            if self._full_since is None:
+                self._full_since = now
+            if now - self._full_since < patience_s:
+                return False
+        raise PolicyError(
+            f"All {self._capacity} adapter slots have been in use for {patience_s:g} s.",
+            "Raise inference.vllm.max_adapters or lower learner.max_new_tokens.",
+        )
+
+    def add(self, version: int, state: Mapping[str, Tensor]) -> Adapter:
+        """Writes the files of a new version, which has room; no request takes it before `activate`."""
+        with self._lock:
+            assert len(self._held) < self._capacity, "whoever adds one asks for room first"
             self._num_made += 1
             adapter = Adapter(self._num_made, version, self._root / f"adapter-{self._num_made}")
             self._held[adapter.id] = adapter
@@ -82,29 +97,28 @@ class AdapterSlots:
 
     def activate(self, adapter: Adapter) -> Adapter | None:
         """Lets new requests take `adapter`. Returns the former one if it is to be unloaded now."""
-        with self._changed:
+        with self._lock:
             former, self._newest = self._newest, adapter
             if former is None:
                 return None
             former.is_retired = True
             return former if former.users == 0 else None
 
-    def acquire(self) -> Adapter:
-        """The newest, for one request more."""
-        with self._changed:
-            assert self._newest is not None, "a server accepts nothing before the first weights"
-            self._newest.users += 1
+    def acquire(self) -> Adapter | None:
+        """The newest, for one request more; None before the first: adapters begin as changing nothing."""
+        with self._lock:
+            if self._newest is not None:
+                self._newest.users += 1
             return self._newest
 
     def release(self, adapter: Adapter) -> bool:
         """A request has ended. Returns whether its adapter is to be unloaded now."""
-        with self._changed:
+        with self._lock:
             adapter.users -= 1
             return adapter.is_retired and adapter.users == 0
 
     def drop(self, adapter: Adapter) -> None:
         """Deletes the files of an adapter that the engine has unloaded, and frees its slot."""
         shutil.rmtree(adapter.directory, ignore_errors=True)
-        with self._changed:
+        with self._lock:
             self._held.pop(adapter.id, None)
-            self._changed.notify_all()

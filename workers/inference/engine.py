@@ -5,13 +5,14 @@ A request goes through it like this:
     any thread: prepare ──► engine thread: submit ──► on_done, in the engine thread or one of the engine's own
                             engine thread: load, between two submits
 
-`submit` gives a request the weights that are loaded at that moment, and it keeps them to its end.
+`submit` gives a request the weights that are loaded at that moment, and it keeps them to its end. An engine
+that holds only so many versions at a time is also `Bounded`: what it has no room for waits, but no request.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from torch import Tensor
 
@@ -115,4 +116,17 @@ class Engine(Protocol[P]):
 
     def close(self) -> None:
         """Frees what it holds; requests that still run fail. May be called twice."""
+        ...
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """What an engine has besides that cannot always load."""
+
+    def can_load(self) -> bool:
+        """Whether `load` takes weights now, which are there. The engine thread; asked until it does.
+
+        Raises:
+            DistrlError: They have waited for too long.
+        """
         ...

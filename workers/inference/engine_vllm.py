@@ -5,13 +5,15 @@
 
 Adapters: each version is loaded under an id of its own before the first request takes it, and a request ends
 with the one that it began with. Neither weights nor cached keys and values of one version ever meet those of
-another, for vLLM's caches tell adapters apart. Full weights: what runs ends first, then the weights are
-replaced and all caches emptied; new requests wait for so long.
+another, for vLLM's caches tell adapters apart. With all slots in use a new version waits, and requests go on.
+Full weights: what runs ends first, then the weights are replaced and all caches emptied; new requests wait
+for so long.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 from collections.abc import Mapping, Sequence
@@ -39,7 +41,7 @@ from distrl.workers.inference.adapter_slots import Adapter, AdapterSlots
 from distrl.workers.inference.engine import OnDone, Result
 from distrl.workers.inference.engine_hf import PolicyEngine, Prepared
 from distrl.workers.inference.loop_thread import LoopThread
-from distrl.workers.inference.prompts import within
+from distrl.workers.inference.prompts import single_placeholders, within
 from distrl.workers.inference.vllm_options import (
     ALLOWED_TOKENS,
     engine_arguments,
@@ -164,8 +166,18 @@ class VLLMEngine(PolicyEngine):
             adapter = self._adapters.acquire() if self._adapters is not None else None
             self._loop.spawn(self._serve(index, request, self.version, adapter, on_done))
 
+    def can_load(self) -> bool:
+        """Whether an adapter finds a free slot; full weights always find room.
+
+        Raises:
+            PolicyError: No slot has become free in time.
+        """
+        return self._adapters is None or self._adapters.has_room(DRAIN_S)
+
     def load(self, version: int, state: dict[str, Tensor]) -> None:
         """Loads an adapter beside those in use, or replaces all weights when nothing runs any more.
+
+        Ask `can_load` first.
 
         Raises:
             PolicyError: The weights are of another policy; the old ones stay.
@@ -187,7 +199,7 @@ class VLLMEngine(PolicyEngine):
         self.version = version
 
     def _load_adapter(self, slots: AdapterSlots, version: int, state: dict[str, Tensor]) -> None:
-        adapter = slots.add(version, state, DRAIN_S)
+        adapter = slots.add(version, state)
         self._loop.run(self._llm.add_lora(_lora_request(adapter)), LOAD_S)
         former = slots.activate(adapter)
         if former is not None:
@@ -218,9 +230,11 @@ class VLLMEngine(PolicyEngine):
             raise PolicyError("The prefix cache of old weights is still in use.")
 
     async def _unload(self, slots: AdapterSlots, adapter: Adapter) -> None:
+        if self._is_closed:  # all go with vLLM
+            return
         try:
             await self._llm.remove_lora(adapter.id)
-        except Exception as error:  # noqa: BLE001 - the slot is gone, which `add` tells when there is no other
+        except Exception as error:  # noqa: BLE001 - the slot is gone; `can_load` tells if no other is left
             _log.error("adapter %d could not be unloaded: %s", adapter.version, error)
             return
         slots.drop(adapter)
@@ -270,7 +284,9 @@ class VLLMEngine(PolicyEngine):
 
     def _prompt(self, request: Prepared) -> dict[str, Any]:
         """vLLM wants one placeholder per picture, and puts in as many as it takes itself."""
-        ids = single_placeholders(request.prompt_ids, self.policy.placeholder_ids)
+        self.policy.verify(request.prompt_ids, request.images)
+        counts = [self.policy._loaded.images.num_tokens(image) for image in request.images]
+        ids = single_placeholders(request.prompt_ids, self.policy.placeholder_ids, counts)
         prompt: dict[str, Any] = {"prompt_token_ids": ids}
         if request.images:
             prompt["multi_modal_data"] = {"image": [_picture(image) for image in request.images]}
@@ -309,15 +325,18 @@ class VLLMEngine(PolicyEngine):
         return {"adapters": float(held), "cached_tokens": float(self._num_cached_tokens)}
 
     def close(self) -> None:
-        """Ends vLLM's process; requests that run fail."""
+        """Ends vLLM's process, however busy it is; requests that run fail."""
         if self._is_closed:
             return
         self._is_closed = True
-        self._loop.run(self._cancel(), STOP_S)
-        self._llm.shutdown(timeout=STOP_S)
-        self._llm = None  # its destructor must not wait for the interpreter's end
-        self._loop.close()
-        self._scratch.remove()
+        try:
+            with contextlib.suppress(TimeoutError):  # the loop's end cancels what has not ended yet
+                self._loop.run(self._cancel(), STOP_S)
+            self._llm.shutdown(timeout=STOP_S)
+        finally:
+            self._llm = None  # its destructor must not wait for the interpreter's end
+            self._loop.close()
+            self._scratch.remove()
 
     async def _cancel(self) -> None:
         running = list(self._running)
@@ -337,11 +356,3 @@ def _lora_request(adapter: Adapter) -> LoRARequest:
 def _picture(image: Tensor) -> Image.Image:
     """[3, H, W] uint8 as vLLM takes it; the policy has resized it already."""
     return Image.fromarray(image.permute(1, 2, 0).contiguous().numpy())
-
-
-def single_placeholders(ids: Sequence[int], placeholders: frozenset[int]) -> list[int]:
-    """`ids` with each run of one placeholder cut down to its first."""
-    former = itertools.chain([None], ids)
-    return [
-        token for token, last in zip(ids, former, strict=False) if token != last or token not in placeholders
-    ]

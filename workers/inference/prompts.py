@@ -77,3 +77,23 @@ def within(limit: int, key: str, length: int, sampling: Sampling) -> Sampling:
             "Raise it, lower policy.max_pixels, or set agent.options.mode to history.",
         )
     return sampling.model_copy(update={"max_new_tokens": min(sampling.max_new_tokens, limit - length)})
+
+
+def single_placeholders(ids: Sequence[int], placeholders: frozenset[int], counts: Sequence[int]) -> list[int]:
+    """`ids` with one placeholder for each picture, also where no token is between two.
+
+    Args:
+        ids: A sequence with as many placeholders as `counts` says, as `Policy.verify` makes sure.
+        placeholders: The tokens that stand for parts of pictures.
+        counts: How many each picture has, in order of appearance.
+    """
+    firsts = {sum(counts[:number]) for number in range(len(counts))}
+    kept, place = [], 0
+    for token in ids:
+        if token not in placeholders:
+            kept.append(token)
+            continue
+        if place in firsts:
+            kept.append(token)
+        place += 1
+    return kept

@@ -18,7 +18,7 @@ from distrl.core.policies import build_policy, checkpoint_words, weights_io
 from distrl.core.policies.points import check_agent_points
 from distrl.core.sockets import Wire
 from distrl.workers.client import LearnerLink
-from distrl.workers.inference.engine import Engine
+from distrl.workers.inference.engine import Bounded, Engine
 from distrl.workers.inference.engine_hf import HFEngine
 from distrl.workers.inference.relay import Relay
 from distrl.workers.inference.server import InferenceServer
@@ -73,6 +73,7 @@ def start_vllm(config: Config, name: str, checkpoint: Path | None = None) -> VLL
     """vLLM in a process of its own; as `build_engine`.
 
     Raises:
+        ConfigError: The environment chooses a model runner of vLLM's that does not do.
         MissingDependency: It is not installed, or not as it should be.
         PolicyError: It does not start.
         CheckpointError: The checkpoint is damaged or of another policy.
@@ -157,7 +158,8 @@ def serve_beside_learner(
         ConfigError: `network.advertise` is missing and the act address cannot be reached from elsewhere.
     """
     network = config.network
-    server = _make_server(wire, network.act, config, start_engine(config, words, name), name)
+    engine = start_engine(config, words, name)
+    server = _make_server(wire, network.act, config, engine, name)
     with contextlib.ExitStack() as stack:
         stack.callback(server.close)
         advertised = advertised_endpoint(server.endpoint, network.advertise)
@@ -182,6 +184,7 @@ def serve_beside_learner(
             server.weights_ready,
             share=config.inference.share_weights,
             relay=relay,
+            can_load=engine.can_load if isinstance(engine, Bounded) else None,
         )
         server.follow(feed)
         link.add_listener(feed.heard)

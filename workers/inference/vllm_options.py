@@ -21,6 +21,8 @@ LOGITS_PROCESSOR = "distrl.workers.inference.engine_vllm:AllowedTokens"
 SOCKETS = "VLLM_RPC_BASE_PATH"
 """The variable that tells vLLM where its sockets shall be; else they are among the temporary files."""
 MAX_SOCKET_PATH = 107  # bytes, on Linux
+RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
+"""The variable that chooses vLLM's model runner. Only V1 takes `LOGITS_PROCESSOR`; GPUs would get V2."""
 IMAGES_OF_AN_EPISODE = 32
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM has room for
 
@@ -29,8 +31,17 @@ def set_environment(config: InferenceConfig) -> None:
     """Sets what vLLM reads from the environment of its process and of those that it starts.
 
     Call it before vLLM is imported. What the user has set stays, but for the number of threads.
+
+    Raises:
+        ConfigError: The user has chosen the model runner that would not keep to the policy's tokens.
     """
+    if (runner := os.environ.get(RUNNER, "0")) != "0":
+        raise ConfigError(
+            f"{RUNNER} is {runner!r}, but vLLM keeps to the policy's tokens only with its model runner V1.",
+            "Unset it, or set it to 0.",
+        )
     defaults = {
+        RUNNER: "0",
         "VLLM_LOGGING_LEVEL": "WARNING",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # this process has threads

@@ -3,8 +3,9 @@
     learner's Status (link thread) ──► wanted ──► fetch, parse ──► ready ──► engine thread, between batches
                                                      └─► Relay, if there is one: others fetch here
 
-Only the newest announcement counts: versions that pass by while one is being fetched are skipped. Fetching
-may mean to wait for another server of this host that fetches the same weights (see `core.shared_fetch`).
+Only the newest announcement counts: versions that pass by while one is being fetched, or waits for room in
+the engine, are skipped. Fetching may mean to wait for another server of this host that fetches the same
+weights (see `core.shared_fetch`).
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class WeightFeed:
         share: Fetch and check each version once for all servers of this user on this host.
         share_root: Where they share; None: `weight_share.default_root`.
         relay: Passes on what arrives.
+        can_load: Whether the engine takes what has arrived; None: always. Called by `take`.
     """
 
     def __init__(
@@ -64,9 +66,11 @@ class WeightFeed:
         share: bool = False,
         share_root: Path | None = None,
         relay: Relay | None = None,
+        can_load: Callable[[], bool] | None = None,
     ) -> None:
         self._wire, self._endpoint, self._kind, self._on_ready = wire, endpoint, kind, on_ready
         self._share, self._share_root, self._relay = share, share_root, relay
+        self._can_load = can_load
         self._condition = threading.Condition()
         self._wanted: WeightInfo | None = None
         self._holders = Holders()
@@ -97,8 +101,10 @@ class WeightFeed:
             self._condition.notify_all()
 
     def take(self) -> FreshWeights | None:
-        """The newest weights that nobody has taken yet."""
+        """The newest weights that nobody has taken yet, unless the engine has no room for them now."""
         with self._condition:
+            if self._ready is None or (self._can_load is not None and not self._can_load()):
+                return None
             fresh, self._ready = self._ready, None
             return fresh
 

@@ -50,7 +50,7 @@ def publish(handle: AdapterHandle) -> bytearray:
 def written(handle: AdapterHandle, root: Path) -> Path:
     """What a server writes of the bytes that arrive."""
     arrived = weights_io.from_bytes(memoryview(publish(handle)).toreadonly())
-    return AdapterSlots(root, handle.config_json(), 2).add(1, arrived, timeout_s=0.0).directory
+    return AdapterSlots(root, handle.config_json(), 2).add(1, arrived).directory
 
 
 @torch.no_grad()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 
 import pytest
@@ -26,10 +25,10 @@ def slots(tmp_path: Path) -> AdapterSlots:
 
 
 def test_requests_keep_the_adapter_that_they_began_with(slots: AdapterSlots) -> None:
-    first = slots.add(7, STATE, WAIT_S)
+    first = slots.add(7, STATE)
     assert slots.activate(first) is None
     mine = [slots.acquire(), slots.acquire()]
-    second = slots.add(8, STATE, WAIT_S)
+    second = slots.add(8, STATE)
     assert slots.acquire() is first, "not before it is loaded"
     assert slots.activate(second) is None, "the first still has users"
     assert slots.acquire() is second
@@ -37,15 +36,24 @@ def test_requests_keep_the_adapter_that_they_began_with(slots: AdapterSlots) -> 
     assert not slots.release(second), "the newest stays"
 
 
+def test_before_the_first_adapter_a_request_takes_none(slots: AdapterSlots) -> None:
+    assert slots.acquire() is None
+    first = slots.add(1, STATE)
+    assert slots.acquire() is None, "not before it is loaded"
+    slots.activate(first)
+    assert slots.acquire() is first
+    assert not slots.release(first)
+
+
 def test_an_adapter_without_users_goes_at_once(slots: AdapterSlots) -> None:
-    first, second = slots.add(1, STATE, WAIT_S), slots.add(1, STATE, WAIT_S)
+    first, second = slots.add(1, STATE), slots.add(1, STATE)
     assert first.id != second.id, "a version's number may come again with other weights"
     assert slots.activate(first) is None
     assert slots.activate(second) is first
 
 
 def test_files_live_as_long_as_the_slot(slots: AdapterSlots, tmp_path: Path) -> None:
-    adapter = slots.add(3, STATE, WAIT_S)
+    adapter = slots.add(3, STATE)
     assert json.loads((adapter.directory / "adapter_config.json").read_text()) == {"r": 4}
     written = weights_io.read(adapter.directory / "adapter_model.safetensors")
     assert torch.equal(written["w"], STATE["w"])
@@ -54,12 +62,14 @@ def test_files_live_as_long_as_the_slot(slots: AdapterSlots, tmp_path: Path) -> 
     assert len(slots) == 0
 
 
-def test_a_full_engine_waits_for_a_slot(slots: AdapterSlots) -> None:
-    held = [slots.add(version, STATE, WAIT_S) for version in (1, 2)]
-    with pytest.raises(PolicyError, match="max_adapters"):
-        slots.add(3, STATE, 0.01)
-    timer = threading.Timer(0.05, slots.drop, args=(held[0],))
-    timer.start()
-    assert slots.add(3, STATE, WAIT_S).version == 3
-    timer.join()
+def test_a_full_engine_has_room_again_when_an_adapter_is_dropped(slots: AdapterSlots) -> None:
+    assert slots.has_room(WAIT_S)
+    held = [slots.add(version, STATE) for version in (1, 2)]
+    assert not slots.has_room(WAIT_S)
+    with pytest.raises(PolicyError, match=r"All 2 adapter slots.*max_adapters"):
+        slots.has_room(0.0)
+    slots.drop(held[0])
+    assert slots.has_room(0.0)
+    assert slots.add(3, STATE).version == 3
+    assert not slots.has_room(WAIT_S), "it waits anew"
     assert len(slots) == 2

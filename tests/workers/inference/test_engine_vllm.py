@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,17 +18,18 @@ pytest.importorskip("transformers")
 
 import psutil
 import torch
-from policy_fakes import png
-from serving_world import LORA, make_config, request, scores, show, submit, weights
+from policy_fakes import chat, png
+from serving_world import LORA, WAIT_S, make_config, request, scores, show, submit, weights
 from tiny_qwen import FAMILIES
 from waiting import until
 
 from distrl.configs.schema import Config
 from distrl.core.errors import ContextFull, DistrlError, PolicyError
 from distrl.core.policies.hub import HubPolicy
+from distrl.core.sockets import Wire
 from distrl.core.types import Completion, Prefix, Sampling, image_digest
 from distrl.workers.inference.engine_hf import HFEngine, Prepared
-from distrl.workers.inference.serve import start_vllm
+from distrl.workers.inference.serve import serve_checkpoint, start_vllm
 
 if TYPE_CHECKING:
     from distrl.workers.inference.engine_vllm import VLLMEngine
@@ -62,6 +64,7 @@ class Pair:
         """New weights for vLLM."""
         self.policy.load_published(self.start)
         self.states[version] = weights(self.policy, version)
+        until(self.vllm.can_load, "a free slot", WAIT_S)
         self.vllm.load(version, self.states[version])
 
     def expect(self, requests: Sequence[Prepared], completions: Sequence[Completion]) -> None:
@@ -165,6 +168,20 @@ def test_several_pictures_and_sequences_that_go_on_are_read_alike(adapted: Pair)
     adapted.expect([two, on], [first, second])
 
 
+def test_a_policy_with_an_adapter_is_served_as_it_begins(save: Callable[[str], Path], wire: Wire) -> None:
+    config = make_config(save("qwen2.5-vl"), LORA)
+    images, greedy = {image_digest(png(1)): png(1)}, Sampling(temperature=0.0, max_new_tokens=8)
+    asked = chat("open settings", *images)
+    with serve_checkpoint(config, [], None, wire) as server:
+        found = server.complete(asked, images, greedy, WAIT_S)
+        server.check()
+    hf = HFEngine(HubPolicy(config.policy, [], 0).eval(), 0)
+    (expected,) = hf.act([hf.prepare(asked, images, greedy)])
+    assert found.token_ids == expected.token_ids
+    assert found.logprobs == pytest.approx(expected.logprobs, abs=TOLERANCE)
+    assert set(found.weight_versions) == {0}
+
+
 LONG = "the quick brown fox jumps over the lazy dog " * 2
 
 
@@ -207,6 +224,7 @@ def test_memory_stays_flat_over_many_swaps(heavy: Pair) -> None:
         state = weights(heavy.policy, version)
         given.append([weakref.ref(tensor) for tensor in state.values()])
         num_bytes = sum(tensor.nbytes for tensor in state.values())
+        until(engine.can_load, "a free slot", WAIT_S)
         engine.load(version, state)
         del state
         (completion,) = submit(engine, one).completions()
@@ -235,10 +253,16 @@ def test_what_is_wrong_with_a_request_is_its_own_fault(adapted: Pair) -> None:
     good = request(engine, "red", Sampling(temperature=0.0, max_new_tokens=4))
     cold = Prepared(good.prompt_ids, good.images, Sampling(temperature=0.001))
     small = Prepared(good.prompt_ids, (good.images[0][:, :32, :32],), good.sampling)
-    results = submit(engine, [good, cold, small, good]).wait()
+    (place,) = engine.policy.placeholder_ids
+    start, size = good.prompt_ids.index(place), good.prompt_ids.count(place)
+    tokens = (*good.prompt_ids[:start], *[place] * 8, *good.prompt_ids[start + size :])
+    large = Prepared(
+        tokens, (torch.zeros(3, 28, 8 * 28, dtype=torch.uint8),), good.sampling
+    )  # 6 are the most
+    results = submit(engine, [good, cold, small, large, good]).wait()
     assert isinstance(results[0], Completion)
-    assert isinstance(results[3], Completion)
-    for result, part in zip(results[1:3], ("Temperature", "another size"), strict=True):
+    assert isinstance(results[4], Completion)
+    for result, part in zip(results[1:4], ("Temperature", "placeholders", "another size"), strict=True):
         assert isinstance(result, PolicyError)
         assert part in str(result)
 
@@ -271,6 +295,47 @@ def test_its_sockets_are_in_a_folder_that_goes_with_it(save: Callable[[str], Pat
     assert sockets(shared) <= before
     engine.close()
     assert not own.exists()
+
+
+def test_what_hangs_in_vllm_holds_up_neither_other_requests_nor_the_end(
+    save: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = start_vllm(make_config(save("qwen2.5-vl"), LORA, max_adapters=2), "a")
+    own = Path(engine._scratch.path)
+    processes = engine._llm.engine_core.resources.engine_manager.processes
+    assert processes
+    zeros = {name: torch.zeros(one.shape) for name, one in engine.policy.published_state().items()}
+    one = request(engine, "red", Sampling(max_new_tokens=2))
+    unloaded: list[int] = []
+
+    async def unload(number: int) -> None:
+        unloaded.append(number)
+
+    async def hang(*_: object, **__: object) -> AsyncIterator[None]:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.Event().wait()  # nor does it end when it is told to
+        yield
+
+    try:
+        engine.load(1, zeros)
+        monkeypatch.setattr(engine._llm, "remove_lora", unload)
+        with monkeypatch.context() as patch:
+            patch.setattr(engine._llm, "generate", hang)
+            stuck = submit(engine, [one])
+            until(lambda: engine._running, "it runs")
+        engine.load(2, zeros)
+        assert not engine.can_load(), "the stuck request keeps the first version"
+        (other,) = submit(engine, [one]).completions()
+        assert set(other.weight_versions) == {2}
+    finally:
+        engine.close()
+    (result,) = stuck.wait()
+    assert isinstance(result, RuntimeError)
+    assert not unloaded, "vLLM is asked for nothing more when it is closed"
+    assert not own.exists()
+    until(lambda: not any(process.is_alive() for process in processes), "vLLM's processes end")
 
 
 @pytest.mark.parametrize("adapted", ["qwen2.5-vl"], indirect=True)

@@ -21,7 +21,13 @@ from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, MissingDependency, PolicyError
 from distrl.core.policies.hub import HubPolicy
 from distrl.workers.inference.serve import start_engine
-from distrl.workers.inference.vllm_options import ALLOWED_TOKENS, SOCKETS, engine_arguments, sockets_in
+from distrl.workers.inference.vllm_options import (
+    ALLOWED_TOKENS,
+    RUNNER,
+    SOCKETS,
+    engine_arguments,
+    sockets_in,
+)
 
 Arguments = Callable[..., dict[str, object]]
 
@@ -108,6 +114,12 @@ def test_sockets_have_a_folder_of_their_own_unless_the_user_says_where(
     with sockets_in(place):
         assert os.environ[SOCKETS] == "/elsewhere"
     assert os.environ[SOCKETS] == "/elsewhere"
+
+
+def test_a_model_runner_that_takes_no_mask_is_refused(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(RUNNER, "1")
+    with pytest.raises(ConfigError, match=f"{RUNNER} is '1'.*set it to 0"):
+        start_engine(make_config(model, LORA), [], "a")
 
 
 def test_only_what_the_policy_samples_is_allowed(model: Path) -> None:

@@ -132,7 +132,7 @@ class HubPolicy(Policy):
 
     def _expanded(self, ids: Sequence[int], images: Sequence[Tensor]) -> list[int]:
         """Each picture's placeholder as many times as the picture has tokens."""
-        counts = [self._loaded.images.num_tokens(image) for image in images]
+        counts = [self.image_tokens(image) for image in images]
         return expand(ids, self._loaded.image_token_id, counts)
 
     def continuation_ids(
@@ -148,7 +148,7 @@ class HubPolicy(Policy):
         self, prompt: Sequence[int], images: Sequence[Tensor], others: Sequence[Tensor]
     ) -> list[int]:
         """The prompt with as many placeholders as `others` ask for."""
-        placeholder, num_tokens = self._loaded.image_token_id, self._loaded.images.num_tokens
+        placeholder, num_tokens = self._loaded.image_token_id, self.image_tokens
         before, after = ([num_tokens(image) for image in shown] for shown in (images, others))
         return exchange(prompt, placeholder, before, after)
 
@@ -183,7 +183,11 @@ class HubPolicy(Policy):
         self._loaded.check_points(coordinates, resize)
 
     def _check_placeholders(self, ids: Sequence[int], images: Sequence[Tensor]) -> None:
-        check(ids, self._loaded.image_token_id, [self._loaded.images.num_tokens(image) for image in images])
+        check(ids, self._loaded.image_token_id, [self.image_tokens(image) for image in images])
+
+    def image_tokens(self, image: Tensor) -> int:
+        """How many tokens of a prompt stand for the picture."""
+        return self._loaded.images.num_tokens(image)
 
     def image(self, data: bytes) -> Tensor:
         """[3, H, W] uint8 at the size at which the model reads it; the rest is done to whole batches."""
@@ -261,7 +265,7 @@ class HubPolicy(Policy):
             for picture in batch.images.rows[row]:
                 if left > 0:
                     shown.append(picture)
-                    left -= self._loaded.images.num_tokens(picture)
+                    left -= self.image_tokens(picture)
             prompts.append(ids)
             images.append(shown)
         return self.collate(prompts, images)

@@ -285,7 +285,7 @@ class VLLMEngine(PolicyEngine):
     def _prompt(self, request: Prepared) -> dict[str, Any]:
         """vLLM wants one placeholder per picture, and puts in as many as it takes itself."""
         self.policy.verify(request.prompt_ids, request.images)
-        counts = [self.policy._loaded.images.num_tokens(image) for image in request.images]
+        counts = [self.policy.image_tokens(image) for image in request.images]
         ids = single_placeholders(request.prompt_ids, self.policy.placeholder_ids, counts)
         prompt: dict[str, Any] = {"prompt_token_ids": ids}
         if request.images:

@@ -117,9 +117,10 @@ def test_a_gain_over_other_tasks_says_so(tmp_path: Path, evaluate: Callable[...,
     log = results["before"] / "episodes.jsonl"
     log.write_text(log.read_text().replace('"task_id":"', '"task_id":"other/'))
     html = write_report(tmp_path, "demo", results).read_text()
-    assert "not on the same tasks: none in common</p>" in html
+    assert "not on the same tasks and seeds: none in common</p>" in html
     log.write_text(log.read_text().replace('"task_id":"other/', '"task_id":"', 3))
-    assert "not on the same tasks: 3 in common</p>" in write_report(tmp_path, "demo", results).read_text()
+    html = write_report(tmp_path, "demo", results).read_text()
+    assert "not on the same tasks and seeds: 3 in common</p>" in html
 
 
 @pytest.mark.needs("jinja2")

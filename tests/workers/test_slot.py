@@ -1,19 +1,16 @@
 """Episodes with a ten-line environment (tests/fakes) and a ten-line policy."""
 
 import io
-import math
 import random
-import re
 import threading
-import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
-from counting_env import BACK, COMPLETE, IMPOSSIBLE, TAP, CountingEnv, counting_task
+from counting_env import BACK, COMPLETE, IMPOSSIBLE, TAP, CountingEnv
 from PIL import Image
+from scripted_episode import AGENT, TASK, Script, lease, run
 
 from distrl.configs.judge import RewardConfig
 from distrl.configs.schema import WorkerConfig
@@ -22,24 +19,18 @@ from distrl.core.errors import (
     ConfigError,
     ContextFull,
     EnvError,
-    InferenceUnavailable,
-    OwnCodeError,
     ProtocolError,
 )
-from distrl.core.messages import Lease
 from distrl.core.types import (
-    NO_PREFIX,
     Chat,
     ChatMessage,
     Completion,
     Fault,
     Observation,
     Outcome,
-    Prefix,
     Purpose,
     Sampling,
     TextPart,
-    Trajectory,
     image_digest,
 )
 from distrl.workers.agents.autoui import AutoUIAgent
@@ -47,43 +38,6 @@ from distrl.workers.agents.base import Prompt
 from distrl.workers.demonstrator import random_action
 from distrl.workers.envs.base import StepResult
 from distrl.workers.slot import EpisodeRunner
-
-AGENT = AutoUIAgent()
-TASK = counting_task()
-
-
-class Script:
-    """A policy that answers with given texts in turn, and notes what it was asked."""
-
-    def __init__(self, *answers: str | Action) -> None:
-        self.answers = [a if isinstance(a, str) else AGENT.format(a) for a in answers]
-        self.asked: list[tuple[Sequence[ChatMessage], Mapping[str, bytes], Sampling]] = []
-
-    def act(
-        self,
-        messages: Sequence[ChatMessage],
-        images: Mapping[str, bytes],
-        sampling: Sampling,
-        prefix: Prefix = NO_PREFIX,
-    ) -> Completion:
-        self.asked.append((messages, images, sampling))
-        if len(self.asked) > len(self.answers):
-            raise InferenceUnavailable("nobody answered.")
-        text = self.answers[len(self.asked) - 1]
-        return Completion(text=text, token_ids=(1, 2), logprobs=(-0.1, -0.2), weight_versions=(7, 7))
-
-
-def lease(**fields: Any) -> Lease:
-    return Lease(**{"id": "lease-1", "task": TASK, "group_id": "g", **fields})
-
-
-def run(
-    policy: Script, env: CountingEnv | None = None, config: WorkerConfig | None = None, **fields: Any
-) -> tuple[Trajectory, dict[str, bytes]]:
-    runner = EpisodeRunner(env or CountingEnv(), AGENT, policy, config or WorkerConfig(), worker="w", slot=3)
-    episode = runner.run(lease(**fields))
-    assert episode is not None
-    return episode
 
 
 def test_a_successful_episode() -> None:
@@ -211,58 +165,6 @@ def test_without_ground_truth_an_episode_stays_unjudged(answers: list[str | Acti
     assert (trajectory.outcome, trajectory.success, trajectory.fault) == (Outcome.UNJUDGED, 0.0, Fault.NONE)
     assert trajectory.steps[-1].done
     assert trajectory.final is not None
-
-
-class Careless(CountingEnv):
-    """Its methods return what they are given here."""
-
-    def __init__(self, **returns: Any) -> None:
-        super().__init__()
-        for name, value in returns.items():
-            setattr(self, name, types.MethodType(named(name, value), self))
-
-
-def named(name: str, value: Any) -> Any:
-    def method(self: Any, *given: Any) -> Any:
-        return value
-
-    method.__name__ = name
-    return method
-
-
-@pytest.mark.parametrize("score", [2.0, -0.1, math.nan, "yes", None])
-def test_a_score_outside_of_0_to_1_is_refused(score: Any) -> None:
-    said = re.escape(f"Careless.evaluate returned {score!r}, not a score in [0, 1]")
-    with pytest.raises(OwnCodeError, match=said):
-        run(Script(COMPLETE), Careless(evaluate=score))
-
-
-@pytest.mark.parametrize("score", [True, 1, np.float32(1.0)])
-def test_any_number_may_be_a_score(score: Any) -> None:
-    assert run(Script(COMPLETE), Careless(evaluate=score))[0].success == 1.0
-
-
-@pytest.mark.parametrize(
-    ("returns", "said"),
-    [
-        ({"reset": None}, r"Careless\.reset returned None instead of Frame"),
-        ({"step": CountingEnv().reset(TASK)}, r"Careless\.step returned a Frame instead of StepResult"),
-        ({"expert_action": "tap"}, r"Careless\.expert_action returned a str instead of Action"),
-    ],
-)
-def test_what_is_of_the_wrong_type_is_refused(returns: dict[str, Any], said: str) -> None:
-    with pytest.raises(OwnCodeError, match=said):
-        run(Script(), Careless(**returns), purpose=Purpose.DEMO)
-
-
-def test_a_method_that_takes_too_little_is_told_from_one_that_fails() -> None:
-    env = CountingEnv()
-    env.step = env.evaluate  # type: ignore[assignment, method-assign]
-    with pytest.raises(OwnCodeError, match=r"CountingEnv\.evaluate cannot be called: .* takes 1 positional"):
-        run(Script(TAP), env)
-    env.step = lambda action: len(action)  # type: ignore[assignment, arg-type, return-value]
-    with pytest.raises(TypeError, match="has no len"):
-        run(Script(TAP), env)
 
 
 def test_what_the_environment_says_of_a_step_reaches_the_record() -> None:

@@ -99,11 +99,11 @@ def replay_arm(work: Work) -> Arm:
     def draw() -> Any:
         found = replay.sample(work.size)
         replay.importance_weights(found, BETA)
-        return found.ids
+        return found.entries
 
     components = [np.stack([p, p, p], axis=1) for _, p in work.batches]
-    names = [[f"trajectory-{i}" for i in indices.tolist()] for indices, _ in work.batches]
-    return Arm(draw, replay.update, list(zip(names, components, strict=True)))
+    entries = [indices for indices, _ in work.batches]  # the first trajectory has entry 0
+    return Arm(draw, replay.update, list(zip(entries, components, strict=True)))
 
 
 def filled(capacity: int) -> Replay:
@@ -111,7 +111,7 @@ def filled(capacity: int) -> Replay:
     replay = Replay(ReplayConfig(capacity=capacity, alpha=ALPHA), seed=1)
     for number in range(capacity):
         replay.add(f"trajectory-{number}")
-    replay.update(replay.sample(capacity).ids, np.random.default_rng(2).random((capacity, 3)))
+    replay.update(replay.sample(capacity).entries, np.random.default_rng(2).random((capacity, 3)))
     return replay
 
 
@@ -191,11 +191,11 @@ def report_rebuild(entries: int, size: int, rounds: int) -> None:
     largest = 1.0
     for number in range(2 * rounds):
         is_moved = number % 2 == 1
-        ids, raw = replay.sample(size).ids, rng.random((size, 3))
+        entries, raw = replay.sample(size).entries, rng.random((size, 3))
         largest *= 1.2 if is_moved else 1.0
         raw[0] = largest
         started = time.perf_counter()
-        replay.update(ids, raw)
+        replay.update(entries, raw)
         replay.sample(size)
         times[is_moved].append(1000 * (time.perf_counter() - started))
     usual, moved = statistics.median(times[False]), statistics.median(times[True])

@@ -7,8 +7,9 @@ slowly. Stored are the raw components; the sum tree holds p^α under a fixed sca
 maximum has moved by more than 10% from it. Every step and every length counts alike: a one-step episode
 is drawn like any other. What was never drawn comes first, also with `priority: uniform`, where p is 1.
 
-Adding, drawing, updating, choosing what to refresh and the metrics take O(k log N) for k trajectories of N;
-only the rebuild takes O(N).
+A trajectory in replay has an entry, a number that no later one gets; draws and updates are made of these, a
+batch at a time, and `names` tells the ids. Adding, drawing, updating and choosing what to refresh take
+O(k log N) for k trajectories of N; the rebuild takes O(N), the metrics one dot product of all masses.
 
 Owned by the training thread.
 """
@@ -19,7 +20,6 @@ import base64
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -32,19 +32,20 @@ COMPONENTS = ("td_error", "ratio", "entropy")
 _DECAY = 0.995
 _RESCALE = 0.1
 _FLOOR = 1e-6
+_RAW = np.dtype((np.void, 24))  # the three components, float64: as one item they are read and written at once
 
 
 @dataclass(frozen=True)
 class Draw:
-    """Sampled trajectories: their ids, probabilities P(τ), and how many of them (the first) were unseen."""
+    """Sampled trajectories: their entries, probabilities P(τ), and how many (the first) were unseen."""
 
-    ids: list[str]
-    probabilities: list[float]
+    entries: Indices
+    probabilities: NDArray[np.float64]
     num_unseen: int
 
 
 class Replay:
-    """The newest `capacity` trajectories, by id.
+    """The newest `capacity` trajectories.
 
     Args:
         config: Capacity and priorities.
@@ -56,14 +57,14 @@ class Replay:
         self._rng = np.random.default_rng(seed)
         self._ids = [""] * config.capacity  # "" where nothing is
         self._places: dict[str, int] = {}
-        self._unseen: OrderedDict[str, None] = OrderedDict()
-        self._raw: NDArray[np.float64] = np.zeros((config.capacity, 3))
+        self._unseen: OrderedDict[int, None] = OrderedDict()  # entries
+        self._is_here = np.zeros(config.capacity, dtype=np.bool_)
+        self._raw = np.zeros(config.capacity, dtype=_RAW)
         self._tree = SumTree(config.capacity)
-        self._squares = SumTree(config.capacity)  # of the masses, for the effective share
         self._seen = SumTree(config.capacity)  # 1 for what has been drawn: finds the n-th of these
-        self._maxima = np.zeros(2)
-        self._scale = np.zeros(2)
-        self._next = 0  # the place of the next arrival
+        self._maxima = [0.0, 0.0]  # of |δ|̄ and H̄
+        self._rescale([0.0, 0.0])
+        self._num_added = 0  # the next entry; an entry modulo the capacity is its place
         self._refreshed = 0  # the place after the last one whose priority was renewed
 
     def __len__(self) -> int:
@@ -75,7 +76,8 @@ class Replay:
     @property
     def ids(self) -> list[str]:
         """The ids in replay, oldest first."""
-        return [name for name in self._ids[self._next :] + self._ids[: self._next] if name]
+        first = self._num_added % self.config.capacity
+        return [name for name in self._ids[first:] + self._ids[:first] if name]
 
     @property
     def num_unseen(self) -> int:
@@ -86,13 +88,15 @@ class Replay:
         """Adds a trajectory in place of the oldest one when full. Returns the id that left, if any."""
         if trajectory_id in self._places:
             return None
-        place, evicted = self._next, self._ids[self._next]
+        entry, place = self._num_added, self._num_added % self.config.capacity
+        evicted = self._ids[place]
         if evicted:
             self._clear([evicted])
         self._ids[place] = trajectory_id
         self._places[trajectory_id] = place
-        self._unseen[trajectory_id] = None
-        self._next = (place + 1) % self.config.capacity
+        self._is_here[place] = True
+        self._unseen[entry] = None
+        self._num_added += 1
         return evicted or None
 
     def discard(self, ids: Iterable[str]) -> None:
@@ -101,11 +105,12 @@ class Replay:
 
     def _clear(self, ids: Sequence[str]) -> None:
         places = np.array([self._places.pop(name) for name in ids], dtype=np.int64)
-        for name, place in zip(ids, places.tolist(), strict=True):
+        for place, entry in zip(places.tolist(), self._entries(places).tolist(), strict=True):
             self._ids[place] = ""
-            self._unseen.pop(name, None)
-        self._raw[places] = 0.0
-        self._set_masses(places, np.zeros(len(places)))
+            self._unseen.pop(entry, None)
+        self._is_here[places] = False
+        self._raw[places] = np.zeros(1, dtype=_RAW)
+        self._tree.set(places, np.zeros(len(places)))
         self._seen.set(places, np.zeros(len(places)))
 
     def sample(self, count: int) -> Draw:
@@ -116,18 +121,43 @@ class Replay:
         """
         assert self._places, "replay is empty"
         new = [self._unseen.popitem(last=False)[0] for _ in range(min(count, len(self._unseen)))]
-        self._seen.set([self._places[name] for name in new], np.ones(len(new)))
-        ids, probabilities = new, [1.0 / len(self)] * len(new)
-        rest = count - len(new)
-        if rest and self._tree.total > 0:
-            places = self._tree.sample(rest, self._rng)
-            ids = new + self._names(places)
-            probabilities += (self._tree.at(places) / self._tree.total).tolist()
-        elif rest:  # all have been seen, none has a priority
-            places = self._seen.find(self._rng.integers(len(self), size=rest).astype(np.float64))
-            ids = new + self._names(places)
-            probabilities += [1.0 / len(self)] * rest
-        return Draw(ids, probabilities, len(new))
+        if not new:
+            return self._seen_draw(count)
+        entries = np.array(new, dtype=np.int64)
+        self._seen.set(entries % self.config.capacity, np.ones(len(new)))
+        first = Draw(entries, np.full(len(new), 1.0 / len(self)), len(new))
+        if count == len(new):
+            return first
+        rest = self._seen_draw(count - len(new))
+        entries = np.concatenate([first.entries, rest.entries])
+        return Draw(entries, np.concatenate([first.probabilities, rest.probabilities]), len(new))
+
+    def _seen_draw(self, count: int) -> Draw:
+        """Draws from P; evenly if all have been seen and none has a priority."""
+        if self._tree.total > 0:
+            places = self._tree.sample(count, self._rng)
+            probabilities = self._tree.at(places) / self._tree.total
+        else:
+            places = self._seen.find(self._rng.integers(len(self), size=count).astype(np.float64))
+            probabilities = np.full(count, 1.0 / len(self))
+        return Draw(self._entries(places), probabilities, 0)
+
+    def _entries(self, places: Indices) -> Indices:
+        """The entries at `places`: of each the newest number that has its place."""
+        round_, first = divmod(self._num_added, self.config.capacity)
+        entries: Indices = places + round_ * self.config.capacity
+        entries[places >= first] -= self.config.capacity
+        return entries
+
+    def _are_here(self, entries: Indices, places: Indices) -> NDArray[np.bool_]:
+        is_new: NDArray[np.bool_] = entries >= self._num_added - self.config.capacity
+        return is_new & self._is_here.take(places)
+
+    def names(self, entries: Indices) -> list[str]:
+        """The ids of what is at `entries`, all of which must still be here."""
+        places = entries % self.config.capacity
+        assert bool(self._are_here(entries, places).all()), "entries that have left replay have no names"
+        return [self._ids[place] for place in places.tolist()]
 
     def forget_draws(self) -> None:
         """Puts what was drawn and never updated back among the unseen ones, before all others.
@@ -136,87 +166,93 @@ class Replay:
         its trajectories would not be drawn again.
         """
         is_waiting = (self._seen.masses > 0) & (self._tree.masses == 0)
-        by_age = np.roll(np.arange(self.config.capacity), -self._next)
-        places = by_age[is_waiting[by_age]]
-        self._unseen = OrderedDict.fromkeys([*self._names(places), *self._unseen])
-        self._seen.set(places, np.zeros(len(places)))
-
-    def _names(self, places: Indices) -> list[str]:
-        return [self._ids[place] for place in places.tolist()]
+        entries = np.sort(self._entries(np.flatnonzero(is_waiting)))
+        self._unseen = OrderedDict.fromkeys([*entries.tolist(), *self._unseen])
+        self._seen.set(entries % self.config.capacity, np.zeros(len(entries)))
 
     def importance_weights(self, draw: Draw, beta: float) -> list[float]:
         """(N·P)^(−β), divided by the largest so that no step grows. Unseen ones count as P = 1/N."""
-        weights = (len(self) * np.array(draw.probabilities)) ** -beta
+        weights = (len(self) * draw.probabilities) ** -beta
         result: list[float] = (weights / weights.max()).tolist()
         return result
 
-    def update(self, ids: Sequence[str], components: NDArray[np.float64]) -> None:
-        """Stores new raw components [len(ids), 3]; ids that have left meanwhile are ignored."""
-        places = np.fromiter(map(self._places.get, ids, repeat(-1)), dtype=np.int64, count=len(ids))
-        is_here = places >= 0
-        if not is_here.any():
+    def update(self, entries: Indices, components: NDArray[np.float64]) -> None:
+        """Stores new |δ|̄, ρ̄ and H̄; entries that have left meanwhile are ignored.
+
+        Args:
+            entries: [k] of draws or of `refresh_slice`.
+            components: [k, 3] finite and >= 0.
+        """
+        places, raw = entries % self.config.capacity, np.ascontiguousarray(components, dtype=np.float64)
+        is_here = self._are_here(entries, places)
+        if not is_here.all():
+            places, raw = places[is_here], raw[is_here]
+        if not len(places):
             return
-        places, raw = places[is_here], np.asarray(components, dtype=np.float64)[is_here]
-        assert bool(np.isfinite(raw).all()), "priorities must be finite"
-        self._raw[places] = raw
-        self._maxima = np.maximum(_DECAY * self._maxima, raw[:, [0, 2]].max(axis=0))
-        if bool((np.abs(self._maxima - self._scale) > _RESCALE * self._scale).any()):
-            self._scale = self._maxima.copy()
+        self._raw[places] = raw.view(_RAW)[:, 0]
+        largest = float(raw[:, 0].max()), float(raw[:, 2].max())
+        self._maxima = [max(_DECAY * old, new) for old, new in zip(self._maxima, largest, strict=True)]
+        if any(abs(new - old) > _RESCALE * old for new, old in zip(self._maxima, self._scale, strict=True)):
+            self._rescale(self._maxima)
             has_mass = self._tree.masses > 0
             has_mass[places] = True
             places = np.flatnonzero(has_mass)
-            raw = self._raw[places]
-        self._set_masses(places, self._masses(raw))
+            raw = _numbers(self._raw[places])
+        self._tree.set(places, self._masses(raw))
 
-    def _set_masses(self, places: Indices, masses: NDArray[np.float64]) -> None:
-        self._tree.set(places, masses)
-        self._squares.set(places, masses**2)
+    def _rescale(self, scale: list[float]) -> None:
+        w = self.config.weights
+        self._scale = scale
+        self._factors = np.array([w[0] / max(scale[0], 1e-12), w[1], w[2] / max(scale[1], 1e-12)])
 
     def _masses(self, raw: NDArray[np.float64]) -> NDArray[np.float64]:
         """[k] p(τ)^α of raw components [k, 3]."""
         if self.config.priority == "uniform":
             return np.ones(len(raw))
-        w, scale = self.config.weights, np.maximum(self._scale, 1e-12)
+        p: NDArray[np.float64] = raw @ self._factors
         # The small floor keeps a trajectory that has nothing to teach today from vanishing for ever.
-        p = w[0] * raw[:, 0] / scale[0] + w[1] * np.clip(raw[:, 1], 0.0, 1.0) + w[2] * raw[:, 2] / scale[1]
-        return np.asarray(np.maximum(p, _FLOOR) ** self.config.alpha)
+        np.maximum(p, _FLOOR, out=p)
+        p **= self.config.alpha
+        return p
 
     def probability(self, trajectory_id: str) -> float:
         """P(τ) of the next prioritised draw; 0 for one that has no priority yet."""
         total, place = self._tree.total, np.array([self._places[trajectory_id]])
         return float(self._tree.at(place)[0] / total) if total > 0 else 0.0
 
-    def refresh_slice(self) -> list[str]:
+    def refresh_slice(self) -> Indices:
         """The next `refresh_size` seen trajectories, going round, whose priorities are to be renewed."""
         num_seen = int(self._seen.total)
         if not num_seen:
-            return []
+            return np.empty(0, dtype=np.int64)
         first = int(self._seen.before(self._refreshed))
         numbers = (first + np.arange(min(self.config.refresh_size, num_seen))) % num_seen
         places = self._seen.find(numbers.astype(np.float64))
         self._refreshed = (int(places[-1]) + 1) % self.config.capacity
-        return self._names(places)
+        return self._entries(places)
 
     def metrics(self) -> dict[str, float]:
         """Size, unseen ones, and how concentrated the draw is (effective share of the buffer)."""
-        total, square = self._tree.total, self._squares.total
+        square = self._tree.sum_of_squares
         return {
             "replay/size": float(len(self)),
             "replay/unseen": float(len(self._unseen)),
-            "replay/effective_share": total**2 / (square * max(len(self), 1)) if square > 0 else 1.0,
-            "replay/max_td_error": float(self._maxima[0]),
+            "replay/effective_share": self._tree.total**2 / (square * max(len(self), 1))
+            if square > 0
+            else 1.0,
+            "replay/max_td_error": self._maxima[0],
         }
 
     def state_dict(self) -> dict[str, Any]:
         """Everything, as JSON-able data; arrays as base64 of their bytes, so they come back bit for bit."""
         return {
             "ids": list(self._ids),
-            "unseen": list(self._unseen),
-            "raw": _encoded(self._raw),
+            "unseen": [self._ids[entry % self.config.capacity] for entry in self._unseen],
+            "raw": _encoded(_numbers(self._raw)),
             "masses": _encoded(self._tree.masses),
-            "maxima": self._maxima.tolist(),
-            "scale": self._scale.tolist(),
-            "next": self._next,
+            "maxima": list(self._maxima),
+            "scale": list(self._scale),
+            "next": self._num_added,
             "refreshed": self._refreshed,
             "rng": self._rng.bit_generator.state,
         }
@@ -226,23 +262,32 @@ class Replay:
         ids, capacity = list(state["ids"]), self.config.capacity
         raw = _decoded(state["raw"]).reshape(len(ids), 3)
         masses = _decoded(state["masses"]).reshape(len(ids))
-        places, self._next, self._refreshed = np.arange(len(ids)), int(state["next"]), int(state["refreshed"])
+        places = np.arange(len(ids))
+        self._num_added, self._refreshed = int(state["next"]), int(state["refreshed"])
         if len(ids) != capacity:
-            by_age = np.roll(places, -self._next)
+            by_age = np.roll(places, -self._num_added)
             places = np.array([i for i in by_age.tolist() if ids[i]][-capacity:], dtype=np.int64)
-            self._next, self._refreshed = len(places) % capacity, 0
+            self._num_added, self._refreshed = len(places), 0
         size = len(places)
         self._ids = [ids[i] for i in places.tolist()] + [""] * (capacity - size)
         self._places = {name: i for i, name in enumerate(self._ids) if name}
-        self._unseen = OrderedDict((name, None) for name in state["unseen"] if name in self._places)
-        self._raw = np.zeros((capacity, 3))
-        self._raw[:size] = raw[places]
-        self._tree, self._squares, self._seen = (SumTree(capacity) for _ in range(3))
-        self._set_masses(np.arange(size), masses[places])
-        seen = [place for name, place in self._places.items() if name not in self._unseen]
-        self._seen.set(seen, np.ones(len(seen)))
-        self._maxima, self._scale = np.array(state["maxima"]), np.array(state["scale"])
+        self._is_here = np.array([bool(name) for name in self._ids])
+        waiting = np.array([self._places[name] for name in state["unseen"] if name in self._places], np.int64)
+        self._unseen = OrderedDict.fromkeys(self._entries(waiting).tolist())
+        self._raw = np.zeros(capacity, dtype=_RAW)
+        self._raw[:size] = raw[places].view(_RAW)[:, 0]
+        self._tree, self._seen = SumTree(capacity), SumTree(capacity)
+        self._tree.set(np.arange(size), masses[places])
+        self._seen.set(np.arange(capacity), self._is_here.astype(np.float64))
+        self._seen.set(waiting, np.zeros(len(waiting)))
+        self._maxima = list(state["maxima"])
+        self._rescale(list(state["scale"]))
         self._rng.bit_generator.state = state["rng"]
+
+
+def _numbers(raw: NDArray[np.void]) -> NDArray[np.float64]:
+    """[k, 3] the components of `raw` [k]."""
+    return raw.view(np.float64).reshape(-1, 3)
 
 
 def _encoded(array: NDArray[np.float64]) -> str:

@@ -54,6 +54,11 @@ class SumTree:
         return float(self._top[-1])
 
     @property
+    def sum_of_squares(self) -> float:
+        """The sum of all squared masses; O(capacity)."""
+        return float(self._levels[0] @ self._levels[0])
+
+    @property
     def masses(self) -> Masses:
         """[capacity] a copy of the masses."""
         masses: Masses = self._levels[0][: self.capacity].copy()
@@ -70,7 +75,7 @@ class SumTree:
         assert nodes.shape == values.shape
         if not len(nodes):
             return
-        assert 0 <= nodes.min() <= nodes.max() < self.capacity
+        assert nodes.view(np.uint64).max() < self.capacity  # a negative one is a large one too
         assert 0 <= values.min() <= values.max() < np.inf, "masses must be finite and >= 0"
         self._levels[0][nodes] = values
         self._stale.append(nodes)

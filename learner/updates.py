@@ -19,13 +19,15 @@ from distrl.learner.freshness import EVERY, Freshness
 from distrl.learner.mismatch import MismatchProbe
 from distrl.learner.parts import Parts
 from distrl.learner.prefetch import Prefetcher
+from distrl.learner.sum_tree import Indices
 
 
 @dataclass(frozen=True)
 class Request:
-    """Episodes to make a batch of, and the weights of their draw."""
+    """Episodes to make a batch of, their entries in replay, and the weights of their draw."""
 
     episodes: list[Episode]
+    entries: Indices
     weights: list[float] | None = None
 
 
@@ -37,8 +39,8 @@ class Updates:
         self._freshness, self._mismatch = Freshness(), MismatchProbe(parts)
         self._config = parts.config.learner
         batcher = parts.batcher
-        self._prefetcher: Prefetcher[Request, TrajectoryBatch] = Prefetcher(
-            lambda request: batcher.trajectories(request.episodes, request.weights)
+        self._prefetcher: Prefetcher[Request, tuple[TrajectoryBatch, Indices]] = Prefetcher(
+            lambda request: (batcher.trajectories(request.episodes, request.weights), request.entries)
         )
         # Of each update, seconds: since the end of the one before; of these without episodes, and a batch.
         self._recent: deque[tuple[float, float, float]] = deque(maxlen=50)
@@ -64,7 +66,7 @@ class Updates:
         mismatch = self._mismatch.measure()
         if not config.value_recompute and parts.engine.algorithm.has_critic:
             old_values.note(parts.ingest.episodes, parts.engine, parts.batcher, config.batch_trajectories)
-        batch = self._next_batch()
+        batch, entries = self._next_batch()
         staleness = (parts.publisher.version - batch.oldest_version).numpy()
         if config.updates_enabled:
             result = parts.engine.update(batch, self._progress())
@@ -73,7 +75,7 @@ class Updates:
         result.metrics.update(mismatch)
         result.metrics["off_policy/stale_fraction"] = float((staleness > config.max_staleness).mean())
         self._freshness.trained(staleness, _numpy(batch.success), result.steps)
-        parts.replay.update(batch.ids, _numpy(result.priorities))
+        parts.replay.update(entries, _numpy(result.priorities))
         parts.progress.updates += 1
         parts.scheduler.set_updates(parts.progress.updates)
         is_prioritised = config.replay.priority != "uniform"
@@ -110,35 +112,40 @@ class Updates:
         """Ends the prefetch thread."""
         self._prefetcher.close()
 
-    def _next_batch(self) -> TrajectoryBatch:
-        """The batch of this update; the next one's is made ready meanwhile if it is already paid for."""
+    def _next_batch(self) -> tuple[TrajectoryBatch, Indices]:
+        """The batch of this update and its entries in replay.
+
+        The next one's is made ready meanwhile if it is already paid for.
+        """
         if self._prefetcher.num_pending == 0:
             self._prefetcher.submit(self._draw())
-        batch = self._prefetcher.get()
+        ready = self._prefetcher.get()
         if self.owed() >= 2:
             self._prefetcher.submit(self._draw())
-        return batch
+        return ready
 
     def _draw(self) -> Request:
         replay, config = self.parts.replay, self._config
         draw = replay.sample(config.batch_trajectories)
-        episodes = self._episodes(draw.ids)
+        episodes = self._episodes(replay.names(draw.entries))
         self._freshness.drawn(episodes, self._unix_time())
         weights = None
         if config.replay.importance:
             start = config.replay.importance_start
             weights = replay.importance_weights(draw, start + (1.0 - start) * self._progress())
-        return Request(episodes, weights)
+        return Request(episodes, draw.entries, weights)
 
     def _episodes(self, ids: Sequence[str]) -> list[Episode]:
         return [self.parts.ingest.episodes[name] for name in ids]
 
     def _refresh(self) -> None:
         """Renews the priorities of a slice of the buffer with the newest policy."""
-        ids = self.parts.replay.refresh_slice()
-        if ids:
-            result = self.parts.engine.measure(self.parts.batcher.trajectories(self._episodes(ids)))
-            self.parts.replay.update(ids, _numpy(result.priorities))
+        replay = self.parts.replay
+        entries = replay.refresh_slice()
+        if len(entries):
+            episodes = self._episodes(replay.names(entries))
+            result = self.parts.engine.measure(self.parts.batcher.trajectories(episodes))
+            replay.update(entries, _numpy(result.priorities))
 
     def _write(
         self, metrics: dict[str, float], staleness: NDArray[np.int64], start: float, waited_s: float

@@ -107,13 +107,14 @@ def test_terminal_steps_and_one_step_episodes_are_drawn_like_all_others(
     replay.sample(len(episodes))
     num_batches, size = 100, 30
     for _ in range(num_batches):
-        ids = replay.sample(size).ids
+        entries = replay.sample(size).entries
+        ids = replay.names(entries)
         batch = batcher.trajectories([episodes[name] for name in ids])
         steps = list(zip(batch.row.tolist(), batch.col.tolist(), strict=True))
         counts.update((ids[row], col) for row, col in steps)
         num_last += sum(steps[i][1] == lengths[int(ids[steps[i][0]][1:])] - 1 for i in batch.last.tolist())
         mean = batch.row_mean(torch.full((len(steps),), 0.5, dtype=torch.float64)).numpy()
-        replay.update(ids, np.stack([mean] * 3, axis=1))
+        replay.update(entries, np.stack([mean] * 3, axis=1))
     assert num_last == num_batches * size, "each draw brings the end of its episode"
     assert set(counts) == {(f"t{i}", t) for i, n in enumerate(lengths) for t in range(n)}
     for count in counts.values():

@@ -149,8 +149,8 @@ def test_what_is_too_old_is_dropped_only_if_that_is_asked_for(toy, tmp_path, sta
     ingest.drain(0.0)
     assert sorted(learner.parts.replay.ids) == sorted(ingest.episodes) == left
     assert ingest.metrics().get("replay/stale_dropped", 0.0) == 3 - len(left)
-    draw = learner.parts.replay.sample(8)
-    assert set(draw.ids) == set(left)
+    replay = learner.parts.replay
+    assert set(replay.names(replay.sample(8).entries)) == set(left)
     learner.updates.close()
 
 

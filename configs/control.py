@@ -29,7 +29,7 @@ _LEARNER = (
     "stale", "value_recompute", "eval_every", "device", "max_episode_minutes",
     "mismatch", "aride", "digirl", "ppo", "gipo", "grpo", "vtrace", "bc",
 )  # fmt: skip
-_EVALUATE, _LOCAL = ("temperature", "examples", "retries"), ("inference_servers",)
+_EVALUATE, _LOCAL = ("temperature", "examples", "retries"), ("inference_servers", "gpus")
 _WORKER = ("rewards", "screenshot_format", "screenshot_quality", "act_timeout_s", "max_unacked", "barrier")
 
 

@@ -262,10 +262,15 @@ class EvaluateConfig(Section):
 
 
 class LocalConfig(Section):
-    """How many processes `distrl train` starts on this machine."""
+    """The processes that `distrl train` starts on this machine.
+
+    With `gpus: split` learner and inference servers each have GPUs of their own, as far as there are several;
+    with `shared` each process sees all of them.
+    """
 
     workers: Count = 2
     inference_servers: Count = 1
+    gpus: Literal["split", "shared"] = "split"
 
 
 class Config(Section):

@@ -46,12 +46,14 @@ class Program:
         command: Program and arguments.
         ends: Exit code 0 means that its work is done; otherwise it is restarted whatever its exit code.
         patience_s: How long after SIGTERM it is killed.
+        env: Environment variables to add for it.
     """
 
     name: str
     command: tuple[str, ...]
     ends: bool = False
     patience_s: float = 2.0
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -146,7 +148,8 @@ class Supervisor:
 
     def _spawn(self, kept: _Kept) -> None:
         log_file = self.logs / f"{kept.program.name}.log"
-        kept.child = Child(kept.program.name, kept.program.command, log_file, self.env)
+        env = {**self.env, **kept.program.env}
+        kept.child = Child(kept.program.name, kept.program.command, log_file, env)
 
     def _bury(self, kept: _Kept, exit_code: int) -> Death:
         assert kept.child is not None

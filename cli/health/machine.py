@@ -38,19 +38,33 @@ def disk(about: str, directory: Path, writing: Need = Need.NOTHING) -> Finding:
 
 def gpu() -> Finding:
     """The GPUs, as nvidia-smi names them."""
+    if shutil.which("nvidia-smi") is None:
+        return bad("gpu", "there is no nvidia-smi: the CPU computes.", "Fine for small policies.", Need.CUDA)
+    names, trouble = query_gpus("name,memory.total,driver_version")
+    if trouble:
+        return bad("gpu", trouble, "Is the driver loaded?", Need.CUDA)
+    return good("gpu", f"{'; '.join(names)}.", Need.CUDA)
+
+
+def query_gpus(columns: str) -> tuple[list[str], str]:
+    """What nvidia-smi knows of each GPU, and if it knows of none what the trouble is.
+
+    Args:
+        columns: Of `nvidia-smi --query-gpu`, e.g. "name,memory.total".
+    """
     program = shutil.which("nvidia-smi")
     if program is None:
-        return bad("gpu", "there is no nvidia-smi: the CPU computes.", "Fine for small policies.", Need.CUDA)
-    command = [program, "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
+        return [], "there is no nvidia-smi."
+    command = [program, f"--query-gpu={columns}", "--format=csv,noheader"]
     try:
         result = subprocess.run(command, capture_output=True, text=True, timeout=_NVIDIA_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return bad("gpu", f"nvidia-smi does not answer: {error}.", "Is the driver loaded?", Need.CUDA)
-    names = [line.strip() for line in result.stdout.splitlines() if line.strip()]
-    if result.returncode or not names:
+        return [], f"nvidia-smi does not answer: {error}."
+    found = [line.strip() for line in result.stdout.splitlines() if line.strip()]
+    if result.returncode or not found:
         said = " ".join((result.stdout + result.stderr).split())[:200] or "nothing"
-        return bad("gpu", f"nvidia-smi finds no GPU and says: {said}.", "Is the driver loaded?", Need.CUDA)
-    return good("gpu", f"{'; '.join(names)}.", Need.CUDA)
+        return [], f"nvidia-smi finds no GPU and says: {said}."
+    return found, ""
 
 
 def first_gpu() -> tuple[str | None, float | None]:

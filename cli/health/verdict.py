@@ -1,7 +1,7 @@
 """The last line of `doctor --estimate`: whether the run has room on its GPU, and which keys make it smaller.
 
-`distrl train` starts the learner and its inference servers on one GPU. A key is named only if the estimate
-with another value of it is lower, and with that estimate.
+On a machine with one GPU `distrl train` starts the learner and its inference servers there. A key is named
+only if the estimate with another value of it is lower, and with that estimate.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     main thread ── Supervisor.check ──► learner, inference servers, workers (processes)
         │    └──── LearnerWatch.poll ◄── broadcast
-        └── then ──► evaluate before, evaluate after (processes, at the same time unless there is a pool
-                     of devices, which one of them would have to wait for) ──► report
+        └── then ──► evaluate before, evaluate after (processes, at the same time unless they would have to
+                     share a pool of devices or a GPU) ──► report
 
 One thread. It waits in `LearnerWatch.poll` for at most `TICK_S`; a signal ends all within that plus the
 learner's patience, `programs.CHECKPOINT_S`. A second signal ends this process at once, and that its children.
@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
-from distrl.cli.local import programs
+from distrl.cli.local import gpus, programs
 from distrl.cli.local.progress import Progress, clock
 from distrl.cli.local.watch import LearnerWatch
 from distrl.configs.schema import Config, NetworkConfig
 from distrl.core.checkpoints import resolve
 from distrl.core.rundir import RunDir
-from distrl.core.supervisor import Supervisor
+from distrl.core.supervisor import Program, Supervisor
 
 TICK_S = 0.2
 LEAVE_S = 10.0
@@ -51,7 +52,7 @@ class LocalRun:
         self, config: Config, network: NetworkConfig, run: RunDir, stop: threading.Event, console: Console
     ) -> None:
         self._config, self._run, self._stop = config, run, stop
-        self._network = network
+        self._network, self._gpus = network, gpus.visible()
         self._supervisor = Supervisor(run.logs, programs.environment())
         self._started_at = time.monotonic()
         self._progress = Progress(config, console)
@@ -72,10 +73,13 @@ class LocalRun:
         if warning:
             self._progress.note(f"warning: {warning}")
         learner = programs.learner(self._run, self._network)
+        places = gpus.for_training(self._config, self._gpus)
+        if places:
+            self._progress.note(gpus.told(places, self._gpus))
         try:
             with self._progress, LearnerWatch(self._network) as watch:
                 for program in (learner, *others):
-                    self._supervisor.start(program)
+                    self._supervisor.start(replace(program, env=gpus.variables(places, program.name)))
                 while not self._stop.is_set():
                     watch.poll(TICK_S)
                     # Those that leave because the run is over are not to be replaced.
@@ -112,28 +116,34 @@ class LocalRun:
             CheckpointError: The run has no result, or a checkpoint is damaged.
             ProgramFailed: An evaluation failed.
         """
-        results: dict[str, Path] = {}
+        wanted, results = self._evaluations()
+        places = gpus.for_evaluations(self._config, list(wanted), self._gpus)
+        # On the same devices or in a GPU's memory they would be in each other's way.
+        is_large = self._config.policy.kind in ("hub", "autoui")
+        take_turns = bool(self._config.devices.pool) or (is_large and not places)
         started: set[str] = set()
         self._supervisor.closing = False
         try:
-            for label, checkpoint in (CONTROL_EVALUATIONS if self.is_control else EVALUATIONS).items():
-                path = resolve(self._run.checkpoints, checkpoint)
-                program, results[label] = programs.evaluation(self._config, self._run, path)
-                if program.name in started:  # without updates the result is the warm start
-                    continue
-                if self._takes_turns and not self._wait_for(started):
+            for name, (program, said) in wanted.items():
+                if take_turns and not self._wait_for(started):
                     return None
-                self._progress.note(f"evaluating {path.name} ({label})")
-                self._supervisor.start(program)
-                started.add(program.name)
+                self._progress.note(f"evaluating {said}")
+                self._supervisor.start(replace(program, env=gpus.variables(places, name)))
+                started.add(name)
             return results if self._wait_for(started) else None
         finally:
             self._supervisor.stop()
 
-    @property
-    def _takes_turns(self) -> bool:
-        """Whether evaluations would be in each other's way: on the same devices, or in a GPU's memory."""
-        return bool(self._config.devices.pool) or self._config.policy.kind in ("hub", "autoui")
+    def _evaluations(self) -> tuple[dict[str, tuple[Program, str]], dict[str, Path]]:
+        """By program the evaluations to make and what is said of them, and by label their directories."""
+        wanted: dict[str, tuple[Program, str]] = {}
+        results: dict[str, Path] = {}
+        for label, checkpoint in (CONTROL_EVALUATIONS if self.is_control else EVALUATIONS).items():
+            path = resolve(self._run.checkpoints, checkpoint)
+            program, results[label] = programs.evaluation(self._config, self._run, path)
+            # Without updates the result is the warm start.
+            wanted.setdefault(program.name, (program, f"{path.name} ({label})"))
+        return wanted, results
 
     def _wait_for(self, names: set[str]) -> bool:
         """Waits until the programs are done. False if the run was stopped before."""

@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,13 @@ def test_how_long_a_slow_machine_took_to_a_user_error_says_nothing(
     with pytest.raises(ProgramFailed, match="fails stopped: why") as caught:
         until(lambda: False, meanwhile=kept.check)
     assert caught.value.is_explained == is_explained
+
+
+def test_a_program_may_have_variables_of_its_own(kept: Supervisor, tmp_path: Path) -> None:
+    talker = python("talker", "import os; print(os.environ['FLAVOUR'], os.environ['TASTE'])", ends=True)
+    kept.start(replace(talker, env={"FLAVOUR": "pepper", "TASTE": "hot"}))
+    until(lambda: kept.is_done("talker"), meanwhile=kept.check)
+    assert (tmp_path / "logs" / "talker.log").read_text() == "pepper hot\n"
 
 
 def test_a_child_gets_the_environment_and_a_log(kept: Supervisor, tmp_path: Path) -> None:

@@ -1,0 +1,89 @@
+"""Which GPUs the processes of a local run see: each its own, as far as there are enough.
+
+    learner: the first `learner.num_processes`      inference servers: of the rest one each, or
+                                                    `inference.vllm.tensor_parallel_size`
+
+Servers for which nothing is left share what the others have. What has no GPU of its own under these rules
+sees all of them, as everything does with `local.gpus: shared`, or when a device is named, like cuda:1.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from distrl.cli.health.machine import query_gpus
+
+if TYPE_CHECKING:
+    from distrl.configs.schema import Config
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+Places = dict[str, tuple[str, ...]]
+"""By a program's name its GPUs, as `VISIBLE` names them."""
+
+
+def visible(environ: Mapping[str, str] = os.environ) -> list[str]:
+    """The GPUs of this machine that CUDA may use."""
+    named = environ.get(VISIBLE)
+    if named is None:
+        return query_gpus("index")[0]
+    names = (name.strip() for name in named.split(","))
+    return list(takewhile(lambda name: name not in ("", "-1"), names))  # as CUDA reads it
+
+
+def for_training(config: Config, gpus: Sequence[str]) -> Places:
+    """The GPUs of learner and inference servers; nothing where there is nothing to choose."""
+    if len(gpus) < 2 or not _may_choose(config):
+        return {}
+    places: Places = {}
+    num_learner = 0
+    if config.learner.device != "cpu":
+        num_learner = config.learner.num_processes
+        places["learner"] = tuple(gpus[:num_learner])
+    if config.policy.device != "cpu":
+        rest, each = gpus[num_learner:], _per_server(config)
+        blocks = _blocks(rest, each) or _blocks(gpus, each) or [tuple(gpus)]
+        servers = range(config.local.inference_servers)
+        places |= {f"inference-{i}": blocks[i % len(blocks)] for i in servers}
+    return places
+
+
+def for_evaluations(config: Config, names: Sequence[str], gpus: Sequence[str]) -> Places:
+    """The GPUs of evaluations at the same time; nothing where there are too few for that."""
+    blocks = _blocks(gpus, _per_server(config)) if _may_choose(config) else []
+    return dict(zip(names, blocks, strict=False)) if len(blocks) >= len(names) else {}
+
+
+def variables(places: Places, name: str) -> dict[str, str]:
+    """The environment variables with which a program sees its GPUs only."""
+    if name not in places:
+        return {}
+    # Numbers are then nvidia-smi's. Any other order would do, but not two of them.
+    return {VISIBLE: ",".join(places[name]), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+def told(places: Places, gpus: Sequence[str]) -> str:
+    """One line: who has which, and how to use the others."""
+    said = ", ".join(f"{name} {'+'.join(mine)}" for name, mine in places.items())
+    used = {gpu for mine in places.values() for gpu in mine}
+    unused = [gpu for gpu in gpus if gpu not in used]
+    if not unused:
+        return f"GPUs: {said}."
+    return f"GPUs: {said}; unused: {', '.join(unused)} (local.inference_servers, learner.num_processes)."
+
+
+def _may_choose(config: Config) -> bool:
+    devices = {config.learner.device, config.policy.device}
+    return config.local.gpus == "split" and not config.is_control and devices <= {"auto", "cuda", "cpu"}
+
+
+def _per_server(config: Config) -> int:
+    return config.inference.vllm.tensor_parallel_size if config.inference.engine == "vllm" else 1
+
+
+def _blocks(gpus: Sequence[str], size: int) -> list[tuple[str, ...]]:
+    """As many groups of `size` as there are."""
+    return [tuple(gpus[i : i + size]) for i in range(0, len(gpus) - size + 1, size)]

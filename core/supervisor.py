@@ -20,8 +20,9 @@ from distrl.core.process import Child, stop_all
 HOPELESS = frozenset({2, 3, 4, 6, 7, 9, 12, 14})
 # Of errors that their one line tells all about: these but the last, and an address in use or nobody there.
 EXPLAINED = (HOPELESS - {12}) | {5}
-MAX_QUICK_DEATHS = 5
+MAX_DEATHS = 5
 QUICK_S = 30.0
+SAME_S = 600.0  # a model may load for minutes, only to fail as it did before
 MAX_BACKOFF_S = 10.0
 _TAIL_BYTES = 8192
 
@@ -61,6 +62,8 @@ class _Kept:
     program: Program
     child: Child | None = None
     quick_deaths: int = 0
+    same_deaths: int = 0
+    last_words: str = ""
     start_at: float = 0.0
     restarts: int = 0
 
@@ -110,7 +113,7 @@ class Supervisor:
 
         Raises:
             ProgramFailed: A program ended with an error that a restart cannot mend, or died more than
-                `MAX_QUICK_DEATHS` times in a row within `QUICK_S` of its start.
+                `MAX_DEATHS` times in a row within `QUICK_S` of its start, or within `SAME_S` with one error.
         """
         deaths = []
         for kept in self._kept.values():
@@ -155,20 +158,25 @@ class Supervisor:
         assert kept.child is not None
         name, lived_s = kept.program.name, time.monotonic() - kept.child.started_at
         log_file = kept.child.log_file
+        words = last_error(log_file)
         kept.child = None
         if exit_code in HOPELESS:
-            failed = ProgramFailed(f"{name} stopped: {last_error(log_file)}", f"See {log_file}.")
+            failed = ProgramFailed(f"{name} stopped: {words}", f"See {log_file}.")
             failed.exit_code, failed.is_explained = exit_code, exit_code in EXPLAINED
             raise failed
         kept.quick_deaths = kept.quick_deaths + 1 if lived_s < QUICK_S else 1
-        if kept.quick_deaths > MAX_QUICK_DEATHS:
-            failed = ProgramFailed(
-                f"{name} died {kept.quick_deaths} times in a row within {QUICK_S:g} s of its start, "
-                f"the last time with exit code {exit_code}: {last_error(log_file)}",
-                f"See {log_file}.",
-            )
-            failed.is_explained = exit_code in EXPLAINED
-            raise failed
+        is_same = exit_code > 0 and lived_s < SAME_S and words == kept.last_words
+        kept.same_deaths = kept.same_deaths + 1 if is_same else 1
+        kept.last_words = words
+        for num_deaths, within_s in ((kept.quick_deaths, QUICK_S), (kept.same_deaths, SAME_S)):
+            if num_deaths > MAX_DEATHS:
+                failed = ProgramFailed(
+                    f"{name} died {num_deaths} times in a row within {within_s:g} s of its start, "
+                    f"the last time with exit code {exit_code}: {words}",
+                    f"See {log_file}.",
+                )
+                failed.is_explained = exit_code in EXPLAINED
+                raise failed
         pause_s = min(self.backoff_s * 2.0 ** (kept.quick_deaths - 1), MAX_BACKOFF_S)
         kept.start_at = self.clock() + pause_s
         return Death(name, exit_code, pause_s)

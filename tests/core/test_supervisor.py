@@ -67,7 +67,25 @@ def test_a_child_that_keeps_dying_fails_with_its_last_error(kept: Supervisor) ->
     ) as caught:
         until(lambda: False, meanwhile=kept.check)
     assert "broken.log" in str(caught.value)
-    assert kept.restarts() == module.MAX_QUICK_DEATHS
+    assert kept.restarts() == module.MAX_DEATHS
+
+
+def test_a_child_that_ends_slowly_but_always_alike_fails_too(kept: Supervisor, monkeypatch) -> None:
+    monkeypatch.setattr(module, "QUICK_S", 0.0)
+    kept.start(python("loads", "import sys; print('error: no memory'); sys.exit(1)"))
+    with pytest.raises(ProgramFailed, match=r"died 6 times in a row within 600 s .*: no memory"):
+        until(lambda: False, meanwhile=kept.check)
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["import os; print('error: pid', os.getpid()); exit(1)", "import os; os.abort()", "print('error: bye')"],
+    ids=["another error each time", "a signal", "a clean exit"],
+)
+def test_a_child_that_ends_slowly_and_otherwise_is_replaced(kept: Supervisor, monkeypatch, code) -> None:
+    monkeypatch.setattr(module, "QUICK_S", 0.0)
+    kept.start(python("dies", code))
+    until(lambda: kept.restarts() > module.MAX_DEATHS + 1, meanwhile=kept.check)
 
 
 def test_a_user_error_fails_at_once(kept: Supervisor) -> None:

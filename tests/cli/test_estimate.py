@@ -239,11 +239,14 @@ def test_ranks_share_what_zero_shards(model: str) -> None:
 def test_gpus_are_known_by_their_names() -> None:
     assert hardware("NVIDIA H100 80GB HBM3", 1).flops == PEAKS["H100"][0]
     assert hardware("NVIDIA H100 PCIe", 1).flops == PEAKS["H100 PCIe"][0]
-    assert hardware("NVIDIA L40S", 1).name == "L40S"
+    for known in ("L40S", "L40", "A10", "A10G", "A40", "B200", "RTX A6000"):
+        assert hardware(f"NVIDIA {known}", 1).name == known
+    assert hardware("NVIDIA GH200 480GB", 1).name == "GH200"
+    assert hardware("NVIDIA RTX 6000 Ada Generation", 1).name == "RTX 6000 Ada"
     assert hardware("NVIDIA A100-SXM4-40GB", 1).memory == 40e9
     assert hardware("NVIDIA A100-SXM4-80GB", 1).memory == 80e9
     assert hardware("NVIDIA H200", 1, 150e9).memory == 150e9
-    for other in ("NVIDIA Something", "NVIDIA L40", "NVIDIA RTX A1000"):
+    for other in ("NVIDIA Something", "NVIDIA L400", "NVIDIA RTX A1000"):
         assert "taken for" in hardware(other, 1).name
     assert hardware(None, 3).flops == 3 * hardware(None, 1).flops
 

@@ -36,7 +36,7 @@ def visible(environ: Mapping[str, str] = os.environ) -> list[str]:
 
 def for_training(config: Config, gpus: Sequence[str]) -> Places:
     """The GPUs of learner and inference servers; nothing where there is nothing to choose."""
-    if len(gpus) < 2 or not _may_choose(config):
+    if len(gpus) < 2 or not may_choose(config):
         return {}
     places: Places = {}
     num_learner = 0
@@ -53,16 +53,21 @@ def for_training(config: Config, gpus: Sequence[str]) -> Places:
 
 def for_evaluations(config: Config, names: Sequence[str], gpus: Sequence[str]) -> Places:
     """The GPUs of evaluations at the same time; nothing where there are too few for that."""
-    blocks = _blocks(gpus, _per_server(config)) if _may_choose(config) else []
+    blocks = _blocks(gpus, _per_server(config)) if may_choose(config) else []
     return dict(zip(names, blocks, strict=False)) if len(blocks) >= len(names) else {}
 
 
-def variables(places: Places, name: str) -> dict[str, str]:
-    """The environment variables with which a program sees its GPUs only."""
-    if name not in places:
+def for_runs(gpus: Sequence[str], num_runs: int) -> list[tuple[str, ...]]:
+    """Equal shares for runs at the same time; nothing where there are fewer GPUs than runs."""
+    return _blocks(gpus, len(gpus) // num_runs)[:num_runs] if len(gpus) >= num_runs else []
+
+
+def variables(mine: Sequence[str]) -> dict[str, str]:
+    """The environment variables with which a program sees these GPUs only; without any, all."""
+    if not mine:
         return {}
     # Numbers are then nvidia-smi's. Any other order would do, but not two of them.
-    return {VISIBLE: ",".join(places[name]), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    return {VISIBLE: ",".join(mine), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
 def told(places: Places, gpus: Sequence[str]) -> str:
@@ -75,7 +80,8 @@ def told(places: Places, gpus: Sequence[str]) -> str:
     return f"GPUs: {said}; unused: {', '.join(unused)} (local.inference_servers, learner.num_processes)."
 
 
-def _may_choose(config: Config) -> bool:
+def may_choose(config: Config) -> bool:
+    """Whether the configuration leaves it to us which GPUs its processes see."""
     devices = {config.learner.device, config.policy.device}
     return config.local.gpus == "split" and not config.is_control and devices <= {"auto", "cuda", "cpu"}
 

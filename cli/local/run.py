@@ -79,7 +79,7 @@ class LocalRun:
         try:
             with self._progress, LearnerWatch(self._network) as watch:
                 for program in (learner, *others):
-                    self._supervisor.start(replace(program, env=gpus.variables(places, program.name)))
+                    self._supervisor.start(replace(program, env=gpus.variables(places.get(program.name, ()))))
                 while not self._stop.is_set():
                     watch.poll(TICK_S)
                     # Those that leave because the run is over are not to be replaced.
@@ -128,7 +128,7 @@ class LocalRun:
                 if take_turns and not self._wait_for(started):
                     return None
                 self._progress.note(f"evaluating {said}")
-                self._supervisor.start(replace(program, env=gpus.variables(places, name)))
+                self._supervisor.start(replace(program, env=gpus.variables(places.get(name, ()))))
                 started.add(name)
             return results if self._wait_for(started) else None
         finally:

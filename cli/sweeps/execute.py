@@ -17,6 +17,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from distrl.cli.local import gpus
 from distrl.cli.local.programs import CHECKPOINT_S, distrl
 from distrl.cli.sweeps.progress import SweepProgress
 from distrl.configs.load import dump_config
@@ -46,6 +47,7 @@ class Failure:
 class _Running:
     planned: PlannedRun
     child: Child
+    share: tuple[str, ...]  # of the GPUs
 
 
 class Execution:
@@ -67,6 +69,7 @@ class Execution:
         self._earlier = [run for run, is_done in zip(sweep.runs, done, strict=True) if is_done]
         self._waiting = deque(run for run, is_done in zip(sweep.runs, done, strict=True) if not is_done)
         self._running: list[_Running] = []
+        self._shares = gpus.for_runs(gpus.visible(), parallel) if parallel > 1 else []
         self._progress = SweepProgress(sweep, len(self._waiting), parallel, console)
         self._has_warned = False
         self.failures: list[Failure] = []
@@ -105,13 +108,16 @@ class Execution:
             shutil.rmtree(run.path)  # killed while it was made
         command = distrl("train", str(config), *(["--resume"] if is_begun else []))
         self._progress.begins(planned, is_begun)
-        self._running.append(_Running(planned, Child("train", command, log)))
+        share = self._shares.pop(0) if self._shares and gpus.may_choose(planned.config) else ()
+        self._running.append(_Running(planned, Child("train", command, log, gpus.variables(share)), share))
 
     def _ended(self, running: _Running) -> bool:
         """Whether a run has ended; notes how."""
         exit_code = running.child.poll()
         if exit_code is None:
             return False
+        if running.share:
+            self._shares.append(running.share)
         planned, is_well = running.planned, exit_code == 0 and is_finished(running.planned.directory)
         self._progress.ends(planned, time.monotonic() - running.child.started_at, is_well)
         if is_well:

@@ -122,12 +122,14 @@ class Runs:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **outcomes: int) -> None:
         self.started: list[str] = []
+        self.gpus: list[str | None] = []
         self.finished: set[Path] = set()
         self.most_at_a_time = self._alive = 0
         runs = self
 
         class Child:
-            def __init__(self, name: str, command: tuple[str, ...], log: Path) -> None:
+            def __init__(self, name: str, command: tuple[str, ...], log: Path, env: dict[str, str]) -> None:
+                runs.gpus.append(env.get("CUDA_VISIBLE_DEVICES"))
                 self.directory = log.with_suffix("")
                 self.started_at, self._code, self._polls = 0.0, outcomes[log.parent.name], 0
                 runs.started.append(f"{log.parent.name}/{log.stem}{' --resume' * ('--resume' in command)}")
@@ -189,6 +191,22 @@ def test_parallel_runs_are_as_many_as_asked_for(file: Path, monkeypatch) -> None
     assert made.run()
     assert runs.most_at_a_time == 3
     assert len(runs.started) == 4
+
+
+@pytest.mark.parametrize(
+    ("parallel", "visible", "expected"),
+    [
+        (2, "0,1,2,3,4", ["0,1", "2,3", "0,1", "2,3"]),
+        (2, "3", [None] * 4),
+        (1, "0,1", [None] * 4),
+    ],
+)
+def test_parallel_runs_share_the_gpus(file: Path, monkeypatch, parallel, visible, expected) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    runs = Runs(monkeypatch, a=0, b=0)
+    made, _ = execution(load_sweep(file), parallel)
+    assert made.run()
+    assert runs.gpus == expected
 
 
 def test_the_end_of_a_long_log(tmp_path: Path) -> None:

@@ -7,6 +7,11 @@ slowly. Stored are the raw components; the sum tree holds p^α under a fixed sca
 maximum has moved by more than 10% from it. Every step and every length counts alike: a one-step episode
 is drawn like any other. What was never drawn comes first, also with `priority: uniform`, where p is 1.
 
+Readings taken. The paper divides by maxima of preliminary runs; here they are those of the run, and decay, for
+|δ| shrinks as the critic learns. It says that ratios lie in [0, 1], which they do not: they are clipped, so
+that what π has come to prefer is no more worth than what is on-policy. H_t is the exact entropy, not
+−log π(a_t|s_t) of one action; δ_t is that of the outcome, which alone the critic predicts.
+
 A trajectory in replay has an entry, a number that no later one gets; draws and updates are made of these, a
 batch at a time, and `names` tells the ids. Adding, drawing, updating and choosing what to refresh take
 O(k log N) for k trajectories of N; the rebuild takes O(N), the metrics one dot product of all masses.

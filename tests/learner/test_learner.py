@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
@@ -288,6 +289,29 @@ def test_only_priorities_are_renewed(toy, tmp_path, priority, is_renewed) -> Non
     learner.run()
     assert learner.progress.updates == 16
     assert len(measured) == (4 if is_renewed else 0)
+
+
+def test_losses_are_weighed_against_the_draw_ever_more_as_the_run_goes_on(toy, tmp_path) -> None:
+    replay = {"capacity": 32, "importance": True, "importance_start": 0.4}
+    learner, _ = build(toy, tmp_path, episodes=64, max_minutes=600, replay=replay)
+    parts, shares, expected, used = learner.parts, [], [], []
+    sample, update = parts.replay.sample, parts.engine.update
+
+    def note_draw(count):
+        draw = sample(count)
+        shares.append(parts.scheduler.accounted(Purpose.TRAIN) / 64)
+        weights = (len(parts.replay) * draw.probabilities) ** -(0.4 + 0.6 * shares[-1])
+        expected.append(weights / weights.max())
+        return draw
+
+    parts.replay.sample = note_draw
+    parts.engine.update = lambda batch, share: used.append(batch.weights.numpy()) or update(batch, share)
+    learner.run()
+    assert shares[0] <= 0.5
+    assert shares[-1] == 1.0
+    assert len(used) == len(expected) == learner.progress.updates
+    np.testing.assert_allclose(used, expected, rtol=1e-6)
+    assert min(weights.min() for weights in used) < 0.9
 
 
 def test_the_learning_rate_falls_as_the_runs_episodes_come_in(toy, tmp_path) -> None:

@@ -160,6 +160,22 @@ def test_what_came_in_after_the_checkpoint_is_taken_once(toy, tmp_path) -> None:
     assert {t.id for t in late if t.purpose is Purpose.TRAIN} <= set(ids)
 
 
+def test_nothing_is_taken_twice_if_the_checkpoints_last_trajectory_has_been_trimmed(toy, tmp_path) -> None:
+    """As it may be of an older checkpoint that one goes back to: a newer one needs not this evaluation."""
+    learner, _ = build(toy, tmp_path, stop_after=40)
+    learner.run()
+    parts, last = learner.parts, toy.trajectory("last", [toy.step(1, (1,), (-1.0,))], purpose=Purpose.EVAL)
+    parts.store.add(last, toy.pixels)
+    parts.ingest.take(last)
+    state, taken = parts.state_dict(), parts.scheduler.accounted(Purpose.TRAIN)
+    others = [name for name in parts.store.ids() if name != "last"]
+    assert parts.store.trim(0, keep=others) == ["last"]
+    again, _ = build(toy, tmp_path, "i2")
+    again.parts.load_state_dict(state)
+    assert again.parts.scheduler.accounted(Purpose.TRAIN) == taken
+    assert again.parts.replay.ids == parts.replay.ids
+
+
 def test_a_run_stopped_in_its_warm_start_takes_its_demonstrations_again(toy, tmp_path) -> None:
     learner, world = build(toy, tmp_path)
     world.stop.set()

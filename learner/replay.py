@@ -7,9 +7,9 @@ slowly. Stored are the raw components; the sum tree holds p^α under a fixed sca
 maximum has moved by more than 10% from it. Every step and every length counts alike: a one-step episode
 is drawn like any other. What was never drawn comes first, also with `priority: uniform`, where p is 1.
 
-Readings taken. The paper divides by maxima of preliminary runs; here they are those of the run, and decay, for
-|δ| shrinks as the critic learns. It says that ratios lie in [0, 1], which they do not: they are clipped, so
-that what π has come to prefer is no more worth than what is on-policy. H_t is the exact entropy, not
+Readings taken. The paper divides by maxima of preliminary runs; here they are those of the run, and decay,
+for |δ| shrinks as the critic learns. It says that ratios lie in [0, 1], which they do not: they are clipped,
+so that what π has come to prefer is no more worth than what is on-policy. H_t is the exact entropy, not
 −log π(a_t|s_t) of one action; δ_t is that of the outcome, which alone the critic predicts.
 
 A trajectory in replay has an entry, a number that no later one gets; draws and updates are made of these, a
@@ -221,7 +221,7 @@ class Replay:
         return p
 
     def _present(self, masses: NDArray[np.float64], raw: NDArray[np.float64]) -> NDArray[np.float64]:
-        """[k] `masses`, to the bit, if `raw` [k, 3] has them under the present configuration; else its own."""
+        """[k] `masses`, to the bit, if `raw` [k, 3] has them under this configuration; else its own."""
         own = np.where(masses > 0, self._masses(raw), 0.0)
         return masses if np.allclose(own, masses, rtol=1e-9, atol=0.0) else own
 

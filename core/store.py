@@ -109,13 +109,20 @@ class TrajectoryStore:
         """Whether it ever came in, trimmed or not."""
         return self._row("SELECT 1 FROM trajectories WHERE id = ?", trajectory_id) is not None
 
-    def ids(self, purpose: Purpose | None = None) -> list[str]:
-        """Ids of the stored trajectories in ingest order."""
+    def ids(self, purpose: Purpose | None = None, after: str | None = None) -> list[str]:
+        """Ids of the stored trajectories in ingest order.
+
+        Args:
+            purpose: Only those of this purpose.
+            after: Only those that came in after this one, which may have been trimmed since; all if it never
+                was here.
+        """
         query = (
-            "SELECT id FROM trajectories WHERE body IS NOT NULL AND purpose = IFNULL(?, purpose) ORDER BY seq"
+            "SELECT id FROM trajectories WHERE body IS NOT NULL AND purpose = IFNULL(?, purpose)"
+            " AND seq > IFNULL((SELECT seq FROM trajectories WHERE id = ?), 0) ORDER BY seq"
         )
         with typed_errors(self.path):
-            rows = self._connection().execute(query, (purpose.value if purpose else None,))
+            rows = self._connection().execute(query, (purpose.value if purpose else None, after))
             return [row[0] for row in rows]
 
     def iterate(self, purpose: Purpose | None = None) -> Iterator[Trajectory]:

@@ -229,8 +229,7 @@ class Ingest:
             mean, std, count = (groups or {}).get(name, (0.0, 0.0, 1))
             self.episodes[name] = replace(self._stored(name), group=GroupStats(mean, std, int(count)))
         self._held = {name: self._stored(name) for name in self._scheduler.held_ids()}
-        ids = self._store.ids()
-        newer = ids[ids.index(last_id) + 1 :] if last_id in ids else ids
+        newer = self._store.ids(after=last_id)
         self.last_id = last_id
         for name in newer:
             try:

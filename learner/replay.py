@@ -7,6 +7,11 @@ slowly. Stored are the raw components; the sum tree holds p^α under a fixed sca
 maximum has moved by more than 10% from it. Every step and every length counts alike: a one-step episode
 is drawn like any other. What was never drawn comes first, also with `priority: uniform`, where p is 1.
 
+Readings taken. The paper divides by maxima of preliminary runs; here they are those of the run, and decay,
+for |δ| shrinks as the critic learns. It says that ratios lie in [0, 1], which they do not: they are clipped,
+so that what π has come to prefer is no more worth than what is on-policy. H_t is the exact entropy, not
+−log π(a_t|s_t) of one action; δ_t is that of the outcome, which alone the critic predicts.
+
 A trajectory in replay has an entry, a number that no later one gets; draws and updates are made of these, a
 batch at a time, and `names` tells the ids. Adding, drawing, updating and choosing what to refresh take
 O(k log N) for k trajectories of N; the rebuild takes O(N), the metrics one dot product of all masses.
@@ -215,6 +220,11 @@ class Replay:
         p **= self.config.alpha
         return p
 
+    def _present(self, masses: NDArray[np.float64], raw: NDArray[np.float64]) -> NDArray[np.float64]:
+        """[k] `masses`, to the bit, if `raw` [k, 3] has them under this configuration; else its own."""
+        own = np.where(masses > 0, self._masses(raw), 0.0)
+        return masses if np.allclose(own, masses, rtol=1e-9, atol=0.0) else own
+
     def probability(self, trajectory_id: str) -> float:
         """P(τ) of the next prioritised draw; 0 for one that has no priority yet."""
         total, place = self._tree.total, np.array([self._places[trajectory_id]])
@@ -258,7 +268,10 @@ class Replay:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores `state_dict`; under another capacity the newest stay, with their priorities."""
+        """Restores `state_dict`; under another capacity the newest stay, with their priorities.
+
+        Under another `priority`, `alpha` or `weights` these are made anew, by the present ones.
+        """
         ids, capacity = list(state["ids"]), self.config.capacity
         raw = _decoded(state["raw"]).reshape(len(ids), 3)
         masses = _decoded(state["masses"]).reshape(len(ids))
@@ -277,11 +290,11 @@ class Replay:
         self._raw = np.zeros(capacity, dtype=_RAW)
         self._raw[:size] = raw[places].view(_RAW)[:, 0]
         self._tree, self._seen = SumTree(capacity), SumTree(capacity)
-        self._tree.set(np.arange(size), masses[places])
-        self._seen.set(np.arange(capacity), self._is_here.astype(np.float64))
-        self._seen.set(waiting, np.zeros(len(waiting)))
         self._maxima = list(state["maxima"])
         self._rescale(list(state["scale"]))
+        self._tree.set(np.arange(size), self._present(masses[places], raw[places]))
+        self._seen.set(np.arange(capacity), self._is_here.astype(np.float64))
+        self._seen.set(waiting, np.zeros(len(waiting)))
         self._rng.bit_generator.state = state["rng"]
 
 

@@ -23,8 +23,9 @@ NOTHING = "—"
 
 
 def is_share(metric: str) -> bool:
-    """Whether a metric is a share between 0 and 1."""
-    return metric.rpartition("/")[2] in SHARES
+    """Whether a metric is a share between 0 and 1; a part of the reward is none, whatever its name."""
+    *families, number = metric.split("/")
+    return number in SHARES and "reward" not in families
 
 
 def percent(mean: Mean | None) -> str:

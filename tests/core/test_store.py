@@ -86,6 +86,15 @@ def test_order_and_purpose(store):
     assert store.count(Purpose.TRAIN) == 2
 
 
+def test_what_came_in_after_another(store):
+    for name in "abcd":
+        store.add(*episode(name, b"picture"))
+    assert store.ids(after="b") == ["c", "d"]
+    store.trim(0, keep="acd")
+    assert store.ids(after="b") == ["c", "d"], "also of one that has been trimmed"
+    assert store.ids(after="never here") == store.ids() == ["a", "c", "d"]
+
+
 def test_it_is_all_there_after_reopening(store, tmp_path):
     trajectory, images = episode("a", b"one")
     store.add(trajectory, images)

@@ -251,6 +251,19 @@ def test_an_action_value_critic_takes_munos_retrace(policy, q_critic, batch) -> 
         assert estimates.returns.targets[row, : len(at)].tolist() == pytest.approx(target, abs=1e-6)
 
 
+def test_expectations_are_over_actions_as_long_and_as_hot_as_those_of_the_run(
+    policy, q_critic, batch
+) -> None:
+    asked, generate = [], policy.generate
+    batch.steps.temperature[:] = 0.5
+    policy.generate = lambda prompts, sampling: asked.append(sampling) or generate(prompts, sampling)
+    Aride(ArideConfig(critic="q", q_samples=2), max_tokens=7).ask(policy, q_critic, batch)
+    assert [len(sampling) for sampling in asked] == [6, 6, 1, 1], (
+        "of the steps, and of the state after the cut"
+    )
+    assert {(one.temperature, one.max_new_tokens) for sampling in asked for one in sampling} == {(0.5, 7)}
+
+
 def test_the_action_values_are_what_is_fitted(policy, q_critic, batch) -> None:
     policy, critic = warm(policy, q_critic)
     algorithm = Aride(ArideConfig(critic="q"))

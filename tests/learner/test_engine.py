@@ -55,6 +55,15 @@ def test_the_warm_up_multiplies_the_decay(make, batch) -> None:
     )
 
 
+def test_cloning_leaves_nothing_in_the_optimiser_of_what_comes_after(make, batch) -> None:
+    cloned, other = make(), make()
+    cloned.clone(batch.steps)
+    other.policy.load_state_dict(cloned.policy.state_dict())
+    for engine in (cloned, other):
+        engine.update(batch)
+    assert torch.equal(cloned.policy.head.weight, other.policy.head.weight)
+
+
 def test_the_random_state_of_a_gpu_is_saved_with_the_policy_on_it(make, monkeypatch) -> None:
     """Draws for E_π Q come from the device's generator, so a resume needs its state too."""
     engine, given = make(), []

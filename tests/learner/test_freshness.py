@@ -137,6 +137,8 @@ def test_a_run_writes_tables_that_cover_each_update_once(toy, tmp_path) -> None:
     assert [row["step"] for row in tables] == [EVERY, updates]
     drawn = sum(v for row in tables for name, v in row.items() if name.endswith("/trajectories"))
     assert drawn == updates * OPTIONS["batch_trajectories"]
+    ages = [v for row in tables for name, v in row.items() if name.startswith("drawn_age/minutes/")]
+    assert sum(ages) == drawn
     for row in tables:
         in_replay = [v for name, v in row.items() if name.startswith("replay_age/versions/")]
         assert sum(in_replay) <= OPTIONS["replay"]["capacity"]

@@ -208,6 +208,13 @@ def test_the_last_group_has_the_episodes_that_are_left(toy) -> None:
     assert world.scheduler.accounted(Purpose.TRAIN) == 6
 
 
+def test_the_last_group_does_not_wait_for_the_one_before_it(toy) -> None:
+    world = GroupWorld(toy, episodes=6, max_staleness=100, group_wait_s=1e6)
+    for lease in world.lease(50)[4:]:
+        world.finish(lease)
+    assert [stats.count for stats in world.replay.values()] == [2, 2]
+
+
 def test_when_all_episodes_are_in_nobody_waits_for_more(toy) -> None:
     world = GroupWorld(toy, episodes=8, max_staleness=100, group_wait_s=1e6)
     slow, *others = world.lease(8, "slow")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
@@ -159,6 +160,22 @@ def test_what_came_in_after_the_checkpoint_is_taken_once(toy, tmp_path) -> None:
     assert {t.id for t in late if t.purpose is Purpose.TRAIN} <= set(ids)
 
 
+def test_nothing_is_taken_twice_if_the_checkpoints_last_trajectory_has_been_trimmed(toy, tmp_path) -> None:
+    """As it may be of an older checkpoint that one goes back to: a newer one needs not this evaluation."""
+    learner, _ = build(toy, tmp_path, stop_after=40)
+    learner.run()
+    parts, last = learner.parts, toy.trajectory("last", [toy.step(1, (1,), (-1.0,))], purpose=Purpose.EVAL)
+    parts.store.add(last, toy.pixels)
+    parts.ingest.take(last)
+    state, taken = parts.state_dict(), parts.scheduler.accounted(Purpose.TRAIN)
+    others = [name for name in parts.store.ids() if name != "last"]
+    assert parts.store.trim(0, keep=others) == ["last"]
+    again, _ = build(toy, tmp_path, "i2")
+    again.parts.load_state_dict(state)
+    assert again.parts.scheduler.accounted(Purpose.TRAIN) == taken
+    assert again.parts.replay.ids == parts.replay.ids
+
+
 def test_a_run_stopped_in_its_warm_start_takes_its_demonstrations_again(toy, tmp_path) -> None:
     learner, world = build(toy, tmp_path)
     world.stop.set()
@@ -288,6 +305,29 @@ def test_only_priorities_are_renewed(toy, tmp_path, priority, is_renewed) -> Non
     learner.run()
     assert learner.progress.updates == 16
     assert len(measured) == (4 if is_renewed else 0)
+
+
+def test_losses_are_weighed_against_the_draw_ever_more_as_the_run_goes_on(toy, tmp_path) -> None:
+    replay = {"capacity": 32, "importance": True, "importance_start": 0.4}
+    learner, _ = build(toy, tmp_path, episodes=64, max_minutes=600, replay=replay)
+    parts, shares, expected, used = learner.parts, [], [], []
+    sample, update = parts.replay.sample, parts.engine.update
+
+    def note_draw(count):
+        draw = sample(count)
+        shares.append(parts.scheduler.accounted(Purpose.TRAIN) / 64)
+        weights = (len(parts.replay) * draw.probabilities) ** -(0.4 + 0.6 * shares[-1])
+        expected.append(weights / weights.max())
+        return draw
+
+    parts.replay.sample = note_draw
+    parts.engine.update = lambda batch, share: used.append(batch.weights.numpy()) or update(batch, share)
+    learner.run()
+    assert shares[0] <= 0.5
+    assert shares[-1] == 1.0
+    assert len(used) == len(expected) == learner.progress.updates
+    np.testing.assert_allclose(used, expected, rtol=1e-6)
+    assert min(weights.min() for weights in used) < 0.9
 
 
 def test_the_learning_rate_falls_as_the_runs_episodes_come_in(toy, tmp_path) -> None:

@@ -166,6 +166,25 @@ def test_another_capacity_keeps_the_newest_with_their_priorities(capacity) -> No
     assert other.probability("t4") > other.probability("t5") > 0
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"priority": "uniform"}, {}),
+        ({}, {"priority": "uniform"}),
+        ({"alpha": 0.5}, {"alpha": 1.0}),
+        ({}, {"weights": (0.1, 1.0, 0.5)}),
+    ],
+)
+def test_a_run_that_is_resumed_with_other_priorities_draws_by_these(before, after) -> None:
+    replay, other = filled(count=5, **before), filled(count=5, **after)
+    for each in (replay, other):
+        each.update(each.sample(3).entries, RAW[1:])  # "t4" has none yet
+    resumed = Replay(other.config, seed=0)
+    resumed.load_state_dict(json.loads(json.dumps(replay.state_dict())))
+    for name in other.ids:
+        assert resumed.probability(name) == pytest.approx(other.probability(name), rel=1e-9)
+
+
 def test_what_is_taken_out_is_never_drawn_and_its_place_is_filled_again() -> None:
     replay = filled(count=3)
     replay.update(replay.sample(2).entries, RAW[:2])

@@ -11,7 +11,7 @@ import pytest
 from distrl.configs.schema import LearnerConfig
 from distrl.core.errors import ConfigError
 from distrl.core.types import Task
-from distrl.learner.task_sampling import PRIOR, RECENT, TaskSampler, TemplateSampler
+from distrl.learner.task_sampling import PRIOR, RECENT, REDRAW_EVERY, TaskSampler, TemplateSampler
 
 TASKS = [
     Task(id=f"{template}/{i}", suite="s", template=template, split="train", goal="g", max_steps=3)
@@ -51,6 +51,18 @@ def test_failing_templates_are_drawn_in_proportion() -> None:
     drawn = Counter(weighted.draw().template for _ in range(4000))
     assert drawn["hard"] / 4000 == pytest.approx(1.1 / 1.2, abs=0.02)
     assert drawn["easy"] > 0
+
+
+def test_what_is_learnt_while_a_run_goes_on_is_drawn_less_from_then_on() -> None:
+    weighted = sampler(floor=1e-9)
+    for _ in range(REDRAW_EVERY + 1):
+        weighted.draw()
+    for task in TASKS:
+        for _ in range(RECENT):
+            weighted.record(task.id, float(task.template == "easy"))
+    for _ in range(REDRAW_EVERY - 1):
+        weighted.draw()
+    assert {weighted.draw().template for _ in range(3 * REDRAW_EVERY)} == {"hard"}
 
 
 @pytest.mark.parametrize("score", [1.0, 100.0])

@@ -20,6 +20,7 @@ from distrl.evaluator.statistics import t_interval
 from distrl.evaluator.sweeps import write_sweep_report
 from distrl.evaluator.sweeps.arms import Mean, mean_curve, median_time, summarise_arms
 from distrl.evaluator.sweeps.runs import is_finished, reached, read_run
+from distrl.evaluator.sweeps.table import is_share
 
 
 def plan(
@@ -76,6 +77,14 @@ def test_any_metric_can_be_compared(tmp_path, metric: str, before: float | None,
     make_run(sweep.runs[0], 2, 9, [0.3, 0.5, 0.7])
     result = read_run(sweep.runs[0], sweep)
     assert (result.before, result.after) == (before, after)
+
+
+@pytest.mark.parametrize(
+    ("metric", "is_percent"),
+    [("test/invalid", True), ("reward/invalid", False), ("eval/val/reward/invalid", False)],
+)
+def test_a_part_of_the_reward_is_no_share(metric: str, is_percent: bool) -> None:
+    assert is_share(metric) == is_percent
 
 
 def test_continuous_control_is_compared_by_its_return(tmp_path) -> None:

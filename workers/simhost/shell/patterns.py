@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from distrl.workers.simhost.files import Files
+from distrl.workers.simhost.shell import brackets
 
 Piece = tuple[str, bool]
 """Some text, and whether it was unquoted: only then its wildcards count."""
@@ -22,53 +23,37 @@ def literal(pieces: list[Piece]) -> str:
     return "".join(text for text, _ in pieces)
 
 
-def regex(pieces: list[Piece], greedy: bool = True) -> str:
+def regex(pieces: list[Piece]) -> str:
     """The pattern as a regular expression."""
-    return "".join(_regex(text, greedy) if unquoted else re.escape(text) for text, unquoted in pieces)
+    return "".join(_regex(text) if unquoted else re.escape(text) for text, unquoted in pieces)
 
 
-def _regex(text: str, greedy: bool) -> str:
+def _regex(text: str) -> str:
     out, at = [], 0
     while at < len(text):
         char = text[at]
         if char == "*":
-            out.append(".*" if greedy else ".*?")
+            out.append(".*")
         elif char == "?":
             out.append(".")
-        elif char == "[":
-            end = text.find("]", at + 2)
-            if end > 0:
-                out.append(_set(text[at + 1 : end]))
-                at = end
-            else:
-                out.append(r"\[")
+        elif char == "[" and (end := brackets.end_of(text, at, ("!", "^"))):
+            out.append(_set(text[at:end]))
+            at = end
+            continue
         else:
             out.append(re.escape(char))
         at += 1
     return "".join(out)
 
 
-_CLASSES = {
-    "[:alpha:]": "a-zA-Z",
-    "[:digit:]": "0-9",
-    "[:alnum:]": "a-zA-Z0-9",
-    "[:lower:]": "a-z",
-    "[:upper:]": "A-Z",
-    "[:space:]": r"\s",
-}
-
-
-def _set(inside: str) -> str:
-    negated = inside[:1] in ("!", "^")
-    body = inside[1:] if negated else inside
-    for name, characters in _CLASSES.items():
-        body = body.replace(name[1:-1], characters)
-    escaped = re.sub(r"([\\\[\]^&~|])", r"\\\1", body)
+def _set(text: str) -> str:
+    """A bracket expression; one that makes no sense, such as `[z-a]`, stands for its own letters."""
+    made = brackets.in_python(text, ("!", "^"))
     try:
-        re.compile(f"[{escaped}]")
+        re.compile(made)
     except re.error:
-        return re.escape(f"[{inside}]")
-    return f"[{'^' if negated else ''}{escaped}]"
+        return re.escape(text)
+    return made
 
 
 def matches(pieces: list[Piece], text: str) -> bool:

@@ -71,6 +71,8 @@ PROGRAMS = {
     "eval 'x=1; echo $x'; sh -c 'echo $0 $1' zero one; echo 'echo $((1+1))' | sh": "1\nzero one\n2\n",
     # names of files
     "cd /data/local/tmp; touch a1 a2 b1 .h; echo a* [ab]1 *.no '*' \"a\"?": "a1 a2 a1 b1 *.no * a1 a2\n",
+    "cd /data/local/tmp; touch f1 f_ 'f '; echo f[[:digit:]] f[![:alnum:]] f[[:digit:]_]": "f1 f  f_ f1 f_\n",
+    "v=a]b1; echo ${v#a[]]} ${v%[[:digit:]]} ${v//[!a-z]} ${v/[z-a]/x} ${v/[/x}": "b1 a]b ab a]b1 a]b1\n",
     "cd /sdcard; echo D*/ /system/et?": "DCIM/ Documents/ Download/ /system/etc\n",
     # conditions
     "[ -d /sdcard -a ! -f /sdcard ] && [ -z '' ] && test a != b && [ 2 -gt 1 ] && echo ok": "ok\n",

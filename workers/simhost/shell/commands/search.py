@@ -6,20 +6,10 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from distrl.workers.simhost.shell import brackets
 from distrl.workers.simhost.shell.call import Call, Command, Failure, decode, encode
 from distrl.workers.simhost.shell.commands.options import Options, inputs, lines_of, parse
 
-_CLASSES = {
-    "[:alpha:]": "a-zA-Z",
-    "[:digit:]": "0-9",
-    "[:alnum:]": "a-zA-Z0-9",
-    "[:lower:]": "a-z",
-    "[:upper:]": "A-Z",
-    "[:space:]": r"\s",
-    "[:punct:]": r"!-/:-@\[-`{-~",
-    "[:blank:]": r" \t",
-    "[:xdigit:]": "0-9a-fA-F",
-}
 _SWAPPED = "(){}|+?"
 
 
@@ -29,8 +19,10 @@ def posix(pattern: str, extended: bool) -> str:
     while at < len(pattern):
         char = pattern[at]
         if char == "[":
-            end = _bracket_end(pattern, at)
-            out.append(_bracket(pattern[at:end]))
+            end = brackets.end_of(pattern, at, ("^",))
+            if end is None:
+                return "".join(out) + re.escape(pattern[at:])
+            out.append(brackets.in_python(pattern[at:end], ("^",)))
             at = end
             continue
         if char == "\\" and at + 1 < len(pattern):
@@ -52,28 +44,6 @@ def _escaped(char: str, extended: bool) -> str:
     if char in "<>":
         return r"\b"
     return "\\" + char if char in "wWsSbB123456789" or not char.isalnum() else char
-
-
-def _bracket_end(pattern: str, at: int) -> int:
-    """Where the bracket expression that starts at `at` ends."""
-    end = at + 1
-    end += pattern[end : end + 1] == "^"
-    end += pattern[end : end + 1] == "]"
-    while end < len(pattern) and pattern[end] != "]":
-        closing = pattern.find(":]", end + 2) if pattern.startswith("[:", end) else -1
-        end = closing + 2 if closing > 0 else end + 1
-    return min(end + 1, len(pattern))
-
-
-def _bracket(text: str) -> str:
-    if not text.endswith("]") or len(text) < 3:
-        return re.escape(text)
-    body = text[1:-1]
-    negated = body.startswith("^")
-    body = body[negated:]
-    parts = re.split(r"(\[:\w+:\])", body)
-    made = "".join(_CLASSES.get(part) or re.sub(r"([\\\[\]&~|^])", r"\\\1", part) for part in parts)
-    return f"[{'^' if negated else ''}{made}]"
 
 
 def compiled(pattern: str, extended: bool, flags: int = 0) -> re.Pattern[str]:

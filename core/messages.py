@@ -27,6 +27,7 @@ import msgpack
 from pydantic import Field, TypeAdapter, ValidationError
 
 from distrl.core.errors import ProtocolError
+from distrl.core.fields import first_problem
 from distrl.core.message_parts import MAX_BLOB_BYTES as MAX_BLOB_BYTES
 from distrl.core.message_parts import Count, Name
 from distrl.core.message_parts import WeightInfo as WeightInfo
@@ -363,8 +364,7 @@ def submitted_id(frame: bytes | memoryview) -> str:
 
 def _first_problem(error: Exception) -> str:
     if isinstance(error, ValidationError):
-        first = error.errors(include_url=False, include_input=False)[0]
-        return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"[:300]
+        return first_problem(error)[:300]
     return str(error)[:300]
 
 

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from distrl.configs.judge import Rule, RulesConfig
 from distrl.core.actions import ActionKind
 from distrl.core.errors import ConfigError
+from distrl.core.fields import first_problem
 from distrl.workers.simphone.templates import TEMPLATES
 
 NAME = re.compile(r"\{([A-Za-z_]\w*)\}")
@@ -53,13 +54,12 @@ def _read(file: Path) -> list[Rule]:
         raise ConfigError(f"{file} is no YAML: {error}.", "Correct it.") from error
     except ValidationError as error:
         first = error.errors()[0]
-        where = "".join(f"{part}: " for part in (".".join(map(str, first["loc"])),) if part)
         hint = (
             _near(str(first["loc"][-1]), list(Rule.model_fields))
             if first["type"] == "extra_forbidden"
             else ""
         )
-        raise ConfigError(f"{file}: {where}{first['msg']}.", f"{hint}It is a list of rules.") from error
+        raise ConfigError(f"{file}: {first_problem(error)}.", f"{hint}It is a list of rules.") from error
 
 
 def _check_patterns(rule: Rule, number: int) -> None:

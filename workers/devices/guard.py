@@ -17,9 +17,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from distrl.core.errors import ConfigError
+from distrl.core.fields import read_fields
 from distrl.workers.devices.errors import GuardTripped
 from distrl.workers.devices.front import ASK_S, Component, Shell, ask, home_package, in_front
 from distrl.workers.devices.guard_rules import CALLS, PURCHASES, SMS, SYSTEM
@@ -58,16 +58,7 @@ class GuardPolicy(BaseModel):
         Raises:
             ConfigError: A field is unknown or wrong.
         """
-        if isinstance(fields, GuardPolicy):
-            return fields
-        try:
-            return cls.model_validate(fields or {})
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in ("guard", *first["loc"]))
-            raise ConfigError(
-                f"{where}: {first['msg']}.", "See distrl.workers.devices.guard.GuardPolicy."
-            ) from error
+        return read_fields(cls, fields, "guard")
 
     def reason(self, component: Component, home: str) -> str:
         """Why `component` may not be in front, "" if it may.

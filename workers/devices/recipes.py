@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from distrl.core.errors import ConfigError
+from distrl.core.fields import read_fields
 from distrl.core.importing import import_object
 from distrl.core.types import Task
 from distrl.workers.devices import animations
@@ -72,16 +72,7 @@ class Recipe(BaseModel):
         Raises:
             ConfigError: A field is unknown or wrong.
         """
-        if isinstance(fields, Recipe):
-            return fields
-        try:
-            return cls.model_validate(fields or {})
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in ("recipe", *first["loc"]))
-            raise ConfigError(
-                f"{where}: {first['msg']}.", "See distrl.workers.devices.recipes.Recipe."
-            ) from error
+        return read_fields(cls, fields, "recipe")
 
     @property
     def put_settings(self) -> dict[str, str]:

@@ -14,9 +14,9 @@ from typing import Annotated, Literal
 
 import numpy as np
 from PIL import Image, ImageChops
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from distrl.core.errors import ConfigError
+from distrl.core.fields import read_fields
 from distrl.workers.devices.base import Device, Screen
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -54,16 +54,7 @@ class Settle(BaseModel):
         Raises:
             ConfigError: A field is unknown or wrong.
         """
-        if isinstance(fields, Settle):
-            return fields
-        try:
-            return cls.model_validate(fields or {})
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in ("settle", *first["loc"]))
-            raise ConfigError(
-                f"{where}: {first['msg']}.", "See distrl.workers.devices.settle.Settle."
-            ) from error
+        return read_fields(cls, fields, "settle")
 
 
 @dataclass(frozen=True)

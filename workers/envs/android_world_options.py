@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from distrl.core.errors import ConfigError, MissingDependency
+from distrl.core.fields import first_problem
 
 FAMILY = "android_world"
 """The package's whole suite, in the words of its registry."""
@@ -93,9 +94,7 @@ def checked(fields: Mapping[str, object]) -> Options:
     try:
         options = Options.model_validate(fields)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in ("env.options", *first["loc"]))
-        raise ConfigError(f"{where}: {first['msg']}.", "See docs/androidworld.md.") from error
+        raise ConfigError(f"{first_problem(error, 'env.options')}.", "See docs/androidworld.md.") from error
     for name in ("console", "grpc", "adb_server"):
         ports = [getattr(device, name) for device in options.devices]
         if len(set(ports)) != len(ports):

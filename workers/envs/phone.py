@@ -11,13 +11,14 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping
-from typing import Annotated, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Annotated, Literal, Protocol, runtime_checkable
 from xml.etree import ElementTree
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from distrl.core.actions import Action, ActionKind
-from distrl.core.errors import ConfigError, EnvError
+from distrl.core.errors import EnvError
+from distrl.core.fields import read_fields
 from distrl.core.types import Task
 from distrl.workers.devices.base import Device, Key
 from distrl.workers.devices.errors import OutputInvalid, Untypable
@@ -25,7 +26,6 @@ from distrl.workers.devices.settle import Settle, Settler
 from distrl.workers.envs.base import Frame, StepResult
 from distrl.workers.envs.phone_faults import Faults, black
 
-Section = TypeVar("Section", bound=BaseModel)
 _log = logging.getLogger(__name__)
 MAX_DISTANCE = 60
 """The expert rehearses at most so many steps."""
@@ -132,8 +132,8 @@ class PhoneEnv:
     ) -> None:
         self._backend = _simulated(width, height) if backend is None else backend
         self._device = self._backend.device
-        self._latency = _fields(Latency, latency, "latency")
-        self._faults = _fields(Faults, faults, "faults")
+        self._latency = read_fields(Latency, latency, "latency")
+        self._faults = read_fields(Faults, faults, "faults")
         self._slowness = 1.0
         self._episodes = 0
         self._sleep = sleep
@@ -317,15 +317,3 @@ def _simulated(width: int, height: int) -> TaskBackend:
     from distrl.workers.simphone.backend import SimBackend
 
     return SimBackend(SimDevice(width, height))
-
-
-def _fields(kind: type[Section], fields: Mapping[str, object] | Section | None, name: str) -> Section:
-    """The settings of `kind` that the option `name` gives."""
-    if isinstance(fields, kind):
-        return fields
-    try:
-        return kind.model_validate(fields or {})
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in (name, *first["loc"]))
-        raise ConfigError(f"{where}: {first['msg']}.", f"See {kind.__module__}.{kind.__name__}.") from error

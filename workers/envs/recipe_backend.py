@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from distrl.core.actions import Action
 from distrl.core.errors import EnvError, TaskError
+from distrl.core.fields import first_problem
 from distrl.core.types import Task
 from distrl.workers.devices.base import Device
 from distrl.workers.devices.front import Shell
@@ -80,9 +81,7 @@ class Script(BaseModel):
         try:
             return cls.model_validate(task.params)
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in ("params", *first["loc"]))
-            raise TaskError(f"{task.id}: {where}: {first['msg']}.", "Correct the task.") from error
+            raise TaskError(f"{task.id}: {first_problem(error, 'params')}.", "Correct the task.") from error
 
 
 class RecipeBackend:

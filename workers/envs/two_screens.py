@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from distrl.core.actions import Action, ActionKind, Point
 from distrl.core.errors import EnvError, TaskError
+from distrl.core.fields import first_problem
 from distrl.core.types import Task
 from distrl.workers.devices.base import Screen
 from distrl.workers.envs.base import Frame, StepResult
@@ -171,9 +172,7 @@ def _arrangement(task: Task) -> Arrangement:
     try:
         return Arrangement.model_validate(task.params)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(("params", *(str(part) for part in first["loc"])))
         raise TaskError(
-            f"Task {task.id!r} is no task of the env two_screens: {where}: {first['msg']}.",
+            f"Task {task.id!r} is no task of the env two_screens: {first_problem(error, 'params')}.",
             "Take the suite two_screens, or parameters like those of its tasks.",
         ) from error

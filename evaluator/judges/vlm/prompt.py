@@ -18,6 +18,7 @@ from PIL import Image
 from pydantic import Field, ValidationError
 
 from distrl.core.errors import ConfigError, JudgeError
+from distrl.core.fields import first_problem
 from distrl.core.types import Record, Trajectory
 from distrl.evaluator.judges.base import screens
 
@@ -147,10 +148,8 @@ def _read_examples(file: Path) -> Sequence[Example]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file} is no YAML: {error}.", "Correct it.") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        where = "".join(f"{part}: " for part in (".".join(map(str, first["loc"])),) if part)
         raise ConfigError(
-            f"{file}: {where}{first['msg']}.", "See docs/judges.md for what an example has."
+            f"{file}: {first_problem(error)}.", "See docs/judges.md for what an example has."
         ) from error
 
 

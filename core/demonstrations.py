@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from distrl.core.errors import ConfigError, RunDirectoryError
+from distrl.core.rundir import is_free
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Number, Purpose, Record
 
@@ -61,13 +62,8 @@ def check_collection(path: Path, spec: CollectionSpec, resume: bool) -> None:
     Raises:
         RunDirectoryError: `path` holds something and `resume` is off, or holds another collection.
     """
-    if not path.exists() or (path.is_dir() and all(entry.name == LOCK_FILE for entry in path.iterdir())):
+    if is_free(path, resume, LOCK_FILE):
         return
-    if not resume:
-        raise RunDirectoryError(
-            f"The output directory {path} exists already.",
-            "Name another with --output, or go on with it by --resume.",
-        )
     theirs, ours = read_collection(path).model_dump(mode="json"), spec.model_dump(mode="json")
     for key, value in ours.items():
         if key != "episodes" and theirs[key] != value:

@@ -153,6 +153,28 @@ class RunDir:
         return RunLock(self.path / f".{role}.lock", role)
 
 
+def is_free(path: Path, resume: bool, lock_file: str = "", resuming: str = "go on with it") -> bool:
+    """Whether nothing is in `path` yet, which was named with --output. Changes nothing.
+
+    Args:
+        path: The directory.
+        resume: Whether there may be something, which the caller then checks.
+        lock_file: The name of a file that counts for nothing.
+        resuming: What --resume does with what is there.
+
+    Raises:
+        RunDirectoryError: Something is there, and `resume` is off.
+    """
+    if not path.exists() or (path.is_dir() and all(entry.name == lock_file for entry in path.iterdir())):
+        return True
+    if not resume:
+        raise RunDirectoryError(
+            f"The output directory {path} exists already.",
+            f"Name another with --output, or {resuming} by --resume.",
+        )
+    return False
+
+
 class RunLock:
     """A held lock; also a context manager. The file stays, its lock counts.
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from distrl.core.errors import ConfigError, RunDirectoryError
 from distrl.core.files import write_atomically
+from distrl.core.rundir import is_free
 from distrl.core.types import Task
 from distrl.core.verdicts import Spent
 from distrl.evaluator.results import (
@@ -61,13 +62,8 @@ def check_repeated_output(directory: Path, resume: bool) -> None:
     Raises:
         RunDirectoryError: It holds something and `resume` is off, or it holds a single evaluation.
     """
-    if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
+    if is_free(directory, resume):
         return
-    if not resume:
-        raise RunDirectoryError(
-            f"The output directory {directory} exists already.",
-            "Name another with --output, or go on with it by --resume.",
-        )
     if (directory / SPEC_FILE).exists() or not directory.is_dir():
         raise RunDirectoryError(
             f"{directory} holds an evaluation without repetitions.",

@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 from distrl.core.errors import RunDirectoryError
 from distrl.core.files import read_records, remove_files, write_atomically, writing
-from distrl.core.rundir import RunLock
+from distrl.core.rundir import RunLock, is_free
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Number, Outcome, Record, Task, Trajectory
 from distrl.core.verdicts import Spent
@@ -157,13 +157,8 @@ def check_output(path: Path, spec: EvaluationSpec, resume: bool) -> None:
     Raises:
         RunDirectoryError: If `path` holds something and `resume` is off, or holds another evaluation.
     """
-    if not path.exists() or (path.is_dir() and all(entry.name == LOCK_FILE for entry in path.iterdir())):
+    if is_free(path, resume, LOCK_FILE):
         return
-    if not resume:
-        raise RunDirectoryError(
-            f"The output directory {path} exists already.",
-            "Name another with --output, or go on with it by --resume.",
-        )
     if not (path / SPEC_FILE).is_file():
         raise RunDirectoryError(
             f"{path} holds no evaluation to resume ({SPEC_FILE} is missing).",

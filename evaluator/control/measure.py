@@ -21,6 +21,7 @@ from distrl.configs.control import TEST_SEEDS
 from distrl.configs.schema import Config
 from distrl.core.errors import CheckpointError, ConfigError, RunDirectoryError
 from distrl.core.files import write_atomically
+from distrl.core.rundir import is_free
 from distrl.core.types import Number, Record
 from distrl.evaluator.evaluator import EvaluationStopped
 from distrl.evaluator.results import RESULTS_FILE, SPEC_FILE, Subject
@@ -132,12 +133,7 @@ def load_control(directory: Path) -> ControlResult:
 
 def _prepare(output: Path, spec: ControlSpec, resume: bool) -> None:
     """Makes the directory, or checks that what is there may be replaced."""
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        if not resume:
-            raise RunDirectoryError(
-                f"The output directory {output} exists already.",
-                "Name another with --output, or replace what is there by --resume.",
-            )
+    if not is_free(output, resume, resuming="replace what is there"):
         try:
             same = ControlSpec.model_validate_json((output / SPEC_FILE).read_text(encoding="utf-8")) == spec
         except (OSError, ValidationError):

@@ -11,7 +11,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from distrl.configs.modules import find_modules
-from distrl.configs.parse import parse_yaml
+from distrl.configs.parse import parse_yaml, read_yaml
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError
 
@@ -49,20 +49,14 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> Config:
         ConfigError: If the file is missing or not YAML, or a key or a value is not one of the schema's.
     """
     file = find_config(path)
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} cannot be read: {error}.", "Give a YAML file in UTF-8.") from error
-    data = parse_yaml(text, str(file))
+    data = read_yaml(file)
     if data is None:
         data = {}
     if not isinstance(data, dict):
         raise ConfigError(
             f"{file} holds a {type(data).__name__}, not sections with keys.", "Write `section: {key: value}`."
         )
-    config = check_config(
-        data, str(file)
-    )  # first, so that the file's own mistakes are reported as the file's
+    config = check_config(data, str(file))  # before the overrides: the file's own mistakes are told as its
     if overrides:
         for override in overrides:
             apply_override(data, override)

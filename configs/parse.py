@@ -7,6 +7,7 @@ configuration is full of such values, so this loader reads numbers and booleans 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -57,6 +58,19 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:int", _INT, list("-+0123456789"
 _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
 _Loader.add_constructor("tag:yaml.org,2002:int", _int)
 _Loader.add_constructor("tag:yaml.org,2002:float", _float)
+
+
+def read_yaml(file: Path) -> Any:
+    """The data in a YAML file. Returns and raises as `parse_yaml`.
+
+    Raises:
+        ConfigError: Also if it cannot be read.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}.", "Give a YAML file in UTF-8.") from error
+    return parse_yaml(text, str(file))
 
 
 def parse_yaml(text: str, source: str) -> Any:

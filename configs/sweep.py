@@ -26,7 +26,7 @@ from pydantic import Field, ValidationError, field_validator
 from distrl.configs.arms import choose, points, with_values
 from distrl.configs.load import check_config, find_config, load_config
 from distrl.configs.modules import find_modules
-from distrl.configs.parse import parse_yaml
+from distrl.configs.parse import read_yaml
 from distrl.configs.presets import find_file
 from distrl.configs.schema import Config
 from distrl.configs.section import Positive, Section
@@ -177,10 +177,7 @@ def load_sweep(
 
 
 def _read(file: Path, instead: Mapping[str, Any]) -> SweepSpec:
-    try:
-        data = parse_yaml(file.read_text(encoding="utf-8"), str(file))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} cannot be read: {error}.", "Give a YAML file in UTF-8.") from error
+    data = read_yaml(file)
     if not isinstance(data, dict):
         raise ConfigError(f"{file} is no sweep.", "Write at least `base: quickstart` and `seeds: [0, 1]`.")
     data |= {key: value for key, value in instead.items() if value is not None}

@@ -24,7 +24,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from distrl.configs.arms import with_values
 from distrl.configs.load import check_config, find_config, load_config
-from distrl.configs.parse import parse_yaml
+from distrl.configs.parse import read_yaml
 from distrl.configs.presets import find_file
 from distrl.configs.schema import Config
 from distrl.configs.section import Section
@@ -169,10 +169,7 @@ def load_table(
         ConfigError: Something in the file is wrong, or there is no such agent or suite.
     """
     file = find_file(table, TABLES_DIR, "table")
-    try:
-        data = parse_yaml(file.read_text(encoding="utf-8"), str(file))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} cannot be read: {error}.", "Give a YAML file in UTF-8.") from error
+    data = read_yaml(file)
     if not isinstance(data, dict):
         raise ConfigError(f"{file} is no table.", "Write at least `base`, `suites` and `agents`.")
     data |= {key: value for key, value in instead.items() if value is not None}

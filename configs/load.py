@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from distrl.configs.modules import find_modules
 from distrl.configs.parse import parse_yaml, read_yaml
+from distrl.configs.presets import find_file, preset_names
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError
 
@@ -20,7 +21,7 @@ PRESETS_DIR = Path(__file__).resolve().parent
 
 def presets() -> list[str]:
     """The names of the configurations that come with distrl."""
-    return sorted(path.stem for path in PRESETS_DIR.glob("*.yaml"))
+    return preset_names(PRESETS_DIR)
 
 
 def find_config(config: str | Path) -> Path:
@@ -29,13 +30,7 @@ def find_config(config: str | Path) -> Path:
     Raises:
         ConfigError: If there is no such file and no such preset.
     """
-    path = Path(config)
-    if path.is_file():
-        return path
-    if path.name == str(config) and path.stem in presets() and path.suffix in ("", ".yaml"):
-        return PRESETS_DIR / f"{path.stem}.yaml"
-    what = f"{path} is a directory, not a file" if path.is_dir() else f"There is no configuration file {path}"
-    raise ConfigError(f"{what}.", f"Give the path of a YAML file, or a preset: {', '.join(presets())}.")
+    return find_file(config, PRESETS_DIR, "configuration file")
 
 
 def load_config(path: Path | str, overrides: Sequence[str] = ()) -> Config:

@@ -1,4 +1,4 @@
-"""Files that come with distrl, by name: tables and sweeps."""
+"""Files that come with distrl, by name: configurations, tables and sweeps."""
 
 from __future__ import annotations
 
@@ -28,4 +28,5 @@ def find_file(given: str | Path, directory: Path, what: str) -> Path:
         return path
     if path.name == str(given) and path.stem in known and path.suffix in ("", ".yaml"):
         return directory / f"{path.stem}.yaml"
-    raise ConfigError(f"There is no {what} {path}.", f"Give a YAML file, or a preset: {', '.join(known)}.")
+    problem = f"{path} is a directory, not a file" if path.is_dir() else f"There is no {what} {path}"
+    raise ConfigError(f"{problem}.", f"Give the path of a YAML file, or a preset: {', '.join(known)}.")

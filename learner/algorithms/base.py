@@ -7,9 +7,8 @@ gradients of the shares of several ranks add up to those of the whole (`Trajecto
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from distrl.core.policies.base import Critic, Policy
@@ -96,23 +95,3 @@ class Algorithm(ABC):
     def note(self, batch: TrajectoryBatch, outputs: Outputs) -> None:
         """Called once per batch, before its first gradient step: notes in `batch` what must not change."""
         raise AssertionError("this objective takes no notes")
-
-    def ask(self, policy: Policy, critic: Critic, batch: TrajectoryBatch, is_scored: bool = True) -> Outputs:
-        """`read` and `read_final` of a whole batch in one pass."""
-        outputs = self.read(policy, critic, Rows.of(batch, self.asked(batch)), is_scored)
-        finals = Finals.of(batch) if self.reads_final(batch, is_fitting=not is_scored) else None
-        return outputs if finals is None else replace(outputs, final=self.read_final(policy, critic, finals))
-
-    def evaluate(self, policy: Policy, critic: Critic, batch: TrajectoryBatch) -> Evaluation:
-        """The losses of `batch` (differentiable unless called under no_grad) and its statistics."""
-        return self.judge(batch, self.ask(policy, critic, batch))
-
-    def critic_loss(self, policy: Policy, critic: Critic, batch: TrajectoryBatch) -> Tensor:
-        """Only the critic's loss, see `judge_critic`."""
-        return self.judge_critic(batch, self.ask(policy, critic, batch, is_scored=False))
-
-    @torch.no_grad()
-    def prepare(self, policy: Policy, critic: Critic, batch: TrajectoryBatch) -> None:
-        """`note` of what the networks say now."""
-        if self.takes_notes:
-            self.note(batch, self.ask(policy, critic, batch))

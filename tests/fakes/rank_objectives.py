@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from linear_policy import LinearCritic, LinearPolicy, LinearQCritic
 from rank_world import join, make_batch
+from whole_batch import critic_loss, evaluate, prepare
 
 from distrl.configs.schema import LearnerConfig
 from distrl.learner.algorithms import ALGORITHMS
@@ -42,13 +43,13 @@ def _numbers(name: str, options: dict[str, Any], rows: list[int] | None) -> torc
     config = LearnerConfig.model_validate({"algorithm": name, section: options, "group_size": 4})
     algorithm, (policy, critic) = ALGORITHMS[name](config), _networks()
     batch = make_batch() if rows is None else make_batch().share(torch.tensor(rows))
-    algorithm.prepare(policy, critic, batch)
+    prepare(algorithm, policy, critic, batch)
     with torch.no_grad():  # so that the policy is not the proximal one
         policy.head.weight.add_(0.3 * torch.sin(torch.arange(64.0).view(8, 8)))
-    result = algorithm.evaluate(policy, critic, batch)
+    result = evaluate(algorithm, policy, critic, batch)
     losses = [result.policy_loss]
     if result.critic_loss is not None:
-        losses += [result.critic_loss, algorithm.critic_loss(policy, critic, batch)]
+        losses += [result.critic_loss, critic_loss(algorithm, policy, critic, batch)]
     for loss in losses:
         loss.backward()
     parameters = [*policy.parameters(), *critic.parameters()]

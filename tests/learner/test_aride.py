@@ -11,6 +11,7 @@ pytest.importorskip("torch")
 
 import slow_returns
 import torch
+from whole_batch import ask, critic_loss, evaluate
 
 from distrl.configs.algorithms import ArideConfig
 from distrl.core.errors import PolicyError
@@ -47,7 +48,7 @@ def warm(policy, critic):
 
 
 def test_gradients_reach_the_policy_from_its_loss_and_the_critic_from_its_own(policy, critic, batch) -> None:
-    result = Aride(ArideConfig()).evaluate(policy, critic, batch)
+    result = evaluate(Aride(ArideConfig()), policy, critic, batch)
     actor = torch.autograd.grad(
         result.policy_loss, [*policy.parameters(), *critic.parameters()], retain_graph=True, allow_unused=True
     )
@@ -64,13 +65,13 @@ def test_policy_gradient_matches_finite_differences_of_the_surrogate(policy, cri
     """With ρ and A frozen, the loss is a plain function of the weights: differentiate it numerically."""
     policy, critic = warm(policy, critic)
     algorithm = Aride(ArideConfig(entropy=0.2, invalid=0.3, rho_max=1.1))
-    result = algorithm.evaluate(policy, critic, batch)
+    result = evaluate(algorithm, policy, critic, batch)
     (grad,) = torch.autograd.grad(result.policy_loss, [policy.head.weight])
     steps, c = batch.steps, algorithm.config
     with torch.no_grad():
         scores = policy.score(steps.prompts, steps.completions, steps.token_mask, steps.temperature)
         ratios = losses.importance_ratios(scores.logprobs, steps.behaviour_logprobs, steps.token_mask, 20.0)
-        estimates = algorithm.estimate(batch, algorithm.ask(policy, critic, batch), ratios.action)
+        estimates = algorithm.estimate(batch, ask(algorithm, policy, critic, batch), ratios.action)
         advantages = batch.flat(losses.normalise(estimates.advantages, batch.mask, c.advantage_std_floor))
         rho = ratios.action.clamp(max=1.1)
 
@@ -103,7 +104,7 @@ def test_advantage_is_retrace_of_outcome_with_v_plus_retrace_of_penalties_withou
         rho = losses.importance_ratios(
             scores.logprobs, steps.behaviour_logprobs, steps.token_mask, 20.0
         ).action
-        estimates = algorithm.estimate(batch, algorithm.ask(policy, critic, batch), rho)
+        estimates = algorithm.estimate(batch, ask(algorithm, policy, critic, batch), rho)
         returns, raw, v = estimates.returns, estimates.advantages, estimates.values.baseline
         v_final = critic.values(policy.states(batch.final_prompts), torch.tensor([2])).sigmoid()
     c = 0.8 * rho.clamp(max=1.0)
@@ -114,7 +115,7 @@ def test_advantage_is_retrace_of_outcome_with_v_plus_retrace_of_penalties_withou
     assert float(raw[1, 0]) == pytest.approx(float(-v[2] - 0.2), abs=1e-5)
     assert float(raw[2, 2]) == pytest.approx(float(0.9 * v_final - v[5]), abs=1e-5)
     assert float(returns.targets[1, 0]) == pytest.approx(float(v[2] - rho[2].clamp(max=1.0) * v[2]), abs=1e-5)
-    result = algorithm.evaluate(policy, critic, batch)
+    result = evaluate(algorithm, policy, critic, batch)
     assert float(result.priorities[0, 0]) == pytest.approx(
         float((delta_0.abs() + delta_1.abs()) / 2), abs=1e-5
     )
@@ -131,14 +132,14 @@ def test_the_critic_alone_learns_the_same_loss_when_the_policy_is_the_behaviour(
     scores = policy.score(steps.prompts, steps.completions, steps.token_mask, steps.temperature)
     steps.behaviour_logprobs = torch.where(steps.token_mask, scores.logprobs.detach(), 0.0)
     algorithm = Aride(ArideConfig())
-    together = algorithm.evaluate(policy, critic, batch).critic_loss
-    torch.testing.assert_close(algorithm.critic_loss(policy, critic, batch), together)
+    together = evaluate(algorithm, policy, critic, batch).critic_loss
+    torch.testing.assert_close(critic_loss(algorithm, policy, critic, batch), together)
 
 
 def test_token_level_and_clip_are_switches(policy, critic, batch) -> None:
     policy, critic = warm(policy, critic)
     results = [
-        float(Aride(ArideConfig(**options)).evaluate(policy, critic, batch).policy_loss.detach())
+        float(evaluate(Aride(ArideConfig(**options)), policy, critic, batch).policy_loss.detach())
         for options in ({}, {"ratio_level": "token"}, {"policy_clip": 0.05})
     ]
     assert len({round(value, 9) for value in results}) == 3
@@ -147,12 +148,10 @@ def test_token_level_and_clip_are_switches(policy, critic, batch) -> None:
 def test_the_negative_weight_scales_the_share_of_negative_advantages(policy, critic, batch) -> None:
     policy, critic = warm(policy, critic)
     none, some, all_ = (
-        float(
-            Aride(ArideConfig(entropy=0.0, invalid=0.0, negative_weight=weight))
-            .evaluate(policy, critic, batch)
-            .policy_loss.detach()
+        float(evaluate(Aride(config), policy, critic, batch).policy_loss.detach())
+        for config in (
+            ArideConfig(entropy=0.0, invalid=0.0, negative_weight=weight) for weight in (0.0, 0.3, 1.0)
         )
-        for weight in (0.0, 0.3, 1.0)
     )
     assert some == pytest.approx(0.7 * none + 0.3 * all_, abs=1e-6)
     assert none != pytest.approx(all_, abs=1e-3)
@@ -166,7 +165,7 @@ def test_entropy_can_weigh_what_the_critic_expects_to_fail(policy, critic, batch
         failure = 1.0 - critic.values(scores.states, batch.col).sigmoid()
         entropy = losses.action_entropy(scores.entropy, steps.token_mask)
     results = [
-        Aride(ArideConfig(**options)).evaluate(policy, critic, batch)
+        evaluate(Aride(ArideConfig(**options)), policy, critic, batch)
         for options in ({"entropy": 0.0}, {"entropy": 0.5}, {"entropy": 0.5, "entropy_by_failure": True})
     ]
     without, everywhere, failing = (float(result.policy_loss.detach()) for result in results)
@@ -178,7 +177,7 @@ def test_entropy_can_weigh_what_the_critic_expects_to_fail(policy, critic, batch
 
 def test_the_kind_of_returns_is_a_switch(policy, critic, batch) -> None:
     policy, critic = warm(policy, critic)
-    results = [Aride(ArideConfig(returns=name)).evaluate(policy, critic, batch) for name in RETURNS]
+    results = [evaluate(Aride(ArideConfig(returns=name)), policy, critic, batch) for name in RETURNS]
     assert len({round(float(result.policy_loss.detach()), 9) for result in results}) == len(RETURNS)
     assert len(RETURNS) == len(get_args(ArideConfig.model_fields["returns"].annotation))
 
@@ -186,9 +185,9 @@ def test_the_kind_of_returns_is_a_switch(policy, critic, batch) -> None:
 def test_importance_weights_scale_their_trajectory(policy, critic, batch) -> None:
     policy, critic = warm(policy, critic)
     algorithm = Aride(ArideConfig(entropy=0.0))
-    full = algorithm.evaluate(policy, critic, batch).critic_loss
+    full = evaluate(algorithm, policy, critic, batch).critic_loss
     batch.weights[:] = 0.5
-    torch.testing.assert_close(algorithm.evaluate(policy, critic, batch).critic_loss, full / 2)
+    torch.testing.assert_close(evaluate(algorithm, policy, critic, batch).critic_loss, full / 2)
 
 
 def test_cloning_raises_the_probability_of_what_was_shown(policy, batch) -> None:
@@ -232,7 +231,7 @@ def test_an_action_value_critic_takes_munos_retrace(policy, q_critic, batch) -> 
         ).action
         torch.manual_seed(8)
         algorithm = Aride(config)
-        estimates = algorithm.estimate(batch, algorithm.ask(policy, critic, batch), rho)
+        estimates = algorithm.estimate(batch, ask(algorithm, policy, critic, batch), rho)
         torch.manual_seed(8)
         e = expected_values(policy, critic, batch, steps.prompts, scores.states, batch.col, 3)
         final = policy.states(batch.final_prompts)
@@ -257,7 +256,7 @@ def test_expectations_are_over_actions_as_long_and_as_hot_as_those_of_the_run(
     asked, generate = [], policy.generate
     batch.steps.temperature[:] = 0.5
     policy.generate = lambda prompts, sampling: asked.append(sampling) or generate(prompts, sampling)
-    Aride(ArideConfig(critic="q", q_samples=2), max_tokens=7).ask(policy, q_critic, batch)
+    ask(Aride(ArideConfig(critic="q", q_samples=2), max_tokens=7), policy, q_critic, batch)
     assert [len(sampling) for sampling in asked] == [6, 6, 1, 1], (
         "of the steps, and of the state after the cut"
     )
@@ -267,7 +266,7 @@ def test_expectations_are_over_actions_as_long_and_as_hot_as_those_of_the_run(
 def test_the_action_values_are_what_is_fitted(policy, q_critic, batch) -> None:
     policy, critic = warm(policy, q_critic)
     algorithm = Aride(ArideConfig(critic="q"))
-    result = algorithm.evaluate(policy, critic, batch)
+    result = evaluate(algorithm, policy, critic, batch)
     names = [name for name, _ in critic.named_parameters()]
     gradients = torch.autograd.grad(
         result.critic_loss, [*critic.parameters(), policy.head.weight], allow_unused=True
@@ -276,7 +275,7 @@ def test_the_action_values_are_what_is_fitted(policy, q_critic, batch) -> None:
     assert reached == {"action.weight", "action.bias", "trajectory.weight", "trajectory.bias"}
     (actor,) = torch.autograd.grad(result.policy_loss, [policy.head.weight])
     assert actor.abs().sum() > 0
-    assert bool(algorithm.critic_loss(policy, critic, batch).isfinite())
+    assert bool(critic_loss(algorithm, policy, critic, batch).isfinite())
 
 
 def numeric(function, tensor, eps=1e-6):
@@ -309,7 +308,7 @@ def test_gradients_of_action_values_and_of_the_clip_are_those_of_a_slow_loss(
     algorithm = Aride(ArideConfig(entropy=0.2, invalid=0.3, rho_max=1.1, **options))
     config, steps = algorithm.config, batch.steps
     torch.manual_seed(8)
-    result = algorithm.evaluate(policy, critic, batch)
+    result = evaluate(algorithm, policy, critic, batch)
 
     def scores():
         return policy.score(steps.prompts, steps.completions, steps.token_mask, steps.temperature)
@@ -318,7 +317,7 @@ def test_gradients_of_action_values_and_of_the_clip_are_those_of_a_slow_loss(
         before = scores()
         frozen = losses.importance_ratios(before.logprobs, steps.behaviour_logprobs, steps.token_mask, 20.0)
         torch.manual_seed(8)
-        estimates = algorithm.estimate(batch, algorithm.ask(policy, critic, batch), frozen.action)
+        estimates = algorithm.estimate(batch, ask(algorithm, policy, critic, batch), frozen.action)
     a = batch.flat(losses.normalise(estimates.advantages, batch.mask, config.advantage_std_floor)).tolist()
     targets = batch.flat(estimates.returns.targets).clamp(0.0, 1.0)
     lengths = steps.token_mask.sum(1).tolist()
@@ -373,10 +372,10 @@ def test_the_papers_action_values_are_an_option_that_differs(policy, q_critic, b
     for name in ("expected", "sampled"):
         torch.manual_seed(4)
         algorithm = Aride(ArideConfig(critic="q", q_next=name))
-        losses_of[name] = float(algorithm.evaluate(policy, critic, batch).policy_loss.detach())
+        losses_of[name] = float(evaluate(algorithm, policy, critic, batch).policy_loss.detach())
     assert losses_of["expected"] != pytest.approx(losses_of["sampled"], abs=1e-6)
 
 
 def test_a_critic_without_action_values_says_so(policy, critic, batch) -> None:
     with pytest.raises(PolicyError, match=r"learner\.aride\.critic"):
-        Aride(ArideConfig(critic="q")).evaluate(policy, critic, batch)
+        evaluate(Aride(ArideConfig(critic="q")), policy, critic, batch)

@@ -12,6 +12,7 @@ pytest.importorskip("torch")
 import slow_objectives
 import torch
 from slow_objectives import Frozen
+from whole_batch import ask, evaluate, prepare
 
 from distrl.configs.schema import LearnerConfig
 from distrl.learner.algorithms import ALGORITHMS
@@ -162,9 +163,9 @@ def test_losses_and_gradients_are_those_of_the_slow_loop(name, options, policy, 
         over = slow_objectives.moments(
             slow_objectives.advantages(before, algorithm.config, algorithm.config.returns)[0]
         )
-    algorithm.prepare(policy, critic, batch)
+    prepare(algorithm, policy, critic, batch)
     move_away(policy)
-    result = algorithm.evaluate(policy, critic, batch)
+    result = evaluate(algorithm, policy, critic, batch)
     frozen, mask = replace(freeze(name, policy, critic, batch), moments=over), batch.steps.token_mask
 
     def slow() -> float:
@@ -189,9 +190,9 @@ def test_the_critics_loss_and_gradients_are_those_of_the_slow_loop(
     name, options, policy, critic, batch
 ) -> None:
     algorithm = build(name, options)
-    algorithm.prepare(policy, critic, batch)
+    prepare(algorithm, policy, critic, batch)
     move_away(policy)
-    result = algorithm.evaluate(policy, critic, batch)
+    result = evaluate(algorithm, policy, critic, batch)
     frozen = freeze(name, policy, critic, batch)
     returns = {"vtrace": "vtrace", "digirl": "mc"}.get(name) or algorithm.config.returns
     _, targets = slow_objectives.advantages(frozen, algorithm.config, returns)
@@ -214,7 +215,7 @@ def test_the_critics_loss_and_gradients_are_those_of_the_slow_loop(
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_only_the_policy_gets_the_policy_losss_gradient(name, policy, critic, batch) -> None:
     algorithm = build(name, {})
-    result = algorithm.evaluate(policy, critic, batch)
+    result = evaluate(algorithm, policy, critic, batch)
     assert (result.critic_loss is not None) == algorithm.has_critic
     gradients = torch.autograd.grad(
         result.policy_loss, [policy.head.weight, *critic.parameters()], allow_unused=True
@@ -233,7 +234,7 @@ def test_both_ratio_levels_agree_where_the_policy_is_the_behaviour(name, policy,
     gradients = []
     for level in ("action", "token"):
         algorithm = build(name, {"ratio_level": level})
-        loss = algorithm.evaluate(policy, critic, batch).policy_loss
+        loss = evaluate(algorithm, policy, critic, batch).policy_loss
         gradients.append(torch.autograd.grad(loss, [policy.head.weight])[0])
     torch.testing.assert_close(*gradients)
 
@@ -242,9 +243,9 @@ def test_decoupled_ppo_is_importance_weighted_ppo_at_the_first_step(policy, crit
     """At the proximal policy r = 1: nothing is clipped, and the gradient is that of ρ A log π, ρ capped."""
     options = {"entropy": 0.0, "invalid": 0.0, "rho_max": 1.2, "returns": "gae"}
     decoupled = build("ppo", {"decoupled": True, "epochs": 2, **options})
-    decoupled.prepare(policy, critic, batch)
+    prepare(decoupled, policy, critic, batch)
     gradients = [
-        torch.autograd.grad(algorithm.evaluate(policy, critic, batch).policy_loss, [policy.head.weight])[0]
+        torch.autograd.grad(evaluate(algorithm, policy, critic, batch).policy_loss, [policy.head.weight])[0]
         for algorithm in (decoupled, build("aride", options))
     ]
     torch.testing.assert_close(*gradients)
@@ -252,20 +253,20 @@ def test_decoupled_ppo_is_importance_weighted_ppo_at_the_first_step(policy, crit
 
 def test_groups_that_tell_nothing_apart_give_no_gradient_and_are_counted(policy, critic, batch) -> None:
     batch.group_std = torch.tensor([0.0, 0.0, 0.0, 0.0])
-    result = build("grpo", {"entropy": 0.0, "invalid": 0.0}).evaluate(policy, critic, batch)
+    result = evaluate(build("grpo", {"entropy": 0.0, "invalid": 0.0}), policy, critic, batch)
     (gradient,) = torch.autograd.grad(result.policy_loss, [policy.head.weight])
     assert not gradient.any()
     assert result.metrics["batch/without_spread"] == 1.0
     batch.group_std, batch.group_count = torch.full((4,), 0.5), torch.tensor([1, 2, 3, 4])
-    result = build("grpo", {}).evaluate(policy, critic, batch)
+    result = evaluate(build("grpo", {}), policy, critic, batch)
     assert result.metrics["batch/without_spread"] == 0.25
 
 
 def test_a_trajectory_of_a_group_can_be_drawn_alone(policy, critic, batch) -> None:
     """What a member contributes does not depend on which others are in the batch."""
     algorithm = build("grpo", {"entropy": 0.0, "invalid": 0.0, "per": "trajectory"})
-    whole = algorithm.evaluate(policy, critic, batch).policy_loss
-    alone = [algorithm.evaluate(policy, critic, batch.part(torch.tensor([b]))).policy_loss for b in range(4)]
+    whole = evaluate(algorithm, policy, critic, batch).policy_loss
+    alone = [evaluate(algorithm, policy, critic, batch.part(torch.tensor([b]))).policy_loss for b in range(4)]
     torch.testing.assert_close(whole, torch.stack(alone).mean())
 
 
@@ -274,8 +275,8 @@ def test_digirl_does_not_imitate_what_the_step_limit_cut_off(policy, critic, bat
     failed = batch.part(torch.tensor([2]))
     assert not failed.terminated.any()
     algorithm = build("digirl", {"top_fraction": 1.0, "lam": 1.0})
-    assert algorithm.evaluate(policy, critic, failed).metrics["batch/kept_fraction"] == 0.0
-    outputs = algorithm.ask(policy, critic, failed)
+    assert evaluate(algorithm, policy, critic, failed).metrics["batch/kept_fraction"] == 0.0
+    outputs = ask(algorithm, policy, critic, failed)
     estimates = algorithm.estimate(failed, outputs, torch.ones(3, dtype=torch.float64))
     assert not estimates.returns.targets.any()
 
@@ -283,17 +284,17 @@ def test_digirl_does_not_imitate_what_the_step_limit_cut_off(policy, critic, bat
 def test_values_as_they_were_are_used_when_recomputation_is_off(policy, critic, batch) -> None:
     config = LearnerConfig.model_validate({"algorithm": "ppo", "value_recompute": False})
     kept, fresh = ALGORITHMS["ppo"](config), build("ppo", {})
-    now = fresh.estimate(batch, fresh.ask(policy, critic, batch), torch.ones(7, dtype=torch.float64))
+    now = fresh.estimate(batch, ask(fresh, policy, critic, batch), torch.ones(7, dtype=torch.float64))
     batch.old_values, batch.old_bootstrap = now.values.baseline, now.values.bootstrap
-    before = fresh.evaluate(policy, critic, batch)
-    torch.testing.assert_close(kept.evaluate(policy, critic, batch).policy_loss, before.policy_loss)
+    before = evaluate(fresh, policy, critic, batch)
+    torch.testing.assert_close(evaluate(kept, policy, critic, batch).policy_loss, before.policy_loss)
     with torch.no_grad():
         for parameter in critic.parameters():
             parameter.add_(torch.linspace(-1, 1, parameter.numel()).view(parameter.shape))
-    after = kept.evaluate(policy, critic, batch)
+    after = evaluate(kept, policy, critic, batch)
     torch.testing.assert_close(after.policy_loss, before.policy_loss)
     assert float((after.critic_loss - before.critic_loss).abs().detach()) > 1e-3, (
         "the newest critic is what is fitted"
     )
-    moved = fresh.evaluate(policy, critic, batch)
+    moved = evaluate(fresh, policy, critic, batch)
     assert float((moved.policy_loss - before.policy_loss).abs().detach()) > 1e-4

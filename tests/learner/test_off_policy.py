@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+from whole_batch import evaluate
 
 from distrl.configs.schema import LearnerConfig
 from distrl.learner import losses, off_policy
@@ -71,7 +72,7 @@ def test_equal_ratios_are_a_full_sample_and_one_that_outweighs_all_is_one_in_n()
 def measure(toy, policy, critic, load_images):
     """The metrics on four one-step episodes of ρ 3, 1.5, 0.5 and 0.1; the first two won."""
 
-    def evaluate(name: str, options: dict[str, object]) -> dict[str, float]:
+    def metrics_of(name: str, options: dict[str, object]) -> dict[str, float]:
         with torch.no_grad():
             for parameter in critic.parameters():
                 parameter.zero_()
@@ -86,12 +87,12 @@ def measure(toy, policy, critic, load_images):
         batch.group_count = torch.full((4,), 4)
         section = "bc" if name == "filtered-bc" else name
         config = LearnerConfig.model_validate({"algorithm": name, section: options, "group_size": 4})
-        found = ALGORITHMS[name](config).evaluate(policy, critic, batch).metrics
+        found = evaluate(ALGORITHMS[name](config), policy, critic, batch).metrics
         names = ("clipped_fraction", "silenced_fraction", "damped_fraction", "capped_fraction", "trust")
         names += ("trace_cut_fraction", "trace_clipped_fraction")
         return {n: found[f"off_policy/{n}"] for n in names if f"off_policy/{n}" in found}
 
-    return evaluate
+    return metrics_of
 
 
 LOGS = [math.log(3.0), math.log(1.5), math.log(0.5), math.log(0.1)]

@@ -140,7 +140,7 @@ def _as_data(result: RunResult, digest: str, config: Config) -> dict[str, Any]:
     numbers = {
         name: value
         for name, value in asdict(result).items()
-        if name not in ("arm", "seed", "directory", "is_begun", "is_finished")
+        if name not in ("arm", "seed", "directory", "is_finished")
     }
     made_by = {"minutes": config.learner.max_minutes, "version": __version__, "commit": commit()}
     return {"arm": result.arm, "seed": result.seed, "settings": digest, **made_by, **numbers}
@@ -152,7 +152,6 @@ def _as_result(run: Mapping[str, Any], planned: PlannedRun, sweep: Sweep) -> Run
         arm=planned.arm,
         seed=planned.seed,
         directory=planned.directory,
-        is_begun=True,
         is_finished=True,
         before=run["before"],
         after=run["after"],

@@ -61,10 +61,6 @@ class ImageShape:
         pixels = self.max_pixels if self.is_fixed or max_pixels is None else max_pixels
         return max(1, pixels // (self.patch * self.merge) ** 2)
 
-    def num_patches(self, max_pixels: int | None = None) -> int:
-        """Patches of the largest picture."""
-        return self.num_tokens(max_pixels) * self.merge**2
-
 
 @dataclass(frozen=True)
 class ModelShape:

@@ -110,10 +110,6 @@ class TaskSampler:
         """Tasks with at least one finished episode."""
         return len(self._recent)
 
-    def success(self) -> dict[str, tuple[float, int]]:
-        """Mean success and number of the recent episodes of each task tried."""
-        return {task: (sum(scores) / len(scores), len(scores)) for task, scores in self._recent.items()}
-
     def state_dict(self) -> dict[str, Any]:
         """What a restart needs, JSON-able."""
         return {

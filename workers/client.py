@@ -194,12 +194,6 @@ class LearnerLink:
         if not self._stopping.is_set():
             self._waker.wake()
 
-    @property
-    def num_unacked(self) -> int:
-        """Trajectories of this run that the learner has not acked."""
-        with self._condition:
-            return len(self._delivery) if self._delivery is not None else 0
-
     def flush(self, timeout_s: float) -> bool:
         """Waits until everything spooled for this run is acked. Returns whether it is."""
         with self._condition:

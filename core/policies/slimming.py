@@ -36,11 +36,6 @@ class OutputTokens(nn.Module):
         self.register_buffer("_ids", ids, persistent=False)
         self.register_buffer("_places", places, persistent=False)
 
-    @property
-    def num_columns(self) -> int:
-        """How many columns the logits have."""
-        return int(self._ids.numel())  # type: ignore[operator]
-
     def ids(self, columns: Tensor) -> Tensor:
         """Token ids of columns."""
         ids: Tensor = self._ids[columns]  # type: ignore[index]

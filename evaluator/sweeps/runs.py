@@ -50,7 +50,7 @@ class RunResult:
     """What a run came to.
 
     Attributes:
-        is_begun, is_finished: Whether its directory is there; whether it is complete, evaluations included.
+        is_finished: Whether it is complete, evaluations included.
         before, after: The sweep's metric, at the warm start and at the end; None if it was not measured.
         splits: Success on each test split, before and after.
         curve: (seconds of the run, value).
@@ -61,7 +61,6 @@ class RunResult:
     arm: str
     seed: int
     directory: Path
-    is_begun: bool = False
     is_finished: bool = False
     before: float | None = None
     after: float | None = None
@@ -99,7 +98,6 @@ def read_run(planned: PlannedRun, sweep: Sweep) -> RunResult:
         arm=planned.arm,
         seed=planned.seed,
         directory=directory,
-        is_begun=True,
         is_finished=finished,
         before=before,
         after=after if finished else None,

@@ -29,9 +29,7 @@ def open_seeds(cell: Cell) -> list[int]:
     return left
 
 
-def measure_cell(
-    cell: Cell, stop: threading.Event, say: Callable[[str], None], wait_s: float = WEIGHTS_S
-) -> None:
+def measure_cell(cell: Cell, stop: threading.Event, say: Callable[[str], None]) -> None:
     """Measures the seeds that are left, each policy started once, and pools those that are there.
 
     Raises:
@@ -44,7 +42,7 @@ def measure_cell(
     for who, seeds in by_policy.items():
         say(f"{cell.agent} on {cell.suite}, seeds {', '.join(map(str, seeds))}")
         try:
-            measure(cell.config, who, cell.directory, cell.splits, True, stop, wait_s, seeds=seeds)
+            measure(cell.config, who, cell.directory, cell.splits, True, stop, WEIGHTS_S, seeds=seeds)
         except EvaluationStopped as error:  # a table has no --resume
             raise EvaluationStopped(error.message, "Go on with the same command.") from None
     if cell.whom:

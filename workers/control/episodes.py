@@ -20,7 +20,6 @@ def run_episodes(
     actor: Actor,
     seeds: Sequence[int],
     is_stopping: Callable[[], bool] = lambda: False,
-    on_end: Callable[[EpisodeReturn], None] = lambda episode: None,
 ) -> list[EpisodeReturn] | None:
     """Returns and lengths in the order of `seeds`; None if `is_stopping` said so meanwhile.
 
@@ -30,7 +29,6 @@ def run_episodes(
         group: Where; its environments start anew.
         actor: Who acts.
         seeds: Of the episodes.
-        on_end: Told of each episode as it ends.
 
     Raises:
         EnvError: An environment failed.
@@ -62,7 +60,6 @@ def run_episodes(
             now[index] = steps.observations[row]
             if done[row]:
                 found[place] = EpisodeReturn(total=float(totals[place]), length=int(lengths[place]))
-                on_end(found[place])
                 del running[index]
                 begin(index)
     return [found[place] for place in range(len(seeds))]

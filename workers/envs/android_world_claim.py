@@ -18,8 +18,6 @@ from typing import Any
 from distrl.core.errors import EnvError
 from distrl.workers.envs.android_world_options import Ports
 
-Port = int
-
 
 class Claim:
     """One emulator, held until `release`. Use `take`.

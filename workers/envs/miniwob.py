@@ -79,10 +79,6 @@ class MiniWob:
             )
         self._pages = Path(next(iter(spec.submodule_search_locations))) / "html" / "miniwob"
 
-    def pages(self) -> list[str]:
-        """The names of all pages."""
-        return sorted(path.stem for path in self._pages.glob("*.html"))
-
     def begin(self, browser: Chromium, task: Task) -> None:
         """Starts the episode of `task`; its page stays open in a tab for the next one."""
         self._show(browser, self._page_of(task))

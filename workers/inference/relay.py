@@ -22,21 +22,19 @@ class Relay:
     Args:
         wire: Makes the socket.
         endpoint: Where to listen; a port of * picks a free one.
-        on_offer: Called with the digest of what can be had here from now on.
 
     Attributes:
         advertised: The address that others are told.
+        on_offer: Called with the digest of what can be had here from now on; nobody is told unless it is set.
 
     Raises:
         NetworkError: The address is in use.
     """
 
-    def __init__(
-        self, wire: Wire, endpoint: str, on_offer: Callable[[str], None] = lambda digest: None
-    ) -> None:
+    def __init__(self, wire: Wire, endpoint: str) -> None:
         channel = wire.bind_router(endpoint)
         self.endpoint = self.advertised = channel.endpoint
-        self.on_offer = on_offer
+        self.on_offer: Callable[[str], None] = lambda digest: None
         self._store = WeightStore(keep=1)
         self._server = ChunkServer(channel, self._store, Gate(RECEIVERS))
 

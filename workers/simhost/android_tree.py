@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from distrl.workers.simhost.files import ROOT, SHELL, SYSTEM, Files
 from distrl.workers.simhost.shell.commands import NAMES
 
-SDCARD_RW, MEDIA_RW = 1015, 1023
+SDCARD_RW = 1015
 READ_ONLY = ("", "apex", "bin", "etc", "proc", "product", "sys", "system", "system_ext", "vendor")
 """Top-level directories that nobody may write to, the root itself among them."""
 KEPT = ("/data", "/storage")

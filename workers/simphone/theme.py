@@ -306,7 +306,6 @@ LAYOUTS: tuple[Layout, ...] = (
 )
 TRAIN_LAYOUTS = (0, 1, 2, 3)
 UNSEEN_LAYOUTS = (4,)
-DRIFT_LAYOUTS = (5,)
 
 
 def layout(index: int) -> Layout:

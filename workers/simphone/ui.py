@@ -73,9 +73,9 @@ class Ui:
         """Whether the phone has no shade: it is the quickstart's then, whose screens stay as they are."""
         return self.state["shade"] is None
 
-    def legible(self, color: str, ground: str = "", least: float = contrast.LEAST) -> str:
+    def legible(self, color: str, ground: str = "") -> str:
         """`color` as it can be told from `ground`, by default a card; on a plain phone as it is."""
-        return color if self.is_plain else contrast.legible(color, ground or self.theme.card, least)
+        return color if self.is_plain else contrast.legible(color, ground or self.theme.card)
 
     def icon_button(
         self, x: float, y: float, icon: str, desc: str, tap: Event, rid: str, color: str = ""

@@ -25,8 +25,8 @@ def test_it_boots_answers_and_ends_by_its_console(run, avd: Avd) -> None:
     (found,) = mine(emulator.process)
     assert (found.avd_name, found.avd_dir) == ("pixel", avd.directory)
     assert (found.console_port, found.grpc_port) == (emulator.port, None)
-    assert emulator.console.avd_name() == "pixel"
-    assert emulator.console.avd_path() == str(avd.directory)
+    assert emulator.console.command("avd name") == ["pixel"]
+    assert emulator.console.command("avd path") == [str(avd.directory)]
     emulator.console.avd_snapshot_save("base")
     assert emulator.console.avd_snapshot_list() == ["base"]
     with pytest.raises(SnapshotMissing):

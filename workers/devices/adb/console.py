@@ -17,7 +17,6 @@ from distrl.workers.devices.errors import (
     DeviceNotFound,
     EmulatorError,
     LowDisk,
-    OutputInvalid,
     ServerUnavailable,
     ServiceRejected,
     SnapshotFailed,
@@ -133,35 +132,12 @@ class Console:
         lines.connection.send(b"auth " + token.encode("utf-8") + b"\r\n")
         lines.answer("auth")
 
-    def ping(self, timeout_s: float = CALL_S) -> None:
-        """Returns if the emulator's main loop is alive."""
-        self.command("ping", timeout_s)
-
     def kill(self, timeout_s: float = CALL_S) -> None:
         """Tells the emulator to end; whether it did shows at its process."""
         try:
             self.command("kill", timeout_s)
         except DeviceDisconnected:
             return  # it hung up before it said OK: it ends
-
-    def avd_name(self, timeout_s: float = CALL_S) -> str:
-        """The name of its AVD."""
-        return self._one_line("avd name", timeout_s)
-
-    def avd_path(self, timeout_s: float = CALL_S) -> str:
-        """The directory of its AVD."""
-        return self._one_line("avd path", timeout_s)
-
-    def _one_line(self, text: str, timeout_s: float) -> str:
-        lines = self.command(text, timeout_s)
-        if len(lines) != 1:
-            raise OutputInvalid(
-                f"its console answers {text!r} with {len(lines)} lines, one was due.",
-                "Is it an Android emulator's console?",
-                serial=self.serial,
-                evidence="\n".join(lines),
-            )
-        return lines[0]
 
     def avd_snapshot_list(self, timeout_s: float = CALL_S) -> list[str]:
         """The names of all its snapshots."""

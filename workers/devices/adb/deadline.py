@@ -48,10 +48,6 @@ class Deadline:
             raise self.timeout(evidence)
         return left
 
-    def sooner(self, seconds: float) -> Deadline:
-        """A deadline `seconds` from now, but no later than this one."""
-        return Deadline(min(seconds, self.remaining()), self.what, self.serial, self._clock)
-
     def timeout(self, evidence: str = "") -> DeviceTimeout:
         """The error that says this deadline passed."""
         return DeviceTimeout(

@@ -19,7 +19,6 @@ from distrl.workers.simhost.files import MAX_BYTES, Files, Stat, fail
 MAX_DATA = 64 * 1024
 """Most bytes in one DATA chunk."""
 _MAX_PATH = 1024
-_WORD = struct.Struct("<I")
 _REQUEST = struct.Struct("<4sI")
 _STAT1 = struct.Struct("<4sIII")
 _STAT2 = struct.Struct("<4sIQQIIIIQqqq")

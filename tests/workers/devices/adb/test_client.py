@@ -365,7 +365,6 @@ def test_a_deadline_lies_in_the_future() -> None:
     now = [5.0]
     deadline = Deadline(2.0, "x", clock=lambda: now[0])
     assert deadline.remaining() == 2.0
-    assert deadline.sooner(9.0).remaining() == 2.0
     now[0] = 7.0
     assert deadline.left == 0.0
     with pytest.raises(DeviceTimeout, match="no answer to x within 2 s"):

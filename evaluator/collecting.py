@@ -26,8 +26,8 @@ from distrl.core.files import remove_files, write_atomically
 from distrl.core.rundir import RunLock
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Task
+from distrl.evaluator.ended import is_over, verdict_on
 from distrl.evaluator.evaluator import STEP_S, EvaluationStopped
-from distrl.evaluator.judges.base import Verdict
 from distrl.evaluator.judges.ground_truth import GroundTruthJudge
 from distrl.evaluator.progress import EvaluationProgress, make_progress
 from distrl.evaluator.results import episode_result
@@ -132,17 +132,9 @@ class Collector:
 
     def _keep(self, finished: Finished, pool: SlotPool, store: TrajectoryStore) -> EpisodeResult | None:
         """Stores an episode. None if it faulted and is tried again."""
-        trajectory, attempt = finished.trajectory, finished.attempt
-        is_faulted = trajectory.fault is not Fault.NONE
-        if is_faulted:
-            verdict = Verdict(success=False, score=0.0, reason="Faulted.")
-        else:
-            verdict = self._judge.judge(trajectory, finished.images)
-            store.add(trajectory, finished.images)
-        result = episode_result(trajectory, verdict, attempt.number)
-        is_final = not is_faulted or attempt.number >= self._config.evaluate.retries
-        self._progress.add(result, is_final)
-        if not is_final:
-            self._progress.say(f"{attempt.task.id} faulted ({trajectory.fault_detail}); trying again")
-            pool.submit(attempt.again())
-        return result if is_final else None
+        verdict = verdict_on(finished, self._judge)
+        if finished.trajectory.fault is Fault.NONE:
+            store.add(finished.trajectory, finished.images)
+        result = episode_result(finished.trajectory, verdict, finished.attempt.number)
+        retries = self._config.evaluate.retries
+        return result if is_over(finished, result, pool, self._progress, retries) else None

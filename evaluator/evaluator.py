@@ -18,9 +18,10 @@ from pathlib import Path
 from distrl.configs.schema import Config
 from distrl.core.errors import DistrlError, TaskError
 from distrl.core.importing import choose
-from distrl.core.types import Fault, Task
+from distrl.core.types import Task
+from distrl.evaluator.ended import is_over, verdict_on
 from distrl.evaluator.judges import JUDGES
-from distrl.evaluator.judges.base import Judge, Verdict
+from distrl.evaluator.judges.base import Judge
 from distrl.evaluator.progress import EvaluationProgress, make_progress
 from distrl.evaluator.repeats import reseed
 from distrl.evaluator.results import (
@@ -180,20 +181,11 @@ class Evaluator:
     def _keep(self, finished: Finished, pool: SlotPool, directory: EvaluationDirectory) -> bool:
         """Judges and keeps an episode. Whether its task is over with."""
         trajectory, attempt = finished.trajectory, finished.attempt
-        is_faulted = trajectory.fault is not Fault.NONE
-        if is_faulted:
-            verdict = Verdict(success=False, score=0.0, reason="Faulted.")
-        else:
-            verdict = self._judge.judge(trajectory, finished.images)
+        verdict = verdict_on(finished, self._judge)
         digest = task_digest(attempt.task)  # as the suite has it: an environment may word the goal anew
         result = episode_result(trajectory, verdict, attempt.number, self._spec.seed, finished.spent, digest)
         directory.add(result, trajectory, finished.images)
-        is_final = not is_faulted or attempt.number >= self._config.evaluate.retries
-        self._progress.add(result, is_final)
-        if not is_final:
-            self._progress.say(f"{attempt.task.id} faulted ({trajectory.fault_detail}); trying again")
-            pool.submit(attempt.again())
-        return is_final
+        return is_over(finished, result, pool, self._progress, self._config.evaluate.retries)
 
     def _numbers(self, kept: Sequence[EpisodeResult], started_at: float, duration_s: float) -> Evaluation:
         asked = {task.id for task in self._tasks}

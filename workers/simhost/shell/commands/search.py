@@ -15,7 +15,8 @@ _SWAPPED = "(){}|+?"
 
 def posix(pattern: str, extended: bool) -> str:
     """A POSIX basic or extended regular expression in Python's syntax."""
-    out, at = [], 0
+    out: list[str] = []
+    at = 0
     while at < len(pattern):
         char = pattern[at]
         if char == "[":
@@ -244,7 +245,8 @@ def _address(text: str, extended: bool) -> tuple[Callable[[int, int, str], bool]
 
 def _delimited(text: str, mark: str) -> tuple[str, str]:
     """What stands before the next unescaped `mark`, and what follows it."""
-    out, at = [], 0
+    out: list[str] = []
+    at = 0
     while at < len(text) and text[at] != mark:
         if text[at] == "\\" and at + 1 < len(text):
             at += 1

@@ -29,7 +29,6 @@ class ConvStem(nn.Module):
             previous = channel
             width, height = -(-width // stride), -(-height // stride)
         self.layers = nn.Sequential(*layers[:-1])
-        self.grid = (width, height)
         self.column_embedding = nn.Parameter(torch.randn(previous, 1, width) * 0.5)
         self.row_embedding = nn.Parameter(torch.randn(previous, height, 1) * 0.5)
 

@@ -74,7 +74,6 @@ class JudgeModel(nn.Module):
 
     def __init__(self, size: ModelSize) -> None:
         super().__init__()
-        self.size = size
         d = size.d_model
         self.grams = nn.EmbeddingBag(BUCKETS, d, mode="mean", padding_idx=0)
         self.kinds = nn.Embedding(len(KINDS) + 1, d, padding_idx=0)

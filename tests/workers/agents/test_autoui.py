@@ -72,7 +72,11 @@ def test_parse_takes_any_text(text: str) -> None:
 
 @given(actions, st.integers(0, 200))
 def test_parse_takes_truncated_texts(action: Action, length: int) -> None:
-    AGENT.parse(AGENT.format(action)[:length])
+    text = AGENT.format(action)
+    found = AGENT.parse(text[:length])
+    assert (found.kind is ActionKind.INVALID) == bool(found.reason)
+    if length < text.index(",") - 1:  # not even its type
+        assert found.kind is ActionKind.INVALID
 
 
 @given(actions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,13 +16,13 @@ pytest.importorskip("peft")
 
 import torch
 import toy_vlm
+from in_process import InProcess
 
 from distrl.configs.load import load_config
 from distrl.configs.schema import Config
 from distrl.core.messages import Lease
 from distrl.core.policies import build_critic, build_policy
-from distrl.core.policies.base import Policy
-from distrl.core.types import NO_PREFIX, ChatMessage, Completion, Prefix, Purpose, Sampling, Task
+from distrl.core.types import Purpose, Sampling, Task
 from distrl.evaluator.suites import load_suite
 from distrl.learner.algorithms import ALGORITHMS
 from distrl.learner.batching import Batcher, ImageCache
@@ -30,26 +30,9 @@ from distrl.learner.engine import Engine
 from distrl.learner.episodes import StepData, compile_episode
 from distrl.workers.agents import build_agent
 from distrl.workers.envs import build_env
-from distrl.workers.inference.engine_hf import HFEngine
 from distrl.workers.slot import EpisodeRunner
 
 GREEDY = Sampling(temperature=0.0, max_new_tokens=12)
-
-
-class InProcess:
-    """A policy client that asks an engine of its own process."""
-
-    def __init__(self, policy: Policy) -> None:
-        self.engine = HFEngine(policy, seed=0)
-
-    def act(
-        self,
-        messages: Sequence[ChatMessage],
-        images: Mapping[str, bytes],
-        sampling: Sampling,
-        prefix: Prefix = NO_PREFIX,
-    ) -> Completion:
-        return self.engine.act([self.engine.prepare(messages, images, sampling, prefix)])[0]
 
 
 class World:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +14,7 @@ pytest.importorskip("peft")
 
 import torch
 from autoui_models import save_autoui, save_blip2, save_t5
+from in_process import InProcess
 
 from distrl.configs.load import load_config
 from distrl.core.messages import Lease
@@ -21,13 +22,8 @@ from distrl.core.policies import build_critic, build_policy
 from distrl.core.policies.autoui import AutoUIPolicy
 from distrl.core.policies.base import Policy
 from distrl.core.types import (
-    NO_PREFIX,
-    ChatMessage,
-    Completion,
     ImagePart,
-    Prefix,
     Purpose,
-    Sampling,
     Trajectory,
 )
 from distrl.evaluator.suites import load_suite
@@ -37,25 +33,7 @@ from distrl.learner.engine import Engine
 from distrl.learner.episodes import compile_episode, verify
 from distrl.workers.agents import build_agent
 from distrl.workers.envs import build_env
-from distrl.workers.inference.engine_hf import HFEngine
 from distrl.workers.slot import EpisodeRunner
-
-
-class InProcess:
-    """A policy client that asks an engine of its own process."""
-
-    def __init__(self, engine: HFEngine) -> None:
-        self.engine = engine
-
-    def act(
-        self,
-        messages: Sequence[ChatMessage],
-        images: Mapping[str, bytes],
-        sampling: Sampling,
-        prefix: Prefix = NO_PREFIX,
-    ) -> Completion:
-        short = sampling.model_copy(update={"max_new_tokens": 6})
-        return self.engine.act([self.engine.prepare(messages, images, short, prefix)])[0]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +53,7 @@ def test_episodes_and_one_update(model: str, changes: list[str], tmp_path: Path)
     policy = build_policy(config.policy, [], config.seed)
     assert isinstance(policy, AutoUIPolicy)
     env, agent = build_env(config.env), build_agent(config.agent)
-    runner = EpisodeRunner(env, agent, InProcess(HFEngine(policy, seed=0)), config.worker, "w", 0)
+    runner = EpisodeRunner(env, agent, InProcess(policy, max_new_tokens=6), config.worker, "w", 0)
     images: dict[str, bytes] = {}
     trajectories: list[Trajectory] = []
     for number, task in enumerate(load_suite("quickstart", "train")[:3]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,13 +14,14 @@ pytest.importorskip("peft")
 
 import torch
 from hub_models import FAMILIES
+from in_process import InProcess
 
 from distrl.configs.load import load_config
 from distrl.configs.schema import Config
 from distrl.core.messages import Lease
 from distrl.core.policies import build_critic, build_policy
 from distrl.core.policies.points import check_agent_points
-from distrl.core.types import NO_PREFIX, ChatMessage, Completion, Prefix, Sampling, Trajectory
+from distrl.core.types import Trajectory
 from distrl.evaluator.suites import load_suite
 from distrl.learner.algorithms import ALGORITHMS
 from distrl.learner.batching import Batcher, ImageCache
@@ -28,25 +29,7 @@ from distrl.learner.engine import Engine
 from distrl.learner.episodes import GroupStats, compile_episode
 from distrl.workers.agents import build_agent
 from distrl.workers.envs import build_env
-from distrl.workers.inference.engine_hf import HFEngine
 from distrl.workers.slot import EpisodeRunner
-
-
-class InProcess:
-    """A policy client that asks an engine of its own process."""
-
-    def __init__(self, engine: HFEngine, max_new_tokens: int) -> None:
-        self.engine, self.max_new_tokens = engine, max_new_tokens
-
-    def act(
-        self,
-        messages: Sequence[ChatMessage],
-        images: Mapping[str, bytes],
-        sampling: Sampling,
-        prefix: Prefix = NO_PREFIX,
-    ) -> Completion:
-        short = sampling.model_copy(update={"max_new_tokens": self.max_new_tokens})
-        return self.engine.act([self.engine.prepare(messages, images, short, prefix)])[0]
 
 
 def small(config_overrides: Sequence[str], directory: Path) -> Config:
@@ -75,7 +58,7 @@ def test_episodes_and_one_update(family: str, changes: list[str], tmp_path: Path
     policy = build_policy(config.policy, [], config.seed)
     check_agent_points(config.agent, policy)
     env, agent = build_env(config.env), build_agent(config.agent)
-    client = InProcess(HFEngine(policy, seed=0), max_new_tokens=6)
+    client = InProcess(policy, max_new_tokens=6)
     runner = EpisodeRunner(env, agent, client, config.worker, "w", 0)
     images: dict[str, bytes] = {}
     trajectories: list[Trajectory] = []

@@ -17,12 +17,11 @@ from typing import Any
 
 from distrl.core.errors import PolicyError
 from distrl.core.hub_cache import cached, hub_cache
+from distrl.core.lora_targets import default_targets
 
 Shapes = Mapping[str, tuple[int, ...]]
 """The size of each tensor, by its name."""
 VISION = re.compile(r"(^|\.)(visual|vision_tower|vision_model|multi_modal_projector)\.")
-LANGUAGE_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-T5_TARGETS = ("q", "k", "v", "o")
 _MAX_HEADER_BYTES = 100 * 2**20
 
 
@@ -84,7 +83,7 @@ class ModelShape:
         """Parameters of adapters: r · (inputs + outputs) for each linear layer of that name in a block.
 
         Args:
-            targets: The last parts of their names; None for those of attention and feed-forward layers.
+            targets: The last parts of their names; None for `default_targets`.
             vision: Whether the layers that read pictures get some too.
         """
         layers = [
@@ -96,8 +95,7 @@ class ModelShape:
             and (vision or not VISION.search(name))
         ]
         if targets is None:
-            names = {name for name, _ in layers}
-            targets = names.intersection(LANGUAGE_TARGETS) or names.intersection(T5_TARGETS)
+            targets = default_targets({name for name, _ in layers}, vision)
         return sum(rank * size for name, size in layers if name in targets)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
 from distrl.core.errors import PolicyError
+from distrl.core.lora_targets import default_targets
 from distrl.core.policies.options import LoraOptions
 
 
@@ -46,23 +46,6 @@ class AdapterHandle:
         self._peft_model.save_pretrained(str(directory), save_embedding_layers=False)
 
 
-# What adapters are put on where no targets are given, of those that a model has: the projections of attention
-# and feed-forward layers. T5 (the embedded policy) has names of its own.
-LANGUAGE = (
-    "q_proj",
-    "k_proj",
-    "v_proj",
-    "o_proj",
-    "qkv_proj",
-    "gate_proj",
-    "up_proj",
-    "gate_up_proj",
-    "down_proj",
-)
-T5 = ("q", "k", "v", "o")
-VISION = ("qkv", "proj", "out_proj", "linear_fc1", "linear_fc2", "fc1", "fc2")
-
-
 def attach_adapter(model: nn.Module, config: LoraOptions) -> AdapterHandle:
     """Inserts LoRA layers into `model` in place and freezes everything else.
 
@@ -77,7 +60,7 @@ def attach_adapter(model: nn.Module, config: LoraOptions) -> AdapterHandle:
     prefix = "" if config.vision else language_prefix(model)
     layers = _numbered_layers(model, prefix)
     present = sorted({name.rpartition(".")[2] for name in layers})
-    targets = config.targets if config.targets is not None else _default_targets(present, config.vision)
+    targets = config.targets if config.targets is not None else default_targets(present, config.vision)
     missing = [target for target in targets if target not in present]
     if missing or not targets:
         where = "The model" if config.vision or not prefix else "The language model"
@@ -113,8 +96,3 @@ def _numbered_layers(model: nn.Module, prefix: str) -> list[str]:
         if isinstance(module, nn.Linear) and name.startswith(prefix)
     ]
     return [name for name in within if any(part.isdigit() for part in name.split(".")[:-1])]
-
-
-def _default_targets(present: Sequence[str], vision: bool) -> list[str]:
-    found = [name for name in LANGUAGE if name in present] or [name for name in T5 if name in present]
-    return [*found, *(name for name in VISION if vision and name in present)]

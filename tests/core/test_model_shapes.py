@@ -100,6 +100,16 @@ def test_adapters_are_counted_exactly(directory: Path) -> None:
     assert (read_model(str(directory)).num_lora(3, targets, vision=True) > trainable) == bool(vision)
 
 
+@pytest.mark.parametrize("vision", [False, True])
+def test_adapters_where_they_usually_are_are_counted_exactly(directory: Path, vision: bool) -> None:
+    from distrl.configs.policy import LoraConfig
+
+    model = load(directory)
+    attach_adapter(model, LoraConfig(rank=3, targets=None, vision=vision))
+    trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    assert read_model(str(directory)).num_lora(3, None, vision) == trainable
+
+
 def test_a_picture_s_tokens_are_bounded_by_its_pixels(directory: Path) -> None:
     image = read_model(str(directory)).image
     tokens = [image.num_tokens(pixels) for pixels in (1, 10_000, 20_000, 10**6)]

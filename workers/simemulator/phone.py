@@ -22,7 +22,7 @@ from distrl.workers.simemulator.avd_snapshots import AvdSnapshots
 from distrl.workers.simemulator.faults import Fault
 from distrl.workers.simemulator.options import VERSION, Options, Refused
 from distrl.workers.simemulator.startup import hardware
-from distrl.workers.simhost import control, png, uiautomator_server
+from distrl.workers.simhost import control, uiautomator_server
 from distrl.workers.simhost.adbd.server import AdbdServer
 from distrl.workers.simhost.android import AndroidSystem
 from distrl.workers.simhost.console import TOKEN_FILE, ConsoleServer, read_token
@@ -87,7 +87,6 @@ class Emulator:
         size = int(config.get("hw.lcd.width", 540)), int(config.get("hw.lcd.height", 1200))
         adb_port = options.adb_port or (options.port or FIRST_PORT) + 1
         self._system = AndroidSystem(f"emulator-{adb_port - 1}", *size, avd.api_level() or 34)
-        self._system.encode_png = png.encode
         self._system.programs["app_process"] = uiautomator_server.app_process
         self._faults = Faults()
         self._hardware = hardware(avd, options)

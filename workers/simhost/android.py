@@ -10,7 +10,6 @@ It is used from the event loop of its host only, and waits for nothing.
 
 from __future__ import annotations
 
-import io
 import random
 import time
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from PIL import Image
 
 from distrl.core.errors import EnvError
 from distrl.workers.devices.sim import SimDevice
-from distrl.workers.simhost import android_proc, android_tree, properties
+from distrl.workers.simhost import android_proc, android_tree, png, properties
 from distrl.workers.simhost.android_activities import Activities
 from distrl.workers.simhost.android_ime import InputMethods
 from distrl.workers.simhost.android_input import Input
@@ -46,13 +45,6 @@ DAY_S = 1748908800
 """The phone's day, Tuesday, June 3, 2025, in seconds since 1970."""
 
 
-def _png(image: Image.Image) -> bytes:
-    """PNG bytes, compressed little but fast."""
-    out = io.BytesIO()
-    image.save(out, "PNG", compress_level=1)
-    return out.getvalue()
-
-
 class AndroidSystem:
     """A simulated phone with everything that adb can reach.
 
@@ -69,7 +61,7 @@ class AndroidSystem:
         activities, input, ime, installer, processes: Its system services, and what runs.
         programs: Further commands of its shell, by name; they come before the shell's own.
         network: Its ports, where programs on the phone answer.
-        encode_png: Makes PNG bytes of a picture; the host may set a faster one.
+        encode_png: Makes PNG bytes of a picture.
         screen_on: Whether the display is lit; a dark display shows black.
         blank: Whether the display shows black though it is on (a fault).
         uid: Who a shell is: `files.SHELL`, or `files.ROOT` after `adb root`.
@@ -90,7 +82,7 @@ class AndroidSystem:
         self.serial = serial
         self.api_level = api_level
         self.device = SimDevice(width, height, state, cache)
-        self.encode_png: Callable[[Image.Image], bytes] = _png
+        self.encode_png: Callable[[Image.Image], bytes] = png.encode
         self.screen_on = True
         self.blank = False
         self.packages = Packages(lambda: self.state["installed"])

@@ -40,13 +40,13 @@ def encode(image: Image.Image) -> bytes:
     if image.mode not in _COLOR_TYPES:
         image = image.convert("RGB")
     if isal_zlib is None:
-        return encode_with_pillow(image)
+        return _with_pillow(image)
     header = struct.pack(">IIBBBBB", *image.size, 8, _COLOR_TYPES[image.mode], 0, 0, 0)
     data: bytes = isal_zlib.compress(_filtered(image), level=1)
     return _SIGNATURE + _chunk(b"IHDR", header) + _chunk(b"IDAT", data) + _chunk(b"IEND", b"")
 
 
-def encode_with_pillow(image: Image.Image) -> bytes:
+def _with_pillow(image: Image.Image) -> bytes:
     """The same by Pillow alone."""
     out = io.BytesIO()
     image.save(out, "PNG", compress_level=1)

@@ -15,7 +15,7 @@ from typing import Protocol
 from PIL import Image
 
 from distrl.core.errors import DistrlError
-from distrl.workers.simhost import control, png, uiautomator_server
+from distrl.workers.simhost import control, uiautomator_server
 from distrl.workers.simhost.adbd.server import AdbdServer
 from distrl.workers.simhost.android import AndroidSystem
 from distrl.workers.simhost.console import ConsoleServer
@@ -122,7 +122,6 @@ class HostedPhone:
         """
         spec = self.spec
         system = AndroidSystem(spec.serial, spec.width, spec.height, spec.api_level, cache=_PICTURES)
-        system.encode_png = png.encode
         system.programs["app_process"] = uiautomator_server.app_process
         faults = Faults()
         faults.on_change(self._fault_changed)

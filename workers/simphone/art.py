@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from PIL import Image, ImageDraw
 
 from distrl.workers.simphone import outlines, shapes
+from distrl.workers.simphone.contrast import channels
 from distrl.workers.simphone.nodes import Node
 
 if TYPE_CHECKING:
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
 def _wallpaper(width: int, height: int, colors: tuple[str, ...]) -> Image.Image:
     """A sky that fades from the first to the second colour, and hills in the others."""
     column = Image.new("RGB", (1, 2))
-    column.putpixel((0, 0), _rgb(colors[0]))
-    column.putpixel((0, 1), _rgb(colors[1]))
+    column.putpixel((0, 0), channels(colors[0]))
+    column.putpixel((0, 1), channels(colors[1]))
     sky = column.resize((width, height), Image.Resampling.BILINEAR, box=(0, 0.5, 1, 1.5))
     for index, color in enumerate(colors[2:]):
-        sky.paste(_rgb(color), (0, 0), _hill(width, height, index))
+        sky.paste(channels(color), (0, 0), _hill(width, height, index))
     return sky
 
 
@@ -39,10 +40,6 @@ def _hill(width: int, height: int, index: int) -> Image.Image:
         ridge.append((2 * width * x, 2 * height * y))
     ImageDraw.Draw(mask).polygon([*ridge, (2 * width, 2 * height), (0, 2 * height)], fill=255)
     return mask.resize((width, height), Image.Resampling.BOX)
-
-
-def _rgb(color: str) -> tuple[int, int, int]:
-    return int(color[1:3], 16), int(color[3:5], 16), int(color[5:7], 16)
 
 
 def _paint_wallpaper(painter: Painter, node: Node, box: Clip, clip: Clip) -> None:
@@ -90,7 +87,7 @@ def _paint_shoe(painter: Painter, node: Node, box: Clip, clip: Clip) -> None:
 
 def _toned(color: str, tone: int) -> str:
     """`color` itself (0), a darker (-1) or a lighter one (1)."""
-    mixed = [round(v + (255 - v) * 0.55 if tone > 0 else v * (1 + 0.3 * tone)) for v in _rgb(color)]
+    mixed = [round(v + (255 - v) * 0.55 if tone > 0 else v * (1 + 0.3 * tone)) for v in channels(color)]
     return "#{:02x}{:02x}{:02x}".format(*mixed)
 
 

@@ -11,13 +11,14 @@ LEAST_TEXT = 4.5
 _STEPS = 40
 
 
-def _channels(color: str) -> tuple[int, int, int]:
+def channels(color: str) -> tuple[int, int, int]:
+    """Red, green and blue of "#rrggbb"."""
     return int(color[1:3], 16), int(color[3:5], 16), int(color[5:7], 16)
 
 
 def luminance(color: str) -> float:
     """Relative luminance of "#rrggbb", 0 for black to 1 for white, as WCAG defines it."""
-    parts = [value / 255 for value in _channels(color)]
+    parts = [value / 255 for value in channels(color)]
     red, green, blue = (v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
@@ -39,7 +40,7 @@ def legible(color: str, ground: str, least: float = LEAST) -> str:
     end = max((0, 255), key=lambda value: contrast(f"#{value:02x}{value:02x}{value:02x}", ground))
     for step in range(_STEPS + 1):
         part = step / _STEPS
-        mixed = "#" + "".join(f"{round(value + (end - value) * part):02x}" for value in _channels(color))
+        mixed = "#" + "".join(f"{round(value + (end - value) * part):02x}" for value in channels(color))
         if contrast(mixed, ground) >= least:
             return mixed
     raise AssertionError("black or white has a contrast of 4.5 with any colour")

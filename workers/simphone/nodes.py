@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 WIDTH = 360.0
 """The width of every screen in dp."""
@@ -17,6 +18,10 @@ Event = tuple[Arg, ...]
 
 Box = tuple[float, float, float, float]
 """left, top, right, bottom in dp."""
+
+Number = TypeVar("Number", int, float)
+Edges = tuple[Number, Number, Number, Number]
+"""A `Box`, or one in whole pixels."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +111,7 @@ def walk(node: Node) -> Iterator[Node]:
         yield from walk(child)
 
 
-def intersect(a: Box, b: Box) -> Box:
+def intersect(a: Edges[Number], b: Edges[Number]) -> Edges[Number]:
     """The common part of two boxes (empty when right <= left or bottom <= top)."""
     return (max(a[0], b[0]), max(a[1], b[1]), min(a[2], b[2]), min(a[3], b[3]))
 

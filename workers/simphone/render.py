@@ -9,7 +9,7 @@ from functools import lru_cache
 from PIL import Image, ImageColor
 
 from distrl.workers.simphone import art, fonts, shapes
-from distrl.workers.simphone.nodes import WIDTH, Node
+from distrl.workers.simphone.nodes import WIDTH, Node, intersect
 
 Rgba = tuple[int, int, int, int]
 Clip = tuple[int, int, int, int]
@@ -23,11 +23,6 @@ def rgba(color: str) -> Rgba:
     value = ImageColor.getcolor(color, "RGBA")
     assert isinstance(value, tuple)
     return (value[0], value[1], value[2], value[3])
-
-
-def _common(a: Clip, b: Clip) -> Clip:
-    """Where two boxes overlap; empty if its right is not right of its left, or its bottom not below."""
-    return (max(a[0], b[0]), max(a[1], b[1]), min(a[2], b[2]), min(a[3], b[3]))
 
 
 class Painter:
@@ -62,7 +57,7 @@ class Painter:
         """Draws a node, then its children."""
         left, top = self.px(node.x), self.px(node.y)
         right, bottom = self.px(node.x + node.w), self.px(node.y + node.h)
-        inside = _common((left, top, right, bottom), clip)
+        inside = intersect((left, top, right, bottom), clip)
         if node.clip and (inside[2] <= inside[0] or inside[3] <= inside[1]):
             return
         if right > left and bottom > top:
@@ -92,7 +87,7 @@ class Painter:
             self.stamp(shapes.outline(width, height, radius, stroke), left, top, node.border, clip)
 
     def _fill(self, box: Clip, color: str, clip: Clip) -> None:
-        area = _common(box, clip)
+        area = intersect(box, clip)
         if area[2] > area[0] and area[3] > area[1]:
             self.image.paste(rgba(color)[:3], area)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from distrl.core.actions import Action
 from distrl.workers.simphone.apps import BUILT_IN
-from distrl.workers.simphone.hand import Hand
+from distrl.workers.simphone.hand import COMPLETE, Hand
 from distrl.workers.simphone.keeping import May
 from distrl.workers.simphone.state import State
 
@@ -48,6 +48,16 @@ class Template:
     shade: bool = True
     app: str = ""
     may: tuple[May, ...] | None = ()
+
+
+def is_open(state: State, params: Params) -> bool:
+    """A `check`: the app that `params` name is in front."""
+    return bool(state["front"] == params["app"])
+
+
+def open_it(hand: Hand, params: Params) -> Action:
+    """An `expert` that opens that app."""
+    return hand.open(params["app"]) or COMPLETE
 
 
 def fresh(state: State, params: Params, rng: random.Random) -> None:

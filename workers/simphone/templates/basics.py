@@ -10,7 +10,7 @@ from distrl.workers.simphone.apps import BUILT_IN, catalog, contacts
 from distrl.workers.simphone.apps.settings_pages import TOGGLES
 from distrl.workers.simphone.hand import BACK, COMPLETE, ENTER, IMPOSSIBLE, Hand
 from distrl.workers.simphone.state import State
-from distrl.workers.simphone.templates.base import Params, Template, fresh
+from distrl.workers.simphone.templates.base import Params, Template, fresh, is_open, open_it
 
 SHUFFLED = ("wifi", "airplane", "bluetooth", "night_light", "rotate", "hotspot", "nfc", "cast", "dnd", "data")
 """Settings that are on or off at random when a toggle task starts."""
@@ -18,14 +18,6 @@ SHUFFLED = ("wifi", "airplane", "bluetooth", "night_light", "rotate", "hotspot",
 
 def _open_app_start(state: State, params: Params, rng: random.Random) -> None:
     st.show(state, params["start"])
-
-
-def _open_app_check(state: State, params: Params) -> bool:
-    return bool(state["front"] == params["app"])
-
-
-def _open_app_expert(hand: Hand, params: Params) -> Action:
-    return hand.open(params["app"]) or COMPLETE
 
 
 def _toggle_start(state: State, params: Params, rng: random.Random) -> None:
@@ -142,8 +134,8 @@ TEMPLATES: dict[str, Template] = {
     "open_app": Template(
         {"app": str, "start": str},
         _open_app_start,
-        _open_app_check,
-        _open_app_expert,
+        is_open,
+        open_it,
         choices={"app": BUILT_IN, "start": ("launcher", *BUILT_IN)},
         shade=False,
         may=None,

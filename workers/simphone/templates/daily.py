@@ -11,10 +11,10 @@ from distrl.workers.simphone import state as st
 from distrl.workers.simphone.apps import catalog
 from distrl.workers.simphone.apps.calculator import data as calculator_data
 from distrl.workers.simphone.apps.weather import CITIES, DAY_NAMES
-from distrl.workers.simphone.hand import BACK, COMPLETE, ENTER, Hand
+from distrl.workers.simphone.hand import BACK, ENTER, Hand
 from distrl.workers.simphone.keeping import May, where
 from distrl.workers.simphone.state import State
-from distrl.workers.simphone.templates.base import Params, Template, fresh
+from distrl.workers.simphone.templates.base import Params, Template, fresh, is_open, open_it
 from distrl.workers.simphone.templates.moves import EVERYDAY, everyday, lived_in, page, write
 
 _KEYS = {"+": "plus", "-": "minus", "×": "times", "÷": "divide", ".": "dot"}
@@ -128,14 +128,6 @@ def _launch_start(state: State, params: Params, rng: random.Random) -> None:
     st.show(state, params["start"])
 
 
-def _launch_check(state: State, params: Params) -> bool:
-    return bool(state["front"] == params["app"])
-
-
-def _launch_expert(hand: Hand, params: Params) -> Action:
-    return hand.open(params["app"]) or COMPLETE
-
-
 _CITY = {"city": str}
 _SHOWN = May("weather.shown", where(lambda city, params: CITIES[city] == params["city"]))
 
@@ -157,8 +149,8 @@ TEMPLATES: dict[str, Template] = {
     "launch": Template(
         {"app": str, "start": str},
         _launch_start,
-        _launch_check,
-        _launch_expert,
+        is_open,
+        open_it,
         {"app": EVERYDAY, "start": ("launcher", *EVERYDAY)},
         EVERYDAY,
     ),

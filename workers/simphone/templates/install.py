@@ -19,7 +19,7 @@ from distrl.workers.simphone.hand import BACK, COMPLETE, ENTER, WAIT, Hand
 from distrl.workers.simphone.keeping import May, where
 from distrl.workers.simphone.state import State
 from distrl.workers.simphone.store_catalog import ENTRIES
-from distrl.workers.simphone.templates.base import Params, Template
+from distrl.workers.simphone.templates.base import Params, Template, is_open
 
 APPS = (*BUILT_IN, "store")
 
@@ -185,10 +185,6 @@ def _replace_expert(hand: Hand, params: Params) -> Action:
     return way if way != COMPLETE else _get(hand, params["new"]) or COMPLETE
 
 
-def _open_check(state: State, params: Params) -> bool:
-    return bool(state["front"] == params["app"])
-
-
 def _open_expert(hand: Hand, params: Params) -> Action:
     return _launch(hand, params["app"]) or COMPLETE
 
@@ -305,7 +301,7 @@ TEMPLATES: dict[str, Template] = {
     "store_open": Template(
         {"app": str, "present": bool, "others": list},
         _install_app_too,
-        _open_check,
+        is_open,
         _open_expert,
         _CHOICES,
         APPS,

@@ -63,6 +63,10 @@ class RejectCode(str, Enum):
     INTERNAL = "internal"
 
 
+TRANSIENT = frozenset({RejectCode.INTERNAL, RejectCode.BUSY, RejectCode.NOT_READY})
+"""Reasons that may have gone in a while: the same message is sent again."""
+
+
 class Lease(Record):
     """The right and duty to run one episode of `task`; it expires `ttl_s` after the grant or renewal."""
 

@@ -6,12 +6,11 @@ import logging
 import time
 from collections.abc import Sequence
 
-from distrl.core.messages import Reject, RejectCode, Submit
+from distrl.core.messages import TRANSIENT, Reject, Submit
 from distrl.workers.spool import Spool
 
 ACK_S = 10.0  # resent when not acked for this long
 MAX_IN_FLIGHT = 8  # sent and not acked: bounds the memory that sockets hold
-RETRIED_CODES = frozenset({RejectCode.INTERNAL, RejectCode.BUSY, RejectCode.NOT_READY})
 _log = logging.getLogger(__name__)
 
 
@@ -56,7 +55,7 @@ class Delivery:
         """The learner refused one: again later when that can help, else set aside for people."""
         if reject.ref not in self._due:
             return
-        if reject.code in RETRIED_CODES:
+        if reject.code in TRANSIENT:
             self._in_flight.discard(reject.ref)
             self._due[reject.ref] = time.monotonic() + ACK_S
         else:

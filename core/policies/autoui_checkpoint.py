@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from distrl.core.errors import PolicyError
+from distrl.core.hub_cache import WEIGHTS
 
-FILES = ("model.safetensors", "pytorch_model.bin")
 WRAPPER = "module."
 """What data-parallel training puts before every name."""
 
@@ -47,7 +47,7 @@ def read_tensors(key: str, model: str, prefix: str = "") -> dict[str, Tensor]:
 
 
 def _files(model: str, prefix: str) -> Iterator[Path]:
-    for name in FILES:
+    for name in WEIGHTS:
         if (index := _find(model, f"{name}.index.json")) is not None:
             where = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
             names = sorted({file for tensor, file in where.items() if tensor.startswith(prefix)})
@@ -57,7 +57,7 @@ def _files(model: str, prefix: str) -> Iterator[Path]:
         if found and None not in found:
             yield from (file for file in found if file is not None)
             return
-    raise FileNotFoundError(f"there is neither {FILES[0]} nor {FILES[1]}, whole or in parts")
+    raise FileNotFoundError(f"there is neither {WEIGHTS[0]} nor {WEIGHTS[1]}, whole or in parts")
 
 
 def _find(model: str, name: str) -> Path | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from distrl.core.errors import PolicyError
 from distrl.core.hub_cache import cached, has_weights, hub_cache, is_hub_id, remedy
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 def located(key: str, model: str) -> str:
@@ -31,9 +31,7 @@ def located(key: str, model: str) -> str:
         return model
     directory, is_offline = cached(model), is_offline_mode()
     if directory is None and not is_offline:
-        logger.warning(
-            "%s %r is not in the hub's cache %s: the hub is asked for it.", key, model, hub_cache()
-        )
+        _log.warning("%s %r is not in the hub's cache %s: the hub is asked for it.", key, model, hub_cache())
     problem = "HF_HUB_OFFLINE is set" if is_offline else _unreachable(model)
     if problem is None:
         return model
@@ -44,7 +42,7 @@ def located(key: str, model: str) -> str:
             remedy(model),
         )
     if not is_offline:
-        logger.warning("%s %r is loaded from the cache: the hub cannot be reached: %s.", key, model, problem)
+        _log.warning("%s %r is loaded from the cache: the hub cannot be reached: %s.", key, model, problem)
     return str(directory)
 
 

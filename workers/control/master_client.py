@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 
 from distrl.core.errors import NetworkError, ProtocolError
 from distrl.core.messages import (
+    TRANSIENT,
     Gradient,
     Measured,
     Reject,
-    RejectCode,
     Shutdown,
     WeightInfo,
     WorkAck,
@@ -37,7 +37,6 @@ RESEND_S = 5.0
 FETCH_S = 10.0
 """Without a new chunk. Weights that are gone by then are asked for anew, with another unit."""
 
-RETRIED = frozenset({RejectCode.INTERNAL, RejectCode.BUSY, RejectCode.NOT_READY})
 _log = logging.getLogger(__name__)
 
 
@@ -108,7 +107,7 @@ class MasterClient:
             deadline = time.monotonic() + RESEND_S
             while time.monotonic() < deadline:
                 reply = self._receive()
-                if isinstance(reply, Reject) and reply.code in RETRIED:
+                if isinstance(reply, Reject) and reply.code in TRANSIENT:
                     self._pause(RESEND_S)
                     break
                 if isinstance(reply, Reject) and not reply.ref:

@@ -46,7 +46,6 @@ _KEYCODES = {Key.BACK: 4, Key.HOME: 3, Key.ENTER: 66}
 _SIZE = re.compile(r"(Physical|Override) size:\s*(\d+)x(\d+)")
 _WINDOW_FILE = "/data/local/tmp/distrl-window.xml"
 _HIERARCHY = f"rm -f {_WINDOW_FILE}; uiautomator dump {_WINDOW_FILE} >&2 && cat {_WINDOW_FILE}"
-_SIMPHONE = "org.simphone."
 
 
 class AdbDevice:
@@ -245,7 +244,7 @@ class AdbDevice:
         package = ""
         for command in (WINDOW, ACTIVITY):
             package = package or package_in_front(self.client.shell(command, ASK_S, reads=True).text)
-        return package.removeprefix(_SIMPHONE)
+        return package.removeprefix(app_names.SIMPHONE)
 
     def save_state(self, name: str) -> None:
         """Always raises: only emulators have snapshots."""

@@ -15,6 +15,8 @@ LAUNCHABLE = (
     "cmd package query-activities --brief -a android.intent.action.MAIN -c android.intent.category.LAUNCHER"
 )
 """Asks for the activities that a launcher shows, from Android 7."""
+SIMPHONE = "org.simphone."
+"""Packages of the simulated phone's own apps are this and the app's name."""
 _COMPONENT = re.compile(r"^\s*([\w.]+)/([\w.$]+)\s*$", re.MULTILINE)
 _WORD = re.compile(r"[^\W_]+")
 _KNOWN: dict[str, tuple[str, ...]] = {

@@ -15,8 +15,6 @@ from distrl.workers.simphone.state import State
 MAX_SNAPSHOTS = 32
 """Most snapshots of one device; beyond it saving another name is an error."""
 _SMALLEST, _LARGEST = 64, 4320
-_PACKAGE = "org.simphone."
-"""Behind adb the apps' names are these packages'; a name means the same app here."""
 
 
 class SimDevice:
@@ -111,9 +109,10 @@ class SimDevice:
 
     def open_app(self, name: str) -> bool:
         """Brings the app of this name to the front. Returns whether there is one; else nothing happens."""
-        package = app_names.find(name, (_PACKAGE + app for app in self.phone.state["installed"]))
+        # Behind adb the apps' names are their packages'; a name means the same app here.
+        package = app_names.find(name, (app_names.SIMPHONE + app for app in self.phone.state["installed"]))
         if package is not None:
-            self.phone.open(package.removeprefix(_PACKAGE))
+            self.phone.open(package.removeprefix(app_names.SIMPHONE))
         return package is not None
 
     def hierarchy(self) -> str:

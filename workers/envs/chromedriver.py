@@ -24,7 +24,7 @@ from typing import Any
 
 from distrl.core.errors import EnvError, MissingDependency
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 BROWSER_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 DRIVER_NAMES = ("chromedriver", "chromium.chromedriver")
@@ -212,11 +212,11 @@ class ChromeDriver:
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except ProcessLookupError:
-            log.debug("the browser's process group had gone already")
+            _log.debug("the browser's process group had gone already")
         try:
             self._process.wait(timeout=10.0)
         except subprocess.TimeoutExpired:
-            log.warning("chromedriver (process %d) does not die", self._process.pid)
+            _log.warning("chromedriver (process %d) does not die", self._process.pid)
         if self._process.stdin is not None:
             self._process.stdin.close()
 
@@ -232,4 +232,4 @@ class ChromeDriver:
                 time.sleep(0.02)
             else:
                 return
-        log.warning("could not remove %s: %s", self._home, failure)
+        _log.warning("could not remove %s: %s", self._home, failure)

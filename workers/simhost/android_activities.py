@@ -10,8 +10,9 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from distrl.workers.devices.app_names import SIMPHONE
 from distrl.workers.simhost.android_processes import Process
-from distrl.workers.simhost.packages import LAUNCHER, PREFIX, Package
+from distrl.workers.simhost.packages import LAUNCHER, Package
 from distrl.workers.simphone import state as st
 from distrl.workers.simphone.apps import APPS, launcher
 from distrl.workers.simphone.state import State
@@ -83,7 +84,7 @@ class Activities:
         if front == self._seen:
             return
         self._seen = front
-        package = self._system.packages.get(PREFIX + front)
+        package = self._system.packages.get(SIMPHONE + front)
         if package is None:
             return
         if front not in self._tasks:
@@ -102,7 +103,7 @@ class Activities:
         for app in [app for app in self._order if app not in kept]:
             self._order.remove(app)
             self._tasks.pop(app, None)
-            for process in self._system.processes.find(PREFIX + app):
+            for process in self._system.processes.find(SIMPHONE + app):
                 self._system.processes.remove(process.pid)
 
     def _launched(self, package: Package, started: Process | None) -> None:
@@ -138,7 +139,7 @@ class Activities:
         return [self._task(app) for app in self._order]
 
     def _task(self, app: str) -> Task:
-        package = self._system.packages.get(PREFIX + app)
+        package = self._system.packages.get(SIMPHONE + app)
         assert package is not None, "what is gone has been forgotten"
         return Task(self._tasks[app], package)
 

@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from distrl.workers.devices.app_names import SIMPHONE
 from distrl.workers.simphone import installs
 from distrl.workers.simphone.apps import APPS, BUILT_IN
 
-PREFIX = "org.simphone."
-"""Packages of the phone's own apps are this and the app's name."""
-LAUNCHER = PREFIX + "launcher"
+LAUNCHER = SIMPHONE + "launcher"
 ADB_KEYBOARD = "com.android.adbkeyboard"
 FIRST_UID = 10001
 MAX_INSTALLED = 256
@@ -96,7 +95,7 @@ _FIXED = (
         "com.android.systemui", "System UI", "/system_ext/priv-app/SystemUI/SystemUI.apk", 10090, system=True
     ),
     Package(
-        PREFIX + "keyboard",
+        SIMPHONE + "keyboard",
         "Keyboard",
         "/product/app/Keyboard/Keyboard.apk",
         10091,
@@ -109,11 +108,11 @@ _FIXED = (
 
 def _own(name: str, label: str, uid: int) -> Package:
     return Package(
-        PREFIX + name,
+        SIMPHONE + name,
         label,
         f"/product/app/{label.replace(' ', '')}/{label.replace(' ', '')}.apk",
         uid,
-        f"{PREFIX}{name}.MainActivity",
+        f"{SIMPHONE}{name}.MainActivity",
         True,
         requested=_PERMISSIONS.get(name, ()),
         granted=frozenset(_PERMISSIONS.get(name, ())),
@@ -123,14 +122,14 @@ def _own(name: str, label: str, uid: int) -> Package:
 
 def _from_store(name: str, asks: str, uid: int) -> Package:
     """The package of an app that the phone's store has installed."""
-    package = PREFIX + name
+    package = SIMPHONE + name
     return Package(
         package,
         APPS[name].label,
         f"/data/app/{package}/base.apk",
         uid,
         f"{package}.MainActivity",
-        installer=PREFIX + "store",
+        installer=SIMPHONE + "store",
         requested=(_P + "INTERNET", _P + _ASKED[asks]),
         granted=frozenset((_P + "INTERNET",)),
     )
@@ -156,12 +155,12 @@ class Packages:
         if apps == self._followed:
             return
         self._followed = apps
-        present = {name.removeprefix(PREFIX) for name in self._packages if name.startswith(PREFIX)}
+        present = {name.removeprefix(SIMPHONE) for name in self._packages if name.startswith(SIMPHONE)}
         for name in (present & set(APPS)) - set(apps):
-            del self._packages[PREFIX + name]
+            del self._packages[SIMPHONE + name]
         for name in apps:
             if name not in present:
-                self._packages[PREFIX + name] = self._made(name)
+                self._packages[SIMPHONE + name] = self._made(name)
 
     def _made(self, name: str) -> Package:
         entry = installs.entry(name)
@@ -213,7 +212,7 @@ class Packages:
 
     def app(self, name: str) -> str | None:
         """The phone's app (or "launcher") that package `name` is, None when it is another package."""
-        short = name.removeprefix(PREFIX) if name.startswith(PREFIX) else ""
+        short = name.removeprefix(SIMPHONE) if name.startswith(SIMPHONE) else ""
         return short if short in self._apps() or short == "launcher" else None
 
     def dump(self) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from distrl.core.errors import ConfigError
 from distrl.core.http_post import PostFailed, post_json
 from distrl.evaluator.judges.vlm.prompt import Question
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 OPENAI_URL = "https://api.openai.com/v1"
 GEMINI_URL = "https://generativelanguage.googleapis.com/v1beta"
@@ -138,7 +138,7 @@ class OpenAI:
             with self._lock:
                 is_news, self._has_temperature = self._has_temperature, False
             if is_news:
-                log.warning("%s: the model takes no temperature; its own is used. (%s)", self.url, refusal)
+                _log.warning("%s: the model takes no temperature; its own is used. (%s)", self.url, refusal)
             return True
         return False
 

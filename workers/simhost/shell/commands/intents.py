@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from distrl.workers.devices.app_names import SIMPHONE
 from distrl.workers.simhost.packages import Package
 from distrl.workers.simhost.shell.call import Failure
 from distrl.workers.simphone import installs
@@ -272,7 +273,7 @@ def resolve(system: AndroidSystem, intent: Intent) -> Target | None:
         return Target(package, system.packages.app(package.name))
     found = _implicit(intent)
     if found is not None:
-        package = system.packages.get("org.simphone." + found[0])
+        package = system.packages.get(SIMPHONE + found[0])
         if package is None or intent.package not in ("", package.name):
             return None
         return Target(package, found[0], found[1])
@@ -315,7 +316,7 @@ def _implicit(intent: Intent) -> tuple[str, tuple[Page, ...]] | None:
 
 def _store_page(address: str) -> tuple[Page, ...]:
     """The store's page for market://details?id=PACKAGE, or its first page."""
-    name = (parse_qs(urlsplit(address).query).get("id") or [""])[0].removeprefix("org.simphone.")
+    name = (parse_qs(urlsplit(address).query).get("id") or [""])[0].removeprefix(SIMPHONE)
     return (["app", name],) if installs.entry(name) is not None else ()
 
 

@@ -22,6 +22,7 @@ class Answer:
         prompt, images: Token ids and digests of the pictures; only the new ones if it goes on.
         tokens, logprobs: What was written, and log μ of it.
         versions: The weight version that wrote each token; () if that is unknown.
+        temperature: At which it was sampled.
         before: The answer that its sequence goes on from, or None.
     """
 

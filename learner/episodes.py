@@ -22,6 +22,7 @@ class StepData:
     Attributes:
         prompt, images: The state. Of a step with spans only the pictures that it added.
         tokens, logprobs: All that the policy wrote in this step.
+        temperature: At which it wrote them.
         outcome: The part of r_t that the critic predicts (the judge's outcome).
         penalty: All other parts: repetition, invalid action, shaping.
         invalid: Whether the validity check refused the action.

@@ -23,6 +23,7 @@ class Faults(BaseModel):
         crash: The phone is gone in the middle of the action.
         offline: The phone is not reached, and the action not made.
         blank: The action is made, but the frame after it is black.
+        hang_s: How long a hang lasts.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -75,6 +75,7 @@ class AvdFleet:
         boot_s: Longest cold boot.
         options: What `distrl.workers.envs.backends.backend_for` takes besides the device.
         claims_folder: Where serials are claimed; the usual one when None.
+        stagger_s: Between the starts of two emulators, which `launch` lets happen one at a time.
     """
 
     sdk: Sdk

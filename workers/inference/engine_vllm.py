@@ -42,6 +42,7 @@ from distrl.workers.inference.engine import OnDone, Result
 from distrl.workers.inference.engine_hf import PolicyEngine, Prepared
 from distrl.workers.inference.loop_thread import LoopThread
 from distrl.workers.inference.prompts import single_placeholders, within
+from distrl.workers.inference.server_death import announced, end_with_server
 from distrl.workers.inference.vllm_options import (
     ALLOWED_TOKENS,
     engine_arguments,
@@ -60,7 +61,7 @@ _log = logging.getLogger(__name__)
 
 
 class AllowedTokens(LogitsProcessor):  # type: ignore[misc]
-    """Leaves only those tokens that the policy may sample, in vLLM's process.
+    """Leaves only those tokens that the policy may sample, in vLLM's processes; these end with the server.
 
     Args:
         vllm_config: Has them in `additional_config`.
@@ -69,6 +70,7 @@ class AllowedTokens(LogitsProcessor):  # type: ignore[misc]
     """
 
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        end_with_server()
         allowed = vllm_config.additional_config[ALLOWED_TOKENS]
         self._masked = torch.ones(vllm_config.model_config.get_vocab_size(), dtype=torch.bool)
         self._masked[allowed] = False
@@ -114,7 +116,7 @@ class VLLMEngine(PolicyEngine):
         self._adapters = self._make_slots(config)
         self._loop = LoopThread("vllm-loop")
         try:
-            with sockets_in(self._scratch.path):
+            with sockets_in(self._scratch.path), announced():
                 self._llm: Any = self._loop.run(_start(arguments), START_S)
         except Exception as error:
             self._loop.close()

@@ -1,4 +1,4 @@
-"""vLLM's processes end with the server, however that ends: killed, it cannot tell them, and they look at no parent.
+"""vLLM's processes end with the server, however that ends: killed, it tells them nothing, and they do not look.
 
 server: `announced` around their start ──► environment ──► each of them: `end_with_server`
 """

@@ -1,4 +1,4 @@
-"""vLLM's processes end with the server, however that ends: killed, it tells them nothing, and they do not look.
+"""vLLM's processes end with the server, however that ends: one that is killed tells them nothing.
 
 server: `announced` around their start ──► environment ──► each of them: `end_with_server`
 """

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from distrl.core.errors import RankError
 from distrl.core.process import Child, stop_all
+from distrl.core.supervisor import HOPELESS
 from distrl.learner.distributed.link import MEETING, Place
 
 PATIENCE_S = 20.0  # how long a rank has to end after rank 0 is done
@@ -52,12 +53,15 @@ class LocalRanks:
         while True:
             for child in self._children:
                 if (code := child.poll()) is not None:
-                    raise RankError(
+                    ended = RankError(
                         f"Rank {child.name.rpartition('-')[2]} of the learner ended with {_end(code)}: "
                         f"{_last_line(child.log_file)}",
                         f"See {child.log_file}; --resume goes on from the newest checkpoint, "
                         "with any number of ranks.",
-                    ) from error
+                    )
+                    if code in HOPELESS:  # as if it had happened here: `distrl train` need not try again
+                        ended.exit_code = code
+                    raise ended from error
             if time.monotonic() >= deadline:
                 return
             time.sleep(0.05)

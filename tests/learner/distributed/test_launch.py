@@ -19,8 +19,9 @@ def test_the_end_of_a_rank_is_said_with_its_last_words(tmp_path, monkeypatch) ->
         monkeypatch.setattr(launch, "NOTICE_S", 60.0)
         with pytest.raises(RankError, match=r"Rank 1 of the learner ended with exit code 2: .*no-such\.yaml"):
             ranks.watch(RankError("silence"))
-        with pytest.raises(RankError, match="Rank 1"):
+        with pytest.raises(RankError, match="Rank 1") as raised:
             ranks.watch(None)
+        assert raised.value.exit_code == 2, "what another start cannot mend is told as it is"
 
 
 def test_ranks_end_with_the_block(tmp_path) -> None:

@@ -213,7 +213,8 @@ class VLLMEngine(PolicyEngine):
         file = directory / "model.safetensors"
         try:
             # The policy's names are those of its model, one level down.
-            weights_io.write(file, {name.removeprefix("model."): tensor for name, tensor in state.items()})
+            renamed = {name.removeprefix("model."): tensor for name, tensor in state.items()}
+            weights_io.write(file, renamed, is_durable=False)
             self._loop.run(self._replace_weights(directory), DRAIN_S + LOAD_S)
         finally:
             file.unlink(missing_ok=True)

@@ -43,8 +43,10 @@ from distrl.workers.inference.engine_hf import PolicyEngine, Prepared
 from distrl.workers.inference.loop_thread import LoopThread
 from distrl.workers.inference.prompts import single_placeholders, within
 from distrl.workers.inference.server_death import announced, end_with_server
+from distrl.workers.inference.vllm_logs import quieten
 from distrl.workers.inference.vllm_options import (
     ALLOWED_TOKENS,
+    FROZEN_VISION,
     engine_arguments,
     max_adapters,
     max_images,
@@ -71,6 +73,7 @@ class AllowedTokens(LogitsProcessor):  # type: ignore[misc]
 
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
         end_with_server()
+        quieten(vllm_config.additional_config[FROZEN_VISION])
         allowed = vllm_config.additional_config[ALLOWED_TOKENS]
         self._masked = torch.ones(vllm_config.model_config.get_vocab_size(), dtype=torch.bool)
         self._masked[allowed] = False

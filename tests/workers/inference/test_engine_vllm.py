@@ -380,3 +380,17 @@ def test_vllm_ends_with_a_server_that_is_killed(save: Callable[[str], Path], tmp
 
 def is_over(process: psutil.Process) -> bool:
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_swap_of_all_weights_misses_none(
+    save: Callable[[str], Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    pair = Pair(make_config(save("qwen2.5-vl"), None))  # whose processes write where this test looks
+    try:
+        pair.load(1)
+    finally:
+        pair.vllm.close()
+    said = "".join(capfd.readouterr())
+    assert "EngineCore" in said
+    assert "not loaded" not in said
+    assert "Failed to load" not in said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from threading import Lock
 
@@ -15,6 +16,8 @@ from distrl.core.policies.base import Place, Policy, PromptBatch
 from distrl.learner.answers import Span, TokenSequence
 from distrl.learner.episodes import Episode, StepData
 from distrl.learner.losses import Moments
+
+DECODERS = 4  # threads; Pillow lets others run while it decodes and resizes
 
 
 @dataclass
@@ -214,8 +217,10 @@ def to_device(batch: StepBatch | TrajectoryBatch, device: torch.device) -> None:
 class ImageCache:
     """Decoded images (uint8 tensors of the policy's input size) by digest; the least recently used go first.
 
+    Several are decoded at a time: a batch of whole episodes shows hundreds, of which each takes some 50 ms.
+
     Args:
-        decode: `Policy.image`.
+        decode: `Policy.image`; called by several threads at once.
         load: Encoded bytes by digest, e.g. `TrajectoryStore.images`.
         max_bytes: Bound of the decoded images that are kept.
     """
@@ -230,6 +235,7 @@ class ImageCache:
         self._images: OrderedDict[str, Tensor] = OrderedDict()
         self._bytes = 0
         self._lock = Lock()
+        self._decoders = ThreadPoolExecutor(DECODERS, "decode")
 
     @property
     def size_bytes(self) -> int:
@@ -253,8 +259,11 @@ class ImageCache:
         for digest in missing:
             if digest not in encoded:
                 raise StoreError(f"screenshot {digest} is not in the store.", "Start the run anew.")
-            found[digest] = self._decode(bytes(encoded[digest]))
-            self._keep(digest, found[digest])
+        decode_all = self._decoders.map if len(missing) > 1 else map
+        decoded = decode_all(self._decode, [bytes(encoded[digest]) for digest in missing])
+        for digest, image in zip(missing, decoded, strict=True):
+            found[digest] = image
+            self._keep(digest, image)
         return found
 
     def _keep(self, digest: str, image: Tensor) -> None:

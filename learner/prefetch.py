@@ -12,6 +12,10 @@ import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+BUILD_S = 1800.0
+"""Longest wait. A batch of thousands of screenshots is minutes of decoding where other processes need the
+cores too; what the thread raises comes at once."""
+
 Request = TypeVar("Request")
 Ready = TypeVar("Ready")
 
@@ -40,7 +44,7 @@ class Prefetcher(Generic[Request, Ready]):
         self.num_pending += 1
         self._requests.put_nowait(request)
 
-    def get(self, timeout_s: float = 120.0) -> Ready:
+    def get(self, timeout_s: float = BUILD_S) -> Ready:
         """The batch of the oldest request; the time spent here adds to `waited_s`.
 
         Raises:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 SCREEN, SIMULATED, TWO_SCREENS = (1080, 2400), (540, 1200), (320, 640)
 """Screens of a phone, of a simulated one, and of the environment two_screens."""
 STEM_STRIDE = 16  # pixels of a side that become one token of the embedded policy
+MAX_LOGITS = 2**26  # at a time: `distrl.core.policies.sampling`; they take 20 bytes each
 QUESTION = 24  # tokens around the picture of a question in a sequence that goes on
 
 
@@ -37,6 +38,7 @@ class Subject:
         goes_on: An episode is one sequence, and each later step adds `added` tokens, an answer apart.
         steps: That a sequence holds; 1 where each is a sequence of its own.
         sequences_per_episode: How many an episode has.
+        has_pieces: Whether logits are made so many at a time.
     """
 
     shape: ModelShape
@@ -55,6 +57,7 @@ class Subject:
     added: int
     steps: float
     sequences_per_episode: float
+    has_pieces: bool
 
     @property
     def sequence(self) -> int:
@@ -127,6 +130,7 @@ def subject(config: Config, is_gpu: bool, steps: float, screen: tuple[int, int])
         added=added,
         steps=steps_each,
         sequences_per_episode=1.0 if goes_on else steps,
+        has_pieces=not is_small,
     )
 
 
@@ -194,8 +198,12 @@ def activation_bytes(one: Subject, tokens: int) -> float:
 
 
 def logit_bytes(one: Subject, completions: int) -> float:
-    """Logits, their log-probabilities, and the gradients of both, for the tokens of completions."""
-    return completions * (one.completion + 1) * one.shape.text.vocabulary * float(one.bytes_each * 2 + 8)
+    """Logits, their log-probabilities, and the gradients of both, for the tokens of completions.
+
+    Policies of the hub make them in pieces.
+    """
+    needed = completions * (one.completion + 1) * one.shape.text.vocabulary * float(one.bytes_each * 2 + 8)
+    return min(needed, 20.0 * MAX_LOGITS) if one.has_pieces else needed
 
 
 def cache_bytes(one: Subject, tokens: int) -> float:

@@ -180,7 +180,8 @@ class AutoUIPolicy(Policy):
     def _encode(self, batch: PromptBatch) -> tuple[Tensor, States]:
         """What the decoder reads, [N, P, d], and what the critic reads: the pictures' cells before it."""
         assert isinstance(batch.images, Pictures)
-        features = self.eyes.features(batch.images.flat).to(self.model.gate_dense.weight.dtype)
+        seen = batch.images.on(self.device)
+        features = self.eyes.features(seen).to(self.model.gate_dense.weight.dtype)
         num_cells, counts = features.shape[1], [len(row) for row in batch.images.rows]
         width = max(self.config.attended_images, *counts)
         cells = features.new_zeros(len(counts), width, *features.shape[1:])

@@ -45,11 +45,11 @@ class PromptBatch:
     token_places: Tensor | None = None
 
     def to(self, device: torch.device | str) -> PromptBatch:
-        """The same batch on `device`."""
+        """The same batch on `device`; `Pictures` stay in main memory."""
         return PromptBatch(
             self.input_ids.to(device),
             self.attention_mask.to(device),
-            self.images.to(device),
+            self.images.to(device) if isinstance(self.images, Tensor) else self.images,
             None if self.token_rows is None else self.token_rows.to(device),
             None if self.token_places is None else self.token_places.to(device),
         )

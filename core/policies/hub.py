@@ -223,7 +223,7 @@ class HubPolicy(Policy):
     def _vision(self, batch: PromptBatch) -> dict[str, Tensor]:
         """The model's image inputs for prompts or sequences; {} without pictures."""
         assert isinstance(batch.images, Pictures)
-        inputs = self._loaded.images.inputs(batch.images.flat)
+        inputs = self._loaded.images.inputs(batch.images.on(self.device))
         if inputs and self._loaded.takes_token_types:
             inputs["mm_token_type_ids"] = (batch.input_ids == self._loaded.image_token_id).to(torch.int64)
         dtype = self.model.dtype

@@ -66,10 +66,21 @@ class LoadedModel:
         return self.tokenise(*self.control_tokens.apart([text]))
 
     def render(self, messages: Sequence[dict[str, object]]) -> str:
-        """The chat's text up to where the answer starts."""
-        text: str = self.templating.apply_chat_template(
-            list(messages), tokenize=False, add_generation_prompt=True
-        )
+        """The chat's text up to where the answer starts.
+
+        Raises:
+            PolicyError: The template refuses it: two messages of one role, a role that it does not know.
+        """
+        from jinja2 import TemplateError
+
+        try:
+            text: str = self.templating.apply_chat_template(
+                list(messages), tokenize=False, add_generation_prompt=True
+            )
+        except TemplateError as error:
+            raise PolicyError(
+                f"The model's chat template refuses the chat: {error}.", "Write the chat as it asks for."
+            ) from error
         return text
 
     def tokenise(self, text: str) -> list[int]:

@@ -12,16 +12,15 @@ from torch import Tensor
 class Pictures:
     """Pictures of B prompts, any number and any sizes.
 
+    They stay in main memory, whichever device the batch is on: a batch of whole episodes may show more than a
+    GPU has room for beside a model, and a pass reads some of them (`on`).
+
     Attributes:
         rows: Each prompt's pictures in order of appearance: [3, H, W] uint8 each, or what the policy that
             made the batch keeps of them.
     """
 
     rows: list[list[Tensor]]
-
-    def to(self, device: torch.device | str) -> Pictures:
-        """The same pictures on `device`."""
-        return Pictures([[picture.to(device) for picture in row] for row in self.rows])
 
     def __getitem__(self, rows: Tensor) -> Pictures:
         """The pictures of some of the prompts; nothing is copied."""
@@ -31,3 +30,7 @@ class Pictures:
     def flat(self) -> list[Tensor]:
         """All pictures, prompt by prompt."""
         return [picture for row in self.rows for picture in row]
+
+    def on(self, device: torch.device | str) -> list[Tensor]:
+        """All pictures on `device`, prompt by prompt."""
+        return [picture.to(device) for picture in self.flat]

@@ -44,6 +44,28 @@ def to_bytes(state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = N
     Raises:
         PolicyError: If a tensor has a type that the format lacks.
     """
+    head, tensors, size = _laid_out(state, metadata)
+    buffer = bytearray(len(head) + size)
+    buffer[: len(head)] = head
+    start = len(head)
+    for tensor in tensors:
+        size = tensor.numel() * tensor.element_size()
+        if size:
+            target = torch.frombuffer(buffer, dtype=torch.uint8, count=size, offset=start)
+            target.copy_(_raw(tensor))
+        start += size
+    return buffer
+
+
+def _raw(tensor: Tensor) -> Tensor:
+    """Its bytes, in one piece."""
+    return tensor.contiguous().reshape(-1).view(torch.uint8)
+
+
+def _laid_out(
+    state: Mapping[str, Tensor], metadata: Mapping[str, str] | None
+) -> tuple[bytes, list[Tensor], int]:
+    """What comes before the tensors, these in their order, and how many bytes they have."""
     header: dict[str, object] = {"__metadata__": dict(sorted(metadata.items()))} if metadata else {}
     offset = 0
     tensors = {name: state[name].detach() for name in sorted(state)}
@@ -59,17 +81,7 @@ def to_bytes(state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = N
         offset += size
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    buffer = bytearray(8 + len(text) + offset)
-    buffer[:8] = len(text).to_bytes(8, "little")
-    buffer[8 : 8 + len(text)] = text
-    start = 8 + len(text)
-    for tensor in tensors.values():
-        size = tensor.numel() * tensor.element_size()
-        if size:
-            target = torch.frombuffer(buffer, dtype=torch.uint8, count=size, offset=start)
-            target.copy_(tensor.contiguous().reshape(-1).view(torch.uint8))
-        start += size
-    return buffer
+    return len(text).to_bytes(8, "little") + text, list(tensors.values()), offset
 
 
 def from_bytes(buffer: bytes | bytearray | memoryview) -> dict[str, Tensor]:
@@ -188,12 +200,26 @@ def copy_into(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
             tensor.copy_(state[name])
 
 
-def write(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
-    """Writes `state` to `path`, as `to_bytes` does, and flushes it to disk."""
+def write(
+    path: Path,
+    state: Mapping[str, Tensor],
+    metadata: Mapping[str, str] | None = None,
+    is_durable: bool = True,
+) -> None:
+    """Writes `state` to `path`, as `to_bytes` does, one tensor after the other.
+
+    Args:
+        is_durable: Flush it to disk; files that live no longer than their process need not be.
+    """
+    head, tensors, _ = _laid_out(state, metadata)
     with path.open("wb") as file:
-        file.write(to_bytes(state, metadata))
-        file.flush()
-        os.fsync(file.fileno())
+        file.write(head)
+        for tensor in tensors:
+            if tensor.numel():
+                file.write(_raw(tensor).cpu().numpy().data)
+        if is_durable:
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def read(path: Path) -> dict[str, Tensor]:
@@ -203,7 +229,10 @@ def read(path: Path) -> dict[str, Tensor]:
         CheckpointError: If it is missing or truncated.
     """
     try:
-        return from_bytes(bytearray(path.read_bytes()))
+        data = bytearray(path.stat().st_size)
+        with path.open("rb") as file:
+            length = file.readinto(data)
+        return from_bytes(memoryview(data)[:length])
     except (OSError, PolicyError) as error:
         raise CheckpointError(f"Weights {path} cannot be loaded: {error}", "") from error
 

@@ -73,7 +73,7 @@ def _tree(value: Any, tensors: dict[str, Tensor]) -> Any:
         if isinstance(value, np.ndarray):
             tensors[name] = torch.from_numpy(np.array(value))
             return {"array": name}
-        tensors[name] = value.detach().clone()
+        tensors[name] = value.detach()
         return {"tensor": name}
     kind = type(value).__name__
     if KINDS.get(kind) is type(value):

@@ -1,10 +1,16 @@
-"""Starts the other ranks on this host, watches them, and stops them."""
+"""Starts the other ranks on this host, watches them, and stops them.
+
+main thread: `watch` between updates and when a rank is silent
+rank-guard thread: `watch`; ends the process if the main one waits for a rank that is gone (on a GPU)
+"""
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -12,10 +18,13 @@ from pathlib import Path
 
 from distrl.core.errors import RankError
 from distrl.core.process import Child, stop_all
+from distrl.core.supervisor import HOPELESS
 from distrl.learner.distributed.link import MEETING, Place
 
 PATIENCE_S = 20.0  # how long a rank has to end after rank 0 is done
 NOTICE_S = 5.0  # how long it may take until the end of a rank, noticed by its silence, is known
+HANG_S = 300.0  # after a rank's end; NCCL does not notice it, and waits for `rank_timeout_s`
+GUARD_S = 1.0  # between two looks
 LOOPBACK = "lo"
 
 
@@ -40,6 +49,10 @@ class LocalRanks:
             )
             for rank in range(1, size)
         ]
+        self._looking = threading.Lock()  # at children, which two threads do
+        self._is_ending = threading.Event()
+        self._guard = threading.Thread(target=self._watch_over, name="rank-guard", daemon=True)
+        self._guard.start()
 
     @property
     def pids(self) -> list[int]:
@@ -51,19 +64,35 @@ class LocalRanks:
         deadline = time.monotonic() + (NOTICE_S if error is not None else 0.0)
         while True:
             for child in self._children:
-                if (code := child.poll()) is not None:
-                    raise RankError(
+                with self._looking:
+                    code = child.poll()
+                if code is not None:
+                    ended = RankError(
                         f"Rank {child.name.rpartition('-')[2]} of the learner ended with {_end(code)}: "
                         f"{_last_line(child.log_file)}",
                         f"See {child.log_file}; --resume goes on from the newest checkpoint, "
                         "with any number of ranks.",
-                    ) from error
+                    )
+                    if code in HOPELESS:  # as if it had happened here: `distrl train` need not try again
+                        ended.exit_code = code
+                    raise ended from error
             if time.monotonic() >= deadline:
                 return
             time.sleep(0.05)
 
+    def _watch_over(self) -> None:
+        """The guard's thread."""
+        while not self._is_ending.wait(GUARD_S):
+            try:
+                self.watch(None)
+            except RankError as error:
+                if not self._is_ending.wait(HANG_S):
+                    print(f"error: {error}", file=sys.stderr, flush=True)
+                    os._exit(error.exit_code)
+
     def close(self) -> None:
         """Waits for the ranks to end, and stops those that do not."""
+        self._dismiss_guard()
         deadline = time.monotonic() + PATIENCE_S
         for child in self._children:
             child.wait(max(0.0, deadline - time.monotonic()))
@@ -71,7 +100,12 @@ class LocalRanks:
 
     def kill(self) -> None:
         """Stops them at once."""
+        self._dismiss_guard()
         stop_all((child, 0.0) for child in self._children)
+
+    def _dismiss_guard(self) -> None:
+        self._is_ending.set()
+        self._guard.join()
 
 
 @contextmanager

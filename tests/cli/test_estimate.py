@@ -18,11 +18,11 @@ from hub_models import save_qwen
 from typer.testing import CliRunner
 
 from distrl.cli.health.estimate import KEPT_PICTURES, PEAKS, STEPS, Hardware, Line, estimate, hardware
-from distrl.cli.health.subject import QUESTION, screen_of
+from distrl.cli.health.subject import MAX_LOGITS, QUESTION, screen_of
 from distrl.cli.health.verdict import device_bytes, verdict
 from distrl.cli.main import app
 from distrl.configs.schema import Config
-from distrl.core.policies import build_policy
+from distrl.core.policies import build_policy, sampling
 from distrl.evaluator.suites import load_suite, vocabulary
 from distrl.workers.envs.two_screens import TwoScreensEnv
 from distrl.workers.inference import decoded_images, held_images
@@ -99,6 +99,15 @@ def test_autoui_is_counted_from_its_config_json(tmp_path: Path, lora: object, ha
 def test_a_server_s_pictures_are_counted_with_the_bounds_that_it_has() -> None:
     assert KEPT_PICTURES == (decoded_images.MAX_BYTES, held_images.MAX_BYTES)
     assert values({})["inference", "memory for pictures, at most"] == sum(KEPT_PICTURES)
+
+
+def test_logits_are_made_in_pieces_of_which_only_one_is_there(model: str) -> None:
+    assert MAX_LOGITS == sampling.MAX_LOGITS
+    some, many = (
+        values({"kind": "hub", "model": model}, steps=1000.0, learner={"max_new_tokens": count})
+        for count in (8, 4096)
+    )
+    assert some["learner", "logits"] < 20 * MAX_LOGITS == many["learner", "logits"]
 
 
 def test_the_cache_of_a_slot_is_what_the_model_keeps(model: str) -> None:

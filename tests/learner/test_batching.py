@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 
 import numpy as np
@@ -134,6 +135,19 @@ def test_nothing_is_learnt_from_faults_or_empty_episodes(toy, policy) -> None:
     step = toy.step(1, (1,), (-1.0,))
     assert compile_episode(toy.trajectory("f", [step], fault=Fault.DEVICE), policy) is None
     assert compile_episode(toy.trajectory("f", []), policy) is None
+
+
+def test_screenshots_are_decoded_several_at_a_time_and_told_apart() -> None:
+    together = threading.Barrier(4)
+
+    def decode(data: bytes) -> torch.Tensor:
+        together.wait(30.0)
+        return torch.full((3, 1, 1), int(data), dtype=torch.uint8)
+
+    found = ImageCache(decode, lambda digests: {name: name.encode() for name in digests}).get(
+        list("21032103")
+    )
+    assert {name: int(image[0, 0, 0]) for name, image in found.items()} == {str(n): n for n in range(4)}
 
 
 def test_the_cache_is_bounded_and_decodes_again(toy, policy) -> None:

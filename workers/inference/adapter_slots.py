@@ -92,7 +92,7 @@ class AdapterSlots:
             self._held[adapter.id] = adapter
         adapter.directory.mkdir()
         (adapter.directory / CONFIG_FILE).write_text(self._config_json, encoding="utf-8")
-        weights_io.write(adapter.directory / ADAPTER_FILE, state)
+        weights_io.write(adapter.directory / ADAPTER_FILE, state, is_durable=False)
         return adapter
 
     def activate(self, adapter: Adapter) -> Adapter | None:

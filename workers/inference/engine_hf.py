@@ -132,8 +132,11 @@ class HFEngine(PolicyEngine):
         self._lost: str | None = None  # what the device said when it was lost
 
     def submit(self, requests: Sequence[Prepared], on_done: OnDone) -> None:
-        """Runs a batch. If it fails each request is tried alone, so that only the guilty fail."""
-        failure = ""
+        """Runs a batch. If it fails each request is tried alone, so that only the guilty fail.
+
+        If memory was what it lacked, halves of it are tried: they need not run one by one.
+        """
+        failure, is_full = "", False
         try:
             results = list(zip(range(len(requests)), self.act(requests), strict=True))
         except Exception as error:  # noqa: BLE001 - what fails must not end the service for everybody
@@ -142,15 +145,20 @@ class HFEngine(PolicyEngine):
             if len(requests) == 1:
                 on_done(0, error)
                 return
-            _log.warning("a batch of %d failed (%s), each is tried alone", len(requests), str(error))
+            is_full = isinstance(error, torch.OutOfMemoryError)
+            how = "halves are" if is_full else "each is"
+            _log.warning("a batch of %d failed (%s), %s tried alone", len(requests), str(error), how)
             failure = traceback.format_exc()
         if failure:  # only its text: the error itself would hold the batch's tensors while others need room
-            self._submit_alone(requests, on_done, failure)
+            any_failed = self._submit_parts(requests, on_done, (len(requests) + 1) // 2 if is_full else 1)
+            if not any_failed and not is_full:  # else the guilty are logged
+                _log.error("a batch failed of which every request succeeds alone: %s", failure)
             return
         for index, completion in results:
             on_done(index, completion)
 
-    def _submit_alone(self, requests: Sequence[Prepared], on_done: OnDone, failure: str) -> None:
+    def _submit_parts(self, requests: Sequence[Prepared], on_done: OnDone, size: int) -> bool:
+        """Runs so many requests at a time. Returns whether any failed."""
         if self.policy.device.type == "cuda" and self._lost is None:
             torch.cuda.empty_cache()
         failed: list[int] = []
@@ -160,10 +168,10 @@ class HFEngine(PolicyEngine):
                 failed.append(index)
             on_done(index, result)
 
-        for index, request in enumerate(requests):
-            self.submit([request], lambda _, result, index=index: note(index, result))  # type: ignore[misc]
-        if not failed:  # else the guilty are logged
-            _log.error("a batch failed of which every request succeeds alone: %s", failure)
+        for first in range(0, len(requests), size):
+            part = requests[first : first + size]
+            self.submit(part, lambda index, result, first=first: note(first + index, result))  # type: ignore[misc]
+        return bool(failed)
 
     def act(self, requests: Sequence[Prepared]) -> list[Completion]:
         """One completion for each request, all with the present weights."""

@@ -42,8 +42,11 @@ from distrl.workers.inference.engine import OnDone, Result
 from distrl.workers.inference.engine_hf import PolicyEngine, Prepared
 from distrl.workers.inference.loop_thread import LoopThread
 from distrl.workers.inference.prompts import single_placeholders, within
+from distrl.workers.inference.server_death import announced, end_with_server
+from distrl.workers.inference.vllm_logs import quieten
 from distrl.workers.inference.vllm_options import (
     ALLOWED_TOKENS,
+    FROZEN_VISION,
     engine_arguments,
     max_adapters,
     max_images,
@@ -60,7 +63,7 @@ _log = logging.getLogger(__name__)
 
 
 class AllowedTokens(LogitsProcessor):  # type: ignore[misc]
-    """Leaves only those tokens that the policy may sample, in vLLM's process.
+    """Leaves only those tokens that the policy may sample, in vLLM's processes; these end with the server.
 
     Args:
         vllm_config: Has them in `additional_config`.
@@ -69,6 +72,8 @@ class AllowedTokens(LogitsProcessor):  # type: ignore[misc]
     """
 
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        end_with_server()
+        quieten(vllm_config.additional_config[FROZEN_VISION])
         allowed = vllm_config.additional_config[ALLOWED_TOKENS]
         self._masked = torch.ones(vllm_config.model_config.get_vocab_size(), dtype=torch.bool)
         self._masked[allowed] = False
@@ -114,7 +119,7 @@ class VLLMEngine(PolicyEngine):
         self._adapters = self._make_slots(config)
         self._loop = LoopThread("vllm-loop")
         try:
-            with sockets_in(self._scratch.path):
+            with sockets_in(self._scratch.path), announced():
                 self._llm: Any = self._loop.run(_start(arguments), START_S)
         except Exception as error:
             self._loop.close()
@@ -211,7 +216,8 @@ class VLLMEngine(PolicyEngine):
         file = directory / "model.safetensors"
         try:
             # The policy's names are those of its model, one level down.
-            weights_io.write(file, {name.removeprefix("model."): tensor for name, tensor in state.items()})
+            renamed = {name.removeprefix("model."): tensor for name, tensor in state.items()}
+            weights_io.write(file, renamed, is_durable=False)
             self._loop.run(self._replace_weights(directory), DRAIN_S + LOAD_S)
         finally:
             file.unlink(missing_ok=True)

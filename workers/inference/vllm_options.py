@@ -17,6 +17,8 @@ from distrl.core.policies.hub import HubPolicy
 
 ALLOWED_TOKENS = "distrl_allowed_tokens"
 """Where in `additional_config` the tokens stand that may be sampled."""
+FROZEN_VISION = "distrl_frozen_vision"
+"""Where there stands whether what reads pictures stays as it is."""
 LOGITS_PROCESSOR = "distrl.workers.inference.engine_vllm:AllowedTokens"
 SOCKETS = "VLLM_RPC_BASE_PATH"
 """The variable that tells vLLM where its sockets shall be; else they are among the temporary files."""
@@ -125,7 +127,10 @@ def engine_arguments(config: Config, policy: HubPolicy, seed: int) -> dict[str, 
         "enable_prefix_caching": vllm.prefix_caching,
         "logprobs_mode": "processed_logprobs",  # as sampled: at the temperature, truncated and masked
         "logits_processors": [LOGITS_PROCESSOR],
-        "additional_config": {ALLOWED_TOKENS: policy.allowed_ids},
+        "additional_config": {
+            ALLOWED_TOKENS: policy.allowed_ids,
+            FROZEN_VISION: not config.policy.train_vision,
+        },
         "generation_config": "vllm",  # else the model's own sampling settings would mix in
         "disable_log_stats": True,
     }

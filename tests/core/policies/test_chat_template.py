@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("jinja2")
 
@@ -14,6 +15,9 @@ from chatml import END, IMAGE, QWEN, START, THINKING, chatml_tokenizer
 
 from distrl.core.errors import PolicyError
 from distrl.core.policies.chat_template import continuation_ids, continuation_text
+from distrl.core.policies.control_tokens import ControlTokens
+from distrl.core.policies.hub_loading import LoadedModel
+from distrl.core.types import ChatMessage, TextPart
 
 Message = dict[str, Any]
 TEMPLATES = {"qwen": QWEN, "thinking": THINKING}
@@ -130,3 +134,10 @@ def test_several_messages_may_come_between_two_answers(chat: Chat) -> None:
 def test_a_template_that_does_not_show_answers_once_is_refused(template: str) -> None:
     with pytest.raises(PolicyError, match=r"agent\.options\.mode to history"):
         continuation_text(Chat(template).render, [says("user", "?")])
+
+
+def test_a_chat_that_the_template_refuses_is_the_request_s_own_fault() -> None:
+    tokenizer = chatml_tokenizer("{{ raise_exception('roles must alternate') }}")
+    loaded = LoadedModel(None, tokenizer, None, tokenizer, 0, [1], 0, ControlTokens(tokenizer, set()))  # type: ignore[arg-type]
+    with pytest.raises(PolicyError, match="refuses the chat: roles must alternate"):
+        loaded.chat_ids([ChatMessage(role="user", parts=(TextPart(text="x"),))])

@@ -169,6 +169,15 @@ def test_a_prompt_can_take_other_pictures(make_policy: MakePolicy) -> None:
     assert len(batch.images.flat) == 2
 
 
+def test_the_pictures_of_a_batch_stay_in_main_memory_until_a_pass_reads_them(make_policy: MakePolicy) -> None:
+    policy = make_policy()
+    batch = policy.collate(*prompts_of(policy)).to("meta")
+    assert batch.input_ids.is_meta
+    assert isinstance(batch.images, Pictures)
+    assert [picture.is_meta for picture in batch.images.flat] == [False] * 3
+    assert [picture.is_meta for picture in batch.images.on("meta")] == [True] * 3
+
+
 def test_bounds_of_pixels(make_policy: MakePolicy, family: str) -> None:
     if family == "llava":
         with pytest.raises(PolicyError, match="fixed size"):

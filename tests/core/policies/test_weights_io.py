@@ -1,6 +1,7 @@
 """Weights as safetensors bytes."""
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 
 from distrl.core.errors import PolicyError
-from distrl.core.policies.weights_io import distinct, from_bytes, to_bytes, trained_state
+from distrl.core.policies.weights_io import distinct, from_bytes, read, to_bytes, trained_state, write
 
 
 def example() -> dict[str, torch.Tensor]:
@@ -44,6 +45,29 @@ def test_a_writable_buffer_is_not_copied() -> None:
     tensor = from_bytes(buffer)["w"]
     buffer[-4:] = torch.tensor([5.0]).numpy().tobytes()
     assert tensor[-1] == 5.0
+
+
+def test_files_are_written_and_read_without_a_second_copy(tmp_path: Path) -> None:
+    state, size = {f"{number}": torch.randn(2**18) for number in range(8)}, 8 * 2**20
+    file = tmp_path / "w.safetensors"
+    tracemalloc.start()
+    try:
+        write(file, {**example(), **state}, {"a": "b"})
+        _, written = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        found = read(file)
+        _, both = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert torch.equal(found["7"], state["7"])
+    assert file.stat().st_size < both < 1.5 * size
+    assert written < size / 2, "tensor by tensor"
+
+
+def test_a_file_has_the_bytes(tmp_path: Path) -> None:
+    state = example()
+    write(tmp_path / "w", state, {"a": "b"})
+    assert (tmp_path / "w").read_bytes() == bytes(to_bytes(state, {"a": "b"}))
 
 
 def test_every_truncation_is_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,13 @@ def test_a_full_engine_has_room_again_when_an_adapter_is_dropped(slots: AdapterS
     assert slots.add(3, STATE).version == 3
     assert not slots.has_room(WAIT_S), "it waits anew"
     assert len(slots) == 2
+
+
+def test_files_that_go_with_the_process_are_not_flushed_to_disk(
+    slots: AdapterSlots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[int] = []
+    monkeypatch.setattr(os, "fsync", flushed.append)
+    adapter = slots.add(7, STATE)
+    assert torch.equal(weights_io.read(adapter.directory / "adapter_model.safetensors")["w"], STATE["w"])
+    assert not flushed

@@ -89,21 +89,25 @@ def test_servers_of_other_names_draw_other_samples(make_config: MakeConfig, word
 
 
 class ShortOfMemory(SequencePolicy):
-    """Has memory for one request at a time.
+    """Has memory for so many requests at a time.
 
     Attributes:
         held: The tensors of batches that failed.
         num_held: How many of them there still were in each later call.
+        sizes: Of the batches.
     """
 
-    def __init__(self, *answers: Sequence[int]) -> None:
+    def __init__(self, *answers: Sequence[int], room: int = 1) -> None:
         super().__init__(*answers)
+        self.room = room
+        self.sizes: list[int] = []
         self.held: weakref.WeakSet[torch.Tensor] = weakref.WeakSet()
         self.num_held: list[int] = []
 
     def generate(self, batch: Any, sampling: Sequence[Sampling], generator: object) -> list[Generated]:
         self.num_held.append(len(self.held))
-        if len(batch) > 1:
+        self.sizes.append(len(batch))
+        if len(batch) > self.room:
             cache = torch.zeros(8)
             self.held.add(cache)
             raise torch.OutOfMemoryError("out of memory")
@@ -117,7 +121,22 @@ def test_a_batch_without_room_is_let_go_before_its_requests_are_tried_alone() ->
     results: list[Result] = []
     engine.submit(requests, lambda _, result: results.append(result))
     assert [isinstance(result, Completion) for result in results] == [True] * 4
-    assert policy.num_held == [0] * 5
+    assert policy.num_held == [0] * len(policy.sizes)
+
+
+def test_a_batch_without_room_is_tried_in_halves(caplog: pytest.LogCaptureFixture) -> None:
+    policy = ShortOfMemory([5, 6], room=2)
+    engine = HFEngine(policy, 0)  # type: ignore[arg-type]
+    requests = [
+        engine.prepare(chat(goal, "a"), {"a": b"1"}, Sampling(max_new_tokens=number + 1))
+        for number, goal in enumerate([*GOALS, "red"])
+    ]
+    results: dict[int, Result] = {}
+    engine.submit(requests, lambda index, result: results.update({index: result}))
+    assert policy.sizes == [5, 3, 2, 1, 2]
+    limits = [results[index].sampling.max_new_tokens for index in range(5)]  # type: ignore[union-attr]
+    assert limits == [1, 2, 3, 4, 5], "each has its own"
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 class Asserts(SequencePolicy):

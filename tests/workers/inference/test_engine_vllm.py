@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -16,6 +18,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+import killed_vllm_server
 import psutil
 import torch
 from policy_fakes import chat, png
@@ -358,3 +361,36 @@ def test_a_dead_process_is_noticed_and_every_request_is_answered(full: Pair) -> 
     until(lambda: full.vllm._llm.errored, "vLLM notices")
     with pytest.raises(DistrlError, match="has died"):
         full.vllm.check()
+
+
+def test_vllm_ends_with_a_server_that_is_killed(save: Callable[[str], Path], tmp_path: Path) -> None:
+    noted = tmp_path / "pids"
+    command = [sys.executable, killed_vllm_server.__file__, str(save("qwen2.5-vl")), str(noted)]
+    with (tmp_path / "log").open("wb") as log:  # no pipe: whoever is left would hold it open
+        ended = subprocess.run(command, stdout=log, stderr=log, timeout=3 * WAIT_S, check=False)
+    assert ended.returncode == -signal.SIGKILL, (tmp_path / "log").read_text()
+    left = [psutil.Process(int(pid)) for pid in noted.read_text().split() if psutil.pid_exists(int(pid))]
+    try:
+        until(lambda: all(map(is_over, left)), "vLLM's processes end")
+    finally:
+        for process in left:
+            if not is_over(process):
+                process.kill()
+
+
+def is_over(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_swap_of_all_weights_misses_none(
+    save: Callable[[str], Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    pair = Pair(make_config(save("qwen2.5-vl"), None))  # whose processes write where this test looks
+    try:
+        pair.load(1)
+    finally:
+        pair.vllm.close()
+    said = "".join(capfd.readouterr())
+    assert "EngineCore" in said
+    assert "not loaded" not in said
+    assert "Failed to load" not in said

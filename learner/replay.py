@@ -33,7 +33,6 @@ from numpy.typing import NDArray
 from distrl.configs.training import ReplayConfig
 from distrl.learner.sum_tree import Indices, SumTree
 
-COMPONENTS = ("td_error", "ratio", "entropy")
 _DECAY = 0.995
 _RESCALE = 0.1
 _FLOOR = 1e-6

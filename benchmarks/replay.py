@@ -10,8 +10,8 @@ Every arm holds the same number of entries with the same priorities and is asked
     torchrl  PrioritizedSampler, sample and update_priority: a sum and a minimum tree in C++; float32
     cpprb    PrioritizedReplayBuffer, sample and update_priorities: trees in C++. Its sample fetches what is
              stored too, here one number per entry
-    replay   our whole class: trajectory ids, three components per priority, running maxima, a draw's
-             probabilities; nothing that the others do, and the price of it
+    replay   our whole class, as the learner uses it: entries that may have left meanwhile, three components
+             per priority, running maxima, importance weights as a list; float64
 
 tree, replay and cpprb write priorities in an update and leave the sums to the next draw; torchrl sums at
 once. So an update alone says little: `draw+update` holds all the work, and "tree, summed" is an update whose

@@ -150,6 +150,14 @@ def test_the_programs_share_config_and_addresses(tmp_path: Path) -> None:
         assert f"--set=network.control={network.control}" in program.command
 
 
+@pytest.mark.parametrize(("given", "expected"), [(60.0, 1800.0), (7200.0, 7200.0)])
+def test_servers_and_workers_wait_until_a_large_model_is_loaded(tmp_path: Path, given, expected) -> None:
+    config = load_config("quickstart", [f"network.connect_timeout_s={given}"])
+    for program in programs.servers_and_workers(config, RunDir(tmp_path), config.network):
+        sets = [part.removeprefix("--set=") for part in program.command if part.startswith("--set=")]
+        assert load_config("quickstart", sets).network.connect_timeout_s == expected
+
+
 def test_the_environment_yields_to_the_users() -> None:
     assert programs.environment({})["OMP_NUM_THREADS"] == "1"
     assert "OMP_NUM_THREADS" not in programs.environment({"OMP_NUM_THREADS": "4"})

@@ -58,8 +58,11 @@ def for_evaluations(config: Config, names: Sequence[str], gpus: Sequence[str]) -
 
 
 def for_runs(gpus: Sequence[str], num_runs: int) -> list[tuple[str, ...]]:
-    """Equal shares for runs at the same time; nothing where there are fewer GPUs than runs."""
-    return _blocks(gpus, len(gpus) // num_runs)[:num_runs] if len(gpus) >= num_runs else []
+    """Equal shares for runs at the same time; of fewer GPUs than runs one each, in turn."""
+    if len(gpus) < 2 or num_runs < 2:
+        return []
+    blocks = _blocks(gpus, max(1, len(gpus) // num_runs))
+    return [blocks[i % len(blocks)] for i in range(num_runs)]
 
 
 def variables(mine: Sequence[str]) -> dict[str, str]:

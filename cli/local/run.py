@@ -106,6 +106,12 @@ class LocalRun:
         while self._supervisor.pids() and time.monotonic() < deadline and not self._stop.wait(TICK_S):
             self._check()
 
+    def train_and_measure(self) -> dict[str, Path] | None:
+        """`train`, then `evaluate`; without environments here it measures nothing. None if it was stopped."""
+        if not self.train():
+            return None
+        return self.evaluate() if self._config.local.workers else {}
+
     def evaluate(self) -> dict[str, Path] | None:
         """Measures the warm start and the result on the test splits, each in a process of its own.
 

@@ -133,6 +133,17 @@ def test_a_refused_resume_leaves_the_configuration_unless_the_run_went_on(
     assert load_config(run.config).seed == seed
 
 
+@pytest.mark.needs("torch", "transformers", "jinja2", "matplotlib")
+@pytest.mark.filterwarnings("error")
+def test_without_workers_here_the_run_is_not_measured_here(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(LocalRun, "train", lambda self: True)
+    sets = ("--set=name=far", f"--set=runs_dir={tmp_path}", "--set=local.workers=0")
+    result = runner.invoke(app, ["train", "quickstart", *sets])
+    assert result.exit_code == 0, result.output
+    assert f"distrl serve-inference {tmp_path}/far/config.yaml --checkpoint {tmp_path}/far" in result.stdout
+    assert (tmp_path / "far" / "report.html").is_file()
+
+
 def test_a_public_address_needs_keys() -> None:
     with pytest.raises(SecurityError):
         programs.check_addresses(programs.free_addresses(NetworkConfig(control="tcp://0.0.0.0:0")))

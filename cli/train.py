@@ -44,7 +44,7 @@ def train(
     check_packages(NEEDED_FOR_CONTROL if loaded.is_control else NEEDED)
     from rich.console import Console
 
-    from distrl.cli.local.programs import check_addresses, free_addresses
+    from distrl.cli.local.programs import check_addresses, free_addresses, unreachable_servers
     from distrl.cli.local.run import LocalRun
     from distrl.cli.local.unmake import unmake
     from distrl.core.checkpoints import pointed
@@ -57,6 +57,8 @@ def train(
         check_demonstrations(loaded)
     network = free_addresses(loaded.network)
     check_addresses(network, 0 if loaded.is_control else loaded.local.inference_servers)
+    if not loaded.is_control and (warning := unreachable_servers(network)):
+        typer.echo(f"warning: {warning}", err=True)
     console = Console(highlight=False)
     run = RunDir.create_or_open(loaded, resume)
     with run.lock("train"):

@@ -13,7 +13,7 @@ from distrl.configs.schema import Config, NetworkConfig
 from distrl.core.errors import ConfigError
 from distrl.core.rundir import RunDir
 from distrl.core.security import load_security
-from distrl.core.sockets import Wire
+from distrl.core.sockets import Wire, is_local
 from distrl.core.supervisor import Program
 
 CHECKPOINT_S = GRACE_S + 5.0
@@ -64,6 +64,17 @@ def check_addresses(network: NetworkConfig, inference_servers: int = 1) -> None:
     with Wire(load_security(network.keys_path, network.key_name)) as wire:
         for name in (*_ADDRESSES, "act"):
             wire.bind_router(getattr(network, name)).close()
+
+
+def unreachable_servers(network: NetworkConfig) -> str | None:
+    """A warning if workers elsewhere would find the learner, but be told addresses of this machine's own."""
+    told = network.advertise or network.act
+    if is_local(network.control) or not is_local(told):
+        return None
+    return (
+        f"network.control {network.control} is for other machines too, but workers there will be told {told} "
+        "as inference servers. Set network.act=tcp://0.0.0.0:* and network.advertise=tcp://HOST:*."
+    )
 
 
 def distrl(*arguments: str) -> tuple[str, ...]:

@@ -149,6 +149,21 @@ def test_a_public_address_needs_keys() -> None:
         programs.check_addresses(programs.free_addresses(NetworkConfig(control="tcp://0.0.0.0:0")))
 
 
+@pytest.mark.parametrize(
+    ("addresses", "is_warned_of"),
+    [
+        ({}, False),
+        ({"control": "tcp://10.0.0.1:5700"}, True),
+        ({"control": "tcp://0.0.0.0:5700", "act": "tcp://0.0.0.0:*", "advertise": "tcp://gpu:*"}, False),
+        ({"control": "tcp://10.0.0.1:5700", "act": "tcp://10.0.0.1:*"}, False),
+    ],
+)
+def test_servers_that_workers_elsewhere_would_not_reach(
+    addresses: dict[str, str], is_warned_of: bool
+) -> None:
+    assert (programs.unreachable_servers(NetworkConfig(**addresses)) is not None) == is_warned_of
+
+
 def test_the_programs_share_config_and_addresses(tmp_path: Path) -> None:
     config = load_config("quickstart", ["local.workers=3", "local.inference_servers=2"])
     run, network = RunDir(tmp_path), programs.free_addresses(config.network)

@@ -57,8 +57,8 @@ def train(
         check_demonstrations(loaded)
     network = free_addresses(loaded.network)
     check_addresses(network, 0 if loaded.is_control else loaded.local.inference_servers)
-    if not loaded.is_control and (warning := unreachable_servers(network)):
-        typer.echo(f"warning: {warning}", err=True)
+    if not loaded.is_control and (unreachable := unreachable_servers(network)):
+        typer.echo(f"warning: {unreachable}", err=True)
     console = Console(highlight=False)
     run = RunDir.create_or_open(loaded, resume)
     with run.lock("train"):

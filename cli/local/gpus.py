@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
+LEARNER_SHARE = 0.2
+"""Of a GPU that a learner shares; less would not do for models that vLLM serves."""
+
 Places = dict[str, tuple[str, ...]]
 """By a program's name its GPUs, as `VISIBLE` names them."""
 
@@ -81,6 +84,24 @@ def told(places: Places, gpus: Sequence[str]) -> str:
     if not unused:
         return f"GPUs: {said}."
     return f"GPUs: {said}; unused: {', '.join(unused)} (local.inference_servers, learner.num_processes)."
+
+
+def crowded(config: Config, places: Places, gpus: Sequence[str]) -> str | None:
+    """A warning if vLLM, which takes its share of a GPU whatever others need, would not find so much free."""
+    devices = {config.learner.device, config.policy.device}
+    if config.inference.engine != "vllm" or not gpus or not devices <= {"auto", "cuda"}:
+        return None
+    names = ["learner", *(f"inference-{i}" for i in range(config.local.inference_servers))]
+    share = config.inference.vllm.gpu_memory_utilization
+    for gpu in gpus:
+        there = [name for name in names if gpu in places.get(name, gpus[:1])]
+        taken = sum(LEARNER_SHARE if name == "learner" else share for name in there)
+        if len(there) > 1 and taken > 1.0:
+            return (
+                f"GPU {gpu} is for {', '.join(there)}, and each vLLM wants {share:g} of it: lower "
+                "inference.vllm.gpu_memory_utilization or local.inference_servers."
+            )
+    return None
 
 
 def may_choose(config: Config) -> bool:

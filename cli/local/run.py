@@ -76,6 +76,8 @@ class LocalRun:
         places = gpus.for_training(self._config, self._gpus)
         if places:
             self._progress.note(gpus.told(places, self._gpus))
+        if crowded := gpus.crowded(self._config, places, self._gpus):
+            self._progress.note(f"warning: {crowded}")
         try:
             with self._progress, LearnerWatch(self._network) as watch:
                 for program in (learner, *others):

@@ -44,7 +44,7 @@ def train(
     check_packages(NEEDED_FOR_CONTROL if loaded.is_control else NEEDED)
     from rich.console import Console
 
-    from distrl.cli.local.programs import check_addresses, free_addresses
+    from distrl.cli.local.programs import check_addresses, free_addresses, unreachable_servers
     from distrl.cli.local.run import LocalRun
     from distrl.cli.local.unmake import unmake
     from distrl.core.checkpoints import pointed
@@ -57,6 +57,8 @@ def train(
         check_demonstrations(loaded)
     network = free_addresses(loaded.network)
     check_addresses(network, 0 if loaded.is_control else loaded.local.inference_servers)
+    if not loaded.is_control and (unreachable := unreachable_servers(network)):
+        typer.echo(f"warning: {unreachable}", err=True)
     console = Console(highlight=False)
     run = RunDir.create_or_open(loaded, resume)
     with run.lock("train"):
@@ -64,7 +66,7 @@ def train(
         console.print(f"Run directory: {run.path}", soft_wrap=True)
         try:
             local = LocalRun(loaded, network, run, install_signals(), console)
-            results = local.evaluate() if local.train() else None
+            results = local.train_and_measure()
         except DistrlError as error:
             if not resume:
                 unmake(run, error)
@@ -83,8 +85,20 @@ def report(run: RunDir, results: dict[str, Path], local: LocalRun, console: Cons
     from distrl.evaluator.report import write_run_report
 
     page = write_run_report(run.path, results)
+    if not results:
+        say_unmeasured(run, page, console)
+        return
     show = print_returns if local.is_control else print_summary
     show(console, results, local.elapsed(), page)
+
+
+def say_unmeasured(run: RunDir, page: Path, console: Console) -> None:
+    """Says how to measure a run whose environments are on other machines."""
+    console.print("Not measured on the test splits, for local.workers is 0. Measure it by")
+    serve = f"distrl serve-inference {run.config} --checkpoint {run.path}"
+    console.print(f"  here                   {serve}", soft_wrap=True)
+    console.print("  on a worker's machine  distrl evaluate CONFIG --inference tcp://HOST:PORT")
+    console.print(f"Report: {page}", soft_wrap=True)
 
 
 def check_tasks(config: Config) -> list[str]:

@@ -264,11 +264,14 @@ class EvaluateConfig(Section):
 class LocalConfig(Section):
     """The processes that `distrl train` starts on this machine.
 
+    With `workers: 0` environments are elsewhere only (see docs/operations.md): workers come from other
+    machines, and nothing is measured here at the end.
+
     With `gpus: split` learner and inference servers each have GPUs of their own, as far as there are several;
     with `shared` each process sees all of them.
     """
 
-    workers: Count = 2
+    workers: Annotated[int, Field(ge=0)] = 2
     inference_servers: Count = 1
     gpus: Literal["split", "shared"] = "split"
 

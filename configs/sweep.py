@@ -158,6 +158,11 @@ def load_sweep(
         data = with_values(common, values, f"{file}: arm {arm}")
         data["runs_dir"] = str(directory / arm)
         configs[arm] = find_modules(check_config(data, f"{file}: arm {arm}"), file.parent)
+        if not configs[arm].local.workers:
+            raise ConfigError(
+                f"{file}: arm {arm}: local.workers is 0, but a sweep measures its runs on this machine.",
+                "Set local.workers to 1 or more, or make each run by `distrl train`.",
+            )
     runs = tuple(
         PlannedRun(arm, seed, config.model_copy(update={"name": f"seed-{seed}", "seed": seed}))
         for seed in spec.seeds

@@ -39,7 +39,12 @@ class ModelOptions(Protocol):
 
 
 def coordinates_of(agent: AgentOptions) -> str | None:
-    """In what the agent reads points, "relative" or "absolute"; None of one that leaves no choice."""
+    """In what the agent reads points: "relative", "absolute", or "scale", of which it tells the model.
+
+    None of an agent of which nothing is known.
+    """
+    if agent.import_path is None and agent.kind == "androidworld":
+        return "scale" if isinstance(agent.options.get("coordinates", 1000), int) else None
     if agent.import_path is not None or agent.kind != "mobile-use":
         return None
     return str(agent.options.get("coordinates", "relative"))
@@ -56,6 +61,8 @@ def doubt(model_type: str, coordinates: str, resize: Resize) -> str | None:
         resize: How the model's processor resizes pictures.
     """
     writes = WRITES.get(model_type, coordinates)
+    if coordinates == "scale":
+        return _doubt_of_scale(model_type, resize) if writes == "absolute" else None
     if writes == coordinates or coordinates not in _MEANS:  # the agent refuses others
         return None
     sizes = f" and agent.options.resize to {{{resize.keys()}}}" if writes == "absolute" else ""
@@ -63,6 +70,15 @@ def doubt(model_type: str, coordinates: str, resize: Resize) -> str | None:
         f"agent.options.coordinates '{coordinates}' means {_MEANS[coordinates]}, but models of the type "
         f"{model_type} write {_MEANS[writes]}: taps would land elsewhere. Set agent.options.coordinates to "
         f"{writes}{sizes}, unless this model was trained to write as the agent reads."
+    )
+
+
+def _doubt_of_scale(model_type: str, resize: Resize) -> str:
+    return (
+        f"the agent androidworld asks for points on a scale of its own, but models of the type {model_type} "
+        f"write {_MEANS['absolute']} whatever they are asked: taps would land elsewhere. Set agent.kind to "
+        f"mobile-use and agent.options to {{coordinates: absolute, resize: {{{resize.keys()}}}}}, unless "
+        "this model was trained to write as the agent reads."
     )
 
 

@@ -7,6 +7,7 @@ lease ─► env.reset ─► ┌ screenshot ─► agent.prompt ─► policy |
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
@@ -24,6 +25,7 @@ from distrl.core.types import (
     Observation,
     Outcome,
     Purpose,
+    Task,
     TimeStep,
     Timing,
     Trajectory,
@@ -48,6 +50,8 @@ from distrl.workers.screenshots import observe
 
 Episode = tuple[Trajectory, dict[str, bytes]]
 """A trajectory, and the bytes of every screenshot that it names, by digest."""
+
+_log = logging.getLogger(__name__)
 
 MAX_CHATS = 8
 """An agent may ask so often in one step."""
@@ -93,6 +97,7 @@ class EpisodeRunner:
         self._stop = stop or threading.Event()
         self._ruler = env if distances and isinstance(env, KnowsDistance) else None
         self.error: EnvError | None = None
+        self._has_told_full = False
 
     def run(self, lease: Lease) -> Episode | None:
         """One episode of `lease.task`.
@@ -130,9 +135,10 @@ class EpisodeRunner:
             started_at, clock = time.time(), time.perf_counter()
             try:
                 chats, action = self._decide(task.goal, screen, draft.steps, who)
-            except ContextFull:
+            except ContextFull as error:
                 if not draft.steps:
                     raise
+                self._tell_full(task, len(draft.steps), error)
                 self._cut(draft, screen)
                 return True
             think_s = time.perf_counter() - clock
@@ -218,6 +224,16 @@ class EpisodeRunner:
             f"The agent asked {MAX_CHATS} times in one step, and never for an action.",
             "Choose another agent.",
         )
+
+    def _tell_full(self, task: Task, num_steps: int, error: ContextFull) -> None:
+        """Warns once of episodes that end before their step limit, for nothing else tells them apart."""
+        if not self._has_told_full:
+            self._has_told_full = True
+            _log.warning(
+                "%s ended after %d of its %d steps, for its token sequence is full: %s "
+                "Others may end so too, which is not said again; see Budgets in docs/agents.md.",
+                task.id, num_steps, task.max_steps, error,
+            )  # fmt: skip
 
     def _cut(self, draft: _Draft, screen: Observation) -> None:
         """Ends an episode after the step that it has made last, as the step limit would have."""

@@ -12,7 +12,7 @@ from distrl.cli.health.finding import Finding, Need, bad, good
 from distrl.workers.devices.emulator.ports import FIRST, GRPC_OFFSET, is_free
 
 LOW_BYTES, TOO_LOW_BYTES = 10 * 10**9, 10**9
-_NVIDIA_S = 5.0
+_NVIDIA_S = 30.0  # eight GPUs whose driver sleeps take longer than some seconds to answer
 
 
 def disk(about: str, directory: Path, writing: Need = Need.NOTHING) -> Finding:

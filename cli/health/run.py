@@ -27,6 +27,14 @@ def needs(config: Config | None, is_worker: bool) -> frozenset[Need]:
     found.add(Need.RUN)
     if config.is_control:
         found |= {Need.GYM, Need.TRAINING}  # whose workers train
+    if is_worker or config.local.workers:
+        found |= _environment_needs(config)
+    return frozenset(found if is_worker else found | _central_needs(config))
+
+
+def _environment_needs(config: Config) -> set[Need]:
+    """What only machines with environments need."""
+    found: set[Need] = set()
     kinds = {members.kind for members in config.devices.pool}
     if kinds & {"adb", "avd", "phone"}:
         found.add(Need.ADB)
@@ -38,7 +46,7 @@ def needs(config: Config | None, is_worker: bool) -> frozenset[Need]:
         found.add(Need.BROWSER)
         if config.env.options.get("site", "miniwob") == "miniwob":
             found.add(Need.MINIWOB)
-    return frozenset(found if is_worker else found | _central_needs(config))
+    return found
 
 
 def _central_needs(config: Config) -> set[Need]:
@@ -59,9 +67,10 @@ def look(config: Config, is_worker: bool) -> Iterator[Finding]:
     Args:
         is_worker: Only workers run on this machine, which are sent their tasks and have no model.
     """
-    yield _checked(
-        "env", f"{config.env.import_path or config.env.kind} is known.", lambda: _check_env(config)
-    )
+    if is_worker or config.local.workers:
+        yield _checked(
+            "env", f"{config.env.import_path or config.env.kind} is known.", lambda: _check_env(config)
+        )
     if is_worker:
         return
     from distrl.cli.train import check_demonstrations, check_tasks

@@ -40,13 +40,18 @@ def verdict(config: Config, where: Hardware, estimate: Estimate) -> Line:
         said[0] += ": does not fit"
     if total > where.memory * (1 - SPARE):
         if len(parts) > 1:
-            fits = {
-                name: "fits" if value <= where.memory else "does not fit" for name, value in parts.items()
-            }
-            said.append(f"on a GPU of its own {', '.join(f'{name} {how}' for name, how in fits.items())}")
+            said.append(f"on a GPU of its own {', '.join(_alone(config, parts, where.memory))}")
         said.append(_advice(config, total, where, estimate))
     what = f"one {where.name} of {shown(where.memory, 'B')}"
     return Line("verdict", what, total, "B", "; ".join(said))
+
+
+def _alone(config: Config, parts: dict[str, float], memory: float) -> Iterator[str]:
+    """Whether each process has room on a GPU that no other uses."""
+    for name, value in parts.items():
+        servers = 1 if name == "learner" else config.local.inference_servers
+        who = "each server" if servers > 1 else name
+        yield f"{who} {'fits' if value / servers <= memory else 'does not fit'}"
 
 
 def device_bytes(config: Config, lines: list[Line], memory: float) -> dict[str, float]:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
+LEARNER_SHARE = 0.2
+"""Of a GPU that a learner shares; less would not do for models that vLLM serves."""
+
 Places = dict[str, tuple[str, ...]]
 """By a program's name its GPUs, as `VISIBLE` names them."""
 
@@ -58,8 +61,11 @@ def for_evaluations(config: Config, names: Sequence[str], gpus: Sequence[str]) -
 
 
 def for_runs(gpus: Sequence[str], num_runs: int) -> list[tuple[str, ...]]:
-    """Equal shares for runs at the same time; nothing where there are fewer GPUs than runs."""
-    return _blocks(gpus, len(gpus) // num_runs)[:num_runs] if len(gpus) >= num_runs else []
+    """Equal shares for runs at the same time; of fewer GPUs than runs one each, in turn."""
+    if len(gpus) < 2 or num_runs < 2:
+        return []
+    blocks = _blocks(gpus, max(1, len(gpus) // num_runs))
+    return [blocks[i % len(blocks)] for i in range(num_runs)]
 
 
 def variables(mine: Sequence[str]) -> dict[str, str]:
@@ -78,6 +84,24 @@ def told(places: Places, gpus: Sequence[str]) -> str:
     if not unused:
         return f"GPUs: {said}."
     return f"GPUs: {said}; unused: {', '.join(unused)} (local.inference_servers, learner.num_processes)."
+
+
+def crowded(config: Config, places: Places, gpus: Sequence[str]) -> str | None:
+    """A warning if vLLM, which takes its share of a GPU whatever others need, would not find so much free."""
+    devices = {config.learner.device, config.policy.device}
+    if config.inference.engine != "vllm" or not gpus or not devices <= {"auto", "cuda"}:
+        return None
+    names = ["learner", *(f"inference-{i}" for i in range(config.local.inference_servers))]
+    share = config.inference.vllm.gpu_memory_utilization
+    for gpu in gpus:
+        there = [name for name in names if gpu in places.get(name, gpus[:1])]
+        taken = sum(LEARNER_SHARE if name == "learner" else share for name in there)
+        if len(there) > 1 and taken > 1.0:
+            return (
+                f"GPU {gpu} is for {', '.join(there)}, and each vLLM wants {share:g} of it: lower "
+                "inference.vllm.gpu_memory_utilization or local.inference_servers."
+            )
+    return None
 
 
 def may_choose(config: Config) -> bool:

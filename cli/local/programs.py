@@ -13,11 +13,15 @@ from distrl.configs.schema import Config, NetworkConfig
 from distrl.core.errors import ConfigError
 from distrl.core.rundir import RunDir
 from distrl.core.security import load_security
-from distrl.core.sockets import Wire
+from distrl.core.sockets import Wire, is_local
 from distrl.core.supervisor import Program
 
 CHECKPOINT_S = GRACE_S + 5.0
 """How long a learner has to write its checkpoint when it is told to stop: it ends by itself before."""
+
+LEARNER_LOADS_S = 1800.0
+"""How long servers and workers wait for the learner, at least: a large model may be fetched and loaded before
+it answers, and should its process end, `distrl train` knows."""
 
 LEAVE_STEP_S = 3.0
 """How long a worker on a pool of devices may take to leave a step, before it closes the pool."""
@@ -62,6 +66,17 @@ def check_addresses(network: NetworkConfig, inference_servers: int = 1) -> None:
             wire.bind_router(getattr(network, name)).close()
 
 
+def unreachable_servers(network: NetworkConfig) -> str | None:
+    """A warning if workers elsewhere would find the learner, but be told addresses of this machine's own."""
+    told = network.advertise or network.act
+    if is_local(network.control) or not is_local(told):
+        return None
+    return (
+        f"network.control {network.control} is for other machines too, but workers there will be told {told} "
+        "as inference servers. Set network.act=tcp://0.0.0.0:* and network.advertise=tcp://HOST:*."
+    )
+
+
 def distrl(*arguments: str) -> tuple[str, ...]:
     """The command line that runs `distrl ARGUMENTS` with this interpreter."""
     return (sys.executable, "-m", "distrl", *arguments)
@@ -81,8 +96,11 @@ def learner(run: RunDir, network: NetworkConfig) -> Program:
 def servers_and_workers(config: Config, run: RunDir, network: NetworkConfig) -> list[Program]:
     """The inference servers, which continuous control has none of, and the workers."""
 
+    wait_s = max(network.connect_timeout_s, LEARNER_LOADS_S)
+    settings = (*assignments(network), f"--set=network.connect_timeout_s={wait_s}")
+
     def program(command: str, name: str, *options: str, more_s: float = 0.0) -> Program:
-        line = distrl(command, str(run.config), "--name", name, *options, *assignments(network))
+        line = distrl(command, str(run.config), "--name", name, *options, *settings)
         return Program(name, line, patience_s=Program.patience_s + more_s)
 
     num_servers = 0 if config.is_control else config.local.inference_servers

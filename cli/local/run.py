@@ -76,6 +76,8 @@ class LocalRun:
         places = gpus.for_training(self._config, self._gpus)
         if places:
             self._progress.note(gpus.told(places, self._gpus))
+        if crowded := gpus.crowded(self._config, places, self._gpus):
+            self._progress.note(f"warning: {crowded}")
         try:
             with self._progress, LearnerWatch(self._network) as watch:
                 for program in (learner, *others):
@@ -105,6 +107,12 @@ class LocalRun:
         deadline = time.monotonic() + LEAVE_S
         while self._supervisor.pids() and time.monotonic() < deadline and not self._stop.wait(TICK_S):
             self._check()
+
+    def train_and_measure(self) -> dict[str, Path] | None:
+        """`train`, then `evaluate`; without environments here it measures nothing. None if it was stopped."""
+        if not self.train():
+            return None
+        return self.evaluate() if self._config.local.workers else {}
 
     def evaluate(self) -> dict[str, Path] | None:
         """Measures the warm start and the result on the test splits, each in a process of its own.

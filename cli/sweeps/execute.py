@@ -69,7 +69,7 @@ class Execution:
         self._earlier = [run for run, is_done in zip(sweep.runs, done, strict=True) if is_done]
         self._waiting = deque(run for run, is_done in zip(sweep.runs, done, strict=True) if not is_done)
         self._running: list[_Running] = []
-        self._shares = gpus.for_runs(gpus.visible(), parallel) if parallel > 1 else []
+        self._shares = gpus.for_runs(gpus.visible(), min(parallel, len(self._waiting)))
         self._progress = SweepProgress(sweep, len(self._waiting), parallel, console)
         self._has_warned = False
         self.failures: list[Failure] = []

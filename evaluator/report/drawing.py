@@ -68,7 +68,7 @@ def _draw_splits(axis: Any, report: Report) -> None:
             error = [[s.success_rate - s.interval.low], [s.interval.high - s.success_rate]]
             label = arm.label if row == 0 else None
             axis.errorbar(s.success_rate, y, xerr=error, fmt="o", color=colour, ms=7, lw=3, label=label)
-    axis.set(xlim=(-0.02, 1.02), xlabel="success, with 95% interval", ylim=(len(rows) - 0.5, -0.5))
+    axis.set(xlim=(-0.02, 1.02), xlabel="success, with 95% interval", ylim=(max(len(rows), 1) - 0.5, -0.5))
     axis.set_yticks(range(len(rows)), [entry.name for entry in rows])
     axis.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f}%")
     axis.grid(axis="x", color=LINE, lw=0.8)

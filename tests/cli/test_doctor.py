@@ -160,6 +160,15 @@ def test_packages_are_needed_by_what_asks_for_them(
     assert level == ("fail" if is_for_workers else "warn")
 
 
+def test_without_workers_here_no_environment_is_needed_here(tmp_path: Path) -> None:
+    far = config(tmp_path, "env: {kind: android_world}\nlocal: {workers: 0}\n")
+    found = doctor("--config", far)[1]
+    assert "env" not in found
+    assert found["android_world"]["level"] == "warn"
+    there = doctor("--worker", "--config", far)[1]
+    assert there["env"]["level"] == there["android_world"]["level"] == "fail"
+
+
 def test_tasks_are_checked_as_the_run_checks_them(tmp_path: Path) -> None:
     missing = config(tmp_path, "tasks: {suite: no-such-file.jsonl}\n")
     status, found, _ = doctor("--config", missing)

@@ -287,6 +287,15 @@ def test_the_verdict_is_on_learner_and_servers_together(model: str) -> None:
     assert list(parts) == ["2 inference servers"]
 
 
+def test_each_server_may_have_a_gpu_of_its_own(model: str) -> None:
+    fields = {"policy": {"kind": "hub", "model": model}, "local": {"inference_servers": 7}}
+    _, need = judged(fields, 1.0)
+    line, _ = judged(fields, 0.98 * need)
+    assert "on a GPU of its own learner fits, each server fits; " in line.how
+    one = judged({"policy": fields["policy"]}, 1.0)[0]
+    assert "on a GPU of its own learner does not fit, inference does not fit; " in one.how
+
+
 def test_keys_that_the_verdict_names_save_what_it_says(model: str) -> None:
     policy = {"kind": "hub", "model": model, "max_prompt_tokens": 512, "lora": {"rank": 2}}
     fields = {"policy": policy, "inference": {"max_batch": 64}}

@@ -45,6 +45,28 @@ def test_servers_go_where_the_learner_is_if_nothing_is_left() -> None:
     assert wide == {"learner": ("0",), "inference-0": tuple(FOUR)}
 
 
+@pytest.mark.parametrize(
+    ("settings", "visible", "who"),
+    [
+        ([], FOUR, None),
+        (["local.inference_servers=3"], FOUR, None),
+        (["local.inference_servers=4"], FOUR, "GPU 1 is for inference-0, inference-3,"),
+        (["local.inference_servers=4", "inference.vllm.gpu_memory_utilization=0.4"], FOUR, None),
+        (["learner.num_processes=4"], FOUR, "GPU 0 is for learner, inference-0,"),
+        ([], ["0"], "GPU 0 is for learner, inference-0,"),
+        (["inference.vllm.gpu_memory_utilization=0.4"], ["0"], None),
+        ([], [], None),
+        (["local.gpus=shared"], FOUR, "GPU 0 is for learner, inference-0,"),
+        (["learner.device=cuda:1"], FOUR, None),
+    ],
+)
+def test_a_gpu_with_too_little_room_for_vllm_is_told(settings, visible, who) -> None:
+    config = load_config("qwen-vl", [VLLM, *settings])
+    said = gpus.crowded(config, gpus.for_training(config, visible), visible)
+    assert (said is None) if who is None else said.startswith(who)
+    assert gpus.crowded(load_config("qwen-vl", settings), {}, visible) is None
+
+
 def test_who_is_on_the_cpu_takes_none() -> None:
     assert places("learner.device=cpu") == {"inference-0": ("0",)}
     assert places("policy.device=cpu") == {"learner": ("0",)}

@@ -197,6 +197,8 @@ def test_parallel_runs_are_as_many_as_asked_for(file: Path, monkeypatch) -> None
     ("parallel", "visible", "expected"),
     [
         (2, "0,1,2,3,4", ["0,1", "2,3", "0,1", "2,3"]),
+        (4, "0,1", ["0", "1", "0", "1"]),
+        (9, "0,1,2,3", ["0", "1", "2", "3"]),
         (2, "3", [None] * 4),
         (1, "0,1", [None] * 4),
     ],

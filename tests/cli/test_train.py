@@ -133,9 +133,35 @@ def test_a_refused_resume_leaves_the_configuration_unless_the_run_went_on(
     assert load_config(run.config).seed == seed
 
 
+@pytest.mark.needs("torch", "transformers", "jinja2", "matplotlib")
+@pytest.mark.filterwarnings("error")
+def test_without_workers_here_the_run_is_not_measured_here(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(LocalRun, "train", lambda self: True)
+    sets = ("--set=name=far", f"--set=runs_dir={tmp_path}", "--set=local.workers=0")
+    result = runner.invoke(app, ["train", "quickstart", *sets])
+    assert result.exit_code == 0, result.output
+    assert f"distrl serve-inference {tmp_path}/far/config.yaml --checkpoint {tmp_path}/far" in result.stdout
+    assert (tmp_path / "far" / "report.html").is_file()
+
+
 def test_a_public_address_needs_keys() -> None:
     with pytest.raises(SecurityError):
         programs.check_addresses(programs.free_addresses(NetworkConfig(control="tcp://0.0.0.0:0")))
+
+
+@pytest.mark.parametrize(
+    ("addresses", "is_warned_of"),
+    [
+        ({}, False),
+        ({"control": "tcp://10.0.0.1:5700"}, True),
+        ({"control": "tcp://0.0.0.0:5700", "act": "tcp://0.0.0.0:*", "advertise": "tcp://gpu:*"}, False),
+        ({"control": "tcp://10.0.0.1:5700", "act": "tcp://10.0.0.1:*"}, False),
+    ],
+)
+def test_servers_that_workers_elsewhere_would_not_reach(
+    addresses: dict[str, str], is_warned_of: bool
+) -> None:
+    assert (programs.unreachable_servers(NetworkConfig(**addresses)) is not None) == is_warned_of
 
 
 def test_the_programs_share_config_and_addresses(tmp_path: Path) -> None:
@@ -148,6 +174,14 @@ def test_the_programs_share_config_and_addresses(tmp_path: Path) -> None:
     for program in (*others, programs.learner(run, network)):
         assert str(run.config) in program.command
         assert f"--set=network.control={network.control}" in program.command
+
+
+@pytest.mark.parametrize(("given", "expected"), [(60.0, 1800.0), (7200.0, 7200.0)])
+def test_servers_and_workers_wait_until_a_large_model_is_loaded(tmp_path: Path, given, expected) -> None:
+    config = load_config("quickstart", [f"network.connect_timeout_s={given}"])
+    for program in programs.servers_and_workers(config, RunDir(tmp_path), config.network):
+        sets = [part.removeprefix("--set=") for part in program.command if part.startswith("--set=")]
+        assert load_config("quickstart", sets).network.connect_timeout_s == expected
 
 
 def test_the_environment_yields_to_the_users() -> None:

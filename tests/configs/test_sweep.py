@@ -131,6 +131,7 @@ def test_the_base_is_found_beside_the_sweep_and_options_of_an_environment_merge(
             "runs are more than",
         ),
         ("base: quickstart\nset: {name: x}", "`name` cannot be set in a sweep"),
+        ("base: quickstart\narms: {x: {local.workers: 0}}", "arm x: local.workers is 0"),
     ],
 )
 def test_mistakes_are_one_line(tmp_path, text: str, message: str) -> None:

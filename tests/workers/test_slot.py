@@ -103,8 +103,11 @@ class Full(Script):
         return super().act(*args)
 
 
-def test_a_full_token_sequence_truncates_as_the_step_limit_does() -> None:
+def test_a_full_token_sequence_truncates_as_the_step_limit_does(caplog: pytest.LogCaptureFixture) -> None:
     trajectory, images = run(Full(TAP, BACK))
+    (said,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert f"ended after 2 of its {trajectory.task.max_steps} steps" in said
+    assert "The sequence has 99 tokens." in said
     assert (trajectory.outcome, trajectory.success, trajectory.fault) == (Outcome.STEP_LIMIT, 0.0, Fault.NONE)
     assert trajectory.truncated
     assert [step.done for step in trajectory.steps] == [False, True]

@@ -107,6 +107,21 @@ def test_the_warning_names_the_sizes_to_set(tmp_path: Path, caplog: pytest.LogCa
     assert not warnings_of(configure(tmp_path, {"max_pixels": 6000}, resize=resize), caplog)
 
 
+@pytest.mark.parametrize(("family", "is_doubted"), [("qwen", True), ("qwen3", False)])
+def test_the_scale_of_the_agent_androidworld_is_not_for_models_that_write_pixels(
+    family: str, is_doubted: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    FAMILIES[family](tmp_path)
+    relative = configure(tmp_path, {"max_pixels": 6000}, coordinates="relative")
+    policy = relative.policy.model_dump()
+    data = {"policy": policy, "agent": {"kind": "androidworld"}, "learner": {"device": "cpu"}}
+    said = warnings_of(Config.model_validate(data), caplog)
+    assert len(said) == is_doubted
+    for line in said:
+        options = yaml.safe_load(line.partition("agent.options to ")[2].partition(", unless")[0])
+        assert not warnings_of(configure(tmp_path, {"max_pixels": 6000}, **options), caplog)
+
+
 @pytest.mark.parametrize(
     "options",
     [

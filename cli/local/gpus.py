@@ -68,12 +68,13 @@ def for_runs(gpus: Sequence[str], num_runs: int) -> list[tuple[str, ...]]:
     return [blocks[i % len(blocks)] for i in range(num_runs)]
 
 
-def variables(mine: Sequence[str]) -> dict[str, str]:
+def variables(mine: Sequence[str], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The environment variables with which a program sees these GPUs only; without any, all."""
     if not mine:
         return {}
-    # Numbers are then nvidia-smi's. Any other order would do, but not two of them.
-    return {VISIBLE: ",".join(mine), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    # Numbers of ours are nvidia-smi's; those that the user let CUDA see are in the order that the user chose.
+    order = {} if VISIBLE in environ else {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    return {VISIBLE: ",".join(mine), **order}
 
 
 def told(places: Places, gpus: Sequence[str]) -> str:

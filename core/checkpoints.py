@@ -91,6 +91,22 @@ def pointed(directory: Path, pointer: str) -> str | None:
     return lines[0] if lines else None
 
 
+def to_resume_from(directory: Path) -> str | None:
+    """The name that `latest` holds, None for a run that has no checkpoint yet.
+
+    Raises:
+        CheckpointError: It is empty, or gone: to begin anew would cost the checkpoints that there are. One
+            alone is what a crash leaves of the first before its pointer is written.
+    """
+    name, known = pointed(directory, "latest"), checkpoints(directory)
+    if name is None and known and (len(known) > 1 or (directory / "latest").exists()):
+        raise CheckpointError(
+            f"{directory / 'latest'} names no checkpoint, but there are: {', '.join(known)}.",
+            "Write the name of the one to go on from into it.",
+        )
+    return name
+
+
 def note_of(directory: Path, pointer: str) -> str:
     """The note that `point` was given, "" without one."""
     return "".join(_lines(directory / pointer)[1:2])
@@ -98,7 +114,7 @@ def note_of(directory: Path, pointer: str) -> str:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text().split()
+        return path.read_text(errors="replace").split()
     except FileNotFoundError:
         return []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -143,3 +144,20 @@ def test_a_pointer_that_is_no_text_names_nothing_that_is_there(tmp_path: Path) -
     (tmp_path / "latest").write_bytes(b"\xff\xfe\n")
     with pytest.raises(CheckpointError, match="There are: step_3"):
         checkpoints.resolve(tmp_path)
+
+
+def test_an_old_one_that_cannot_be_removed_is_tried_again(tmp_path: Path, monkeypatch, caplog) -> None:
+    for number in (5, 10, 15, 20):
+        make(tmp_path, f"step_{number}")
+    real = checkpoints.shutil.rmtree
+
+    def busy(path: Path) -> None:
+        if path.name == "step_5":
+            raise OSError(errno.ENOTEMPTY, "Directory not empty", str(path))
+        real(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoints.shutil, "rmtree", busy)
+        assert checkpoints.remove_old(tmp_path, 2, set()) == ["step_10"]
+    assert "step_5 is not removed yet: Directory not empty" in caplog.text
+    assert checkpoints.remove_old(tmp_path, 2, set()) == ["step_5"]

@@ -286,7 +286,8 @@ def _delete(connection: sqlite3.Connection, trajectory_id: str) -> int:
     ).fetchall()
     connection.executemany("DELETE FROM images WHERE key = ?", [(key,) for key, _ in orphans])
     connection.execute("DELETE FROM uses WHERE seq = ?", (seq,))
-    return int(freed) + sum(size for _, size in orphans)
+    total: int = freed + sum(size for _, size in orphans)
+    return total
 
 
 def _num_free(connection: sqlite3.Connection) -> int:

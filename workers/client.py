@@ -302,7 +302,7 @@ class LearnerLink:
             self._condition.notify_all()
 
     def _misunderstood(self, why: str) -> None:
-        """Notes, and logs once, why the learner's words or ours come to nothing: they are repeated for ever."""
+        """Notes, and logs once, why the learner's words or ours, which are repeated, come to nothing."""
         self.misfit = why
         if why not in self._misfits and len(self._misfits) < MAX_MISFITS:
             self._misfits.add(why)

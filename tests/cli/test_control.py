@@ -20,9 +20,8 @@ from distrl.configs.load import check_config
 from distrl.core.errors import CheckpointError, ConfigError, RunDirectoryError
 from distrl.core.policies.gaussian import ControlSpec, GaussianPolicy
 from distrl.evaluator.control.measure import load_control, measure_control
-from distrl.evaluator.results import RESULTS_FILE
 from distrl.evaluator.evaluator import EvaluationStopped
-from distrl.evaluator.results import Subject
+from distrl.evaluator.results import RESULTS_FILE, Subject
 
 
 def write(folder: Path) -> str:

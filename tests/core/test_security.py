@@ -4,8 +4,8 @@ import os
 import stat
 
 import pytest
-from waiting import until
 import zmq
+from waiting import until
 
 from distrl.core import sockets
 from distrl.core.errors import NetworkError, SecurityError
@@ -101,7 +101,9 @@ def test_nobody_gets_in_when_the_allow_list_is_broken(keys, server):
     assert not gets_an_answer(server, security)
 
 
-def test_who_came_while_the_allow_list_was_broken_gets_in_once_it_is_mended(keys, server, caplog, monkeypatch):
+def test_who_came_while_the_allow_list_was_broken_gets_in_once_it_is_mended(
+    keys, server, caplog, monkeypatch
+):
     monkeypatch.setattr(sockets, "HANDSHAKE_MS", 300)
     listed = keys / "allowed" / "client.pub"
     whole = listed.read_text()

@@ -85,13 +85,17 @@ class Foreigner:
         (encode(Reject(code=RejectCode.MALFORMED, reason="role: unknown")), r"role: unknown \(malformed\)\."),
     ],
 )
-def test_another_version_is_told_and_does_not_fill_the_log(wire: Wire, caplog, answer: bytes, why: str) -> None:
+def test_another_version_is_told_and_does_not_fill_the_log(
+    wire: Wire, caplog, answer: bytes, why: str
+) -> None:
     learner = Foreigner(wire, answer)
     address = learner.channel.endpoint
     link = LearnerLink(wire, address, NOBODY, "monitor", "m")
     link.start()
     until(lambda: learner.count >= 3 and link.misfit)
-    with pytest.raises(LearnerUnreachable, match=rf"do not fit together: .*{why} Run the same distrl version"):
+    with pytest.raises(
+        LearnerUnreachable, match=rf"do not fit together: .*{why} Run the same distrl version"
+    ):
         wait_for_learner(link, address, "--learner", 0.0, threading.Event())
     link.close()
     learner.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import re
 import socket
 from pathlib import Path
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 GRACE_S = 5.0  # from the first signal to the end of the process, besides the end of its devices
 FLUSH_S = 1.0  # for the last acks; what comes later stays in the spool
 MAX_UNNAMED = 256  # workers without --name that share a spool directory
+_log = logging.getLogger(__name__)
 
 SlotsOption = Annotated[
     int | None, typer.Option("--slots", min=1, metavar="N", help="Environments; overrides worker.slots.")
@@ -101,12 +103,17 @@ def work(config: Config, name: str | None, spool_dir: Path, stop: threading.Even
     from distrl.workers.client import LearnerLink
     from distrl.workers.joining import wait_for_learner
     from distrl.workers.places import open_places
-    from distrl.workers.spool import Spool
+    from distrl.workers.spool import Spool, left_behind
     from distrl.workers.worker import Worker
 
     network = config.network
     with contextlib.ExitStack() as stack:
         name = own_name(name, spool_dir, stack)
+        for other, count in left_behind(spool_dir, host_name()).items():
+            _log.warning(
+                "%d episodes of the worker %s wait in %s, and nobody delivers them: run one with --name %s",
+                count, other, spool_dir, other,
+            )  # fmt: skip
         spool = Spool(spool_dir / f"{name}.sqlite3")
         stack.callback(spool.close)
         wire = Wire(load_security(network.keys_path, network.key_name))
@@ -188,7 +195,6 @@ def train_here(config: Config, name: str | None, folder: Path, stop: threading.E
     from distrl.workers.joining import wait_for_learner
 
     use_threads(config.learner.threads)
-    use_threads(config.learner.threads)
     network = config.network
     with contextlib.ExitStack() as stack:
         name = own_name(name, folder, stack)
@@ -240,9 +246,13 @@ def claim_name(spool_dir: Path) -> tuple[str, RunLock]:
         raise RunDirectoryError(
             f"{spool_dir} cannot be made: {error}.", "Choose a --spool folder."
         ) from error
-    host = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname()) or "worker"
     for index in range(MAX_UNNAMED):
-        name = f"{host}-{index}"
+        name = f"{host_name()}-{index}"
         with contextlib.suppress(RunDirectoryError):
             return name, RunLock(spool_dir / f".{name}.lock", "worker")
     raise RunDirectoryError(f"{spool_dir} has no free worker name.", "Give one with --name.")
+
+
+def host_name() -> str:
+    """This host's, as a part of names."""
+    return re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname()) or "worker"

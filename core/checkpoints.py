@@ -91,6 +91,22 @@ def pointed(directory: Path, pointer: str) -> str | None:
     return lines[0] if lines else None
 
 
+def to_resume_from(directory: Path) -> str | None:
+    """The name that `latest` holds, None for a run that has no checkpoint yet.
+
+    Raises:
+        CheckpointError: It is empty, or gone: to begin anew would cost the checkpoints that there are. One
+            alone is what a crash leaves of the first before its pointer is written.
+    """
+    name, known = pointed(directory, "latest"), checkpoints(directory)
+    if name is None and known and (len(known) > 1 or (directory / "latest").exists()):
+        raise CheckpointError(
+            f"{directory / 'latest'} names no checkpoint, but there are: {', '.join(known)}.",
+            "Write the name of the one to go on from into it.",
+        )
+    return name
+
+
 def note_of(directory: Path, pointer: str) -> str:
     """The note that `point` was given, "" without one."""
     return "".join(_lines(directory / pointer)[1:2])
@@ -98,7 +114,7 @@ def note_of(directory: Path, pointer: str) -> str:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text().split()
+        return path.read_text(errors="replace").split()
     except FileNotFoundError:
         return []
 
@@ -160,16 +176,22 @@ def remove_old(directory: Path, keep: int, protected: set[str]) -> list[str]:
     """Deletes all but the newest `keep` checkpoints, and the protected ones. Returns what was deleted.
 
     The newest is what `latest` names: those beyond it are of what was rolled back, and go. What a pointer
-    names stays.
+    names stays. What the system does not let go of (NFS, while somebody reads) is tried again the next time.
     """
     names, latest = checkpoints(directory), pointed(directory, "latest")
     up_to = [name for name in names if latest is None or _by_step(name) <= _by_step(latest)]
     old, beyond = up_to[: max(0, len(up_to) - keep)], names[len(up_to) :]
     kept = {pointed(directory, pointer) for pointer in POINTERS} | protected
-    deleted = [name for name in (*old, *beyond) if name not in kept]
-    for name in deleted:
-        shutil.rmtree(directory / name)
-    return deleted
+    return [name for name in (*old, *beyond) if name not in kept and _is_removed(directory / name)]
+
+
+def _is_removed(path: Path) -> bool:
+    try:
+        shutil.rmtree(path)
+    except OSError as error:
+        _log.warning("the old checkpoint %s is not removed yet: %s", path, error.strerror)
+        return False
+    return True
 
 
 def _files(directory: Path) -> list[Path]:

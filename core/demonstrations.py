@@ -87,7 +87,7 @@ def read_collection(path: Path) -> CollectionSpec:
             "Name a directory that `distrl collect` wrote.",
         )
     try:
-        return CollectionSpec.model_validate_json(file.read_text(encoding="utf-8"))
+        return CollectionSpec.model_validate_json(file.read_bytes())
     except ValidationError as error:
         raise RunDirectoryError(
             f"{file} is damaged or was written by another version.", "Collect again."

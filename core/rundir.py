@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Protocol
 
 from distrl.core.errors import RunDirectoryError
-from distrl.core.files import write_atomically, writing
+from distrl.core.files import write_atomically, write_bytes_atomically, writing
 
 TASKS_FILE = "tasks.json"
 """What became of each training task."""
@@ -127,22 +127,25 @@ class RunDir:
         Returns:
             Where a different one before it is kept, config.N.yaml; None if there was none.
         """
-        text = config.to_yaml()
-        if self.config.read_text(encoding="utf-8") == text:
+        text, before = config.to_yaml(), self.config.read_bytes()
+        if before == text.encode("utf-8"):
             return None
         number = 1
         while (kept := self.path / f"config.{number}.yaml").exists():
             number += 1
-        os.link(self.config, kept)
+        write_bytes_atomically(kept, before)  # a link would do, but not on every file system
         write_atomically(self.config, text)
         return kept
 
     def run_id(self) -> str:
         """The same for every process that ever runs this run directory."""
         path = self.path / ".run_id"
-        if not path.exists():
-            write_atomically(path, f"{self.path.name}-{uuid.uuid4().hex[:12]}\n")
-        return path.read_text().strip()
+        found = path.read_text(encoding="utf-8", errors="replace").strip() if path.exists() else ""
+        if not found:
+            found = f"{self.path.name}-{uuid.uuid4().hex[:12]}"
+            # Durable: what workers have spooled for this id, no learner with another one may take.
+            write_bytes_atomically(path, f"{found}\n".encode(), is_durable=True)
+        return found
 
     def lock(self, role: str = "learner") -> RunLock:
         """Takes the run for `role`; released by `RunLock.release`, or when the process ends, however it ends.
@@ -203,6 +206,12 @@ class RunLock:
             raise RunDirectoryError(
                 f"Another {role} (process {holder}) is at work on {path.parent}.",
                 f"Wait for it, stop it, or {otherwise}.",
+            ) from error
+        except OSError as error:
+            os.close(fd)
+            raise RunDirectoryError(
+                f"{path} cannot be locked: {error.strerror}.",
+                "Use a file system that has locks; of NFS, mount it with them.",
             ) from error
         self._fd = fd
         try:

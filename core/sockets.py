@@ -38,6 +38,7 @@ Blob = bytes | memoryview
 HIGH_WATER_MARK = 512  # messages queued per peer; beyond it senders wait
 LINGER_MS = 1000  # how long close() lets queued messages leave
 HEARTBEAT_MS, SILENCE_MS = 10_000, 60_000  # a connection without signs of life is dropped and re-made
+HANDSHAKE_MS = 30_000  # a connection whose keys are neither taken nor refused until then is made anew
 _LOCAL = re.compile(r"(ipc|inproc)://.+|tcp://(127(\.\d{1,3}){3}|localhost|\[::1\]):[\d*]+")
 _log = logging.getLogger(__name__)
 
@@ -262,6 +263,7 @@ class Wire:
         raw.setsockopt(zmq.MAXMSGSIZE, MAX_BLOB_BYTES)
         raw.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
         raw.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS)
+        raw.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
         raw.setsockopt(zmq.RECONNECT_IVL, 100)
         raw.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
         return raw
@@ -365,14 +367,12 @@ class _Gatekeeper:
         request_id = request[1] if len(request) > 1 else b""
         if len(request) == 7 and request[5] == b"CURVE":
             public = zmq.utils.z85.encode(request[6]).decode("ascii")
-            if self._is_allowed(public):
+            try:
+                is_allowed = public in self._security.allowed
+            except SecurityError as error:
+                _log.error("the allow-list cannot be read, nobody gets in: %s", error)
+                return [b"1.0", request_id, b"300", b"try again", b"", b""]  # to "400" it gives up for good
+            if is_allowed:
                 return [b"1.0", request_id, b"200", b"OK", public.encode(), b""]
             _log.warning("refused the client key %s from %s", public, request[3].decode("ascii", "replace"))
         return [b"1.0", request_id, b"400", b"not allowed", b"", b""]
-
-    def _is_allowed(self, public: str) -> bool:
-        try:
-            return public in self._security.allowed
-        except SecurityError as error:
-            _log.error("the allow-list cannot be read, nobody gets in: %s", error)
-            return False

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ from distrl.core.types import Purpose, Trajectory
 
 Item = tuple[Trajectory, Mapping[str, bytes]]
 _QUERY_SIZE = 500
+# At a time, for the writer waits meanwhile: a commit takes long on a slow disk, and so do many pages.
+_TRIM_SIZE = 16  # trajectories
+_VACUUM_PAGES = 1024
 _VERSION = 1
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS trajectories (
@@ -167,16 +171,15 @@ class TrajectoryStore:
         Returns:
             The deleted ids.
         """
-        deleted = []
-        for trajectory_id in self.ids():
-            if self._size_bytes <= max_bytes or trajectory_id == before:
+        oldest = takewhile(lambda name: name != before, self.ids())
+        spare = [name for name in oldest if name not in keep]
+        deleted: list[str] = []
+        for start in range(0, len(spare), _TRIM_SIZE):
+            if self._size_bytes <= max_bytes:
                 break
-            if trajectory_id not in keep:
-                self._delete(trajectory_id)
-                deleted.append(trajectory_id)
-        if deleted:
-            with self._lock, typed_errors(self.path):
-                self._connection().execute("PRAGMA incremental_vacuum").fetchall()
+            deleted += self._delete_first(spare[start : start + _TRIM_SIZE], max_bytes)
+        while deleted and self._gives_back():
+            pass
         return deleted
 
     def close(self) -> None:
@@ -217,24 +220,27 @@ class TrajectoryStore:
             size: int = self._connection().execute(query).fetchone()[0]
         return size
 
-    def _delete(self, trajectory_id: str) -> None:
+    def _delete_first(self, names: Sequence[str], max_bytes: int) -> list[str]:
+        """Deletes these in their order until `size_bytes` fits, in one commit. Returns which."""
         with self._lock, typed_errors(self.path):
             connection = self._connection()
+            freed, deleted = 0, []
             with transaction(connection):
-                row = connection.execute(
-                    "SELECT seq, LENGTH(body) FROM trajectories WHERE id = ?", (trajectory_id,)
-                ).fetchone()
-                seq, freed = row
-                connection.execute("UPDATE trajectories SET body = NULL WHERE seq = ?", (seq,))
-                orphans = connection.execute(
-                    "SELECT key, LENGTH(data) FROM images JOIN uses ON image = key WHERE uses.seq = ?"
-                    " AND NOT EXISTS"
-                    " (SELECT 1 FROM uses AS other WHERE other.image = key AND other.seq != uses.seq)",
-                    (seq,),
-                ).fetchall()
-                connection.executemany("DELETE FROM images WHERE key = ?", [(key,) for key, _ in orphans])
-                connection.execute("DELETE FROM uses WHERE seq = ?", (seq,))
-            self._size_bytes -= freed + sum(size for _, size in orphans)
+                for name in names:
+                    if self._size_bytes - freed <= max_bytes:
+                        break
+                    freed += _delete(connection, name)
+                    deleted.append(name)
+            self._size_bytes -= freed
+        return deleted
+
+    def _gives_back(self) -> bool:
+        """Gives some of the file's free pages back to the disk. Returns whether there are more to give."""
+        with self._lock, typed_errors(self.path):
+            connection = self._connection()
+            before = _num_free(connection)
+            connection.execute(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})").fetchall()
+            return 0 < _num_free(connection) < before
 
 
 def _insert(
@@ -264,3 +270,26 @@ def _insert(
             size += len(data)
         connection.execute("INSERT OR IGNORE INTO uses (image, seq) VALUES (?, ?)", (row[0], seq))
     return size
+
+
+def _delete(connection: sqlite3.Connection, trajectory_id: str) -> int:
+    """Deletes one trajectory and what nobody else uses of its images; the bytes that were freed."""
+    seq, freed = connection.execute(
+        "SELECT seq, LENGTH(body) FROM trajectories WHERE id = ?", (trajectory_id,)
+    ).fetchone()
+    connection.execute("UPDATE trajectories SET body = NULL WHERE seq = ?", (seq,))
+    orphans = connection.execute(
+        "SELECT key, LENGTH(data) FROM images JOIN uses ON image = key WHERE uses.seq = ?"
+        " AND NOT EXISTS"
+        " (SELECT 1 FROM uses AS other WHERE other.image = key AND other.seq != uses.seq)",
+        (seq,),
+    ).fetchall()
+    connection.executemany("DELETE FROM images WHERE key = ?", [(key,) for key, _ in orphans])
+    connection.execute("DELETE FROM uses WHERE seq = ?", (seq,))
+    total: int = freed + sum(size for _, size in orphans)
+    return total
+
+
+def _num_free(connection: sqlite3.Connection) -> int:
+    """Pages of the file that hold nothing."""
+    return int(connection.execute("PRAGMA freelist_count").fetchone()[0])

@@ -6,6 +6,7 @@ Between two calls nothing happens: no timers, no signal handlers.
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -184,9 +185,12 @@ class Supervisor:
 
 def last_error(log_file: Path) -> str:
     """The last error line of a log, without its "error: "; else its last line, unless its disk is full."""
-    with log_file.open("rb") as log:
-        log.seek(max(0, log_file.stat().st_size - _TAIL_BYTES))
-        tail = log.read().decode("utf-8", "replace")
+    try:
+        with log_file.open("rb") as log:
+            log.seek(max(0, os.fstat(log.fileno()).st_size - _TAIL_BYTES))
+            tail = log.read().decode("utf-8", "replace")
+    except OSError as error:  # somebody cleared the logs away; that must not end the others
+        return f"its log cannot be read: {error.strerror}"
     lines = [line.strip() for line in tail.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("error: ")]
     if errors:

@@ -367,7 +367,7 @@ def read_episodes(file: Path) -> list[EpisodeResult]:
 
 def _read_model(file: Path, model: type[_Model]) -> _Model:
     try:
-        return model.model_validate_json(file.read_text(encoding="utf-8"))
+        return model.model_validate_json(file.read_bytes())
     except ValidationError as error:
         raise RunDirectoryError(
             f"{file} is damaged or was written by another version.", "Evaluate again."

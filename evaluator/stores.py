@@ -19,13 +19,15 @@ def open_store(place: Path) -> TrajectoryStore:
     """The store at `place`: a store file, or a run's or an evaluation's directory.
 
     Raises:
-        StoreError: If there is none.
+        StoreError: If there is none, or nothing in its file.
     """
     file = place / STORE_FILE if place.is_dir() else place
     if not file.is_file():
         raise StoreError(
             f"There is no trajectory store {file}.", "Name a run, an evaluation or a store.sqlite3."
         )
+    if not file.stat().st_size:  # SQLite would make a store of it
+        raise StoreError(f"{file} is empty.", "Restore it, or name another store.")
     return TrajectoryStore(file)
 
 

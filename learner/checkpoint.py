@@ -90,5 +90,9 @@ class Checkpointer:
 
     @property
     def exists(self) -> bool:
-        """Whether there is anything to resume from."""
-        return checkpoints.pointed(self.directory, "latest") is not None
+        """Whether there is anything to resume from.
+
+        Raises:
+            CheckpointError: As `checkpoints.to_resume_from`.
+        """
+        return checkpoints.to_resume_from(self.directory) is not None

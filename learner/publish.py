@@ -67,6 +67,9 @@ class Publisher:
     Attributes:
         version: The newest version, announced or held back.
         recent: The bytes of the newest announced versions, oldest first.
+
+    Raises:
+        CheckpointError: The file does not tell the newest version.
     """
 
     def __init__(
@@ -82,7 +85,7 @@ class Publisher:
         self._lag, self._held = lag, version_file.parent / "held"
         self._announced = -1
         self.recent: OrderedDict[int, Buffer] = OrderedDict()
-        self.version = int(version_file.read_text()) if version_file.exists() else 0
+        self.version = _noted(version_file)
 
     def publish(self, catch_up: bool = False) -> WeightInfo:
         """Makes the present weights the next version; announces it, or with a lag the one that is due.
@@ -142,3 +145,16 @@ class Publisher:
                 f"{file}, weights held back by learner.policy_lag, cannot be read: {error.strerror}.",
                 "Resume with learner.policy_lag=0.",
             ) from error
+
+
+def _noted(version_file: Path) -> int:
+    """The newest version that a learner of this run noted; 0 if there never was one."""
+    if not version_file.exists():
+        return 0
+    try:
+        return int(version_file.read_text())
+    except (OSError, ValueError) as error:
+        raise CheckpointError(
+            f"{version_file}, which notes the newest version of the weights, holds no number.",
+            "Write one into it that is not below the last `published weights` of the learner's log.",
+        ) from error

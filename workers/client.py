@@ -40,6 +40,7 @@ from distrl.workers.spool import Spool
 
 POLL_S = 0.2
 HELLO_S = 0.5  # between two Hellos while nobody answers
+MAX_MISFITS = 64  # reasons that are logged between two connections
 SILENCE_BEATS = 4  # heartbeats without any answer before the learner counts as gone
 _log = logging.getLogger(__name__)
 
@@ -57,6 +58,9 @@ class LearnerLink:
         act_endpoint: Where an inference server answers.
         relay: Where it passes weights on.
         max_unacked: Trajectories that may wait for their ack before leases stop.
+
+    Attributes:
+        misfit: Why the learner and this process do not understand each other, if so; it may be updated yet.
     """
 
     def __init__(
@@ -85,11 +89,13 @@ class LearnerLink:
         self.status: Status | None = None
         self.shutdown = threading.Event()
         self.shutdown_reason = ""
+        self.misfit = ""
         # Guarded by the condition:
         self._is_connected = False
         self._book = LeaseBook()
         self._delivery = Delivery(spool) if spool is not None else None
         # Link thread only:
+        self._misfits: set[str] = set()
         self._heartbeat_s = 2.0
         self._last_heard = self._next_hello = self._next_heartbeat = 0.0
 
@@ -239,7 +245,7 @@ class LearnerLink:
             try:
                 received = channel.recv(0.0)
             except PeerError as error:
-                _log.error("the learner sent what is no message: %s", error)
+                self._misunderstood(f"it sends what is no message: {error.message}")
                 continue
             if received is None:
                 break
@@ -286,6 +292,8 @@ class LearnerLink:
     def _connected(self) -> None:
         assert self.status is not None
         _log.info("connected to run %s at %s", self.status.run_id, self._control_endpoint)
+        self.misfit = ""
+        self._misfits.clear()
         with self._condition:
             self._is_connected = True
             self._book.reconnected(self.status.run_id)
@@ -293,11 +301,21 @@ class LearnerLink:
                 self._delivery.reconnected(self.status.run_id)
             self._condition.notify_all()
 
+    def _misunderstood(self, why: str) -> None:
+        """Notes, and logs once, why the learner's words or ours, which are repeated, come to nothing."""
+        self.misfit = why
+        if why not in self._misfits and len(self._misfits) < MAX_MISFITS:
+            self._misfits.add(why)
+            _log.error(
+                "the learner at %s and this process do not fit together: %s", self._control_endpoint, why
+            )
+
     def _rejected(self, reject: Reject) -> None:
-        _log.error(
-            "the learner refused %s: %s (%s)", reject.ref or "a message", reject.reason, reject.code.value
-        )
-        if self._delivery is not None and reject.ref:
+        if not reject.ref:
+            self._misunderstood(f"it refuses a message: {reject.reason} ({reject.code.value})")
+            return
+        _log.error("the learner refused %s: %s (%s)", reject.ref, reject.reason, reject.code.value)
+        if self._delivery is not None:
             with self._condition:
                 self._delivery.rejected(reject)
                 self._condition.notify_all()

@@ -33,7 +33,7 @@ def wait_for_learner(
         say: Told what is being waited for.
 
     Raises:
-        LearnerUnreachable: There was none within `timeout_s`.
+        LearnerUnreachable: There was none within `timeout_s`, or none of this protocol version.
     """
     say(f"looking for the learner at {address}, for up to {timeout_s:g} s")
     deadline = time.monotonic() + timeout_s
@@ -41,6 +41,11 @@ def wait_for_learner(
         try:
             link.wait_connected(POLL_S)
         except LearnerUnreachable:
+            if time.monotonic() >= deadline and link.misfit:
+                raise LearnerUnreachable(
+                    f"The learner at {address} and this process do not fit together: {link.misfit}.",
+                    "Run the same distrl version everywhere.",
+                ) from None
             if time.monotonic() >= deadline:
                 raise LearnerUnreachable(
                     f"No learner answered at {address} within {timeout_s:g} s.",

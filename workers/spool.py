@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +12,8 @@ import msgpack
 
 from distrl.core.codec import pack_trajectory, unpack_trajectory
 from distrl.core.database import open_database, transaction, typed_errors
-from distrl.core.errors import StoreError
+from distrl.core.errors import RunDirectoryError, StoreError
+from distrl.core.rundir import RunLock
 from distrl.core.types import Trajectory
 
 _VERSION = 1
@@ -109,3 +111,28 @@ class Spool:
         """Closes the file."""
         with self._lock:
             self._connection.close()
+
+
+def left_behind(folder: Path, host: str) -> dict[str, int]:
+    """How many trajectories wait in the spools of other hosts' workers that do not run, by worker.
+
+    A host that was renamed, or a container with a new name each time, does not look for these by itself.
+
+    Args:
+        folder: Of spools; those count whose worker got its name, HOST-0, with a lock there.
+        host: The host whose workers do not count: the next ones get their names.
+    """
+    found = {}
+    for lock in sorted(folder.glob(".*.lock")):
+        name = lock.name.removeprefix(".").removesuffix(".lock")
+        file = folder / f"{name}.sqlite3"
+        if name.rpartition("-")[0] == host or not file.is_file():
+            continue
+        with (
+            contextlib.suppress(RunDirectoryError, StoreError),  # it runs, or nothing can be read
+            RunLock(lock, "worker"),
+            contextlib.closing(Spool(file)) as spool,
+        ):
+            if count := len(spool):
+                found[name] = count
+    return found

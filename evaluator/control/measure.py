@@ -124,7 +124,7 @@ def load_control(directory: Path) -> ControlResult:
     """
     file = directory / RESULTS_FILE
     try:
-        return ControlResult.model_validate_json(file.read_text(encoding="utf-8"))
+        return ControlResult.model_validate_json(file.read_bytes())
     except (OSError, ValidationError) as error:
         raise RunDirectoryError(
             f"{file} is no evaluation of continuous control.", "Measure again with distrl evaluate."
@@ -135,7 +135,7 @@ def _prepare(output: Path, spec: ControlSpec, resume: bool) -> None:
     """Makes the directory, or checks that what is there may be replaced."""
     if not is_free(output, resume, resuming="replace what is there"):
         try:
-            same = ControlSpec.model_validate_json((output / SPEC_FILE).read_text(encoding="utf-8")) == spec
+            same = ControlSpec.model_validate_json((output / SPEC_FILE).read_bytes()) == spec
         except (OSError, ValidationError):
             same = False
         if not same:

@@ -185,11 +185,14 @@ def write_section(file: Path, name: str, text: str) -> None:
     """Writes `text` into a Markdown file between marks with the table's name; what else it holds stays.
 
     Raises:
-        ConfigError: The file has the first mark without the second.
+        ConfigError: The file is no text, or has the first mark without the second.
     """
     begin, end = f"<!-- distrl table {name} -->", f"<!-- end of table {name} -->"
     section = f"{begin}\n{text}{end}\n"
-    old = file.read_text(encoding="utf-8") if file.exists() else ""
+    try:
+        old = file.read_text(encoding="utf-8") if file.exists() else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} cannot be read as text: {error}.", "Name a Markdown file.") from error
     if begin in old and end not in old:
         raise ConfigError(f"{file} lacks the line {end!r}.", "Restore it, or delete the table's section.")
     pattern = re.compile(re.escape(begin) + r".*?" + re.escape(end) + r"\n?", re.DOTALL)

@@ -61,9 +61,9 @@ class ControlCheckpointer:
         """The state of the newest checkpoint, whose weights `policy` has afterwards; None without one.
 
         Raises:
-            CheckpointError: A file is damaged, or of another policy.
+            CheckpointError: A file is damaged, or of another policy; or `latest` names none of those there.
         """
-        name = checkpoints.pointed(self.directory, "latest")
+        name = checkpoints.to_resume_from(self.directory)
         if name is None:
             return None
         path = checkpoints.resolve(self.directory)

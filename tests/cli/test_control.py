@@ -21,7 +21,7 @@ from distrl.core.errors import CheckpointError, ConfigError, RunDirectoryError
 from distrl.core.policies.gaussian import ControlSpec, GaussianPolicy
 from distrl.evaluator.control.measure import load_control, measure_control
 from distrl.evaluator.evaluator import EvaluationStopped
-from distrl.evaluator.results import Subject
+from distrl.evaluator.results import RESULTS_FILE, Subject
 
 
 def write(folder: Path) -> str:
@@ -78,6 +78,9 @@ def test_a_measurement_is_replaced_only_by_one_of_the_same(tmp_path: Path) -> No
     with pytest.raises(RunDirectoryError, match="something else"):
         measure_control(config, Subject(kind="random"), output, resume=True)
     assert load_control(output).returns == first.returns
+    (output / RESULTS_FILE).write_bytes(b"{\xff}")
+    with pytest.raises(RunDirectoryError, match="no evaluation of continuous control"):
+        load_control(output)
 
 
 def test_a_policy_of_another_environment_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -118,3 +119,47 @@ def test_old_ones_go_but_not_what_is_protected_or_pointed_to(tmp_path: Path) -> 
     checkpoints.point(tmp_path, "best", "step_10")
     assert checkpoints.remove_old(tmp_path, 2, {"step_0"}) == ["step_5", "step_15"]
     assert checkpoints.checkpoints(tmp_path) == ["step_0", "step_10", "step_20", "step_100"]
+
+
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_a_lost_pointer_is_told_and_not_taken_for_a_new_run(tmp_path: Path, is_empty: bool) -> None:
+    for number in (0, 40):
+        make(tmp_path, f"step_{number}")
+    if is_empty:
+        (tmp_path / "latest").write_text("\n")
+    with pytest.raises(
+        CheckpointError, match=r"latest names no checkpoint, but there are: step_0, step_40\."
+    ):
+        checkpoints.to_resume_from(tmp_path)
+    checkpoints.point(tmp_path, "latest", "step_40")
+    assert checkpoints.to_resume_from(tmp_path) == "step_40"
+
+
+def test_a_crash_before_the_first_pointer_costs_nothing(tmp_path: Path) -> None:
+    assert checkpoints.to_resume_from(tmp_path) is None
+    make(tmp_path, "step_0")
+    assert checkpoints.to_resume_from(tmp_path) is None
+
+
+def test_a_pointer_that_is_no_text_names_nothing_that_is_there(tmp_path: Path) -> None:
+    make(tmp_path, "step_3")
+    (tmp_path / "latest").write_bytes(b"\xff\xfe\n")
+    with pytest.raises(CheckpointError, match="There are: step_3"):
+        checkpoints.resolve(tmp_path)
+
+
+def test_an_old_one_that_cannot_be_removed_is_tried_again(tmp_path: Path, monkeypatch, caplog) -> None:
+    for number in (5, 10, 15, 20):
+        make(tmp_path, f"step_{number}")
+    real = checkpoints.shutil.rmtree
+
+    def busy(path: Path) -> None:
+        if path.name == "step_5":
+            raise OSError(errno.ENOTEMPTY, "Directory not empty", str(path))
+        real(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoints.shutil, "rmtree", busy)
+        assert checkpoints.remove_old(tmp_path, 2, set()) == ["step_10"]
+    assert "step_5 is not removed yet: Directory not empty" in caplog.text
+    assert checkpoints.remove_old(tmp_path, 2, set()) == ["step_5"]

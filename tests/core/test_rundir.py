@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -89,6 +91,34 @@ def test_a_new_config_keeps_the_old_one(config: Config) -> None:
     run.write_config(longer)
     assert load_config(run.config) == longer
     assert load_config(run.path / "config.1.yaml") == config
+
+
+def test_a_file_system_without_links_keeps_the_old_config_too(config: Config, monkeypatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    run = RunDir.create(config)
+    monkeypatch.setattr(os, "link", refuse)
+    assert run.write_config(config.model_copy(update={"seed": 7})) == run.path / "config.1.yaml"
+    assert load_config(run.path / "config.1.yaml") == config
+
+
+def test_a_file_system_without_locks_is_one_clear_error(config: Config, monkeypatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    run = RunDir.create(config)
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(RunDirectoryError, match=r"learner\.lock cannot be locked: No locks available\."):
+        run.lock()
+
+
+def test_an_id_that_a_power_cut_emptied_is_made_anew(config: Config) -> None:
+    run = RunDir.create(config)
+    assert run.run_id() == run.run_id()
+    (run.path / ".run_id").write_text("")
+    assert run.run_id().startswith("one-")
+    assert run.run_id() == run.run_id()
 
 
 def test_only_one_process_holds_a_role(config: Config) -> None:

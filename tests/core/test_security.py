@@ -5,7 +5,9 @@ import stat
 
 import pytest
 import zmq
+from waiting import until
 
+from distrl.core import sockets
 from distrl.core.errors import NetworkError, SecurityError
 from distrl.core.messages import Ack, StatusRequest, encode
 from distrl.core.security import (
@@ -97,6 +99,21 @@ def test_nobody_gets_in_when_the_allow_list_is_broken(keys, server):
     security = load_security(keys)
     (keys / "allowed" / "client.pub").write_text("nonsense")
     assert not gets_an_answer(server, security)
+
+
+def test_who_came_while_the_allow_list_was_broken_gets_in_once_it_is_mended(
+    keys, server, caplog, monkeypatch
+):
+    monkeypatch.setattr(sockets, "HANDSHAKE_MS", 300)
+    listed = keys / "allowed" / "client.pub"
+    whole = listed.read_text()
+    listed.write_text("nonsense")
+    with Wire(load_security(keys)) as wire:
+        client = wire.connect_dealer(server.endpoint)
+        until(lambda: "the allow-list cannot be read" in caplog.text)
+        listed.write_text(whole)
+        client.send(StatusRequest(), timeout_s=20.0)
+        assert isinstance(server.recv(20.0).message, StatusRequest)
 
 
 def test_a_public_address_may_be_bound_with_keys(keys):

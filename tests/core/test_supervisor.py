@@ -164,3 +164,11 @@ def test_a_log_that_a_full_disk_cuts_off_is_not_taken_for_an_error(tmp_path: Pat
     assert "disk of its log is full" in last_error(log)
     log.write_text("error: this\n")
     assert last_error(log) == "this"
+
+
+def test_a_log_that_was_cleared_away_does_not_end_the_others(kept: Supervisor, tmp_path: Path) -> None:
+    kept.start(python("sleeper", SLEEP))
+    (tmp_path / "logs" / "sleeper.log").unlink()
+    os.kill(kept.pids()["sleeper"], signal.SIGKILL)
+    until(lambda: kept.restarts() == 1, meanwhile=kept.check)
+    assert (tmp_path / "logs" / "sleeper.log").exists()

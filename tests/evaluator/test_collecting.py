@@ -11,7 +11,13 @@ import pytest
 from counting_phone import CountingEnv, counting_config, write_suite
 from failing_phones import OnePhone
 
-from distrl.core.demonstrations import LOCK_FILE, CollectionSpec, check_dataset, read_collection
+from distrl.core.demonstrations import (
+    COLLECTION_FILE,
+    LOCK_FILE,
+    CollectionSpec,
+    check_dataset,
+    read_collection,
+)
 from distrl.core.errors import ConfigError, RunDirectoryError
 from distrl.core.rundir import RunLock
 from distrl.core.types import Purpose, Task
@@ -200,3 +206,9 @@ def test_a_run_cannot_start_from_what_does_not_fit(tmp_path: Path) -> None:
         check_dataset(tmp_path / "out", {**wanted, "split": "train"}, 5)
     with pytest.raises(RunDirectoryError, match=r"collection\.json is missing"):
         check_dataset(tmp_path, wanted, 5)
+
+
+def test_a_collection_file_of_other_bytes_is_told_as_damaged(tmp_path: Path) -> None:
+    (tmp_path / COLLECTION_FILE).write_bytes(b"{\xff}")
+    with pytest.raises(RunDirectoryError, match=r"collection\.json is damaged.*Collect again"):
+        read_collection(tmp_path)

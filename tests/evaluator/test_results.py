@@ -15,6 +15,7 @@ from distrl.evaluator.judges.ground_truth import GroundTruthJudge
 from distrl.evaluator.results import (
     EPISODES_FILE,
     LOCK_FILE,
+    RESULTS_FILE,
     SPEC_FILE,
     Evaluation,
     EvaluationDirectory,
@@ -24,6 +25,7 @@ from distrl.evaluator.results import (
     last_per_task,
     load_evaluation,
     read_episodes,
+    read_spec,
     split_result,
 )
 
@@ -200,3 +202,11 @@ def test_a_task_counts_once_and_faults_stay_apart(tmp_path: Path) -> None:
     result = split_result(directory.episodes)
     assert (result.overall.successes, result.overall.episodes) == (1, 1)
     assert [e.task_id for e in result.faulted] == [make_task(1).id]
+
+
+@pytest.mark.parametrize("name", [SPEC_FILE, RESULTS_FILE])
+def test_a_file_of_other_bytes_is_told_as_damaged(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"{\xff}")
+    read = {SPEC_FILE: read_spec, RESULTS_FILE: load_evaluation}[name]
+    with pytest.raises(RunDirectoryError, match=rf"{name} is damaged.*Evaluate again"):
+        read(tmp_path)

@@ -38,6 +38,15 @@ def store(tmp_path: Path) -> TrajectoryStore:
     return made
 
 
+def test_an_empty_file_is_no_store_and_stays_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "store.sqlite3"
+    file.touch()
+    for place in (file, tmp_path):
+        with pytest.raises(StoreError, match=r"store\.sqlite3 is empty\."):
+            open_stores(place)
+    assert [(path.name, path.stat().st_size) for path in tmp_path.iterdir()] == [("store.sqlite3", 0)]
+
+
 def test_a_store_is_opened_by_file_or_directory(store: TrajectoryStore, tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "store.sqlite3"):
         opened = open_store(place)

@@ -112,6 +112,16 @@ def test_nothing_to_resume_from(make) -> None:
         checkpointer.load()
 
 
+def test_a_lost_pointer_does_not_begin_the_run_anew(make) -> None:
+    _, checkpointer = make()
+    checkpointer.save(0, {})
+    checkpointer.save(4, {})
+    (checkpointer.directory / "latest").unlink()
+    with pytest.raises(CheckpointError, match="step_0, step_4"):
+        _ = checkpointer.exists
+    assert checkpoints.checkpoints(checkpointer.directory) == ["step_0", "step_4"]
+
+
 def test_saving_the_same_update_again_keeps_what_is_there(make) -> None:
     _, checkpointer = make()
     checkpointer.save(1, {"first": True})

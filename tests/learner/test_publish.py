@@ -112,6 +112,13 @@ def test_a_lag_that_comes_back_announces_nothing_older_than_what_was_announced(t
     assert publish(Publisher(policy, shelf, tmp_path / "version", 4), 6) == [8, 8, 8, 8, 8, 9]
 
 
+@pytest.mark.parametrize("content", [b"", b"\xff\n", b"seven\n"])
+def test_a_version_that_a_power_cut_emptied_is_one_clear_error(tmp_path, content) -> None:
+    (tmp_path / "version").write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"version, which notes .* holds no number\. Write one"):
+        Publisher(Weights(), Shelf(), tmp_path / "version")
+
+
 def test_unreadable_weights_are_one_clear_error(tmp_path) -> None:
     publisher = Publisher(Weights(), Shelf(), tmp_path / "version", 1)
     publish(publisher, 2)

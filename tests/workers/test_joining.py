@@ -6,10 +6,13 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgpack
 import pytest
 from small_learner import SmallLearner
+from waiting import until
 
 from distrl.core.errors import LearnerUnreachable
+from distrl.core.messages import Reject, RejectCode, encode
 from distrl.core.sockets import Wire
 from distrl.workers.client import LearnerLink
 from distrl.workers.joining import wait_for_learner
@@ -50,3 +53,50 @@ def test_a_stop_or_the_end_of_the_run_ends_the_wait(wire: Wire) -> None:
     assert not wait_for_learner(link, NOBODY, "--learner", WAIT_S, stop)
     link.shutdown.set()
     assert not wait_for_learner(link, NOBODY, "--learner", WAIT_S, threading.Event())
+
+
+class Foreigner:
+    """A learner of another version: whatever it is told, it answers with `answer`."""
+
+    def __init__(self, wire: Wire, answer: bytes) -> None:
+        self.channel = wire.bind_router("tcp://127.0.0.1:*")
+        self.count = 0
+        self._answer, self._stopping = answer, threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            received = self.channel.recv(0.02)
+            if received is not None:
+                self.channel.raw.send_multipart([received.peer, self._answer])
+                self.count += 1
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+        self.channel.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (msgpack.packb({"v": 99, "type": "welcome"}), r"protocol version 99 is not \d+\."),
+        (encode(Reject(code=RejectCode.MALFORMED, reason="role: unknown")), r"role: unknown \(malformed\)\."),
+    ],
+)
+def test_another_version_is_told_and_does_not_fill_the_log(
+    wire: Wire, caplog, answer: bytes, why: str
+) -> None:
+    learner = Foreigner(wire, answer)
+    address = learner.channel.endpoint
+    link = LearnerLink(wire, address, NOBODY, "monitor", "m")
+    link.start()
+    until(lambda: learner.count >= 3 and link.misfit)
+    with pytest.raises(
+        LearnerUnreachable, match=rf"do not fit together: .*{why} Run the same distrl version"
+    ):
+        wait_for_learner(link, address, "--learner", 0.0, threading.Event())
+    link.close()
+    learner.stop()
+    assert caplog.text.count("do not fit together") == 1

@@ -5,8 +5,9 @@ import threading
 import pytest
 
 from distrl.core.errors import StoreError
+from distrl.core.rundir import RunLock
 from distrl.core.types import Task, Trajectory
-from distrl.workers.spool import Spool
+from distrl.workers.spool import Spool, left_behind
 
 TASK = Task(
     id="q/t/1", suite="q", template="t", split="train", goal="Do it", params={"list": [1, {"a": None}]}
@@ -97,3 +98,18 @@ def test_threads_may_share_it(spool):
     for thread in threads:
         thread.join()
     assert sorted(spool.ids()) == sorted(f"{name}{number}" for name in "abcd" for number in range(1, 10, 2))
+
+
+def test_what_workers_of_another_host_left_behind_is_found(tmp_path):
+    for name in ("old-0", "old-1", "old-2", "here-0"):
+        RunLock(tmp_path / f".{name}.lock", "worker").release()
+    Spool(tmp_path / "old-0.sqlite3").close()
+    for name, count in (("old-1", 2), ("old-2", 1), ("here-0", 1), ("named", 1)):
+        spool = Spool(tmp_path / f"{name}.sqlite3")
+        for number in range(count):
+            spool.put(episode(str(number)), IMAGES)
+        spool.close()
+    with RunLock(tmp_path / ".old-2.lock", "worker"):
+        assert left_behind(tmp_path, "here") == {"old-1": 2}
+    assert left_behind(tmp_path, "here") == {"old-1": 2, "old-2": 1}
+    assert left_behind(tmp_path / "none", "here") == {}

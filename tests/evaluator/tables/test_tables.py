@@ -248,6 +248,15 @@ def test_a_section_of_a_file_is_replaced_and_the_rest_stays(tmp_path: Path) -> N
         write_section(file, "a", "four\n")
 
 
+def test_a_section_goes_into_text_only(tmp_path: Path) -> None:
+    picture = tmp_path / "results.png"
+    picture.write_bytes(b"\x89PNG\xff")
+    for file in (picture, tmp_path):
+        with pytest.raises(ConfigError, match=r"cannot be read as text: .* Name a Markdown file\."):
+            write_section(file, "a", "one\n")
+    assert picture.read_bytes() == b"\x89PNG\xff"
+
+
 @pytest.mark.parametrize("name", preset_names(TABLES_DIR))
 def test_shipped_tables_are_sound(name: str, tmp_path: Path) -> None:
     spec = load_table(name)

@@ -117,6 +117,11 @@ def test_what_is_no_seed_is_refused(text: str) -> None:
         seeds_of(text)
 
 
+def test_seeds_have_a_bound() -> None:
+    with pytest.raises(ConfigError, match="more than 10000"):
+        seeds_of("0-99999999999")
+
+
 class Runs:
     """Stands in for `distrl train`: how each run ends is asked of `outcomes`, by its arm."""
 

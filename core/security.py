@@ -136,14 +136,12 @@ def create_keys(keys_dir: Path, server: KeyPair, client: KeyPair) -> None:
     """Writes a new keys directory with one allowed client, `client`.
 
     Raises:
-        SecurityError: There are keys already; they are never overwritten. Or there can be no such directory.
+        SecurityError: There are keys already; they are never overwritten. Or a file is in the way.
     """
     try:
         keys_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise SecurityError(
-            f"The keys directory {keys_dir} cannot be made: {error.strerror}.", "Choose another directory."
-        ) from error
+    except FileExistsError as error:
+        raise SecurityError(f"{keys_dir} is a file, no keys directory.", "Choose another directory.") from error
     _write_new(keys_dir / f"{SERVER}.key", _format_pair(server), 0o600)
     _write_new(keys_dir / f"{SERVER}.pub", server.public + "\n", 0o644)
     add_client(keys_dir, ANY_CLIENT, client)

@@ -48,11 +48,10 @@ def test_mistakes_are_one_line_and_an_exit_code(keys, command):
 
 def test_a_file_in_the_way_is_one_line_too(tmp_path):
     (tmp_path / "file").touch()
-    for place in ("file", "file/keys"):
-        result = runner.invoke(app, ["keys", "create", str(tmp_path / place)])
-        assert result.exit_code == 5
-        assert f"{place} cannot be made: " in result.stderr
-        assert result.stderr.count("\n") == 1
+    result = runner.invoke(app, ["keys", "create", str(tmp_path / "file")])
+    assert result.exit_code == 5
+    assert "file is a file, no keys directory" in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 def test_listing_what_is_no_keys_directory(tmp_path):

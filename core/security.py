@@ -141,7 +141,9 @@ def create_keys(keys_dir: Path, server: KeyPair, client: KeyPair) -> None:
     try:
         keys_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     except FileExistsError as error:
-        raise SecurityError(f"{keys_dir} is a file, no keys directory.", "Choose another directory.") from error
+        raise SecurityError(
+            f"{keys_dir} is a file, no keys directory.", "Choose another directory."
+        ) from error
     _write_new(keys_dir / f"{SERVER}.key", _format_pair(server), 0o600)
     _write_new(keys_dir / f"{SERVER}.pub", server.public + "\n", 0o644)
     add_client(keys_dir, ANY_CLIENT, client)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-gymnasium = pytest.importorskip("gymnasium")
+gymnasium = pytest.importorskip("gymnasium", reason="needs gymnasium: not installed")
 
 import appo
 from appo_arms import Arm, RunFailed, make_run

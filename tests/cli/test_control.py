@@ -9,8 +9,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-pytest.importorskip("torch")
-pytest.importorskip("gymnasium")
+pytest.importorskip("torch", reason="needs torch: not installed")
+pytest.importorskip("gymnasium", reason="needs gymnasium: not installed")
 
 from control_world import config_data
 

@@ -75,7 +75,7 @@ def test_what_cannot_be_exported_is_one_line(tmp_path: Path) -> None:
 
 
 def test_the_embedded_policy_is_no_model_of_transformers(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason="needs torch: not installed")
     from distrl.configs.policy import PolicyConfig
     from distrl.core.policies import build_policy
 

@@ -180,7 +180,7 @@ def test_a_place_that_cannot_be_written_is_one_line(failing, number: int) -> Non
 
 
 def test_a_full_gpu_is_one_line_which_no_restart_mends(failing) -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="needs torch: not installed")
     failing(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."))
     result = runner.invoke(app, ["fail"])
     assert result.exit_code in HOPELESS

@@ -74,7 +74,7 @@ def test_a_line_names_grpc_where_it_is_served() -> None:
 
 @pytest.mark.needs("grpc")
 def test_grpc_listens_3000_beyond_the_console(tmp_path: Path) -> None:
-    grpc_phone = pytest.importorskip("grpc_phone")
+    grpc_phone = pytest.importorskip("grpc_phone", reason="needs grpc_phone: not installed")
 
     async def size(grpc_port: int) -> dict[str, str]:
         async with grpc_phone.connected(grpc_port) as client:

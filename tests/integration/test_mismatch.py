@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("peft")
+pytest.importorskip("torch", reason="needs torch: not installed")
+pytest.importorskip("transformers", reason="needs transformers: not installed")
+pytest.importorskip("peft", reason="needs peft: not installed")
 
 from role_processes import free_endpoints
 from tiny_qwen import save_qwen3_vl

@@ -7,7 +7,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="needs torch: not installed")
 
 import slow_returns
 import torch

@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="needs torch: not installed")
 
 import torch
 

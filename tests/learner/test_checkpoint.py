@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="needs torch: not installed")
 
 import torch
 from full_disk import full_disk

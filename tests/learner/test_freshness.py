@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="needs torch: not installed")
 
 from learning_world import OPTIONS, build
 

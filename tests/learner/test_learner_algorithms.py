@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="needs torch: not installed")
 
 from learning_world import build
 

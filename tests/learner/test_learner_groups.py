@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="needs torch: not installed")
 
 import torch
 from learning_world import build

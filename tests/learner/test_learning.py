@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
+pytest.importorskip("torch", reason="needs torch: not installed")
+pytest.importorskip("transformers", reason="needs transformers: not installed")
 
 import torch
 from policy_fakes import chat, png

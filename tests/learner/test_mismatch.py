@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="needs torch: not installed")
 
 import numpy as np
 import torch

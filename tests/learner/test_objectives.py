@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="needs torch: not installed")
 
 import slow_objectives
 import torch

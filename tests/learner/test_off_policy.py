@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="needs torch: not installed")
 
 import torch
 from whole_batch import evaluate

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="needs torch: not installed")
 
 import torch
 from learning_world import build

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="needs torch: not installed")
 
 import torch
 from linear_policy import LinearCritic, LinearPolicy, LinearQCritic

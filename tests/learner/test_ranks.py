@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="needs torch: not installed")
 
 import torch
 from rank_world import run_ranks

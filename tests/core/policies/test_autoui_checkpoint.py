@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
+pytest.importorskip("torch", reason="needs torch: not installed")
+pytest.importorskip("transformers", reason="needs transformers: not installed")
 
 import torch
 from autoui_models import FEATURES, D, save_autoui, save_blip2, save_t5

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("jinja2")
+pytest.importorskip("torch", reason="needs torch: not installed")
+pytest.importorskip("transformers", reason="needs transformers: not installed")
+pytest.importorskip("jinja2", reason="needs jinja2: not installed")
 
 import hub_models
 from autoui_models import save_t5

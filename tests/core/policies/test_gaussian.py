@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="needs torch: not installed")
 
 from distrl.core.errors import CheckpointError, PolicyError
 from distrl.core.moments import Moments

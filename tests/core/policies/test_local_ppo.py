@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="needs torch: not installed")
 
 from distrl.core.policies.gaussian import ControlSpec, GaussianPolicy
 from distrl.core.policies.local_ppo import LocalPpo, Transitions, advantages, apply_eta, surrogate

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("gymnasium")
+torch = pytest.importorskip("torch", reason="needs torch: not installed")
+pytest.importorskip("gymnasium", reason="needs gymnasium: not installed")
 
 from control_world import World, control_config, gradient
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("gymnasium")
+pytest.importorskip("torch", reason="needs torch: not installed")
+pytest.importorskip("gymnasium", reason="needs gymnasium: not installed")
 
 from control_world import World, control_config, gradient
 

@@ -12,7 +12,7 @@ from distrl.core.errors import RankError
 from distrl.learner.distributed import launch
 from distrl.learner.distributed.launch import LocalRanks, local_ranks
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="needs torch: not installed")
 
 
 def test_the_end_of_a_rank_is_said_with_its_last_words(tmp_path, monkeypatch) -> None:

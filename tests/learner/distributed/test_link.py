@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="needs torch: not installed")
 
 from distrl.core.errors import ConfigError, RankError
 from distrl.learner.distributed.link import Place, open_job, translated

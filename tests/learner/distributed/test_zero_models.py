@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("peft")
+pytest.importorskip("torch", reason="needs torch: not installed")
+pytest.importorskip("transformers", reason="needs transformers: not installed")
+pytest.importorskip("peft", reason="needs peft: not installed")
 
 from autoui_models import save_autoui, save_blip2, save_t5
 from hub_models import save_qwen

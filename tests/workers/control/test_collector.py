@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("gymnasium")
+torch = pytest.importorskip("torch", reason="needs torch: not installed")
+pytest.importorskip("gymnasium", reason="needs gymnasium: not installed")
 
 from control_envs import LENGTH, OFFSET, SCALE
 from control_world import AIM, control_config, new_policy

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("gymnasium")
+torch = pytest.importorskip("torch", reason="needs torch: not installed")
+pytest.importorskip("gymnasium", reason="needs gymnasium: not installed")
 
 import control_envs
 from control_world import World, config_data, control_config, gradient

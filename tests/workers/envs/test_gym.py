@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-pytest.importorskip("gymnasium")
+pytest.importorskip("gymnasium", reason="needs gymnasium: not installed")
 
 from control_world import AIM
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("peft")
+pytest.importorskip("torch", reason="needs torch: not installed")
+pytest.importorskip("peft", reason="needs peft: not installed")
 
 import torch
 from peft import PeftModel

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="needs torch: not installed")
 
 from policy_fakes import chat
 from torch import Tensor

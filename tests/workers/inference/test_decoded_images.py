@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="needs torch: not installed")
 
 import torch
 from policy_fakes import png

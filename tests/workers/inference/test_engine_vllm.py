@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
+pytest.importorskip("torch", reason="needs torch: not installed")
+pytest.importorskip("transformers", reason="needs transformers: not installed")
 
 import killed_vllm_server
 import psutil

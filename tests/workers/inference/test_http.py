@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("jinja2")
+pytest.importorskip("torch", reason="needs torch: not installed")
+pytest.importorskip("transformers", reason="needs transformers: not installed")
+pytest.importorskip("jinja2", reason="needs jinja2: not installed")
 
 from chatml import START
 from policy_fakes import chat, png

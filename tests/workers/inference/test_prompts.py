@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="needs torch: not installed")
 
 from distrl.workers.inference.prompts import single_placeholders
 

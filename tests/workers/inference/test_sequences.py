@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("jinja2")
+pytest.importorskip("torch", reason="needs torch: not installed")
+pytest.importorskip("transformers", reason="needs transformers: not installed")
+pytest.importorskip("jinja2", reason="needs jinja2: not installed")
 
 from counting_env import CountingEnv, counting_task
 from policy_fakes import chat, png

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
+pytest.importorskip("torch", reason="needs torch: not installed")
+pytest.importorskip("transformers", reason="needs transformers: not installed")
 
 from distrl.configs.schema import InferenceConfig
 from distrl.workers.inference.vllm_options import LOGITS_PROCESSOR, RUNNER, set_environment

@@ -9,8 +9,8 @@ import pytest
 import sim_phones
 from waiting import until
 
-adb_device = pytest.importorskip("adb_shell.adb_device")
-exceptions = pytest.importorskip("adb_shell.exceptions")
+adb_device = pytest.importorskip("adb_shell.adb_device", reason="needs adb_shell: not installed")
+exceptions = pytest.importorskip("adb_shell.exceptions", reason="needs adb_shell: not installed")
 
 TMP = "/data/local/tmp"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from client_world import World
 
-adbutils = pytest.importorskip("adbutils")
+adbutils = pytest.importorskip("adbutils", reason="needs adbutils: not installed")
 
 TMP = "/data/local/tmp"
 

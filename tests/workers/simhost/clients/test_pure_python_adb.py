@@ -9,8 +9,8 @@ import pytest
 from client_world import World
 from PIL import Image
 
-ppadb = pytest.importorskip("ppadb.client")
-device_module = pytest.importorskip("ppadb.device")
+ppadb = pytest.importorskip("ppadb.client", reason="needs ppadb: not installed")
+device_module = pytest.importorskip("ppadb.device", reason="needs ppadb: not installed")
 
 TMP = "/data/local/tmp"
 

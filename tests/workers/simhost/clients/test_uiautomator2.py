@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from client_world import World
 
-uiautomator2 = pytest.importorskip("uiautomator2")
+uiautomator2 = pytest.importorskip("uiautomator2", reason="needs uiautomator2: not installed")
 
 
 @pytest.fixture
 def d(any_world: World, monkeypatch: pytest.MonkeyPatch) -> uiautomator2.Device:
     """The phone, on its home page."""
-    adbutils = pytest.importorskip("adbutils")
+    adbutils = pytest.importorskip("adbutils", reason="needs adbutils: not installed")
     monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(any_world.server_port))
     client = adbutils.AdbClient(host="127.0.0.1", port=any_world.server_port)
     device = uiautomator2.connect(client.device(any_world.phone.serial))

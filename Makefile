@@ -1,7 +1,8 @@
 # make quickstart | test | lint | types | format | clean.  PYTHON=python3.12 chooses the interpreter.
 PYTHON ?= python3
 VENV ?= .venv
-NAME := quickstart-$(shell date +%Y%m%d-%H%M%S)
+# The first run is runs/quickstart, which `distrl table quickstart` measures; later ones have the time in their names.
+NAME := quickstart$(if $(wildcard runs/quickstart),-$(shell date +%Y%m%d-%H%M%S))
 ARGS ?=
 
 BIN := $(VENV)/bin

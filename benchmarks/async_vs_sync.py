@@ -38,7 +38,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -127,7 +127,7 @@ class ListScheduler:
     def __init__(self, leases: Sequence[Lease], workers: int) -> None:
         self._open, self._workers, self._seen = list(leases), workers, set[str]()
 
-    def grant(self, worker: str, count: int) -> Sequence[Lease]:
+    def grant(self, worker: str, count: int, limits: Mapping[str, int]) -> Sequence[Lease]:
         self._seen.add(worker)
         if len(self._seen) < self._workers:
             return ()
@@ -139,6 +139,9 @@ class ListScheduler:
 
     def release(self, worker: str, lease_ids: Sequence[str]) -> None:
         pass
+
+    def check(self, trajectory: Trajectory) -> str:
+        return ""
 
     def finish(self, lease_id: str, trajectory: Trajectory) -> None:
         pass

@@ -9,11 +9,12 @@ Arms, in turns so that other load on the machine hits all of them
              No sockets, no queue.
     bare     the same without tokenising and decoding: batches of tensors that are ready. An upper bound that
              no server reaches whose screenshots have to be decoded on the same CPU cores.
+    slow     bare, with transformers' own decoder in place of `T5Decoding`.
     served   2 B clients, so that a full batch waits whenever one ends.
 
-Printed: served/offline in completions per second (median over rounds; target 0.9), served/bare, and how long
-requests wait in the queue against T_max + one batch (p99, as the server measured it): the bound of AcceRL
-eq. 1 for requests that find at most one batch before them.
+Printed: served/offline in completions per second (median over rounds; target 0.9), served/bare and bare/slow,
+and how long requests wait in the queue against T_max + one batch (p99, as the server measured it): the bound
+of AcceRL eq. 1 for requests that find at most one batch before them.
 
     python benchmarks/batching.py
 """
@@ -32,6 +33,8 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
+from unittest import mock
 
 from PIL import Image, ImageDraw
 
@@ -39,11 +42,13 @@ from distrl.configs.load import dump_config
 from distrl.configs.schema import Config
 from distrl.core.checkpoints import write_checkpoint
 from distrl.core.messages import ActReply, ActRequest, Info, InfoRequest
+from distrl.core.policies import tiny
 from distrl.core.sockets import Channel, Poller, Wire
 from distrl.core.types import ChatMessage, ImagePart, Sampling, TextPart, image_digest
 from distrl.workers.inference.engine_hf import Prepared
 from distrl.workers.inference.serve import build_engine
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "fakes"))
 TARGET = 0.9
 DEADLINE_S = 120.0
 NUM_SCREENS = 64
@@ -63,6 +68,15 @@ def draw_screen(seed: int) -> bytes:
     out = io.BytesIO()
     image.save(out, "JPEG", quality=85)
     return out.getvalue()
+
+
+class Round(NamedTuple):
+    """Completions per second of each arm."""
+
+    offline: float
+    bare: float
+    slow: float
+    served: float
 
 
 class Requests:
@@ -114,6 +128,13 @@ class Offline:
     def _prepare(self) -> list[Prepared]:
         pairs = [self._requests.next() for _ in range(self._size)]
         return [self._engine.prepare(r.messages, {r.images[0]: d}, r.sampling) for r, d in pairs]
+
+    def slow_rate(self, seconds: float) -> float:
+        """Completions per second of batches that are ready, through transformers' decoder."""
+        from transformers_decoding import TransformersDecoding
+
+        with mock.patch.object(tiny, "T5Decoding", TransformersDecoding):
+            return self.rate(seconds, is_bare=True)
 
     def rate(self, seconds: float, is_bare: bool) -> float:
         """Completions per second."""
@@ -184,7 +205,7 @@ def main() -> None:
         }
     )
     requests = Requests()
-    rounds: list[tuple[float, float, float]] = []
+    rounds: list[Round] = []
     latencies: list[float] = []
     with (
         tempfile.TemporaryDirectory() as directory,
@@ -194,23 +215,27 @@ def main() -> None:
         alone = Offline(config, requests)
         for number in range(args.rounds):
             offline, bare = alone.rate(args.seconds, False), alone.rate(args.seconds, True)
+            slow = alone.slow_rate(args.seconds)
             rate, found = served(wire, endpoint, requests, 2 * args.batch, args.seconds)
-            print(f"round {number + 1}: offline {offline:.0f}/s, bare {bare:.0f}/s, served {rate:.0f}/s")
-            rounds.append((offline, bare, rate))
+            rounds.append(Round(offline, bare, slow, rate))
+            print(
+                f"round {number + 1}: " + ", ".join(f"{k} {v:.0f}/s" for k, v in rounds[-1]._asdict().items())
+            )
             latencies += found
         stats = info(wire, endpoint)
     report(rounds, latencies, stats, args.max_wait_ms)
 
 
 def report(
-    rounds: list[tuple[float, float, float]],
+    rounds: list[Round],
     latencies: list[float],
     stats: dict[str, float],
     max_wait_ms: float,
 ) -> None:
     """Prints what the rounds came to."""
-    ratio = statistics.median(rate / offline for offline, _, rate in rounds)
-    to_bare = statistics.median(rate / bare for _, bare, rate in rounds)
+    ratio = statistics.median(r.served / r.offline for r in rounds)
+    to_bare = statistics.median(r.served / r.bare for r in rounds)
+    to_slow = statistics.median(r.bare / r.slow for r in rounds)
     bound_ms, wait_ms = max_wait_ms + stats["batch_p99_ms"], stats["queue_wait_p99_ms"]
     percentiles = statistics.quantiles(latencies, n=100)
     print(f"batches of {stats['batch_size']:.1f}, {stats['batch_p50_ms']:.1f} ms each (median)")
@@ -220,7 +245,7 @@ def report(
     print(
         f"queue wait p99 / (T_max + p99 batch): {wait_ms:.1f} / {bound_ms:.1f} ms = {wait_ms / bound_ms:.2f}"
     )
-    print(f"served / bare: {to_bare:.2f}")
+    print(f"served / bare: {to_bare:.2f}, bare / slow: {to_slow:.2f}")
     print(f"served / offline: {ratio:.2f} (target {TARGET}) {'ok' if ratio >= TARGET else 'MISSED'}")
 
 

@@ -56,7 +56,7 @@ class CountingLink:
         config = LearnerConfig.model_validate(
             {"demonstrations": {"episodes": 10**6, "noise": 0.0}, "lease_ttl_s": 600.0}
         )
-        self.scheduler = TaskScheduler(config, load_suite("quickstart", "train"), (), 0, "chaos")
+        self.scheduler = TaskScheduler(config, load_suite("quickstart", "train"), (), 0, "chaos", b"secret")
         self.shutdown = threading.Event()
         self.status: Status | None = None  # demonstrations need no inference server
         self.stats: Mapping[str, float] = {}

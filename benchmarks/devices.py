@@ -23,7 +23,6 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import re
 import socket
 import statistics
 import threading
@@ -39,6 +38,7 @@ from distrl.workers.devices.adb.server import AdbServer
 from distrl.workers.devices.base import Key
 from distrl.workers.devices.sim import SimDevice
 from distrl.workers.simhost.host import SimHost
+from distrl.workers.simphone import nodes
 
 SIZES = ((1080, 2400), (540, 1200))
 DEADLINE_S = 60.0
@@ -47,7 +47,6 @@ IN_A_ROW = 20
 """Calls of one client before the other's turn."""
 PAUSE_S = 0.05
 """After it an idle machine's cores sleep; waking each process in turn is what a call costs more then."""
-_BOUNDS = re.compile(r'clickable="true".*?bounds="\[(\d+),(\d+)\]\[(\d+),(\d+)\]"')
 
 
 @dataclass(frozen=True)
@@ -65,9 +64,9 @@ def tour(width: int, height: int, length: int, seed: int) -> list[str]:
     found: list[str] = []
     while len(found) < length:
         before = device.screen().key
-        boxes = [tuple(map(int, box)) for box in _BOUNDS.findall(device.hierarchy())]
-        left, top, right, bottom = rng.choice(boxes)
-        x, y = (left + right) // 2, (top + bottom) // 2
+        seen = nodes.visible(device.phone.tree(), (0.0, 0.0, nodes.WIDTH, height * nodes.WIDTH / width))
+        left, top, right, bottom = rng.choice([box for node, box in seen if node.clickable])
+        x, y = (int((a + b) / 2 * width / nodes.WIDTH) for a, b in ((left, right), (top, bottom)))
         state = device.phone.dump()
         device.tap(x, y)
         if device.screen().key != before:

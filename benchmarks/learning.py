@@ -2,9 +2,9 @@
 
 `configs/sweeps/learning.yaml` by `distrl sweep`: the quickstart's tasks on simulated phones whose actions
 take log-normal time; from half of the time on, half of the tasks have another look (`tasks.drift`). Every run
-has the same wall time, its warm start included; runs are made one after another, so that none takes the cores
-of another. Interrupt it when you like: the same command goes on, and the numbers are always those of the
-finished seeds.
+practises for the same wall time after the same warm start; runs are made one after another, so that none
+takes the cores of another. Interrupt it when you like: the same command goes on, and the numbers are always
+those of the finished seeds.
 
 Arms
     aride              A-RIDE, asynchronous

@@ -21,10 +21,14 @@ Each round gives one ratio; printed are medians and the whole range.
 Last what O(N) costs: `replay` makes all priorities anew when a running maximum has moved by 10%; by decay
 alone that is every 21 updates at most.
 
-An arm whose package is missing is left out. torchrl's wheels fit one version of torch each; where its
-extension does not load, build it: pip install --no-build-isolation --no-deps git+https://github.com/pytorch/rl
+Times are CPU time of this thread, which other work on the machine disturbs least. Still, ratios of a single
+operation move with what else uses the caches.
 
-    pip install -c constraints.txt torchrl cpprb
+An arm whose package is missing, or does not load, is left out, and the output says why. torchrl's wheels fit
+one version of torch each, and none fits the torch of constraints.txt: build it from source (needs g++).
+
+    pip install -c constraints.txt cpprb tensordict pybind11
+    pip install --no-build-isolation --no-deps git+https://github.com/pytorch/rl
     python benchmarks/replay.py [--entries 1000000] [--batch 256] [--rounds 15] [--calls 200]
 """
 
@@ -65,11 +69,18 @@ class Work:
 
 @dataclass
 class Arm:
-    """Draws a batch and returns what `update` takes; `prepared` are batches in the form that it takes."""
+    """Draws a batch and returns what `update` takes; `prepared` are batches in the form that it takes.
+
+    A batch of indices gets other priorities each time: an update that changes nothing is cheaper for some.
+    """
 
     draw: Callable[[], Any]
     update: Callable[[Any, Any], None]
     prepared: list[tuple[Any, Any]]
+
+    def __post_init__(self) -> None:
+        indices, priorities = zip(*self.prepared, strict=True)
+        self.batches = zip(cycle(indices), cycle(priorities[1:] or priorities), strict=False)
 
 
 def tree_arm(work: Work, is_summed: bool = False) -> Arm:
@@ -143,16 +154,15 @@ def cpprb_arm(work: Work) -> Arm:
 
 def calls_per_s(arm: Arm, operation: str, num_calls: int) -> float:
     """How often in a second."""
-    prepared = cycle(arm.prepared)
-    started = time.perf_counter()
+    started = time.thread_time()
     for _ in range(num_calls):
-        indices, priorities = next(prepared)
+        indices, priorities = next(arm.batches)
         if operation != "update":
             drawn = arm.draw()
             indices = drawn if operation == "draw+update" else None
         if operation != "draw":
             arm.update(indices, priorities)
-    elapsed = time.perf_counter() - started
+    elapsed = time.thread_time() - started
     arm.draw()  # sums what updates have left
     return num_calls / elapsed
 
@@ -163,8 +173,11 @@ def build(work: Work) -> dict[str, Arm]:
     for name, make in (("torchrl", torchrl_arm), ("cpprb", cpprb_arm)):
         try:
             arms[name] = make(work)
+        except ModuleNotFoundError as error:
+            print(f"{name} is left out: {error}. Install it: pip install -c constraints.txt {name}")
         except ImportError as error:
-            print(f"{name} is left out: {error}\n    pip install -c constraints.txt {name}")
+            print(f"{name} is left out: it is installed, but does not load: {error}")
+            print("    A wheel of torchrl fits one version of torch. To build it, see this file's docstring.")
     return arms | {"replay": replay_arm(work)}
 
 
@@ -194,10 +207,10 @@ def report_rebuild(entries: int, size: int, rounds: int) -> None:
         entries, raw = replay.sample(size).entries, rng.random((size, 3))
         largest *= 1.2 if is_moved else 1.0
         raw[0] = largest
-        started = time.perf_counter()
+        started = time.thread_time()
         replay.update(entries, raw)
         replay.sample(size)
-        times[is_moved].append(1000 * (time.perf_counter() - started))
+        times[is_moved].append(1000 * (time.thread_time() - started))
     usual, moved = statistics.median(times[False]), statistics.median(times[True])
     print(f"\nreplay, update and the next draw: {usual:.2f} ms; with a rebuild {moved:.1f} ms (medians)")
 

@@ -32,9 +32,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from distrl.cli.local.run import EVALUATIONS
 from distrl.core.types import Observation, Task
 from distrl.evaluator.results import Evaluation
+from distrl.evaluator.run_state import AFTER, BEFORE
 from distrl.evaluator.statistics import Summary
 from distrl.evaluator.suites import load_suite
 from distrl.evaluator.suites.files import write_file
@@ -54,7 +54,6 @@ SETTINGS = {
     "policy.max_prompt_tokens": "96",
     "policy.max_context_tokens": "480",
     "policy.gradient_checkpointing": "false",
-    "network.connect_timeout_s": "300",
     "worker.slots": "32",
     "inference.max_batch": "32",
     "evaluate.slots": "24",
@@ -201,7 +200,7 @@ def assignments(settings: Mapping[str, object]) -> list[str]:
 def read(run_dir: Path) -> Outcome:
     """What the report of a finished run says of the warm start and of the result."""
     report = json.loads((run_dir / "report.json").read_text(encoding="utf-8"))
-    before, after = (Evaluation.model_validate(report["evaluations"][label]) for label in EVALUATIONS)
+    before, after = (Evaluation.model_validate(report["evaluations"][label]) for label in (BEFORE, AFTER))
     return Outcome(_numbers(before), _numbers(after))
 
 

@@ -40,7 +40,7 @@ from distrl.core.messages import WeightInfo
 from distrl.core.shared_fetch import SharedFetcher
 from distrl.core.sockets import Wire
 from distrl.core.weights import CHUNK_BYTES, WeightFetcher, WeightStore, describe
-from distrl.learner.server import IO_THREADS
+from distrl.learner.station import IO_THREADS
 
 WAIT_S = 120.0
 SCP_ROUNDS = 3

@@ -29,10 +29,13 @@ EXTRAS = {
     "jinja2": "report",
 }
 
-# No permission, a read-only or full file system, a file where a directory should be.
+# No permission, a read-only or full file system, a missing folder, a file where a directory should be.
 REFUSALS = frozenset(
-    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.ENAMETOOLONG}
-)
+    {
+        errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOENT, errno.ENOTDIR,
+        errno.ENAMETOOLONG,
+    }
+)  # fmt: skip
 
 
 def known(error: Exception) -> DistrlError | None:
@@ -73,9 +76,9 @@ def _own_code(error: Exception) -> OwnCodeError | None:
 
 
 def _refused(error: Exception) -> RunDirectoryError | None:
-    """The system lets nobody write, or read, where a command was told to."""
+    """The system refuses to read or write a path that the command was given."""
     if not isinstance(error, OSError) or error.errno not in REFUSALS or error.filename is None:
         return None
     return RunDirectoryError(
-        f"{error.filename}: {error.strerror}.", "Choose another place, or see to it that it can be used."
+        f"{error.filename}: {error.strerror}.", "Choose another path, or make this one readable and writable."
     )

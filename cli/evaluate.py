@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from distrl.cli.options import ConfigArgument, DryRunOption, SetOption, load, seeds_of
+from distrl.cli.options import (
+    ConfigArgument,
+    DryRunOption,
+    SetOption,
+    WaitOption,
+    check_folder,
+    load,
+    seeds_of,
+)
 from distrl.core.errors import ConfigError, MissingDependency, NothingCameIn
 
 if TYPE_CHECKING:
@@ -20,7 +28,6 @@ if TYPE_CHECKING:
     from distrl.evaluator.statistics import Summary
 
 GRACE_S = 5.0  # from the first signal to the end of the process, besides the end of its devices
-WEIGHTS_S = 600.0
 
 CheckpointOption = Annotated[
     Path | None,
@@ -53,10 +60,6 @@ OutputOption = Annotated[
 BaselineOption = Annotated[
     Path | None,
     typer.Option("--baseline", metavar="DIR", help="An earlier evaluation to compare with in the report."),
-]
-WaitOption = Annotated[
-    float,
-    typer.Option("--wait", min=0.0, metavar="SECONDS", help="How long a served policy may lack weights."),
 ]
 SeedsOption = Annotated[
     str | None,
@@ -93,7 +96,7 @@ def evaluate(
     output: OutputOption = None,
     baseline: BaselineOption = None,
     seeds: SeedsOption = None,
-    wait: WaitOption = WEIGHTS_S,
+    wait: WaitOption = None,
     resume: ResumeOption = False,
     rejudge: RejudgeOption = None,
     judge: JudgeOption = None,
@@ -122,7 +125,7 @@ def evaluate(
 
         who_and_where = {"--checkpoint": checkpoint, "--inference": inference, "--learner": learner}
         who_and_where |= {"--agent": agent, "--split": split, "--output": output, "--baseline": baseline}
-        refuse_idle({**who_and_where, "--seeds": seeds, "--resume": resume, "--wait": wait != WEIGHTS_S})
+        refuse_idle({**who_and_where, "--seeds": seeds, "--resume": resume, "--wait": wait is not None})
         rejudge_stored(loaded, rejudge)
         return
     if judge is not None:
@@ -134,6 +137,7 @@ def evaluate(
     if baseline is not None:
         load_evaluation(baseline)  # a wrong directory is told now, not after the measurement
     directory = output or default_output(loaded, label_of(subject.kind, subject.name))
+    check_folder(directory)
     stop: threading.Event = install_signals(GRACE_S + loaded.devices.close_s)
     if loaded.is_control:
         evaluate_control(loaded, subject, directory, resume, stop)

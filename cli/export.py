@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from distrl.cli.options import check_folder
 from distrl.core.errors import CheckpointError, ConfigError, RunDirectoryError
 
 
@@ -63,6 +64,7 @@ def export(
     for directory in (adapter, merged, dataset):
         if directory is not None:
             _require_empty(directory.expanduser())
+            check_folder(directory.expanduser())
     if dataset is not None:
         typer.echo(_write_dataset(place.expanduser(), dataset.expanduser(), purpose, outcome))
     if adapter is not None or merged is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from distrl.evaluator.stores import Filters
 
 PAGE = "episodes.html"
+MIN_GOAL = 30
+"""Characters that a goal has on a terminal; where they do not fit, the list has fewer other columns."""
 PlaceArgument = Annotated[
     Path,
     typer.Argument(
@@ -155,26 +158,41 @@ def _check_known(stores: Sequence[TrajectoryStore], filters: Filters) -> None:
 def _list(stores: Sequence[TrajectoryStore], filters: Filters, limit: int) -> None:
     from itertools import chain, islice
 
+    from distrl.cli.inspect_suite import print_table, terminal_width
     from distrl.evaluator.stores import ending, find_episodes
 
     episodes = find_episodes(stores, filters, limit)
     first = list(islice(episodes, 1))
     if not first:
         _check_known(stores, filters)
-    typer.echo(
-        f"{'trajectory':<12}  {'ended':<18}  {'failure mode':<19}  {'steps':>5}  {'reward':>7}  "
-        f"{'for':<5}  task"
-    )
-    count = 0
+    rows = [["trajectory", "ended", "failure mode", "for", "task", "steps", "reward", "goal"]]
     for found in chain(first, episodes):
         one, result = found.trajectory, found.result
-        count += 1
-        typer.echo(
-            f"{one.id[:12]:<12}  {ending(result):<18}  {result.mode.value if result.mode else '-':<19}  "
-            f"{result.num_steps:>5}  {result.reward:>7.2f}  {one.purpose.value:<5}  {one.task.id}"
-        )
+        texts = [one.id[:12], ending(result), result.mode.value if result.mode else "-", one.purpose.value]
+        numbers = [f"{result.num_steps}", f"{result.reward:.2f}"]
+        rows.append([*texts, one.task.id, *numbers, " ".join(one.task.goal.split())])
+    taken = sum(2 + max(map(len, column)) for column in zip(*(row[:-1] for row in rows), strict=True))
+    is_narrow = (terminal_width() or sys.maxsize) < taken + MIN_GOAL
+    if is_narrow:
+        rows = [[row[0], row[1], row[5], row[7]] for row in rows]
+    print_table(rows, texts=2 if is_narrow else 5, tail=True)
     total = sum(store.count() for store in stores)
-    typer.echo(f"{count} of {total} trajectories, newest first", err=True)
+    typer.echo(f"{len(rows) - 1} of {total} trajectories, newest first", err=True)
+    _list_quarantined(stores)
+
+
+def _list_quarantined(stores: Sequence[TrajectoryStore]) -> None:
+    """What the learner must not use, and why."""
+    from datetime import datetime
+
+    from distrl.core.logs import one_line
+
+    found = [row for store in stores for row in store.quarantined()]
+    if found:
+        typer.echo(f"\n{'quarantined':<12}  {'since':<16}  reason")
+    for row in found:
+        since = datetime.fromtimestamp(row.at).strftime("%Y-%m-%d %H:%M")
+        typer.echo(f"{one_line(row.id[:12]):<12}  {since}  {one_line(row.reason)}")
 
 
 def _write_listing(
@@ -214,6 +232,7 @@ def _write_listing(
 def _list_tasks(run: Path, template: str | None, task: str | None) -> None:
     """What became of each training task, as the learner wrote it with its newest checkpoint."""
     from distrl.cli.known import check_known
+    from distrl.core.logs import one_line
     from distrl.core.rundir import TASKS_FILE
     from distrl.learner.task_statistics import read_table
 
@@ -234,7 +253,7 @@ def _list_tasks(run: Path, template: str | None, task: str | None) -> None:
         typer.echo(
             f"{row.episodes:>8}  {shown(row.mean_success, '.2f'):>7}  {shown(row.mean_steps, '.1f'):>5}  "
             f"{shown(row.mean_seconds, '.1f'):>7}  {row.faults:>6}  {row.expired:>7}  {row.abandoned:>8}  "
-            f"{name}"
+            f"{one_line(name)}"
         )
     typer.echo(f"{len(listed)} of {len(table)} training tasks that were tried", err=True)
 

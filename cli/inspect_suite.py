@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import shutil
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,13 +60,13 @@ def show_suite(name: str, split: str | None, template: str | None, task: str | N
         [split, str(len(of)), str(len({one.template for one in of})), _levels(of), _steps(of)]
         for split, of in splits.items()
     ]
-    _print(rows, texts=1)
+    print_table(rows, texts=1)
     rows = [["template", *splits, "levels", "steps", "example"]]
     for template, of in templates.items():
         counts = [str(sum(one.split == split for one in of)) for split in splits]
         rows.append([template or "-", *counts, _levels(of), _steps(of), " ".join(of[0].goal.split())])
     typer.echo("")
-    _print(rows, texts=1, tail=True)
+    print_table(rows, texts=1, tail=True)
     typer.echo(f"{len(asked)} of {len(tasks)} tasks", err=True)
 
 
@@ -87,13 +89,32 @@ def _steps(tasks: Sequence[Task]) -> str:
     return str(least) if least == most else f"{least}-{most}"
 
 
-def _print(rows: Sequence[Sequence[str]], texts: int, tail: bool = False) -> None:
-    """A table: the first `texts` columns and, with `tail`, the last are text, the others are numbers."""
-    last = len(rows[0]) - 1
-    widths = [max(len(row[at]) for row in rows) for at in range(last + 1)]
+def print_table(rows: Sequence[Sequence[str]], texts: int, tail: bool = False) -> None:
+    """Prints a table.
+
+    Args:
+        rows: The headings, then the cells.
+        texts: How many columns at the beginning are text; the others are numbers.
+        tail: The last column is text as well; on a terminal it is cut where the line ends.
+    """
+    from rich.cells import cell_len, set_cell_size
+
+    from distrl.core.logs import one_line
+
+    last, rows = len(rows[0]) - 1, [[one_line(cell) for cell in row] for row in rows]
+    widths = [max(cell_len(row[at]) for row in rows) for at in range(last + 1)]
+    room = max((terminal_width() or sys.maxsize) - sum(widths[:last]) - 2 * last, cell_len(rows[0][last]), 1)
     for row in rows:
         cells = [
-            cell if tail and at == last else f"{cell:<{width}}" if at < texts else f"{cell:>{width}}"
+            " " * max(0, width - cell_len(cell)) + cell if at >= texts else set_cell_size(cell, width)
             for at, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
+        if tail:
+            end = row[last]
+            cells[last] = end if cell_len(end) <= room else set_cell_size(end, room - 1).rstrip() + "…"
         typer.echo("  ".join(cells).rstrip())
+
+
+def terminal_width() -> int | None:
+    """Characters in a line of the terminal; None if the output goes elsewhere, where nothing is cut."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

@@ -13,7 +13,7 @@ import inspect
 import os
 import sys
 import traceback
-from typing import Annotated, Any
+from typing import IO, Annotated, Any
 
 import typer
 import typer.core
@@ -102,10 +102,12 @@ def _let_lines_flow(command: Any) -> None:
 
 def _told(error: DistrlError, debug: bool) -> typer.Exit:
     """Prints the error; the exit that follows."""
+    from distrl.core.logs import with_pages
+
     if debug:
         traceback.print_exc()
     with contextlib.suppress(OSError):  # a log on the disk that is full; the exit code still tells
-        typer.echo(f"error: {one_line(str(error))}", err=True)
+        typer.echo(f"error: {with_pages(one_line(str(error)))}", err=True)
     return typer.Exit(error.exit_code)
 
 
@@ -118,6 +120,25 @@ def _show_version(value: bool) -> None:
     if value:
         typer.echo(f"distrl {__version__}")
         raise typer.Exit
+
+
+_echo = typer.echo
+
+
+def _echo_printable(
+    message: Any | None = None,
+    file: IO[Any] | None = None,
+    nl: bool = True,
+    err: bool = False,
+    color: bool | None = None,
+) -> None:
+    """Prints what a command says; names and texts in it come from files and from other machines."""
+    from distrl.core.logs import printable
+
+    _echo(printable(str(message)) if message is not None else None, file, nl, err, color)
+
+
+typer.echo = _echo_printable  # here once, so that no command can forget it
 
 
 app = typer.Typer(

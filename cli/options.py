@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,11 +11,15 @@ import typer
 from distrl.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from distrl.configs.schema import Config
 
 ConfigArgument = Annotated[
     str,
-    typer.Argument(metavar="CONFIG", help="A YAML file, or the name of a preset such as quickstart."),
+    typer.Argument(
+        metavar="CONFIG", help="A YAML file, a run directory, or the name of a preset such as quickstart."
+    ),
 ]
 SetOption = Annotated[
     list[str] | None,
@@ -28,14 +33,18 @@ DryRunOption = Annotated[
 ]
 ResumeOption = Annotated[
     bool,
-    typer.Option(
-        "--resume", help="Go on with the existing run directory, from its newest checkpoint if any."
-    ),
+    typer.Option("--resume", help="Continue the existing run directory, from its newest checkpoint if any."),
 ]
 ProcessesOption = Annotated[
     int | None,
     typer.Option(
         "--num-processes", metavar="N", min=1, help="Ranks of the learner, instead of learner.num_processes."
+    ),
+]
+WaitOption = Annotated[
+    float | None,
+    typer.Option(
+        "--wait", min=0.0, metavar="SECONDS", help="Limit of the wait for the learner. Default: no limit."
     ),
 ]
 NameOption = Annotated[
@@ -58,12 +67,35 @@ def load(config: str, overrides: list[str] | None = None, dry_run: bool = False)
     from distrl.configs.load import dump_config, load_config
 
     loaded = load_config(config, overrides or [])
+    _check_kinds(loaded)
     for idle in idle_keys(loaded):
         typer.echo(f"warning: {idle}", err=True)
     if dry_run:
         typer.echo(dump_config(loaded), nl=False)
         raise typer.Exit
     return loaded
+
+
+def _check_kinds(config: Config) -> None:
+    """Makes sure that what the configuration chooses by a short name exists.
+
+    Raises:
+        ConfigError: Names the key.
+    """
+    from distrl.core.importing import check_kind
+    from distrl.core.policies import POLICIES
+    from distrl.workers.agents import AGENTS
+    from distrl.workers.envs import ENVS
+
+    if config.is_control:
+        return
+    for key, section, registry in (
+        ("env", config.env, ENVS),
+        ("agent", config.agent, AGENTS),
+        ("policy", config.policy, POLICIES),
+    ):
+        if section.import_path is None:
+            check_kind(registry, section.kind, f"{key}.kind")
 
 
 def check_name(name: str) -> str:
@@ -77,6 +109,21 @@ def check_name(name: str) -> str:
             f"--name {name!r} is no name.", "Use letters, digits, dots, dashes and underscores."
         )
     return name
+
+
+def check_folder(directory: Path) -> None:
+    """Makes sure, before long work, that `directory` is there or can be made; leaves nothing behind.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    finally:
+        for path in missing:
+            with contextlib.suppress(OSError):
+                path.rmdir()
 
 
 MAX_SEEDS = 10_000

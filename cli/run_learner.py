@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,7 @@ GRACE_S = 600.0
 FOLLOWERS_GRACE_S = GRACE_S + 15.0  # a launcher's signal to all ranks: rank 0 writes a checkpoint with them
 ORPHANS_GRACE_S = 15.0  # a signal to a rank that rank 0 started comes when rank 0 is gone
 STOPPING = "Stopping, after the update under way and a checkpoint. Another Ctrl-C or SIGTERM ends at once."
+_log = logging.getLogger(__name__)
 
 
 def run_learner(
@@ -98,10 +100,16 @@ def learn(config: Config, resume: bool, stop: threading.Event, command: Sequence
     """
     from distrl.core.logs import setup
     from distrl.core.rundir import RunDir
+    from distrl.evaluator.run_state import check_trained, is_complete
 
     if not _is_first():
         return _follow(config)
     setup(role="learner")
+    if resume and is_complete(RunDir.of(config), config):
+        _log.info("the run %s is complete: raise learner.episodes to continue it", RunDir.of(config).path)
+        check_trained(RunDir.of(config), config)
+        return True
+    _log.info("loading torch and the run's tasks")
     opened = _control_learner(config, stop) if config.is_control else _learner(config, stop, command)
     run = RunDir.create_or_open(config, resume)
     with contextlib.ExitStack() as stack:
@@ -113,6 +121,8 @@ def learn(config: Config, resume: bool, stop: threading.Event, command: Sequence
                 run.discard()
             raise
         learner.run()
+    if not stop.is_set():
+        check_trained(run, config)
     return not stop.is_set()
 
 

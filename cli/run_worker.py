@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from distrl.cli.options import ConfigArgument, DryRunOption, NameOption, SetOption, check_name, load
+from distrl.cli.options import (
+    ConfigArgument,
+    DryRunOption,
+    NameOption,
+    SetOption,
+    WaitOption,
+    check_name,
+    load,
+)
 
 if TYPE_CHECKING:
     import threading
@@ -55,6 +63,7 @@ def run_worker(
     name: NameOption = None,
     devices: DevicesOption = None,
     spool: SpoolOption = None,
+    wait: WaitOption = None,
     dry_run: DryRunOption = False,
 ) -> None:
     """Collect trajectories for a learner, in as many environments as it has slots; with appo, train on them.
@@ -71,7 +80,7 @@ def run_worker(
     loaded = load(config, [*(overrides or []), *more], dry_run)
     setup(role=name or "worker")
     directory = spool or Path(loaded.runs_dir).expanduser() / ".spool" / loaded.name
-    work(loaded, name, directory, install_signals(GRACE_S + loaded.devices.close_s))
+    work(loaded, name, directory, install_signals(GRACE_S + loaded.devices.close_s), wait)
 
 
 def adb_pool(serials: str) -> str:
@@ -80,7 +89,9 @@ def adb_pool(serials: str) -> str:
     return json.dumps([{"kind": "adb", "serials": names}])
 
 
-def work(config: Config, name: str | None, spool_dir: Path, stop: threading.Event) -> None:
+def work(
+    config: Config, name: str | None, spool_dir: Path, stop: threading.Event, wait_s: float | None = None
+) -> None:
     """Runs a worker until `stop` is set or the run is over.
 
     Args:
@@ -88,14 +99,15 @@ def work(config: Config, name: str | None, spool_dir: Path, stop: threading.Even
         name: The worker's name; None picks the first of this host's that no other process uses.
         spool_dir: Where the spool is, one file per worker.
         stop: Ends it.
+        wait_s: How long to wait for the learner; None for as long as it takes.
 
     Raises:
-        LearnerUnreachable: No learner answered within `network.connect_timeout_s`.
+        LearnerUnreachable: No learner answered within `wait_s`.
         JudgeError: The judge cannot be asked.
         DistrlError: Anything else that a user can mend.
     """
     if config.is_control:
-        train_here(config, name, spool_dir, stop)
+        train_here(config, name, spool_dir, stop, wait_s)
         return
     from distrl.core.security import load_security
     from distrl.core.sockets import Wire
@@ -116,16 +128,20 @@ def work(config: Config, name: str | None, spool_dir: Path, stop: threading.Even
             )  # fmt: skip
         spool = Spool(spool_dir / f"{name}.sqlite3")
         stack.callback(spool.close)
+        judge_file = spool_dir / f"{name}.judge.sqlite3"
         wire = Wire(load_security(network.keys_path, network.key_name))
+        name = wire.full_name(name)
+        slots, is_judging = config.worker.slots, config.worker.rewards.source == "judge"
         link = LearnerLink(
             wire,
             network.control,
             network.broadcast,
             "worker",
             name,
-            slots=config.worker.slots,
+            slots=slots,
             spool=spool,
             max_unacked=config.worker.max_unacked,
+            max_unjudged=config.judge.max_waiting + slots if is_judging else 0,
         )
 
         def policy(slot: int) -> ActClient:
@@ -137,8 +153,8 @@ def work(config: Config, name: str | None, spool_dir: Path, stop: threading.Even
                 config.worker.act_timeout_s,
             )
 
-        judging = judging_link(config, link, spool_dir / f"{name}.judge.sqlite3")
-        places = open_places(config, config.worker.slots)
+        judging = judging_link(config, link, judge_file)
+        places = open_places(config, slots)
         stack.callback(places.close)
         worker = Worker(config, judging or link, policy, name, stop, places)
         # Slots that are left behind still use the sockets: then the end of the process closes them.
@@ -148,7 +164,7 @@ def work(config: Config, name: str | None, spool_dir: Path, stop: threading.Even
         if judging is not None:
             judging.start()
             stack.callback(judging.close)
-        if wait_for_learner(link, network.control, "network.control", network.connect_timeout_s, stop):
+        if wait_for_learner(link, network.control, "network.control", wait_s, stop):
             worker.run()
             link.flush(FLUSH_S)
 
@@ -172,7 +188,9 @@ def judging_link(config: Config, link: LearnerLink, spool_file: Path) -> Judging
     return JudgingLink(link, judge, config.judge, config.worker.rewards, spool)
 
 
-def train_here(config: Config, name: str | None, folder: Path, stop: threading.Event) -> None:
+def train_here(
+    config: Config, name: str | None, folder: Path, stop: threading.Event, wait_s: float | None
+) -> None:
     """Runs a worker that trains (continuous control) until `stop` is set or the run is over.
 
     Args:
@@ -180,9 +198,10 @@ def train_here(config: Config, name: str | None, folder: Path, stop: threading.E
         name: The worker's; None picks one, whose lock is in `folder`.
         folder: Used for that only.
         stop: Ends it.
+        wait_s: How long to wait for the learner; None for as long as it takes.
 
     Raises:
-        LearnerUnreachable: No learner answered within `network.connect_timeout_s`.
+        LearnerUnreachable: No learner answered within `wait_s`.
         DistrlError: Anything else that a user can mend.
     """
 
@@ -199,6 +218,7 @@ def train_here(config: Config, name: str | None, folder: Path, stop: threading.E
     with contextlib.ExitStack() as stack:
         name = own_name(name, folder, stack)
         wire = stack.enter_context(Wire(load_security(network.keys_path, network.key_name)))
+        name = wire.full_name(name)
         link = LearnerLink(
             wire, network.control, network.broadcast, "worker", name, slots=config.worker.slots
         )
@@ -211,7 +231,7 @@ def train_here(config: Config, name: str | None, folder: Path, stop: threading.E
         worker = ControlWorker(config, name, client, is_stopping, link.set_stats)
         link.start()
         stack.callback(link.close)
-        if wait_for_learner(link, network.control, "network.control", network.connect_timeout_s, stop):
+        if wait_for_learner(link, network.control, "network.control", wait_s, stop):
             worker.run()
 
 

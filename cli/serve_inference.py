@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 from collections.abc import Iterator
@@ -11,7 +12,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from distrl.cli.options import ConfigArgument, DryRunOption, NameOption, SetOption, check_name, load
+from distrl.cli.options import (
+    ConfigArgument,
+    DryRunOption,
+    NameOption,
+    SetOption,
+    WaitOption,
+    check_name,
+    load,
+)
 from distrl.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,6 +30,7 @@ if TYPE_CHECKING:
     from distrl.workers.inference.server import InferenceServer
 
 GRACE_S = 5.0  # from the first signal to the end of the process
+_log = logging.getLogger(__name__)
 
 CheckpointOption = Annotated[
     Path | None,
@@ -42,6 +52,7 @@ def serve_inference(
     checkpoint: CheckpointOption = None,
     name: NameOption = None,
     http: HttpOption = None,
+    wait: WaitOption = None,
     dry_run: DryRunOption = False,
 ) -> None:
     """Serve the policy to workers, in dynamic batches.
@@ -56,7 +67,8 @@ def serve_inference(
 
     loaded = load(config, overrides, dry_run)
     setup(role=name or "inference")
-    serve(loaded, name, checkpoint, install_signals(GRACE_S), http)
+    _log.info("loading torch and the policy")
+    serve(loaded, name, checkpoint, install_signals(GRACE_S), http, wait)
 
 
 def serve(
@@ -65,6 +77,7 @@ def serve(
     checkpoint: Path | None,
     stop: threading.Event,
     http: str | None = None,
+    wait_s: float | None = None,
 ) -> None:
     """Serves until `stop` is set or the run is over.
 
@@ -74,9 +87,10 @@ def serve(
         checkpoint: Serve this, without a learner.
         stop: Ends it.
         http: PORT or HOST:PORT of the endpoint for others, None for none.
+        wait_s: How long to wait for the learner; None for as long as it takes.
 
     Raises:
-        LearnerUnreachable: No learner answered within `network.connect_timeout_s`.
+        LearnerUnreachable: No learner answered within `wait_s`.
         DistrlError: Anything else that a user can mend.
     """
     from distrl.core.security import SERVER, load_security
@@ -110,7 +124,7 @@ def serve(
                 run_until_stopped(server, None, stop)
             return
         with serve_beside_learner(config, words, name, wire) as (server, link), _http(config, server, http):
-            if wait_for_learner(link, network.control, "network.control", network.connect_timeout_s, stop):
+            if wait_for_learner(link, network.control, "network.control", wait_s, stop):
                 run_until_stopped(server, link, stop)
 
 

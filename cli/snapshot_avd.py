@@ -26,7 +26,11 @@ SdkOption = Annotated[
 ]
 HomeOption = Annotated[
     Path | None,
-    typer.Option("--avd-home", metavar="DIR", help="Where the AVDs are; by default as the emulator looks."),
+    typer.Option(
+        "--avd-home",
+        metavar="DIR",
+        help="Where the AVDs are; by default as avdmanager looks.",
+    ),
 ]
 AdbPortOption = Annotated[
     int | None,
@@ -181,11 +185,11 @@ def list_snapshots(
     from distrl.workers.devices.emulator.snapshots import snapshots_of
 
     store = Place(avd_home=avd_home).store
-    avds = store.list() if avd is None else [store.get(avd)]
+    avds, broken = (store.list(), store.broken()) if avd is None else ([store.get(avd)], {})
     rows = [(one, snapshots_of(one)) for one in avds]
-    for line in table.as_json(rows) if as_json else table.as_text(rows):
+    for line in table.as_json(rows, broken) if as_json else table.as_text(rows, broken):
         typer.echo(line)
-    if not rows:
+    if not rows and not broken:
         typer.echo(f"There are no AVDs in {store.home}.", err=True)
 
 

@@ -129,7 +129,9 @@ def check(loaded: Sweep) -> None:
         file = RunDir(run.directory).config
         if not file.is_file():
             continue
-        there = load_config(file).model_copy(update={"modules_dir": run.config.modules_dir})  # they may move
+        # Places may change.
+        places = run.config.model_dump(include={"modules_dir", "name", "runs_dir"})
+        there = load_config(file).model_copy(update=places)
         if (key := difference(there, run.config)) is not None:
             raise ConfigError(
                 f"{file} differs from the sweep in `{key}`.",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from distrl.cli.options import seeds_of
+from distrl.cli.options import check_folder, seeds_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,6 +74,8 @@ def table(
     }
     given = [f"{name} {value}" for name, value in options.items() if value is not None]
     command = " ".join(["distrl table", table, *given])
+    for folder in (directory, *([markdown.parent] if markdown else [])):
+        check_folder(folder)
     if not report_only:
         _measure(cells, install_signals(GRACE_S + max(cell.config.devices.close_s for cell in cells)))
     _write(spec, cells, directory, command, markdown)

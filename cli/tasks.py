@@ -41,6 +41,7 @@ def list_tasks(
     as_json: JsonOption = False,
 ) -> None:
     """List the tasks of a suite: id, step limit, goal."""
+    from distrl.core.logs import one_line
     from distrl.evaluator.suites import load_suite
 
     tasks = _of_template(load_suite(_one_suite(named, suite) or DEFAULT_SUITE, split), template)
@@ -50,7 +51,7 @@ def list_tasks(
         return
     width = max(len(task.id) for task in tasks)
     for task in tasks:
-        typer.echo(f"{task.id:<{width}}  {task.max_steps:>3} steps  {' '.join(task.goal.split())}")
+        typer.echo(f"{one_line(task.id):<{width}}  {task.max_steps:>3} steps  {' '.join(task.goal.split())}")
     typer.echo(_counts(tasks), err=True)
 
 

@@ -114,8 +114,10 @@ def _show_table(
 
 
 def _show_pairs(pairs: Sequence[tuple[Task, Task, str]], most: int = 10) -> None:
+    from distrl.core.logs import one_line
+
     for measured, trained, note in pairs[:most]:
-        typer.echo(f"  {note}{measured.id}: {measured.goal}")
-        typer.echo(f"    {trained.id}: {trained.goal}")
+        typer.echo(one_line(f"  {note}{measured.id}: {measured.goal}"))
+        typer.echo(one_line(f"    {trained.id}: {trained.goal}"))
     if len(pairs) > most:
         typer.echo(f"  ... and {len(pairs) - most} more")

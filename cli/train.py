@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from distrl.cli.options import ConfigArgument, DryRunOption, ResumeOption, SetOption, load
-from distrl.core.errors import DistrlError, MissingDependency, TaskError
+from distrl.core.errors import ConfigError, DistrlError, MissingDependency, PolicyError, TaskError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,13 +37,16 @@ def train(
     With appo there are no inference servers, and the result alone is measured.
 
     Processes that die are replaced. Ctrl-C stops all of them, the learner after a checkpoint, a second one at
-    once; --resume goes on where the run was. A new run that an error ends before anything was stored leaves
-    no directory behind.
+    once; --resume continues the run, or says that it is complete. A new run that an error ends before
+    anything was stored leaves no directory behind.
     """
     loaded = load(config, overrides, dry_run)
+    if resume and say_complete(loaded):
+        return
     check_packages(NEEDED_FOR_CONTROL if loaded.is_control else NEEDED)
     from rich.console import Console
 
+    from distrl.cli.health.run import check_environment
     from distrl.cli.local.programs import check_addresses, free_addresses, unreachable_servers
     from distrl.cli.local.run import LocalRun
     from distrl.cli.local.unmake import unmake
@@ -51,6 +54,9 @@ def train(
     from distrl.core.process import install_signals
     from distrl.core.rundir import RunDir
 
+    check_devices(loaded)
+    if loaded.local.workers:
+        check_environment(loaded)
     for warning in check_tasks(loaded):
         typer.echo(f"warning: {warning}", err=True)
     if not resume:  # later it has its own copy of them
@@ -63,6 +69,7 @@ def train(
     run = RunDir.create_or_open(loaded, resume)
     with run.lock("train"):
         former, progress = run.write_config(loaded), pointed(run.checkpoints, "latest")
+        run.link_as_latest()
         console.print(f"Run directory: {run.path}", soft_wrap=True)
         try:
             local = LocalRun(loaded, network, run, install_signals(), console)
@@ -79,17 +86,45 @@ def train(
         report(run, results, local, console)
 
 
+def say_complete(config: Config) -> bool:
+    """Whether the run is complete, trained and measured as `config` asks; then says so.
+
+    Raises:
+        NoUpdates: It is, and ended before its first update.
+    """
+    from distrl.core.rundir import RunDir
+    from distrl.evaluator.run_state import check_trained, is_complete, is_measured
+
+    run = RunDir.of(config)
+    if not is_complete(run, config) or not is_measured(run, config):
+        return False
+    key = "learner.appo.max_env_steps" if config.is_control else "learner.episodes"
+    typer.echo(f"{run.path} is complete. To continue it, raise {key} (and learner.max_minutes, if set).")
+    is_there = run.report.is_file()
+    typer.echo(f"Report: {run.report}" if is_there else f"Write its report with: distrl report {run.path}")
+    check_trained(run, config)
+    return True
+
+
 def report(run: RunDir, results: dict[str, Path], local: LocalRun, console: Console) -> None:
-    """Writes the report and prints the numbers."""
+    """Writes the report and prints the numbers.
+
+    Raises:
+        NoUpdates: The run ended before its first update.
+    """
     from distrl.cli.local.summary import print_returns, print_summary
     from distrl.evaluator.report import write_run_report
+    from distrl.evaluator.run_state import check_trained, describe
 
     page = write_run_report(run.path, results)
-    if not results:
+    if results:
+        show = print_returns if local.is_control else print_summary
+        show(console, results, local.elapsed(), page)
+    else:
         say_unmeasured(run, page, console)
-        return
-    show = print_returns if local.is_control else print_summary
-    show(console, results, local.elapsed(), page)
+    check_trained(run, local.config)
+    if noted := describe(run, local.config):
+        console.print(noted, soft_wrap=True)
 
 
 def say_unmeasured(run: RunDir, page: Path, console: Console) -> None:
@@ -159,6 +194,30 @@ def check_demonstrations(config: Config) -> None:
 
         path = Path(demonstrations.dataset).expanduser()
         check_dataset(path, wanted_of(config), demonstrations.episodes)
+
+
+def check_devices(config: Config) -> None:
+    """Makes sure that the devices that learner and policy are to compute on exist.
+
+    Raises:
+        ConfigError: One does not; it names the key.
+    """
+    from distrl.cli.local.gpus import visible
+
+    for key, device in (("learner.device", config.learner.device), ("policy.device", config.policy.device)):
+        kind, _, index = device.partition(":")
+        if kind == "cuda" and not Path("/dev/kfd").exists():  # only torch knows AMD's GPUs
+            gpus = visible()
+            if (not index.isdecimal() and index) or int(index or 0) >= len(gpus):
+                found = f"CUDA can use {len(gpus)} GPUs here" if gpus else "this machine has no GPU"
+                raise ConfigError(f"`{key}` is {device!r}, but {found}.", f"Set {key} to auto or cpu.")
+        elif kind not in ("auto", "cpu"):
+            from distrl.core.policies import resolve_device
+
+            try:
+                resolve_device(device)
+            except PolicyError as error:
+                raise ConfigError(f"{key}: {error.message}", f"Set {key} to auto or cpu.") from error
 
 
 def check_packages(needed: Mapping[str, str] = NEEDED) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from distrl.cli.options import check_folder
 from distrl.core.errors import MissingDependency, RunDirectoryError
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ def train_judge(
 
     if (output / CARD_FILE).exists():
         raise RunDirectoryError(f"{output} holds a judge already.", "Name another directory with --output.")
+    check_folder(output)
     use_threads(threads)
     plan = Plan(
         episodes=episodes,

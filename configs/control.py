@@ -37,10 +37,12 @@ class AppoConfig(Section):
     """APPO with worker gradients. Symbols as in docs/control.md.
 
     A worker's round: it takes the newest weights, collects `num_steps` transitions (in all its environments
-    together), trains on them for `epochs` in minibatches of `minibatch_size` at the rate `local_lr` (α_l) and
-    sends what it changed. The learner adds that times `global_lr` (α_g; null: α_l, the change as it is). Both
-    rates fall linearly to `final_lr_fraction` of themselves over `max_env_steps`. With `staleness_weight:
-    inverse` a change is divided by 1 + the number of versions that it is behind.
+    together), trains on them for `epochs` in minibatches of `minibatch_size` at the rate `local_lr` (α_l)
+    and sends what it changed. The learner adds that times `global_lr` (α_g; null: α_l, the change as it
+    is). Both rates fall linearly to `final_lr_fraction` of themselves over `max_env_steps` or
+    `learner.max_minutes`, whichever ends sooner. A round stops training when its policy has moved by 1.5
+    `target_kl`. With `staleness_weight: inverse` a change is divided by 1 + the number of versions that it
+    is behind.
 
     `advantage: td` is the paper's one-step error, `gae` takes `lam`. `normalise_observations` and
     `scale_rewards` use statistics of all workers.
@@ -61,6 +63,7 @@ class AppoConfig(Section):
     lam: Fraction = 0.95
     advantage: Literal["gae", "td"] = "gae"
     clip: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.2
+    target_kl: Positive | None = 0.02
     value_weight: NonNegative = 0.5
     entropy: NonNegative = 0.0
     grad_clip: Positive = 0.5

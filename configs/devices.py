@@ -43,7 +43,18 @@ class RealMembers(Section):
     guard: dict[str, Any] | Literal["physical"] | None = None
 
 
-class AdbMembers(RealMembers):
+class DisplayMembers(RealMembers):
+    """Base of devices that may have several displays, as foldable phones have.
+
+    `display` is the display that screenshots are taken of, by its physical ID (`screencap -d`), and
+    `input_display` the one that inputs go to, by its logical ID (`input -d`). Unless set, Android chooses.
+    """
+
+    display: Annotated[int, Field(ge=0, lt=2**64)] | None = None
+    input_display: Annotated[int, Field(ge=0)] | None = None
+
+
+class AdbMembers(DisplayMembers):
     """Devices that somebody else started, by serial; a serial with `*`, `?` or `[…]` stands for all that fit.
 
     They may come and go while the run goes on. `snapshot` is an emulator's: episodes start from it, and it is
@@ -75,7 +86,7 @@ class AvdMembers(RealMembers):
     boot_s: Positive = 180.0
 
 
-class PhoneMembers(RealMembers):
+class PhoneMembers(DisplayMembers):
     """Physical phones by serial. They have no snapshots: the recipe resets them, and the guard is on.
 
     `reboot`: whether a phone that nothing milder repairs may be restarted.

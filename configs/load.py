@@ -16,7 +16,12 @@ from distrl.configs.presets import find_file, preset_names
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError
 
+REMOVED = (("network", "connect_timeout_s"),)
+"""Keys of earlier versions that do nothing any more: the configurations of their runs still load."""
+
 PRESETS_DIR = Path(__file__).resolve().parent
+RUN_CONFIG, RUN_FOLDERS = "config.yaml", ("checkpoints", "logs")
+"""A run's own copy of its configuration, and folders beside it."""
 
 
 def presets() -> list[str]:
@@ -25,11 +30,14 @@ def presets() -> list[str]:
 
 
 def find_config(config: str | Path) -> Path:
-    """The file that `config` names: a path, or the bare name of a preset.
+    """The file that `config` names: a path, a run's directory (its config.yaml), or the name of a preset.
 
     Raises:
         ConfigError: If there is no such file and no such preset.
     """
+    own = Path(config) / RUN_CONFIG
+    if own.is_file():
+        return own
     return find_file(config, PRESETS_DIR, "configuration file")
 
 
@@ -37,7 +45,8 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> Config:
     """The checked configuration; the user's own modules that it names can be imported from then on.
 
     Args:
-        path: A YAML file, or the name of a preset such as "quickstart".
+        path: A YAML file, a run's directory, or the name of a preset such as "quickstart". A run's own
+            configuration gets the `name` and the `runs_dir` of where it is: the run may have been moved.
         overrides: `a.b=c` assignments with YAML values, applied in order.
 
     Raises:
@@ -51,12 +60,23 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> Config:
         raise ConfigError(
             f"{file} holds a {type(data).__name__}, not sections with keys.", "Write `section: {key: value}`."
         )
+    data |= place_of_run(file)
     config = check_config(data, str(file))  # before the overrides: the file's own mistakes are told as its
     if overrides:
         for override in overrides:
             apply_override(data, override)
         config = check_config(data, "--set")
     return find_modules(config, Path.cwd() if file.parent == PRESETS_DIR else file.parent)
+
+
+def place_of_run(file: Path) -> dict[str, str]:
+    """The keys that say where a run is, if `file` is a run's own configuration; none for another file."""
+    folder = file.parent
+    if file.name != RUN_CONFIG or not all((folder / name).is_dir() for name in RUN_FOLDERS):
+        return {}
+    if folder.is_symlink() or folder.name in ("", ".."):
+        folder = folder.resolve()
+    return {"name": folder.name, "runs_dir": str(folder.parent)}
 
 
 def apply_override(data: dict[str, Any], override: str) -> None:
@@ -90,6 +110,10 @@ def check_config(data: dict[str, Any], source: str) -> Config:
     """
     try:
         # Through JSON: strict, yet a list may fill a tuple.
+        data = json.loads(json.dumps(data))
+        for section, key in REMOVED:
+            if isinstance(data.get(section), dict):
+                data[section].pop(key, None)
         return Config.model_validate_json(json.dumps(data), strict=True)
     except ValidationError as error:
         problems = error.errors(include_url=False)

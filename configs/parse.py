@@ -20,10 +20,19 @@ _FLOAT = re.compile(
 )
 _BOOL = re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$")
 _REPLACED = ("int", "float", "bool", "timestamp")
+MAX_REPEATED = 10_000
+"""Values (or hundreds of characters) that aliases may repeat: nested ones can expand to billions."""
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader with YAML 1.2's scalars; a key that appears twice in a mapping is an error."""
+    """SafeLoader with YAML 1.2's scalars and bounded aliases; a key that appears twice is an error."""
+
+    def get_single_node(self) -> yaml.Node | None:
+        """The document's root, once it is clear that its aliases do not expand to too much."""
+        root = super().get_single_node()
+        if root is not None:
+            _check_aliases(root)
+        return root
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """The mapping at `node`; merge keys (`<<`) may repeat what the mapping itself defines."""
@@ -37,6 +46,34 @@ class _Loader(yaml.SafeLoader):
                 )
             seen.add(key.value)
         return super().construct_mapping(node, deep=deep)
+
+
+def _check_aliases(root: yaml.Node) -> None:
+    """Refuses a document whose aliases repeat more than `MAX_REPEATED` values, or contain themselves.
+
+    Each node is counted once, so the time does not depend on what the aliases expand to.
+    """
+    own: dict[int, int] = {}  # of each node alone
+    expanded: dict[int, int] = {}  # with all that it contains; 0 while that is counted
+
+    def size(node: yaml.Node) -> int:
+        key = id(node)
+        if key not in own:
+            is_scalar = isinstance(node, yaml.ScalarNode)
+            own[key], expanded[key] = 1 + (len(node.value) // 100 if is_scalar else 0), 0
+            items = [] if is_scalar else node.value
+            parts = [part for pair in items for part in pair] if isinstance(node, yaml.MappingNode) else items
+            expanded[key] = own[key] + sum(map(size, parts))
+        elif not expanded[key]:
+            raise yaml.constructor.ConstructorError(
+                None, None, "an alias must not stand inside the value that it repeats", node.start_mark
+            )
+        return expanded[key]
+
+    if size(root) - sum(own.values()) > MAX_REPEATED:
+        raise yaml.constructor.ConstructorError(
+            None, None, f"the document's aliases repeat more than {MAX_REPEATED:,} values", root.start_mark
+        )
 
 
 def _int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 
 from distrl.core.errors import ConfigError
@@ -29,4 +30,6 @@ def find_file(given: str | Path, directory: Path, what: str) -> Path:
     if path.name == str(given) and path.stem in known and path.suffix in ("", ".yaml"):
         return directory / f"{path.stem}.yaml"
     problem = f"{path} is a directory, not a file" if path.is_dir() else f"There is no {what} {path}"
-    raise ConfigError(f"{problem}.", f"Give the path of a YAML file, or a preset: {', '.join(known)}.")
+    near = difflib.get_close_matches(path.stem, known, n=1)
+    hint = f"Did you mean {near[0]}? " if near else ""
+    raise ConfigError(f"{problem}.", f"{hint}Give the path of a YAML file, or a preset: {', '.join(known)}.")

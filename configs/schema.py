@@ -62,7 +62,6 @@ class NetworkConfig(Section):
     relay: str | None = None
     keys_dir: str | None = None
     key_name: str = "client"
-    connect_timeout_s: Positive = 60.0
 
     @field_validator("control", "broadcast", "weights", "act", "advertise", "relay")
     @classmethod
@@ -119,11 +118,12 @@ class InferenceConfig(Section):
 class LearnerConfig(RanksConfig):
     """The learner.
 
-    It stops after `episodes` training episodes or `max_minutes`, whichever comes first; the clock starts with
-    the first episode that comes in. `updates_per_episode` bounds the replay ratio; `max_staleness` (in
-    versions) bounds, at lease time, how old a trajectory can become; it does not count `policy_lag`, so many
-    versions behind the newest workers act, for experiments. With `keep_best` the result is the
-    checkpoint with the best validation success, else the last.
+    It stops after `episodes` training episodes, or earlier after `max_minutes` of the online phase if that is
+    set. The clock starts when the policy begins to practise: demonstrations, cloning and the critic's warm-up
+    do not count, and a run that is resumed continues with the time that is left. `updates_per_episode` bounds
+    the replay ratio; `max_staleness` (in versions) bounds, at lease time, how old a trajectory can become; it
+    does not count `policy_lag`, so many versions behind the newest workers act, for experiments. With
+    `keep_best` the result is the checkpoint with the best validation success, else the last.
 
     `temperature` is that of training episodes; ratios and gradients are taken at the same one. `top_p` and
     `top_k` truncate it, which only objectives without importance ratios allow. An action has at most
@@ -167,7 +167,7 @@ class LearnerConfig(RanksConfig):
     group_size: Count = 1
     group_wait_s: Positive = 120.0
     episodes: Count = 2000
-    max_minutes: Positive = 60.0
+    max_minutes: Positive | None = None
     batch_trajectories: Count = 16
     updates_per_episode: Positive = 0.25
     min_replay: Count = 32

@@ -7,7 +7,7 @@ arms:                                # by name, what each changes
   uniform: {learner.replay.priority: uniform}
 grid: {learner.replay.alpha: [0.5, 1.0]}       # each combination, of each arm
 seeds: [0, 1, 2]
-minutes: 10                          # of each run: learner.max_minutes
+minutes: 10                          # of practice in each run: learner.max_minutes
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Checkpoint directories on disk: written whole or not at all, named by pointer files, checked before use.
 
     checkpoints/step_N/      files.json (name → size, BLAKE2b), policy/, and what the learner adds
-    checkpoints/latest       a pointer: the name of a directory; likewise best (with its success), final
+    checkpoints/latest       a pointer: the name of a directory; likewise best (with its success), and final
+                             (with what the run had made by then)
 
 No torch here: whoever needs only the policy's directory (serve, evaluate) finds it with `resolve`.
 """
@@ -62,7 +63,7 @@ def write_checkpoint(directory: Path, name: str, fill: Callable[[Path], None]) -
 def _drop_pointers(directory: Path, name: str) -> None:
     for pointer in POINTERS:
         if pointed(directory, pointer) == name:
-            _log.warning("%s is written anew, so %r names none until the next is found", name, pointer)
+            _log.warning("%s is being replaced: %r names no checkpoint for now", name, pointer)
             (directory / pointer).unlink()
 
 
@@ -91,20 +92,49 @@ def pointed(directory: Path, pointer: str) -> str | None:
     return lines[0] if lines else None
 
 
-def to_resume_from(directory: Path) -> str | None:
-    """The name that `latest` holds, None for a run that has no checkpoint yet.
+def to_resume_from(directory: Path) -> Path | None:
+    """The newest whole checkpoint, None for a run that has no checkpoint yet.
+
+    It is the one that `latest` names. If that is missing or damaged, `latest` is moved to the newest one
+    before it that is whole, which is logged, and pointers to damaged ones are removed.
 
     Raises:
-        CheckpointError: It is empty, or gone: to begin anew would cost the checkpoints that there are. One
-            alone is what a crash leaves of the first before its pointer is written.
+        CheckpointError: No checkpoint is whole. Or `latest` is empty or gone: to begin from nothing would
+            cost the checkpoints that there are. One alone is what a crash leaves of the first before its
+            pointer is written.
     """
     name, known = pointed(directory, "latest"), checkpoints(directory)
     if name is None and known and (len(known) > 1 or (directory / "latest").exists()):
         raise CheckpointError(
             f"{directory / 'latest'} names no checkpoint, but there are: {', '.join(known)}.",
-            "Write the name of the one to go on from into it.",
+            "Write the name of the one to resume from into it.",
         )
-    return name
+    if name is None:
+        return None
+    try:
+        return resolve(directory, name)
+    except CheckpointError as error:
+        return _fall_back(directory, name, error)
+
+
+def _fall_back(directory: Path, damaged: str, error: CheckpointError) -> Path:
+    """The newest whole checkpoint before the damaged one that `latest` names; raises `error` without any."""
+    bad = {damaged}
+    for name in reversed(checkpoints(directory)):
+        if name in bad or (step_of(damaged) is not None and _by_step(name) > _by_step(damaged)):
+            continue
+        try:
+            path = resolve(directory, name)
+        except CheckpointError:
+            bad.add(name)
+            continue
+        for pointer in POINTERS:
+            if pointer != "latest" and pointed(directory, pointer) in bad:
+                (directory / pointer).unlink()
+        point(directory, "latest", name)
+        _log.warning("%s Resuming from %s, the newest whole checkpoint.", error.message, name)
+        return path
+    raise error
 
 
 def note_of(directory: Path, pointer: str) -> str:
@@ -156,7 +186,8 @@ def verify(path: Path) -> None:
     Raises:
         CheckpointError: Naming the first file that is missing, truncated or damaged.
     """
-    remedy = f"Use another checkpoint; to resume from it, write its name into {path.parent / 'latest'}."
+    others = ", ".join(name for name in checkpoints(path.parent) if name != path.name)
+    remedy = f"Use another checkpoint{f': {others}' if others else ''}."
     try:
         entries = json.loads((path / MANIFEST).read_text())
         expected = {str(name): (int(entry["size"]), str(entry["blake2b"])) for name, entry in entries.items()}

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from distrl.core.errors import ProtocolError
 from distrl.core.messages import Chunk, ChunkDone, ChunkRequest, Reject, RejectCode
-from distrl.core.service import Service
+from distrl.core.service import WEIGHTS, Permits, Service
 from distrl.core.sockets import Channel, Poller, Received, Waker
 from distrl.core.weights import WeightStore
 
@@ -75,16 +75,19 @@ class ChunkServer:
         channel: A bound router; this owns it from now on.
         weights: Where the bytes are.
         gate: Who is served; by default everybody.
+        permits: Which roles may fetch, where the channel has keys.
 
     Attributes:
         num_bytes: How many have left.
     """
 
-    def __init__(self, channel: Channel, weights: WeightStore, gate: Gate | None = None) -> None:
+    def __init__(
+        self, channel: Channel, weights: WeightStore, gate: Gate | None = None, permits: Permits = WEIGHTS
+    ) -> None:
         self._channel = channel
         self._weights = weights
         self._gate = gate or Gate()
-        self._service = Service(channel, self._handle)
+        self._service = Service(channel, self._handle, permits)
         self._waker = Waker()
         self._stopping = threading.Event()
         self._error: BaseException | None = None

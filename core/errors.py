@@ -111,6 +111,10 @@ class PolicyError(DistrlError):
     exit_code = 9
 
 
+class NotFinite(PolicyError):
+    """Losses or gradients were not finite in too many batches in a row."""
+
+
 class ContextFull(PolicyError):
     """A token sequence is longer than allowed, or leaves no room for an answer."""
 
@@ -119,6 +123,10 @@ class StoreError(DistrlError):
     """The trajectory store cannot be read or written."""
 
     exit_code = 10
+
+
+class NotStored(StoreError):
+    """A trajectory or a screenshot is not in the store."""
 
 
 class StoreFull(StoreError):
@@ -137,6 +145,12 @@ class MismatchError(DistrlError):
     """What inference servers sampled is not what the weights that they name would have sampled."""
 
     exit_code = 14
+
+
+class NoUpdates(DistrlError):
+    """A run ended before its first update: the policy is that of the warm start."""
+
+    exit_code = 17
 
 
 class OwnCodeError(DistrlError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -32,8 +33,16 @@ def writing(path: Path, kind: type[DistrlError] = RunDirectoryError) -> Iterator
         reason = _refusal(error)
         if reason is None:
             raise
-        remedy = "Free some disk space, or check its permissions."
-        raise kind(f"{path} cannot be written: {reason}.", remedy) from error
+        raise kind(f"{path} cannot be written: {reason}.", _remedy(error)) from error
+
+
+def _remedy(error: Exception) -> str:
+    number = getattr(error, "errno", None)
+    if number in (errno.ENOENT, errno.ENOTDIR):
+        return "Choose a path in an existing folder."
+    if number in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "Check its permissions, or choose another path."
+    return "Free some disk space, or check its permissions."
 
 
 def _refusal(error: Exception) -> str | None:

@@ -1,4 +1,4 @@
-"""At what size a vision-language model sees a picture. No torch: agents that write pixels need it too."""
+"""How large pictures may be, and at what size a vision-language model sees them. No torch."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import math
 from dataclasses import asdict, dataclass
 
 MAX_ASPECT = 200
+MAX_PIXELS = 16 * 2**20
+"""Of one picture. A phone's screenshot has up to 5 M; a small file can decode to any number."""
+MAX_TOTAL_PIXELS = 32 * MAX_PIXELS
+"""Of all pictures that must be decoded for one request or episode."""
 
 
 def smart_resize(width: int, height: int, factor: int, min_pixels: int, max_pixels: int) -> tuple[int, int]:

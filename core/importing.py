@@ -68,11 +68,25 @@ def choose(registry: Mapping[str, str], kind: str, import_path: str | None = Non
     """
     if import_path:
         return import_object(import_path)
+    check_kind(registry, kind)
+    return import_object(registry[kind])
+
+
+def check_kind(registry: Mapping[str, str], kind: str, key: str = "kind") -> None:
+    """Makes sure that `registry` has `kind`, without importing it.
+
+    Args:
+        registry: From short names to import paths.
+        kind: A short name.
+        key: The configuration key that holds it.
+
+    Raises:
+        ConfigError: It has not.
+    """
     if kind not in registry:
         near = difflib.get_close_matches(kind, registry, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ConfigError(
-            f"There is no kind {kind!r}.{hint}",
-            f"Use one of {', '.join(sorted(registry))}, or `import_path`.",
+            f"`{key}` is {kind!r}, which does not exist.{hint}",
+            f"Use one of {', '.join(sorted(registry))}, or a class of your own by its import path.",
         )
-    return import_object(registry[kind])

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from pathlib import Path
 
+import distrl
+
+_CONTROL = re.compile(
+    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]"
+)
+"""Control characters but for tab and line feed, marks and overrides of writing direction, lone surrogates."""
+
 _FORMAT = "{asctime}.{msecs:03.0f} {levelname:<7} {role} {name}: {message}"
+_PAGE = re.compile(r"(?<![\w/])docs/[a-z-]+\.md")
 
 
 def setup(log_file: Path | None = None, level: str = "INFO", role: str = "distrl") -> None:
@@ -38,6 +47,37 @@ def setup(log_file: Path | None = None, level: str = "INFO", role: str = "distrl
         logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
 
 
+def with_pages(text: str) -> str:
+    """`text`, in which each "docs/PAGE.md" is the path of that page of the installed documentation."""
+    return _PAGE.sub(lambda found: str(Path(distrl.__file__).parent / found[0]), text)
+
+
+def printable(text: str) -> str:
+    """`text` as it may go to a terminal: what would control it, or reorder its letters, is escaped.
+
+    Names, goals, answers and reasons come from files and from other machines. Line ends and tabs stay; for
+    what must be one line, use `one_line`.
+    """
+    return _CONTROL.sub(_escaped, text)
+
+
+def one_line(text: str) -> str:
+    """As `printable`, with line ends and tabs escaped too."""
+    return printable(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode("ascii")
+
+
 class _RoleFormatter(logging.Formatter):
+    """Formats a record as one line; a traceback follows in lines of its own."""
+
     def __init__(self, role: str) -> None:
         super().__init__(_FORMAT, datefmt="%Y-%m-%d %H:%M:%S", style="{", defaults={"role": role})
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return one_line(with_pages(super().formatMessage(record)))
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))

@@ -3,7 +3,7 @@
 Those of workers that train are in `work_messages`, what several messages are made of in `message_parts`;
 import all of them from here.
 
-A message is one msgpack map `{"v": 1, "type": "...", …fields}` in the first frame; large bytes (screenshots,
+A message is one msgpack map `{"v": 2, "type": "...", …fields}` in the first frame; large bytes (screenshots,
 weight chunks) follow as frames of their own, in the order that the message names them. Field names, never
 positions; never pickle. Anything else is a `ProtocolError` with a code, which the receiver answers with a
 `Reject`.
@@ -19,17 +19,22 @@ Act (inference, ROUTER): ActRequest + images → ActReply | Reject; InfoRequest 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from enum import Enum
+from functools import cached_property
 from typing import Annotated, Any, Literal, Union, get_args
 
 import msgpack
 from pydantic import Field, TypeAdapter, ValidationError
 
+from distrl.core.codec import pack_trajectory, unpack
 from distrl.core.errors import ProtocolError
 from distrl.core.fields import first_problem
+from distrl.core.limits import MAX_NAME, check_trajectory
 from distrl.core.message_parts import MAX_BLOB_BYTES as MAX_BLOB_BYTES
-from distrl.core.message_parts import Count, Name
+from distrl.core.message_parts import MAX_FRAMES as MAX_FRAMES
+from distrl.core.message_parts import Count, Digests, Endpoint, Name, Names, Statistics
 from distrl.core.message_parts import WeightInfo as WeightInfo
 from distrl.core.types import ChatMessage, Completion, Number, Purpose, Record, Sampling, Task, Trajectory
 from distrl.core.work_messages import EpisodeReturn as EpisodeReturn
@@ -40,9 +45,8 @@ from distrl.core.work_messages import WorkGrant as WorkGrant
 from distrl.core.work_messages import WorkRequest as WorkRequest
 from distrl.core.work_messages import WorkUnit as WorkUnit
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 MAX_ENVELOPE_BYTES = 16 * 2**20
-MAX_FRAMES = 1024
 
 TokenId = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
@@ -55,6 +59,9 @@ class RejectCode(str, Enum):
     UNKNOWN_TYPE = "unknown-type"
     TOO_LARGE = "too-large"
     UNEXPECTED = "unexpected"
+    LIMIT = "limit"
+    LEASE_MISMATCH = "lease-mismatch"
+    FORBIDDEN = "forbidden"
     DIGEST = "digest"
     NOT_FOUND = "not-found"
     NOT_READY = "not-ready"
@@ -65,6 +72,12 @@ class RejectCode(str, Enum):
 
 TRANSIENT = frozenset({RejectCode.INTERNAL, RejectCode.BUSY, RejectCode.NOT_READY})
 """Reasons that may have gone in a while: the same message is sent again."""
+
+_OUT_OF_BOUNDS = frozenset(
+    {"less_than", "less_than_equal", "greater_than", "greater_than_equal", "finite_number", "too_long"}
+    | {"too_short", "string_too_long", "string_too_short"}
+)
+"""What pydantic calls a value of the right type that is outside of its bounds."""
 
 
 class Lease(Record):
@@ -83,27 +96,32 @@ class Hello(Record):
     """A process introduces itself. An inference server says where it answers act requests.
 
     One that passes weights on says where (`relay`), and the SHA-256 of those it has (`weights`).
+    A worker holds at most `slots` + `waiting` leases: those of episodes under way, and of finished episodes
+    that wait for a judge or for their ack.
     """
 
     type: Literal["hello"] = "hello"
     role: Literal["worker", "inference", "evaluate", "monitor"]
     name: Name
     slots: Count = 0
-    act_endpoint: str = ""
-    relay: str = ""
-    weights: str = ""
+    waiting: Count = 0
+    act_endpoint: Endpoint = ""
+    relay: Endpoint = ""
+    weights: Annotated[str, Field(max_length=MAX_NAME)] = ""
 
 
 class Heartbeat(Record):
-    """A process is alive; addresses and `weights` as in Hello. `stats` are numbers worth a metric."""
+    """A process is alive; other fields as in Hello. `stats` are numbers worth a metric."""
 
     type: Literal["heartbeat"] = "heartbeat"
     role: Literal["worker", "inference", "evaluate", "monitor"]
     name: Name
-    act_endpoint: str = ""
-    relay: str = ""
-    weights: str = ""
-    stats: dict[str, Number] = {}
+    slots: Count = 0
+    waiting: Count = 0
+    act_endpoint: Endpoint = ""
+    relay: Endpoint = ""
+    weights: Annotated[str, Field(max_length=MAX_NAME)] = ""
+    stats: Statistics = {}
 
 
 class StatusRequest(Record):
@@ -159,11 +177,12 @@ class LeaseRequest(Record):
 
 
 class LeaseGrant(Record):
-    """The leases granted; none means: ask again after `retry_after_s`."""
+    """The leases granted; none means: ask again after `retry_after_s`. `reason` is for people."""
 
     type: Literal["lease-grant"] = "lease-grant"
     leases: tuple[Lease, ...] = ()
     retry_after_s: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.5
+    reason: str = ""
 
 
 class LeaseRenew(Record):
@@ -171,7 +190,7 @@ class LeaseRenew(Record):
 
     type: Literal["lease-renew"] = "lease-renew"
     worker: Name
-    lease_ids: tuple[str, ...]
+    lease_ids: Names
 
 
 class LeaseRelease(Record):
@@ -179,15 +198,37 @@ class LeaseRelease(Record):
 
     type: Literal["lease-release"] = "lease-release"
     worker: Name
-    lease_ids: tuple[str, ...]
+    lease_ids: Names
 
 
 class Submit(Record):
-    """A finished trajectory. Frame i + 1 holds the bytes of `images[i]`."""
+    """A finished trajectory. Frame i + 1 holds the bytes of `images[i]`.
+
+    Attributes:
+        body: The trajectory as `distrl.core.codec` packs it. The learner stores these bytes.
+    """
 
     type: Literal["submit"] = "submit"
-    trajectory: Trajectory
-    images: tuple[str, ...] = ()
+    body: bytes
+    images: Digests = ()
+
+    @classmethod
+    def of(cls, trajectory: Trajectory, images: Sequence[str] = ()) -> Submit:
+        """The message that carries `trajectory`.
+
+        Raises:
+            StoreError: As `pack_trajectory`.
+        """
+        return cls(body=pack_trajectory(trajectory), images=tuple(images))
+
+    @cached_property
+    def trajectory(self) -> Trajectory:
+        """What `body` holds; a message from `decode` holds a valid one.
+
+        Raises:
+            ValueError: It is no trajectory.
+        """
+        return Trajectory.model_validate(unpack(self.body))
 
 
 class Ack(Record):
@@ -261,8 +302,8 @@ class ActRequest(Record):
     type: Literal["act-request"] = "act-request"
     id: Name
     messages: tuple[ChatMessage, ...]
-    images: tuple[str, ...] = ()
-    held: tuple[str, ...] = ()
+    images: Digests = ()
+    held: Digests = ()
     sampling: Sampling = Sampling()
     prefix: tuple[TokenId, ...] = ()
     prefix_images: tuple[str, ...] = ()
@@ -307,9 +348,19 @@ MESSAGE_TYPES: dict[str, type[Record]] = {
 
 
 def encode(message: Record) -> bytes:
-    """The envelope frame of `message`."""
+    """The envelope frame of `message`.
+
+    Raises:
+        ProtocolError: With code "malformed" if a value cannot travel, or "too-large".
+    """
     body = message.model_dump(mode="python")
-    packed: bytes = msgpack.packb({"v": PROTOCOL_VERSION, **body}, use_bin_type=True, default=_plain)
+    try:
+        packed: bytes = msgpack.packb({"v": PROTOCOL_VERSION, **body}, use_bin_type=True, default=_plain)
+    except (TypeError, ValueError, OverflowError) as error:
+        name = type(message).__name__
+        raise ProtocolError(RejectCode.MALFORMED.value, f"a {name} cannot be encoded: {error}") from error
+    if len(packed) > MAX_ENVELOPE_BYTES:
+        raise ProtocolError(RejectCode.TOO_LARGE.value, f"the envelope has {len(packed)} bytes")
     return packed
 
 
@@ -323,7 +374,7 @@ def decode(frame: bytes | memoryview) -> Any:
     """The message in an envelope frame.
 
     Raises:
-        ProtocolError: With code "too-large", "malformed", "version" or "unknown-type".
+        ProtocolError: With code "too-large", "malformed", "limit", "version" or "unknown-type".
     """
     if len(frame) > MAX_ENVELOPE_BYTES:
         raise ProtocolError(RejectCode.TOO_LARGE.value, f"the envelope has {len(frame)} bytes")
@@ -343,15 +394,23 @@ def decode(frame: bytes | memoryview) -> Any:
     if not isinstance(body.get("type"), str) or body["type"] not in MESSAGE_TYPES:
         raise ProtocolError(RejectCode.UNKNOWN_TYPE.value, f"unknown message type {body.get('type')!r:.100}")
     try:
-        return _ADAPTER.validate_python(body)
-    except (ValidationError, RecursionError) as error:
-        raise ProtocolError(RejectCode.MALFORMED.value, _first_problem(error)) from error
+        message = _ADAPTER.validate_python(body)
+        problem = check_trajectory(message.trajectory) if isinstance(message, Submit) else ""
+    except ValidationError as error:
+        kind = error.errors(include_url=False, include_input=False, include_context=False)[0]["type"]
+        code = RejectCode.LIMIT if kind in _OUT_OF_BOUNDS else RejectCode.MALFORMED
+        raise ProtocolError(code.value, first_problem(error)[:300]) from error
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(RejectCode.MALFORMED.value, str(error)[:300]) from error
+    if problem:
+        raise ProtocolError(RejectCode.LIMIT.value, problem)
+    return message
 
 
 def submitted_id(frame: bytes | memoryview) -> str:
-    """The trajectory's id in a Submit that `decode` refuses; "" if there is none to be read.
+    """The id of the trajectory or unit in a message that `decode` refuses; "" if none can be read.
 
-    Nor is there of another protocol version: whoever waits until both have the same will be understood.
+    None is read in a message of another protocol version: its sender tries again, until the versions agree.
     """
     if len(frame) > MAX_ENVELOPE_BYTES:
         return ""
@@ -359,17 +418,16 @@ def submitted_id(frame: bytes | memoryview) -> str:
         body = msgpack.unpackb(frame, raw=False)
     except (ValueError, TypeError, msgpack.UnpackException):
         return ""
-    if not isinstance(body, dict) or (body.get("v"), body.get("type")) != (PROTOCOL_VERSION, "submit"):
+    if not isinstance(body, dict) or body.get("v") != PROTOCOL_VERSION:
         return ""
-    trajectory = body.get("trajectory")
-    found = trajectory.get("id") if isinstance(trajectory, dict) else None
+    found = None
+    if body.get("type") == "submit" and isinstance(body.get("body"), bytes):
+        with contextlib.suppress(ValueError):
+            trajectory = unpack(body["body"])
+            found = trajectory.get("id") if isinstance(trajectory, dict) else None
+    elif body.get("type") in ("gradient", "measured"):
+        found = body.get("unit_id")
     return found if isinstance(found, str) else ""
-
-
-def _first_problem(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        return first_problem(error)[:300]
-    return str(error)[:300]
 
 
 def check_blobs(blobs: Sequence[bytes | memoryview]) -> None:

@@ -18,13 +18,17 @@ from distrl.core.files import writing
 FAMILIES = frozenset({
     "advantage", "batch", "cloning_updates", "drawn_age", "env_steps", "episode", "episodes", "eval",
     "gradients", "groups", "inference", "ingest", "judge", "loss", "mismatch", "off_policy", "policy",
-    "replay", "replay_age", "resumed", "reward", "scheduler", "solved", "staleness", "step", "throughput",
-    "time", "train", "value", "versions", "weights", "workers",
+    "rejected", "replay", "replay_age", "resumed", "reward", "scheduler", "solved", "staleness", "step",
+    "throughput", "time", "train", "value", "versions", "weights", "workers",
 })  # fmt: skip
 """What the names in metrics.jsonl begin with, up to the first slash."""
 
 RESUMED = "resumed"
 """Marks the row where a run goes on from a checkpoint; its `step` is the checkpoint's."""
+
+
+PHASE_DONE, PHASE_TOTAL = "phase/done", "phase/total"
+"""In broadcasts only: how much of the present phase is done, and of how much; a total of 0 is unknown."""
 
 
 class Sink(Protocol):

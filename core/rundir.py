@@ -3,13 +3,16 @@
     runs/<name>/config.yaml  logs/  metrics.jsonl  tensorboard/  store.sqlite3  checkpoints/step_N/  weights/
                 spool/  evaluations/  tasks.json  report.html  report.json
 
-It is made once and never overwritten: going on is `--resume`, starting again takes another name.
+It is made once and never overwritten: `--resume` continues it, starting again takes another name. It can be
+moved and copied. Beside the runs, `latest` is a link to the one that `distrl train` started or resumed last.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import secrets
 import shutil
 import uuid
 from pathlib import Path
@@ -19,6 +22,7 @@ from typing import Protocol
 from distrl.core.errors import RunDirectoryError
 from distrl.core.files import write_atomically, write_bytes_atomically, writing
 
+SECRET_BYTES = 32
 TASKS_FILE = "tasks.json"
 """What became of each training task."""
 
@@ -99,8 +103,23 @@ class RunDir:
 
     def discard(self) -> None:
         """Deletes the directory of a run that this process has made and that has not begun."""
-        # What cannot be deleted stays: the error that led here is the one to tell.
+        # What cannot be deleted stays: the error that led here is the one to report.
         shutil.rmtree(self.path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            if os.readlink(self._latest) == self.path.name:
+                self._latest.unlink()
+
+    def link_as_latest(self) -> None:
+        """Makes `latest`, beside the run, a link to it, where links exist and no run has that name."""
+        new = self._latest.with_name(f".latest.{os.getpid()}")
+        with contextlib.suppress(OSError):
+            if self._latest.is_symlink() or not self._latest.exists():
+                new.symlink_to(self.path.name)
+                new.replace(self._latest)
+
+    @property
+    def _latest(self) -> Path:
+        return self.path.with_name("latest")
 
     @classmethod
     def open(cls, path: Path | str) -> RunDir:
@@ -145,6 +164,21 @@ class RunDir:
             found = f"{self.path.name}-{uuid.uuid4().hex[:12]}"
             # Durable: what workers have spooled for this id, no learner with another one may take.
             write_bytes_atomically(path, f"{found}\n".encode(), is_durable=True)
+        return found
+
+    def lease_secret(self) -> bytes:
+        """What every learner of this run directory signs leases with."""
+        path = self.path / ".lease_secret"
+        found = path.read_bytes() if path.exists() else b""
+        if len(found) != SECRET_BYTES:
+            found = secrets.token_bytes(SECRET_BYTES)
+            # Durable: trajectories of leases that were signed with another one would be rejected.
+            with writing(path):
+                path.unlink(missing_ok=True)
+                with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                    file.write(found)
+                    file.flush()
+                    os.fsync(file.fileno())
         return found
 
     def lock(self, role: str = "learner") -> RunLock:

@@ -4,10 +4,12 @@ A keys directory holds
 
     server.key          secret of every binding process (learner, inference servers)      mode 0600
     server.pub          its public half; every connecting process checks it
-    NAME.key            secret of the client NAME (`client.key` serves any client)         mode 0600
-    allowed/NAME.pub    the clients that binding processes let in, read anew at each handshake
+    NAME.key            secret of the client NAME; a process without one uses client.key   mode 0600
+    allowed/NAME.pub    a client that binding processes admit: its public key, roles and slots
 
-and each machine gets only the files that its roles need: docs/protocol.md says which.
+and each machine gets only the files that its roles need: docs/protocol.md says which. The allow-list is read
+at each handshake. The processes of a client are called NAME or NAME/SOMETHING, so that no client can use the
+name of another.
 """
 
 from __future__ import annotations
@@ -15,13 +17,17 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from distrl.core.errors import SecurityError
 
 SERVER = "server"
 ANY_CLIENT = "client"
+ROLES = ("worker", "inference", "evaluate")  # what each may send: distrl.core.service
+UNSAID_ROLES = ("worker",)  # of a client whose entry names none, as those made before roles existed
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _Z85_KEY = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
 
@@ -35,25 +41,60 @@ class KeyPair:
 
 
 @dataclass(frozen=True)
+class Client:
+    """An entry of the allow-list.
+
+    Attributes:
+        name: The client's; its processes are called this or `name/…`.
+        roles: What it may be, of `ROLES`.
+        slots: The most leases that its workers may hold together; None for no limit.
+        public: Its public key; empty in a `Client` that came with a message.
+    """
+
+    name: str
+    roles: tuple[str, ...]
+    slots: int | None = None
+    public: str = ""
+
+    def owns(self, process: str) -> bool:
+        """Whether a process of this client may be called `process`."""
+        return process == self.name or process.startswith(f"{self.name}/")
+
+    @property
+    def user_id(self) -> str:
+        """What ZeroMQ attaches to each message of this client; `of_user_id` reads it."""
+        return f"{self.name} {','.join(self.roles)} {'' if self.slots is None else self.slots}"
+
+    @staticmethod
+    @lru_cache(maxsize=1024)
+    def of_user_id(user_id: str) -> Client:
+        """The client of a message."""
+        name, roles, slots = user_id.split(" ")
+        return Client(name, tuple(roles.split(",")), int(slots) if slots else None)
+
+
+@dataclass(frozen=True)
 class Security:
     """What one process needs for CURVE.
 
     Attributes:
         keys_dir: Where the keys were read.
+        name: The client whose key `own` is.
         own: The client pair of this process; None on a machine that only binds.
         server: The server pair; None on a machine that only connects.
         server_public: The public key that servers must have.
     """
 
     keys_dir: Path
+    name: str
     own: KeyPair | None
     server: KeyPair | None
     server_public: str
 
-    @property
-    def allowed(self) -> frozenset[str]:
-        """Public keys of the clients that may connect, read from the directory at this moment."""
-        return frozenset(list_allowed(self.keys_dir).values())
+    def find_client(self, public: str) -> Client | None:
+        """The client with this public key, from the allow-list as it is now; None if it may not connect."""
+        clients = list_allowed(self.keys_dir).values()
+        return next((client for client in clients if client.public == public), None)
 
     def client_pair(self) -> KeyPair:
         """The pair that authenticates connecting sockets.
@@ -98,14 +139,15 @@ def load_security(keys_dir: Path | None, name: str = ANY_CLIENT) -> Security | N
         raise _no_directory(keys_dir)
     own = _load_optional_pair(keys_dir / f"{check_name(name)}.key") if name != SERVER else None
     if own is None:
-        own = _load_optional_pair(keys_dir / f"{ANY_CLIENT}.key")
+        name = ANY_CLIENT
+        own = _load_optional_pair(keys_dir / f"{name}.key")
     server = _load_optional_pair(keys_dir / f"{SERVER}.key")
     if own is None and server is None:
         raise SecurityError(
             f"{keys_dir} has neither {name}.key, {ANY_CLIENT}.key nor {SERVER}.key.",
             "Make keys with `distrl keys create` or `distrl keys add`.",
         )
-    return Security(keys_dir, own, server, _read_public(keys_dir / f"{SERVER}.pub"))
+    return Security(keys_dir, name, own, server, _read_public(keys_dir / f"{SERVER}.pub"))
 
 
 def check_name(name: str) -> str:
@@ -121,19 +163,19 @@ def check_name(name: str) -> str:
     return name
 
 
-def list_allowed(keys_dir: Path) -> dict[str, str]:
-    """The allow-list: client name → public key.
+def list_allowed(keys_dir: Path) -> dict[str, Client]:
+    """The allow-list by name.
 
     Raises:
-        SecurityError: There is no such directory, or a key in it is broken.
+        SecurityError: There is no such directory, or an entry in it is broken.
     """
     if not keys_dir.is_dir():
         raise _no_directory(keys_dir)
-    return {path.stem: _read_public(path) for path in sorted((keys_dir / "allowed").glob("*.pub"))}
+    return {path.stem: _read_client(path) for path in sorted((keys_dir / "allowed").glob("*.pub"))}
 
 
 def create_keys(keys_dir: Path, server: KeyPair, client: KeyPair) -> None:
-    """Writes a new keys directory with one allowed client, `client`.
+    """Writes a new keys directory with one allowed client, `client`, which has all roles.
 
     Raises:
         SecurityError: There are keys already; they are never overwritten. Or a file is in the way.
@@ -146,21 +188,42 @@ def create_keys(keys_dir: Path, server: KeyPair, client: KeyPair) -> None:
         ) from error
     _write_new(keys_dir / f"{SERVER}.key", _format_pair(server), 0o600)
     _write_new(keys_dir / f"{SERVER}.pub", server.public + "\n", 0o644)
-    add_client(keys_dir, ANY_CLIENT, client)
+    add_client(keys_dir, ANY_CLIENT, client, ROLES)
 
 
-def add_client(keys_dir: Path, name: str, client: KeyPair) -> None:
+def add_client(
+    keys_dir: Path,
+    name: str,
+    client: KeyPair,
+    roles: Sequence[str] = UNSAID_ROLES,
+    slots: int | None = None,
+) -> None:
     """Writes `NAME.key` and puts its public half on the allow-list.
 
     Raises:
-        SecurityError: The name is reserved or taken, or this is no keys directory.
+        SecurityError: The name is reserved or taken, a role is unknown, or this is no keys directory.
     """
     if check_name(name) == SERVER:
         raise SecurityError(f"{SERVER!r} is the name of the server key.", "Choose another name.")
     _read_public(keys_dir / f"{SERVER}.pub")
     (keys_dir / "allowed").mkdir(exist_ok=True)
+    entry = _format_client(Client(name, tuple(roles), slots, client.public))
     _write_new(keys_dir / f"{name}.key", _format_pair(client), 0o600)
-    _write_new(keys_dir / "allowed" / f"{name}.pub", client.public + "\n", 0o644)
+    _write_new(keys_dir / "allowed" / f"{name}.pub", entry, 0o644)
+
+
+def change_client(keys_dir: Path, name: str, roles: Sequence[str], slots: int | None = None) -> None:
+    """Gives an allowed client other roles and slots, from its next handshake on; its key stays.
+
+    Raises:
+        SecurityError: No such client is allowed, a role is unknown, or its entry cannot be written.
+    """
+    path = _allowed_file(keys_dir, name)
+    text = _format_client(Client(name, tuple(roles), slots, _read_client(path).public))
+    new = path.with_suffix(".new")
+    new.unlink(missing_ok=True)
+    _write_new(new, text, 0o644)
+    new.replace(path)  # whole at any moment: handshakes read it
 
 
 def remove_client(keys_dir: Path, name: str) -> None:
@@ -169,11 +232,43 @@ def remove_client(keys_dir: Path, name: str) -> None:
     Raises:
         SecurityError: No such client is allowed.
     """
-    public = keys_dir / "allowed" / f"{check_name(name)}.pub"
-    if not public.is_file():
-        raise SecurityError(f"{name!r} is not allowed in {keys_dir}.", "`distrl keys list` shows who is.")
-    public.unlink()
+    _allowed_file(keys_dir, name).unlink()
     (keys_dir / f"{name}.key").unlink(missing_ok=True)
+
+
+def _allowed_file(keys_dir: Path, name: str) -> Path:
+    path = keys_dir / "allowed" / f"{check_name(name)}.pub"
+    if not path.is_file():
+        raise SecurityError(f"{name!r} is not an allowed client of {keys_dir}.", "See `distrl keys list`.")
+    return path
+
+
+def _format_client(client: Client) -> str:
+    unknown = [role for role in client.roles if role not in ROLES]
+    if unknown:
+        raise SecurityError(f"{unknown[0]!r} is not a role.", f"Use {', '.join(ROLES)}.")
+    slots = "" if client.slots is None else f"slots {client.slots}\n"
+    return f"{client.public}\nroles {' '.join(client.roles)}\n{slots}"
+
+
+def _read_client(path: Path) -> Client:
+    """An entry of the allow-list: a public key; lines `roles ROLE…` and `slots N`, which may be missing."""
+    public, *lines = _read(path).strip().splitlines() or [""]
+    fields = dict(line.partition(" ")[::2] for line in lines)
+    roles = tuple(fields.pop("roles", " ".join(UNSAID_ROLES)).split())
+    slots = fields.pop("slots", None)
+    if not _Z85_KEY.fullmatch(public) or fields or not set(roles) <= set(ROLES) or not roles:
+        raise _broken(path)
+    if slots is not None and not slots.isdecimal():
+        raise _broken(path)
+    return Client(check_name(path.stem), roles, None if slots is None else int(slots), public)
+
+
+def _broken(path: Path) -> SecurityError:
+    return SecurityError(
+        f"{path} is not a client's entry: a public key, then lines `roles` ({', '.join(ROLES)}) and `slots`.",
+        "Remove it and the client's key, and run `distrl keys add`.",
+    )
 
 
 def _format_pair(pair: KeyPair) -> str:

@@ -23,14 +23,13 @@ import zmq.utils.z85
 from distrl.core.errors import NetworkError, ProtocolError, SecurityError
 from distrl.core.messages import (
     MAX_BLOB_BYTES,
-    MAX_ENVELOPE_BYTES,
     RejectCode,
     check_blobs,
     decode,
     encode,
     submitted_id,
 )
-from distrl.core.security import KeyPair, Security
+from distrl.core.security import Client, KeyPair, Security
 from distrl.core.types import Record
 from distrl.core.waker import Waker as Waker
 
@@ -55,11 +54,19 @@ def new_keypair() -> KeyPair:
 
 
 class Received(NamedTuple):
-    """A message as it came in. `peer` is empty unless the channel is a router."""
+    """A message as it came in.
+
+    Attributes:
+        peer: Who sent it; empty unless the channel is a router.
+        message: The envelope.
+        blobs: The byte frames.
+        client: Whose key authenticated the connection; None without keys.
+    """
 
     peer: bytes
     message: Record
     blobs: list[memoryview]
+    client: Client | None = None
 
 
 class PeerError(ProtocolError):
@@ -67,7 +74,7 @@ class PeerError(ProtocolError):
 
     Attributes:
         peer: Who sent it; empty unless the channel is a router.
-        ref: The trajectory that it submits; empty if that cannot be read.
+        ref: The trajectory or unit that it is about; empty if that cannot be read.
     """
 
     def __init__(self, error: ProtocolError, peer: bytes, ref: str) -> None:
@@ -88,8 +95,10 @@ class Channel:
         self.endpoint = endpoint
         self.dropped = 0
         self._is_router = raw.type == zmq.ROUTER
+        self._has_clients = self._is_router and raw.getsockopt(zmq.CURVE_SERVER) == 1
         self._timeout_ms = -2
         self._monitor: zmq.Socket[bytes] | None = None
+        self._unsendable: set[type[Record]] = set()
 
     def send(
         self, message: Record, blobs: Sequence[Blob] = (), peer: bytes = b"", timeout_s: float = 5.0
@@ -104,13 +113,10 @@ class Channel:
 
         Raises:
             NetworkError: There was no room within `timeout_s`.
-            ProtocolError: The message is larger than any receiver takes.
+            ProtocolError: The message cannot be encoded, or is larger than any receiver takes.
         """
         check_blobs(blobs)
-        envelope = encode(message)
-        if len(envelope) > MAX_ENVELOPE_BYTES:
-            raise ProtocolError(RejectCode.TOO_LARGE.value, f"the envelope has {len(envelope)} bytes")
-        frames: list[Any] = [envelope, *blobs]
+        frames: list[Any] = [encode(message), *blobs]
         if self._is_router:
             assert peer, "a router needs a peer"
             frames.insert(0, peer)
@@ -123,6 +129,21 @@ class Channel:
             if error.errno != zmq.EHOSTUNREACH:
                 raise NetworkError(f"Sending over {self.endpoint} failed: {error}.") from error
             self.dropped += 1
+
+    def send_periodic(self, message: Record) -> None:
+        """Sends a message that is repeated in time, so that losing one is no error. Never waits.
+
+        Without room it is dropped. One that cannot be encoded is dropped as well, and logged once for each
+        kind of message: it must not end the thread that repeats it.
+        """
+        try:
+            self.send(message, timeout_s=0.0)
+        except ProtocolError as error:
+            if type(message) not in self._unsendable:
+                self._unsendable.add(type(message))
+                _log.error("%s: a %s is not sent: %s", self.endpoint, type(message).__name__, error.message)
+        except NetworkError:
+            return
 
     def recv(self, timeout_s: float) -> Received | None:
         """The next message, or None when none came within `timeout_s`.
@@ -145,7 +166,8 @@ class Channel:
             if not frames:
                 raise ProtocolError(RejectCode.MALFORMED.value, "no envelope frame")
             check_blobs(blobs)
-            return Received(peer, decode(frames[0].buffer), blobs)
+            client = Client.of_user_id(frames[0].get("User-Id")) if self._has_clients else None
+            return Received(peer, decode(frames[0].buffer), blobs, client)
         except ProtocolError as error:
             raise PeerError(error, peer, submitted_id(frames[0].buffer) if frames else "") from error
 
@@ -216,6 +238,10 @@ class Wire:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def full_name(self, name: str) -> str:
+        """The name of a process with these sockets: with keys, it begins with the name of its key."""
+        return name if self._security is None else f"{self._security.name}/{name}"
 
     def bind_router(self, endpoint: str) -> Channel:
         """A ROUTER bound to `endpoint`; a port of 0 or * picks a free one. Raises as `bind_pub`."""
@@ -368,11 +394,11 @@ class _Gatekeeper:
         if len(request) == 7 and request[5] == b"CURVE":
             public = zmq.utils.z85.encode(request[6]).decode("ascii")
             try:
-                is_allowed = public in self._security.allowed
+                client = self._security.find_client(public)
             except SecurityError as error:
-                _log.error("the allow-list cannot be read, nobody gets in: %s", error)
+                _log.error("the allow-list cannot be read, so no client is admitted: %s", error)
                 return [b"1.0", request_id, b"300", b"try again", b"", b""]  # to "400" it gives up for good
-            if is_allowed:
-                return [b"1.0", request_id, b"200", b"OK", public.encode(), b""]
+            if client is not None:
+                return [b"1.0", request_id, b"200", b"OK", client.user_id.encode(), b""]
             _log.warning("refused the client key %s from %s", public, request[3].decode("ascii", "replace"))
         return [b"1.0", request_id, b"400", b"not allowed", b"", b""]

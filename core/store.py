@@ -1,22 +1,23 @@
 """The trajectory store: every episode the learner has taken, with its screenshots, in one SQLite file.
 
 One writer (the learner's network thread) and any number of reading threads, each with a connection of its
-own. A commit is on disk when `add` returns. Ids stay known after `trim`, so that a late resend is still a
-duplicate.
+own. A commit is on disk when `add` returns. Ids of the newest `_KNOWN_IDS` trajectories stay known after
+`trim`, so that a late resend is still a duplicate.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from distrl.core.codec import pack_trajectory, unpack_trajectory
 from distrl.core.database import open_database, transaction, typed_errors
-from distrl.core.errors import StoreError
+from distrl.core.errors import NotStored, StoreError
 from distrl.core.types import Purpose, Trajectory
 
 Item = tuple[Trajectory, Mapping[str, bytes]]
@@ -24,13 +25,14 @@ _QUERY_SIZE = 500
 # At a time, for the writer waits meanwhile: a commit takes long on a slow disk, and so do many pages.
 _TRIM_SIZE = 16  # trajectories
 _VACUUM_PAGES = 1024
+_KNOWN_IDS = 1_000_000  # about 100 MB
 _VERSION = 1
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS trajectories (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     id TEXT NOT NULL UNIQUE,
     purpose TEXT NOT NULL,
-    body BLOB                       -- NULL once trimmed
+    body BLOB
 );
 CREATE TABLE IF NOT EXISTS images (
     key INTEGER PRIMARY KEY,
@@ -44,6 +46,20 @@ CREATE TABLE IF NOT EXISTS uses (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS uses_of_trajectory ON uses (seq);
 """
+# Stores of this version that were made before these tables lack them. A trimmed trajectory leaves its row:
+# emptied rows would keep their pages, 1.5 KB each.
+_LATER_TABLES = (
+    "CREATE TABLE IF NOT EXISTS quarantined (id TEXT PRIMARY KEY, reason TEXT NOT NULL, at REAL NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS trimmed (seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE)",
+)
+
+
+class Quarantined(NamedTuple):
+    """A trajectory that is never trained on, why, and since when (Unix time)."""
+
+    id: str
+    reason: str
+    at: float
 
 
 class TrajectoryStore:
@@ -72,11 +88,12 @@ class TrajectoryStore:
         """Commits one trajectory; see `add_many`. Returns False for a duplicate."""
         return self.add_many([(trajectory, images)])[0]
 
-    def add_many(self, items: Sequence[Item]) -> list[bool]:
+    def add_many(self, items: Sequence[Item], bodies: Sequence[bytes] | None = None) -> list[bool]:
         """Commits trajectories with the images that are not here yet, all in one transaction.
 
         Args:
             items: Trajectories, each with the bytes of (at least) its new images by digest.
+            bodies: The trajectories as `pack_trajectory` gives them, where they are packed already.
 
         Returns:
             For each whether it is new; False means a duplicate, which changes nothing.
@@ -85,7 +102,7 @@ class TrajectoryStore:
             StoreError: The disk is full, an image is missing, or a trajectory is no plain data; nothing is
                 committed.
         """
-        packed = [pack_trajectory(trajectory) for trajectory, _ in items]
+        packed = bodies or [pack_trajectory(trajectory) for trajectory, _ in items]
         with self._lock, typed_errors(self.path):
             connection = self._connection()
             added_bytes = 0
@@ -106,12 +123,13 @@ class TrajectoryStore:
         """
         row = self._row("SELECT body FROM trajectories WHERE id = ?", trajectory_id)
         if row is None or row[0] is None:
-            raise StoreError(f"No trajectory {trajectory_id} in {self.path}.")
+            raise NotStored(f"No trajectory {trajectory_id} in {self.path}.")
         return unpack_trajectory(row[0])
 
     def __contains__(self, trajectory_id: str) -> bool:
         """Whether it ever came in, trimmed or not."""
-        return self._row("SELECT 1 FROM trajectories WHERE id = ?", trajectory_id) is not None
+        query = "SELECT 1 FROM trajectories WHERE id = ?1 UNION SELECT 1 FROM trimmed WHERE id = ?1"
+        return self._row(query, trajectory_id) is not None
 
     def ids(self, purpose: Purpose | None = None, after: str | None = None) -> list[str]:
         """Ids of the stored trajectories in ingest order.
@@ -122,8 +140,9 @@ class TrajectoryStore:
                 was here.
         """
         query = (
-            "SELECT id FROM trajectories WHERE body IS NOT NULL AND purpose = IFNULL(?, purpose)"
-            " AND seq > IFNULL((SELECT seq FROM trajectories WHERE id = ?), 0) ORDER BY seq"
+            "SELECT id FROM trajectories WHERE body IS NOT NULL AND purpose = IFNULL(?1, purpose)"
+            " AND seq > COALESCE((SELECT seq FROM trajectories WHERE id = ?2),"
+            " (SELECT seq FROM trimmed WHERE id = ?2), 0) ORDER BY seq"
         )
         with typed_errors(self.path):
             rows = self._connection().execute(query, (purpose.value if purpose else None, after))
@@ -151,12 +170,25 @@ class TrajectoryStore:
         found = dict(self._select("SELECT digest, data FROM images WHERE digest IN", wanted))
         missing = [digest for digest in wanted if digest not in found]
         if missing:
-            raise StoreError(f"{len(missing)} images are not in {self.path}, e.g. {missing[0]}.")
+            raise NotStored(f"{len(missing)} images are not in {self.path}, e.g. {missing[0]}.")
         return found
 
     def known_images(self, digests: Iterable[str]) -> set[str]:
         """Which of these images are stored."""
         return {row[0] for row in self._select("SELECT digest FROM images WHERE digest IN", list(digests))}
+
+    def quarantine(self, trajectory_id: str, reason: str) -> None:
+        """Notes for good that a trajectory must not be used; the first reason stays."""
+        with self._lock, typed_errors(self.path):
+            self._connection().execute(
+                "INSERT OR IGNORE INTO quarantined VALUES (?, ?, ?)", (trajectory_id, reason, time.time())
+            )
+
+    def quarantined(self) -> list[Quarantined]:
+        """The trajectories that must not be used, in the order in which they were quarantined."""
+        with typed_errors(self.path):
+            rows = self._connection().execute("SELECT id, reason, at FROM quarantined ORDER BY rowid")
+            return [Quarantined(*row) for row in rows]
 
     def trim(
         self, max_bytes: int, keep: Collection[str] = frozenset(), before: str | None = None
@@ -194,6 +226,9 @@ class TrajectoryStore:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
             connection = open_database(self.path, _SCHEMA, _VERSION)
+            with typed_errors(self.path):
+                for table in _LATER_TABLES:
+                    connection.execute(table)
             self._local.connection = connection
             self._connections.append(connection)
         return connection
@@ -231,6 +266,9 @@ class TrajectoryStore:
                         break
                     freed += _delete(connection, name)
                     deleted.append(name)
+                connection.execute(
+                    "DELETE FROM trimmed WHERE seq <= (SELECT MAX(seq) FROM trajectories) - ?", (_KNOWN_IDS,)
+                )
             self._size_bytes -= freed
         return deleted
 
@@ -248,7 +286,8 @@ def _insert(
 ) -> int | None:
     """Inserts one trajectory; the bytes that were new, None for a duplicate."""
     cursor = connection.execute(
-        "INSERT OR IGNORE INTO trajectories (id, purpose, body) VALUES (?, ?, ?)",
+        "INSERT OR IGNORE INTO trajectories (id, purpose, body)"
+        " SELECT ?1, ?2, ?3 WHERE NOT EXISTS (SELECT 1 FROM trimmed WHERE id = ?1)",
         (trajectory.id, trajectory.purpose.value, body),
     )
     if cursor.rowcount == 0:
@@ -277,7 +316,8 @@ def _delete(connection: sqlite3.Connection, trajectory_id: str) -> int:
     seq, freed = connection.execute(
         "SELECT seq, LENGTH(body) FROM trajectories WHERE id = ?", (trajectory_id,)
     ).fetchone()
-    connection.execute("UPDATE trajectories SET body = NULL WHERE seq = ?", (seq,))
+    connection.execute("DELETE FROM trajectories WHERE seq = ?", (seq,))
+    connection.execute("INSERT INTO trimmed VALUES (?, ?)", (seq, trajectory_id))
     orphans = connection.execute(
         "SELECT key, LENGTH(data) FROM images JOIN uses ON image = key WHERE uses.seq = ?"
         " AND NOT EXISTS"

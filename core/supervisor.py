@@ -46,7 +46,7 @@ class Program:
     Attributes:
         name: Unique; its log is NAME.log.
         command: Program and arguments.
-        ends: Exit code 0 means that its work is done; otherwise it is restarted whatever its exit code.
+        ends: An exit code of `done` means that its work is done; otherwise any exit code restarts it.
         patience_s: How long after SIGTERM it is killed.
         env: Environment variables to add for it.
     """
@@ -56,6 +56,7 @@ class Program:
     ends: bool = False
     patience_s: float = 2.0
     env: Mapping[str, str] = field(default_factory=dict)
+    done: frozenset[int] = frozenset({0})
 
 
 @dataclass
@@ -131,7 +132,7 @@ class Supervisor:
     def is_done(self, name: str) -> bool:
         """Whether a program that `ends` has ended well."""
         kept = self._kept[name]
-        return kept.program.ends and kept.child is not None and kept.child.poll() == 0
+        return kept.program.ends and kept.child is not None and kept.child.poll() in kept.program.done
 
     def pids(self) -> dict[str, int]:
         """The process ids of those that run now."""

@@ -52,7 +52,7 @@ class Sampling(Record):
     """How tokens are drawn. `temperature` 0 is greedy. Truncation (top_p, top_k) is off by default, since it
     biases importance ratios."""
 
-    temperature: float = Field(1.0, ge=0.0)
+    temperature: float = Field(1.0, ge=0.0, allow_inf_nan=False)
     top_p: float = Field(1.0, gt=0.0, le=1.0)
     top_k: int = Field(0, ge=0)
     max_new_tokens: int = Field(32, ge=1)

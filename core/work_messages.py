@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from distrl.core.message_parts import Count, Name, WeightInfo
-from distrl.core.types import Number, Record
+from distrl.core.message_parts import Count, Name, Statistic, Statistics, WeightInfo
+from distrl.core.types import Record
 
 
 class WorkUnit(Record):
@@ -46,8 +46,11 @@ class WorkGrant(Record):
 class EpisodeReturn(Record):
     """An episode that ended: the sum of its rewards, and its steps."""
 
-    total: Number
-    length: Count
+    total: Statistic
+    length: Annotated[int, Field(ge=0, le=2**31)]
+
+
+Episodes = Annotated[tuple[EpisodeReturn, ...], Field(max_length=2**16)]
 
 
 class Gradient(Record):
@@ -70,8 +73,8 @@ class Gradient(Record):
     digest: Name
     lr: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
     num_steps: Count
-    episodes: tuple[EpisodeReturn, ...] = ()
-    metrics: dict[str, Number] = {}
+    episodes: Episodes = ()
+    metrics: Statistics = {}
 
 
 class Measured(Record):
@@ -80,7 +83,7 @@ class Measured(Record):
     type: Literal["measured"] = "measured"
     worker: Name
     unit_id: Name
-    episodes: tuple[EpisodeReturn, ...]
+    episodes: Episodes
 
 
 class WorkAck(Record):

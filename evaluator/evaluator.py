@@ -96,7 +96,7 @@ class Evaluator:
         self._spec = EvaluationSpec(
             suite=config.tasks.suite,
             splits=self._splits,
-            subject=subject,
+            subject=subject.seen_from(output),
             temperature=config.evaluate.temperature,
             max_new_tokens=config.learner.max_new_tokens,
             episodes=config.evaluate.episodes,

@@ -23,7 +23,6 @@ from distrl.workers.client import LearnerLink
 from distrl.workers.joining import wait_for_learner
 from distrl.workers.worker import SlotPolicy
 
-WEIGHTS_S = 600.0
 """How long a served policy may be without weights."""
 
 MODEL = "model"
@@ -92,7 +91,7 @@ def measure(
     splits: Sequence[str] | None = None,
     resume: bool = False,
     stop: threading.Event | None = None,
-    wait_s: float = WEIGHTS_S,
+    wait_s: float | None = None,
     progress: EvaluationProgress | None = None,
     seeds: Sequence[int] | None = None,
 ) -> Evaluation:
@@ -105,7 +104,7 @@ def measure(
         splits: Which splits; None: `tasks.test`.
         resume: Go on with the evaluation in `output`.
         stop: Ends it early when set.
-        wait_s: How long a served policy may be without weights.
+        wait_s: How long to wait for the learner, and for a server with weights; None for as long as it takes.
         progress: Who is told; by default a bar on a terminal and lines in a log.
         seeds: Repeat it with each of these, into output/seed-S; a policy is started once. None: measure once.
 
@@ -137,13 +136,13 @@ def measure(
 
 @contextlib.contextmanager
 def acting(
-    config: Config, who: Who, stop: threading.Event, progress: EvaluationProgress, wait_s: float
+    config: Config, who: Who, stop: threading.Event, progress: EvaluationProgress, wait_s: float | None
 ) -> Iterator[PolicyOfSlot | None]:
     """What makes the policy client of each slot, ready to act; None for agents that need no policy."""
     if who.agent and who.agent != MODEL:
         yield prompted_policies(config, stop) if who.agent == NAME else None
         return
-    with _servers(config, who, stop, progress) as (wire, endpoints):
+    with _servers(config, who, stop, progress, wait_s) as (wire, endpoints):
         wait_for_policy(wire, endpoints, wait_s, stop, progress.say)
 
         def policy(slot: int) -> ActClient:
@@ -155,7 +154,7 @@ def acting(
 
 @contextlib.contextmanager
 def _servers(
-    config: Config, who: Who, stop: threading.Event, progress: EvaluationProgress
+    config: Config, who: Who, stop: threading.Event, progress: EvaluationProgress, wait_s: float | None
 ) -> Iterator[tuple[Wire, Endpoints]]:
     """Sockets, and where the policy answers."""
     if who.checkpoint is not None or who.agent == MODEL:
@@ -168,25 +167,27 @@ def _servers(
         if who.learner is None:
             yield wire, lambda: who.inference
             return
-        link = LearnerLink(wire, who.learner, network.broadcast, "evaluate", f"evaluate-{os.getpid()}")
+        link = LearnerLink(
+            wire, who.learner, network.broadcast, "evaluate", wire.full_name(f"evaluate-{os.getpid()}")
+        )
         link.start()
         try:
-            _join(link, who.learner, network.connect_timeout_s, stop, progress)
+            _join(link, who.learner, wait_s, stop, progress)
             yield wire, lambda: link.status.act_endpoints if link.status else ()
         finally:
             link.close()
 
 
 def _join(
-    link: LearnerLink, address: str, timeout_s: float, stop: threading.Event, progress: EvaluationProgress
+    link: LearnerLink, address: str, wait_s: float | None, stop: threading.Event, progress: EvaluationProgress
 ) -> None:
     """Waits for the learner.
 
     Raises:
-        LearnerUnreachable: There was none within `timeout_s`, or its run is over.
+        LearnerUnreachable: There was none within `wait_s`, or its run is over.
         EvaluationStopped: `stop` was set.
     """
-    is_there = wait_for_learner(link, address, "--learner", timeout_s, stop, progress.say)
+    is_there = wait_for_learner(link, address, "--learner", wait_s, stop, progress.say)
     if link.shutdown.is_set():
         raise LearnerUnreachable(f"The run at {address} is over.", "Measure its result: --checkpoint RUN.")
     if not is_there:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 import time
+from pathlib import Path
 from typing import Protocol, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from distrl.core.logs import printable
 from distrl.core.types import Fault
 from distrl.evaluator.statistics import EpisodeResult
 
 LINE_EVERY_S = 5.0
+_TAIL_BYTES = 4096
 
 
 class EvaluationProgress(Protocol):
@@ -83,7 +88,7 @@ class BarProgress:
 
     def say(self, message: str) -> None:
         """See `EvaluationProgress`."""
-        self._console.print(message, markup=False, highlight=False)
+        self._console.print(printable(message), markup=False, highlight=False)
 
     def close(self) -> None:
         """See `EvaluationProgress`."""
@@ -101,7 +106,7 @@ class LineProgress:
     def start(self, total: int, done: int) -> None:
         """See `EvaluationProgress`."""
         self._counts.total, self._counts.done = total, done
-        self.say(f"{self._doing} {total} {self._what}" + (f", {done} of them done already" if done else ""))
+        self.say(f"{self._doing}: {done} of {total} {self._what}")
         self._next_line = time.monotonic() + LINE_EVERY_S
 
     def add(self, result: EpisodeResult, is_final: bool) -> None:
@@ -113,10 +118,21 @@ class LineProgress:
 
     def say(self, message: str) -> None:
         """See `EvaluationProgress`."""
-        print(message, file=self._out, flush=True)
+        print(printable(message), file=self._out, flush=True)
 
     def close(self) -> None:
         """See `EvaluationProgress`."""
+
+
+def tasks_done(log: Path) -> tuple[int, int] | None:
+    """How many tasks are done, and of how many, by the newest line of a `LineProgress` in a log file."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+            lines = re.findall(rb"(\d+) of (\d+) tasks", file.read())
+    except OSError:  # not there yet
+        return None
+    return (int(lines[-1][0]), int(lines[-1][1])) if lines else None
 
 
 def make_progress(

@@ -57,11 +57,32 @@ class Subject(Record):
     Attributes:
         kind: "checkpoint", "served" (inference servers that run already), "model" (the policy before any
             training), "prompted", "expert" or "random".
-        name: The checkpoint directory, the endpoints, or the model that is untrained or prompted.
+        name: The checkpoint directory (see `seen_from`), the endpoints, or the model that is untrained or
+            prompted.
     """
 
     kind: Literal["checkpoint", "served", "model", "prompted", "expert", "random"]
     name: str = ""
+
+    def seen_from(self, output: Path) -> Subject:
+        """As results in `output` record it: a checkpoint by its place in its run if `output` is in that run.
+
+        So a run that is moved or copied is still the one that was measured.
+        """
+        if self.kind != "checkpoint":
+            return self
+        checkpoint = Path(self.name).resolve()
+        run = checkpoint.parent.parent
+        if checkpoint.parent.name != "checkpoints" or run not in output.resolve().parents:
+            return self
+        return self.model_copy(update={"name": str(checkpoint.relative_to(run))})
+
+    def may_be(self, other: Subject) -> bool:
+        """Whether both are the same, as recorded in one place; older versions recorded whole paths there."""
+        if self.kind == other.kind == "served":
+            return True  # servers may listen elsewhere after a restart; episodes record what they serve
+        is_inside = len(Path(other.name).parts) == 2 and Path(self.name).parts[-2:] == Path(other.name).parts
+        return self == other or (self.kind == other.kind == "checkpoint" and is_inside)
 
 
 class EvaluationSpec(Record):
@@ -258,6 +279,7 @@ def episode_result(
         task_id=trajectory.task.id,
         template=trajectory.task.template,
         split=trajectory.task.split,
+        goal=trajectory.task.goal,
         trajectory_id=trajectory.id,
         attempt=attempt,
         success=verdict.success,
@@ -376,10 +398,9 @@ def _read_model(file: Path, model: type[_Model]) -> _Model:
 
 def _check_same(found: EvaluationSpec, asked: EvaluationSpec, path: Path) -> None:
     theirs, ours = (spec.model_dump(mode="json", exclude={"tasks"}) for spec in (found, asked))
-    if found.subject.kind == asked.subject.kind == "served":
-        # Servers may listen elsewhere after a restart; what they serve is recorded with every episode.
-        theirs["subject"] = ours["subject"]
     for key, value in ours.items():
+        if key == "subject" and found.subject.may_be(asked.subject):
+            continue
         if theirs[key] != value:
             raise RunDirectoryError(
                 f"{path} holds another evaluation: its {key} is {json.dumps(theirs[key])}, "

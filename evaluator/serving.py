@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ from distrl.core.security import load_security
 from distrl.core.sockets import Wire
 from distrl.evaluator.evaluator import EvaluationStopped
 from distrl.evaluator.suites import vocabulary
+from distrl.workers.joining import REMIND_S
 
 MODEL_FILE = "config.json"
 """What a directory holds that is a model of transformers."""
@@ -44,7 +46,7 @@ def find_checkpoint(path: Path) -> Path:
     if (path / MANIFEST).is_file():
         verify(path)
         return path
-    if path.name in POINTERS:
+    if path.name in POINTERS and not path.is_dir():
         return resolve(path.parent, path.name)
     for directory in (path / "checkpoints", path):
         for pointer in ("final", "latest"):
@@ -66,7 +68,7 @@ def find_checkpoint(path: Path) -> Path:
 def wait_for_policy(
     wire: Wire,
     endpoints: Endpoints,
-    timeout_s: float,
+    wait_s: float | None,
     stop: threading.Event,
     say: Callable[[str], None],
 ) -> Info:
@@ -75,9 +77,9 @@ def wait_for_policy(
     Args:
         wire: Makes the connections.
         endpoints: Tells the servers that are known now.
-        timeout_s: How long to wait.
+        wait_s: How long to wait, in seconds; None for as long as it takes.
         stop: Ends the wait.
-        say: Told what is being waited for, once for each reason.
+        say: Receives a line for each new reason to wait, and every `REMIND_S` seconds.
 
     Returns:
         What the first server that is ready says of itself.
@@ -86,9 +88,10 @@ def wait_for_policy(
         InferenceUnavailable: None was ready in time.
         EvaluationStopped: `stop` was set.
     """
-    deadline = time.monotonic() + timeout_s
-    reason, said = "", ""
-    while time.monotonic() < deadline:
+    start = time.monotonic()
+    deadline = start + (math.inf if wait_s is None else wait_s)
+    reason, said, remind_s = "", "", REMIND_S
+    while (now := time.monotonic()) < deadline:
         known = list(endpoints())
         reason = "no inference server is known"
         for endpoint in known:
@@ -98,11 +101,14 @@ def wait_for_policy(
             reason = f"{endpoint} has no weights yet" if info is not None else f"{endpoint} does not answer"
         if reason != said:
             said = reason
-            say(f"waiting, for up to {timeout_s:g} s: {reason}")
+            say(f"waiting for a policy: {reason}")
+        elif now - start >= remind_s:
+            remind_s += REMIND_S
+            say(f"still waiting for a policy ({now - start:.0f} s): {reason}")
         if stop.wait(min(ASK_S, max(0.0, deadline - time.monotonic()))):
             raise EvaluationStopped("Interrupted before anything was measured.")
     raise InferenceUnavailable(
-        f"No policy to measure within {timeout_s:g} s: {reason}.",
+        f"No policy to measure within {wait_s:g} s: {reason}.",
         "Is `distrl serve-inference` running at that address, and its learner with weights?",
     )
 

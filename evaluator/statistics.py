@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from statistics import fmean, stdev
 
-from distrl.core.actions import Action, ActionKind
+from distrl.core.actions import ActionKind
 from distrl.core.types import Fault, Number, Outcome, Record, TimeStep
 from distrl.core.verdicts import Spent
 from distrl.evaluator.clusters import effective_trials
@@ -30,6 +30,7 @@ class EpisodeResult(Record):
 
     Attributes:
         task_id, template, split: The task instance.
+        goal: What the agent was told to do; "" if an older version wrote the line.
         trajectory_id: Where the whole episode is in the store.
         attempt: 0 for the first try; faulted episodes are tried again.
         success: The judge's verdict.
@@ -53,6 +54,7 @@ class EpisodeResult(Record):
     task_id: str
     template: str
     split: str
+    goal: str = ""
     trajectory_id: str
     attempt: int = 0
     success: bool
@@ -287,10 +289,7 @@ def count_repeats(steps: Sequence[TimeStep]) -> int:
     (`distrl.workers.rewards.count_repeats`). Invalid actions are counted by `count_invalid`, not here.
     """
     return sum(
-        rewards.count_repeats(
-            steps[:t], Action.model_validate(step.action.model_dump()), step.observation.image
-        )
-        > 0
+        rewards.count_repeats(steps[:t], step.action, step.observation.image) > 0
         for t, step in enumerate(steps)
         if step.action.kind != ActionKind.INVALID.value
     )

@@ -34,8 +34,8 @@ def places_of(store: Path) -> list[Path]:
     Args:
         store: The store's file.
     """
-    home = store.resolve().parent
-    places = [folder / "checkpoints" for folder in (home, *home.parents[:2])]
+    home = store.resolve().parent  # of an evaluation in its run: RUN/evaluations/NAME, or NAME/seed-S
+    places = [folder / "checkpoints" for folder in (home, *home.parents[:3])]
     if (home / SPEC_FILE).is_file():
         subject = read_spec(home).subject
         places += [Path(subject.name)] if subject.kind == "checkpoint" else []

@@ -11,13 +11,15 @@ from threading import Lock
 import torch
 from torch import Tensor
 
-from distrl.core.errors import StoreError
+from distrl.core.errors import NotStored
 from distrl.core.policies.base import Place, Policy, PromptBatch
+from distrl.core.policies.images import check_total
 from distrl.learner.answers import Span, TokenSequence
 from distrl.learner.episodes import Episode, StepData
 from distrl.learner.losses import Moments
 
 DECODERS = 4  # threads; Pillow lets others run while it decodes and resizes
+ENCODED = 64  # pictures whose files are in memory at a time
 
 
 @dataclass
@@ -242,29 +244,40 @@ class ImageCache:
         """Bytes of the images that are kept."""
         return self._bytes
 
-    def get(self, digests: Sequence[str]) -> dict[str, Tensor]:
+    def get(self, digests: Sequence[str], is_one_episode: bool = False) -> dict[str, Tensor]:
         """The images of `digests`, decoding what is not kept.
+
+        Args:
+            is_one_episode: Whether they are of one episode, whose pixels are bounded. Those of a batch have
+                been accepted, episode by episode.
 
         Raises:
             StoreError: An image is not in the store.
+            PolicyError: One is unreadable, or they have too many pixels together.
         """
         with self._lock:
             found = {d: self._images[d] for d in digests if d in self._images}
             for digest in found:
                 self._images.move_to_end(digest)
         missing = [d for d in dict.fromkeys(digests) if d not in found]
-        if not missing:
-            return found
-        encoded = self._load(missing)
-        for digest in missing:
-            if digest not in encoded:
-                raise StoreError(f"screenshot {digest} is not in the store.", "Start the run anew.")
-        decode_all = self._decoders.map if len(missing) > 1 else map
-        decoded = decode_all(self._decode, [bytes(encoded[digest]) for digest in missing])
-        for digest, image in zip(missing, decoded, strict=True):
-            found[digest] = image
-            self._keep(digest, image)
+        num_pixels = 0
+        for start in range(0, len(missing), ENCODED):
+            part = missing[start : start + ENCODED]
+            encoded = self._encoded(part)
+            if is_one_episode:
+                num_pixels = check_total(encoded, num_pixels)
+            decode_all = self._decoders.map if len(part) > 1 else map
+            for digest, image in zip(part, decode_all(self._decode, encoded), strict=True):
+                found[digest] = image
+                self._keep(digest, image)
         return found
+
+    def _encoded(self, digests: Sequence[str]) -> list[bytes]:
+        encoded = self._load(digests)
+        for digest in digests:
+            if digest not in encoded:
+                raise NotStored(f"The screenshot {digest} is not in the store.")
+        return [bytes(encoded[digest]) for digest in digests]
 
     def _keep(self, digest: str, image: Tensor) -> None:
         with self._lock:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from distrl.configs.schema import Config
+from distrl.core.limits import RunLimits
 from distrl.core.metrics import MetricsWriter
 from distrl.core.rundir import RunDir
 from distrl.core.security import SERVER, load_security
@@ -88,6 +89,7 @@ def open_learner(
             tasks.validation,
             config.seed,
             incarnation=uuid.uuid4().hex[:12],
+            secret=run.lease_secret(),
             drift=Drift(tasks.drift, drift.after, drift.share) if drift else None,
         )
         ingested: queue.Queue[Trajectory] = queue.Queue(MAX_INGESTED)
@@ -128,6 +130,13 @@ def _parts(
     run.weights.mkdir(exist_ok=True)
     rng = np.random.default_rng(config.seed)
     publisher = Publisher(policy, server, run.weights / "version", learner.policy_lag)
+    server.limits = RunLimits(
+        policy.num_tokens,
+        policy.max_prompt_tokens,
+        policy.max_context_tokens,
+        learner.max_new_tokens,
+        newest_version=lambda: publisher.version,
+    )
     return Parts(
         config=config,
         server=server,
@@ -147,8 +156,9 @@ def _parts(
 
 def _resume(parts: Parts) -> None:
     """Brings back the newest checkpoint, and every trajectory that came in after it."""
-    if parts.checkpointer.exists:
-        parts.load_state_dict(parts.checkpointer.load("latest"))
+    state = parts.checkpointer.load()
+    if state is not None:
+        parts.load_state_dict(state)
         _log.info("resumed after %d updates", parts.progress.updates)
     else:
         parts.ingest.restore(None, [])

@@ -68,13 +68,18 @@ class Checkpointer:
         checkpoints.remove_old(self.directory, self._keep, {WARM_START, name, *protected})
         return name
 
-    def load(self, name: str = "latest") -> dict[str, Any]:
-        """Restores networks, optimisers and random states; returns the saved `state`.
+    def load(self) -> dict[str, Any] | None:
+        """Restores networks, optimisers and random states from the newest whole checkpoint.
+
+        Returns:
+            The saved `state`; None if there is no checkpoint yet.
 
         Raises:
-            CheckpointError: There is none, a file is damaged, or it is of another policy.
+            CheckpointError: As `checkpoints.to_resume_from`; or it is of another policy.
         """
-        path = checkpoints.resolve(self.directory, name)
+        path = checkpoints.to_resume_from(self.directory)
+        if path is None:
+            return None
         engine = self._engine
         engine.policy.load(path / "policy")
         weights_io.load_into(engine.critic.state_dict(), path / "critic.safetensors")
@@ -87,12 +92,3 @@ class Checkpointer:
             ) from error
         assert isinstance(state, dict)
         return state
-
-    @property
-    def exists(self) -> bool:
-        """Whether there is anything to resume from.
-
-        Raises:
-            CheckpointError: As `checkpoints.to_resume_from`.
-        """
-        return checkpoints.to_resume_from(self.directory) is not None

@@ -54,20 +54,27 @@ class Engine:
         """One update of the critic alone, on episodes of the present policy."""
         return self.team.fit_critic(batch)
 
-    def update(self, batch: TrajectoryBatch, progress: float = 0.0) -> Evaluation:
+    def update(self, batch: TrajectoryBatch, progress: float = 0.0) -> Evaluation | None:
         """One update of policy and critic: as many gradient steps as the algorithm takes from a batch.
 
         The metrics, of all those steps, gain the gradient norms (before clipping).
 
         Args:
             progress: The share of the run that is over, for the learning rate.
+
+        Returns:
+            None if no loss and gradient was finite: the batch is skipped, and nothing has changed. Of several
+            gradient steps only those that are not finite are skipped.
         """
         lr = self._learning_rate(progress)
         self.team.prepare(batch)
         passes = [
-            (rows, self.team.learn(part, lr))
+            (rows, result)
             for rows, part in minibatches(batch, self.algorithm.epochs, self.algorithm.minibatches)
+            if (result := self.team.learn(part, lr)) is not None
         ]
+        if not passes:
+            return None
         result = merge(passes, len(batch.ids))
         result.metrics["policy/lr"] = lr
         self._num_steps += 1

@@ -10,16 +10,18 @@ from dataclasses import replace
 from typing import Any
 
 from distrl.configs.schema import LearnerConfig
-from distrl.core.errors import PolicyError, StoreError
+from distrl.core.errors import NotStored, StoreError
 from distrl.core.policies.base import Policy
 from distrl.core.store import TrajectoryStore
-from distrl.core.types import Fault, Outcome, Purpose, Trajectory
+from distrl.core.types import Fault, Outcome, Purpose, RewardParts, Trajectory
 from distrl.learner.batching import ImageCache
 from distrl.learner.episodes import Episode, GroupStats, compile_episode, verify
+from distrl.learner.quarantine import Quarantine
 from distrl.learner.replay import Replay
 from distrl.learner.scheduler import TaskScheduler
 
 ROLLING = 100
+MAX_REWARD = 1e18  # of an episode; its square is a float32
 MAX_ARRIVED = 32
 MANY_IN_VAIN = 50
 COUNTERS = ("num_refused", "num_unjudged", "num_stale")
@@ -29,16 +31,18 @@ _log = logging.getLogger(__name__)
 class Ingest:
     """Takes trajectories in the order of their commits, each once.
 
-    One that the policy cannot read (a broken screenshot, tokens that it does not have) is logged, counted and
-    left out: a single bad worker must not end the run. So is a training episode that nobody judged: what is
-    not known to have failed must not be learnt from as a zero. Neither pays for updates, which would be made
-    on what is in replay already. Episodes of a group wait here until the scheduler closes it. With
-    `learner.stale: drop`, what has become too old leaves replay.
+    One with which anything goes wrong (a broken screenshot, tokens that the policy does not have) is
+    quarantined and counted: a single bad worker must not end the run. A training episode without a verdict
+    is left out, because what is not known to have failed must not be learnt from as a zero. Neither counts
+    towards `learner.episodes` or pays for updates, which would be made on what is in replay already. Episodes
+    of a group wait here until the scheduler closes it. With `learner.stale: drop`, what has become too old
+    leaves replay.
 
     Attributes:
         queue: Where the network thread puts committed trajectories.
         episodes: The compiled episodes of what is in replay, by id.
         demonstrations: What to imitate. Failed episodes too: every answer in them is the expert's.
+        quarantine: The trajectories that are never taken again.
         last_id: The trajectory taken last.
         num_refused: How many could not be used.
         num_unjudged: How many were left out since nobody judged them.
@@ -60,6 +64,7 @@ class Ingest:
         self._store, self._policy, self._images = store, policy, images
         self._replay, self._scheduler = replay, scheduler
         self._version, self._config = version, config
+        self.quarantine = Quarantine(store)
         self._held: dict[str, Episode] = {}
         self._checked = -1  # the version at which replay was searched for what is too old
         self.episodes: dict[str, Episode] = {}
@@ -90,19 +95,25 @@ class Ingest:
     def take(self, trajectory: Trajectory, replayed: bool = False) -> None:
         """Takes one trajectory. `replayed`: it comes from the store after a restart."""
         self.last_id = trajectory.id
-        if trajectory.fault is not Fault.NONE or trajectory.purpose is Purpose.EVAL:
+        episode, rewards = self._examine(trajectory)
+        is_unused = trajectory.fault is not Fault.NONE or trajectory.purpose is Purpose.EVAL
+        if rewards is None:  # quarantined: only that it came in counts
+            self.num_refused += not is_unused
+            trajectory = trajectory.model_copy(
+                update={"steps": (), "outcome": Outcome.UNJUDGED, "success": 0.0, "duration_s": 0.0}
+            )
+        if is_unused:
             self._scheduler.account(trajectory, replayed)
             return
-        episode = self._usable(trajectory)
         self._scheduler.account(trajectory, replayed, episode is not None)
         if trajectory.purpose is Purpose.DEMO:
             if episode is not None:
                 self.demonstrations.append(episode)
             return
         self._watch(episode is not None)
-        if episode is not None:
+        if episode is not None and rewards is not None:
             self._arrived.append(episode)
-            self._note(trajectory, episode)
+            self._note(trajectory, episode, rewards)
         if trajectory.group_id:
             if episode is not None:
                 self._held[episode.id] = episode
@@ -115,7 +126,17 @@ class Ingest:
         """Puts the episodes of groups that are closed into replay."""
         for closed in self._scheduler.take_groups():
             for name in closed.members:
-                self._add(replace(self._held.pop(name), group=closed.stats))
+                episode = self._held.pop(name, None)
+                if episode is not None:  # else it has been quarantined since it joined
+                    self._add(replace(episode, group=closed.stats))
+
+    def drop(self, names: Sequence[str]) -> None:
+        """Takes quarantined trajectories out of replay and of what has arrived."""
+        self._replay.discard(names)
+        for name in names:
+            self.episodes.pop(name, None)
+        kept = [episode for episode in self._arrived if episode.id not in self.quarantine.ids]
+        self._arrived = deque(kept, maxlen=MAX_ARRIVED)
 
     def _add(self, episode: Episode) -> None:
         if self._config.stale == "drop" and self._is_stale(episode):
@@ -140,13 +161,35 @@ class Ingest:
             del self.episodes[name]
         self.num_stale += len(stale)
 
+    def _examine(self, trajectory: Trajectory) -> tuple[Episode | None, RewardParts | None]:
+        """What can be learnt from it, if anything, and its rewards; neither if it is quarantined."""
+        if trajectory.id in self.quarantine.ids:
+            return None, None
+        with self.quarantine.working("compilation", [trajectory.id]):
+            try:
+                rewards = trajectory.reward_parts
+                if not abs(rewards.total) <= MAX_REWARD:
+                    raise ValueError(f"its rewards add up to {rewards.total:g}")
+                if trajectory.fault is not Fault.NONE or trajectory.purpose is Purpose.EVAL:
+                    return None, rewards
+                return self._usable(trajectory), rewards
+            except Exception as error:
+                if isinstance(error, StoreError) and not isinstance(error, NotStored):
+                    raise  # of the disk, not of the trajectory
+                self.quarantine.add(trajectory.id, error)
+                return None, None
+
     def _usable(self, trajectory: Trajectory) -> Episode | None:
-        """What can be learnt from it; None, and counted, if nothing."""
+        """The episode, its images decoded; None, and counted, if there is nothing to learn from."""
         if trajectory.purpose is Purpose.TRAIN and trajectory.outcome is Outcome.UNJUDGED:
             self.num_unjudged += 1
             return None
-        episode = self._compile(trajectory)
-        self.num_refused += episode is None
+        episode = compile_episode(trajectory, self._policy, self._images.get)
+        if episode is None:
+            self.num_refused += 1
+            _log.warning("trajectory %s is not used: a step of it has no tokens", trajectory.id)
+            return None
+        verify(episode, self._policy, self._images.get(episode.digests, is_one_episode=True))
         return episode
 
     def _watch(self, is_usable: bool) -> None:
@@ -154,28 +197,14 @@ class Ingest:
         self._num_in_vain = 0 if is_usable else self._num_in_vain + 1
         if self._num_in_vain == MANY_IN_VAIN:
             _log.warning(
-                "nothing can be learnt from the last %d training episodes (in all, nobody judged %d, and %d "
-                "could not be used): they pay for no updates, but count towards learner.episodes; stop the "
-                "run, see to the judge or the workers, and resume",
+                "the last %d training episodes cannot be used (of all so far, %d have no verdict and %d "
+                "cannot be read): they do not count towards learner.episodes, so the run goes on until "
+                "learner.max_minutes; stop it, fix the judge or the workers, and resume",
                 MANY_IN_VAIN, self.num_unjudged, self.num_refused,
             )  # fmt: skip
 
-    def _compile(self, trajectory: Trajectory) -> Episode | None:
-        """The episode, its images decoded and in the cache; None if it is of no use."""
-        try:
-            episode = compile_episode(trajectory, self._policy, self._images.get)
-            if episode is not None:
-                verify(episode, self._policy, self._images.get(episode.digests))
-        except PolicyError as error:
-            _log.warning("trajectory %s is not used: %s", trajectory.id, error)
-            return None
-        if episode is None:
-            _log.warning("trajectory %s is not used: a step of it has no tokens", trajectory.id)
-        return episode
-
-    def _note(self, trajectory: Trajectory, episode: Episode) -> None:
+    def _note(self, trajectory: Trajectory, episode: Episode, parts: RewardParts) -> None:
         self._success.append(trajectory.success)
-        parts = trajectory.reward_parts
         self._window.append(
             {
                 "reward/total": parts.total,
@@ -198,6 +227,7 @@ class Ingest:
         means = {
             name: sum(row[name] for row in window) / len(window) for name in (window[0] if window else ())
         }
+        means["ingest/quarantined"] = float(len(self.quarantine.ids))
         means["ingest/refused"] = float(self.num_refused)
         means["ingest/unjudged"] = float(self.num_unjudged)
         if self._config.stale == "drop":
@@ -227,8 +257,13 @@ class Ingest:
             setattr(self, name, int((counters or {}).get(name, 0)))
         for name in self._replay.ids:
             mean, std, count = (groups or {}).get(name, (0.0, 0.0, 1))
-            self.episodes[name] = replace(self._stored(name), group=GroupStats(mean, std, int(count)))
-        self._held = {name: self._stored(name) for name in self._scheduler.held_ids()}
+            episode = self._stored(name)
+            if episode is None:
+                self._replay.discard([name])
+            else:
+                self.episodes[name] = replace(episode, group=GroupStats(mean, std, int(count)))
+        held = {name: self._stored(name) for name in self._scheduler.held_ids()}
+        self._held = {name: episode for name, episode in held.items() if episode is not None}
         newer = self._store.ids(after=last_id)
         self.last_id = last_id
         for name in newer:
@@ -240,8 +275,21 @@ class Ingest:
             self.take(trajectory, replayed=True)
         return len(newer)
 
-    def _stored(self, name: str) -> Episode:
-        episode = compile_episode(self._store.get(name), self._policy, self._images.get)
+    def _stored(self, name: str) -> Episode | None:
+        """An episode that was in use; None if it is quarantined, or the store has it no more."""
+        if name in self.quarantine.ids:
+            return None
+        with self.quarantine.working("compilation", [name]):
+            try:
+                episode = compile_episode(self._store.get(name), self._policy, self._images.get)
+            except NotStored as error:  # after going back to a checkpoint from before the store was trimmed
+                _log.warning("trajectory %s leaves replay: %s", name, error.message)
+                return None
+            except StoreError:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is of this trajectory
+                self.quarantine.add(name, error)
+                return None
         assert episode is not None, "an episode that was in use cannot be compiled"
         return episode
 

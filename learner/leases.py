@@ -5,16 +5,20 @@ Not thread-safe: the scheduler holds its lock around every call.
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import json
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from distrl.configs.schema import LearnerConfig
 from distrl.core.messages import Lease
-from distrl.core.types import Purpose, Sampling, Task
+from distrl.core.types import Purpose, Sampling, Task, Trajectory
 
 MAX_ATTEMPTS = 3
 AVOID_S = 10.0
+REMEMBERED = 2**16  # fulfilled leases that a second trajectory is refused for
 _COUNTERS = ("num_expired", "num_faulted", "num_abandoned")
 
 
@@ -30,17 +34,78 @@ def sampling_for(config: LearnerConfig, purpose: Purpose) -> Sampling:
     )
 
 
-def lease_for(config: LearnerConfig, name: str, task: Task, purpose: Purpose, group_id: str) -> Lease:
-    """The lease `name` of an episode of `task`."""
-    return Lease(
-        id=name,
-        task=task,
-        purpose=purpose,
-        group_id=group_id,
-        sampling=sampling_for(config, purpose),
-        noise=config.demonstrations.noise if purpose is Purpose.DEMO else 0.0,
-        ttl_s=config.lease_ttl_s,
-    )
+class LeaseIssuer:
+    """Makes leases, and compares trajectories with them.
+
+    A lease's id ends with an HMAC of what was granted: the worker, the task but for its goal, which an
+    environment may word, the purpose, the group and, but for demonstrations, the sampling. So the learner
+    need not remember leases to know later, and after a restart, whether a trajectory fits one that was
+    granted in this run.
+
+    Args:
+        config: Sampling, lease time, noise of demonstrations.
+        secret: The run's; see `RunDir.lease_secret`.
+    """
+
+    def __init__(self, config: LearnerConfig, secret: bytes) -> None:
+        self._config, self._secret = config, secret
+        self._fulfilled: OrderedDict[str, str] = OrderedDict()  # trajectories by lease
+
+    def issue(self, name: str, worker: str, task: Task, purpose: Purpose, group_id: str) -> Lease:
+        """The lease `name` of an episode of `task` for `worker`."""
+        config, sampling = self._config, sampling_for(self._config, purpose)
+        return Lease(
+            id=f"{name}-{self._seal(name, worker, task, purpose, group_id, sampling)}",
+            task=task,
+            purpose=purpose,
+            group_id=group_id,
+            sampling=sampling,
+            noise=config.demonstrations.noise if purpose is Purpose.DEMO else 0.0,
+            ttl_s=config.lease_ttl_s,
+        )
+
+    def check(self, trajectory: Trajectory) -> str:
+        """Why `trajectory` does not fit the lease that it names; "" if it does, which fulfils the lease."""
+        answers = [chat.completion for step in trajectory.steps for chat in step.chats]
+        used = {_drawn(answer.sampling): answer.sampling for answer in answers if answer.token_ids}
+        if len(used) > 1:
+            return f"its answers were sampled in {len(used)} ways, and its lease allows one"
+        task, purpose, lease_id = trajectory.task, trajectory.purpose, trajectory.lease_id
+        if used and purpose is Purpose.DEMO:
+            return "a demonstration has no sampled tokens"
+        sampling = next(iter(used.values()), sampling_for(self._config, purpose))
+        name, _, seal = lease_id.rpartition("-")
+        try:
+            wanted = self._seal(name, trajectory.worker, task, purpose, trajectory.group_id, sampling)
+        except (ValueError, RecursionError):
+            return "the parameters of its task are not plain data"
+        if not hmac.compare_digest(seal.encode(), wanted.encode()):
+            return (
+                f"lease {lease_id[:80]!r} was not granted for this: worker {trajectory.worker[:80]!r}, "
+                f"task {task.id[:80]!r}, seed {task.seed}, purpose {purpose.value}, "
+                f"group {trajectory.group_id[:80]!r}, "
+                f"temperature {sampling.temperature:g}, top_p {sampling.top_p:g}, top_k {sampling.top_k}"
+            )
+        first = self._fulfilled.setdefault(lease_id, trajectory.id)
+        if first != trajectory.id:
+            return f"lease {lease_id} was fulfilled by the trajectory {first}"
+        if len(self._fulfilled) > REMEMBERED:
+            self._fulfilled.popitem(last=False)
+        return ""
+
+    def _seal(
+        self, name: str, worker: str, task: Task, purpose: Purpose, group_id: str, sampling: Sampling
+    ) -> str:
+        drawn = None if purpose is Purpose.DEMO else _drawn(sampling)
+        plain = task.model_dump(mode="json", exclude={"goal"})
+        granted = [name, worker, plain, purpose.value, group_id, drawn]
+        text = json.dumps(granted, sort_keys=True).encode()
+        return hmac.new(self._secret, text, hashlib.sha256).hexdigest()[:32]
+
+
+def _drawn(sampling: Sampling) -> tuple[float, float, int]:
+    """How tokens are drawn; without `max_new_tokens`, which a full context lowers."""
+    return sampling.temperature, sampling.top_p, sampling.top_k
 
 
 @dataclass
@@ -102,6 +167,15 @@ class LeaseTable:
         """Notes that `worker` has `lease`."""
         limit = now + self._max_s
         self._held[lease.id] = Held(lease, worker, min(now + lease.ttl_s, limit), limit, attempt)
+
+    def make_room(self, owner: str, most: int, now: float) -> None:
+        """Ends the oldest leases of a worker, or of the workers `owner/…`, that are more than `most`.
+
+        Only a worker that has lost its leases, in a restart, or that hoards them has too many.
+        """
+        held = [h for h in self._held.values() if h.worker == owner or h.worker.startswith(f"{owner}/")]
+        for one in sorted(held, key=lambda one: one.deadline)[: max(0, len(held) - most)]:
+            one.deadline = now
 
     def renew(self, worker: str, lease_id: str, now: float) -> bool:
         """Prolongs a lease that `worker` holds, up to its limit. False if it does not hold it."""

@@ -47,7 +47,7 @@ def merge(passes: Sequence[tuple[Tensor | None, Evaluation]], size: int) -> Eval
         size: Number of trajectories.
     """
     last = passes[-1][1]
-    if len(passes) == 1:
+    if len(passes) == 1 and passes[0][0] is None:
         return last
     priorities = last.priorities.new_zeros(size, last.priorities.shape[1])
     for rows, result in passes:

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from distrl.core.errors import PolicyError
 from distrl.learner.ranks import num_ranks, sum_over_ranks
 
 BUCKET_NUMBERS = 2**24  # gradients are summed over ranks so many at a time
@@ -25,15 +24,19 @@ class Optimiser(Protocol):
         """Adds the gradients of `loss`, a share of a sum.
 
         Args:
-            is_last: Whether a step follows.
+            is_last: Whether a step may follow.
+        """
+        ...
 
-        Raises:
-            PolicyError: The loss is not finite.
+    def norm(self) -> float | None:
+        """Sums the gradients over the ranks and clips them; their norm before, the same on all ranks.
+
+        None where only `step` can tell it. Without a step afterwards nothing has changed.
         """
         ...
 
     def step(self) -> float:
-        """One step with the sum of all ranks' gradients. Returns its norm before clipping."""
+        """One step with these gradients. Returns their norm."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
@@ -59,27 +62,33 @@ class TorchOptimiser:
         self._parameters = list(trainable(module))
         self._adam = torch.optim.AdamW(self._parameters, lr=lr, weight_decay=weight_decay)
         self._clip = clip
+        self._norm: float | None = None
 
     def begin(self, lr: float | None = None) -> None:
         """See `Optimiser.begin`."""
         self._adam.zero_grad(set_to_none=True)
+        self._norm = None
         if lr is not None:
             for group in self._adam.param_groups:
                 group["lr"] = lr
 
     def backward(self, loss: Tensor, is_last: bool = True) -> None:
         """See `Optimiser.backward`."""
-        require_finite(loss)
         loss.backward()  # type: ignore[no-untyped-call]
+
+    def norm(self) -> float:
+        """See `Optimiser.norm`."""
+        if num_ranks() > 1:
+            _sum_gradients(self._parameters)
+        self._norm = float(nn.utils.clip_grad_norm_(self._parameters, self._clip))
+        return self._norm
 
     def step(self) -> float:
         """See `Optimiser.step`."""
-        if num_ranks() > 1:
-            _sum_gradients(self._parameters)
-        norm = nn.utils.clip_grad_norm_(self._parameters, self._clip)
-        require_finite(norm, "gradient's norm")  # else all weights would be lost
+        norm = self.norm() if self._norm is None else self._norm
         self._adam.step()
-        return float(norm)
+        self._norm = None
+        return norm
 
     def state_dict(self) -> dict[str, Any]:
         """See `Optimiser.state_dict`."""
@@ -93,12 +102,6 @@ class TorchOptimiser:
 def trainable(module: nn.Module) -> Iterator[nn.Parameter]:
     """The parameters that are trained, in the module's order."""
     return (parameter for parameter in module.parameters() if parameter.requires_grad)
-
-
-def require_finite(value: Tensor, what: str = "loss") -> None:
-    """Raises PolicyError if `value` is not."""
-    if not bool(torch.isfinite(value.detach())):
-        raise PolicyError(f"The {what} became {float(value.detach())}.", "Lower learner.optim.lr.")
 
 
 def _sum_gradients(parameters: Sequence[nn.Parameter]) -> None:

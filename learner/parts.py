@@ -11,9 +11,9 @@ import numpy as np
 from torch import Tensor
 
 from distrl.configs.schema import Config
-from distrl.core.errors import CheckpointError
+from distrl.core.errors import CheckpointError, NothingCameIn
 from distrl.core.messages import WeightInfo
-from distrl.core.metrics import MetricsWriter
+from distrl.core.metrics import PHASE_DONE, PHASE_TOTAL, MetricsWriter
 from distrl.core.policies import weights_io
 from distrl.core.store import TrajectoryStore
 from distrl.core.weights import Buffer
@@ -29,6 +29,8 @@ from distrl.learner.replay import Replay
 from distrl.learner.scheduler import TaskScheduler
 
 PEERS_S = 10.0  # how often the metrics of workers and inference servers are written
+SILENCE_S = 3600.0
+"""How long the learner waits for an episode without which it cannot begin."""
 
 
 class Server(Protocol):
@@ -68,12 +70,14 @@ class Progress:
         is_warm: Whether the warm start (cloning) is done.
         critic_is_warm: Whether the critic's warm-up is done.
         elapsed_s: Seconds that earlier processes spent on this run.
+        online_s: Those of them that count towards `learner.max_minutes`.
     """
 
     updates: int = 0
     is_warm: bool = False
     critic_is_warm: bool = False
     elapsed_s: float = 0.0
+    online_s: float = 0.0
 
 
 @dataclass
@@ -81,8 +85,8 @@ class Parts:
     """Everything that the learner is made of.
 
     Attributes:
-        started: When this process began, by `clock`. The run's time begins later, see `start_clock`.
         usual_mismatch: The train–inference mismatch that is usual in this run.
+        has_arrivals: Whether a trajectory has come in since this process began.
     """
 
     config: Config
@@ -100,16 +104,18 @@ class Parts:
     renaming: Renaming
     progress: Progress = field(default_factory=Progress)
     clock: Callable[[], float] = time.monotonic
-    started: float = field(init=False)
     usual_mismatch: Usual = field(init=False)
     _at_work_since: float | None = field(init=False, default=None)
+    _online_since: float | None = field(init=False, default=None)
+    has_arrivals: bool = field(init=False, default=False)
+    _arrived_at: float = field(init=False)
     _peers_due: float = field(init=False)
     _newest: dict[str, float] = field(init=False, default_factory=dict)
     _published_at: int = field(init=False, default=-1)
 
     def __post_init__(self) -> None:
-        self.started = self.clock()
-        self._peers_due = self.started + PEERS_S
+        self._arrived_at = self.clock()
+        self._peers_due = self._arrived_at + PEERS_S
         self.usual_mismatch = Usual(sources=sources(self.config, self.engine.policy))
 
     def start_clock(self) -> None:
@@ -124,17 +130,50 @@ class Parts:
         at_work_s = self.clock() - self._at_work_since if self._at_work_since is not None else 0.0
         return self.progress.elapsed_s + at_work_s
 
-    def is_out_of_time(self) -> bool:
-        """Whether `learner.max_minutes` are over. Waiting for the first trajectory may take as long again."""
-        waited_s = self.clock() - self.started if self._at_work_since is None else 0.0
-        return max(self.elapsed_s(), waited_s) >= 60.0 * self.config.learner.max_minutes
+    def start_online(self) -> None:
+        """From now on time counts towards `learner.max_minutes`. Again is harmless.
+
+        Nothing counts before the first trajectory of this process: a resumed run has to wait for its workers.
+        """
+        if self._online_since is None and self._at_work_since is not None:
+            self._online_since = self.clock()
+
+    def stop_online(self) -> None:
+        """Time does not count until `start_online`."""
+        self.progress.online_s, self._online_since = self.online_s(), None
+
+    def online_s(self) -> float:
+        """Seconds that count towards `learner.max_minutes`, restarts included."""
+        running_s = self.clock() - self._online_since if self._online_since is not None else 0.0
+        return self.progress.online_s + running_s
+
+    def time_share(self) -> float:
+        """The share of `learner.max_minutes` that is over; 0 without such a limit."""
+        minutes = self.config.learner.max_minutes
+        return 0.0 if minutes is None else self.online_s() / (60.0 * minutes)
 
     def drain(self, timeout_s: float) -> int:
         """Takes all that has come in, as `Ingest.drain`; the first trajectory starts the clock."""
         count = self.ingest.drain(timeout_s)
         if count:
+            self._arrived_at, self.has_arrivals = self.clock(), True
             self.start_clock()
         return count
+
+    def expect_episodes(self, so_far: str) -> None:
+        """Bounds the wait for episodes.
+
+        Args:
+            so_far: What is there, for the error.
+
+        Raises:
+            NothingCameIn: For `SILENCE_S` no episode came in.
+        """
+        if self.clock() - self._arrived_at >= SILENCE_S:
+            raise NothingCameIn(
+                f"No episode came in for {SILENCE_S / 60:.0f} minutes ({so_far}).",
+                "If workers run, their logs say what fails; otherwise start some.",
+            )
 
     def tend(self) -> None:
         """For every loop: raises what ended the server, and writes its peers' metrics when it is time.
@@ -143,7 +182,7 @@ class Parts:
         """
         self.server.check()
         self.engine.tend()
-        self.scheduler.set_elapsed(self.elapsed_s() / (60.0 * self.config.learner.max_minutes))
+        self.scheduler.set_elapsed(self.time_share())
         if self.clock() >= self._peers_due:
             self._peers_due = self.clock() + PEERS_S
             metrics = self.server.peer_metrics()
@@ -177,9 +216,13 @@ class Parts:
         self._newest["updates"] = float(self.progress.updates)
         self.server.set_metrics(self._newest)
 
+    def show(self, done: float, total: float) -> None:
+        """Lets the next broadcasts carry how much of the present phase is done."""
+        self.tell({PHASE_DONE: float(done), PHASE_TOTAL: float(total), "time/online_s": self.online_s()})
+
     def state_dict(self) -> dict[str, Any]:
         """The JSON part of a checkpoint."""
-        progress = asdict(self.progress) | {"elapsed_s": self.elapsed_s()}
+        progress = asdict(self.progress) | {"elapsed_s": self.elapsed_s(), "online_s": self.online_s()}
         return {
             "progress": progress,
             "replay": self.replay.state_dict(),

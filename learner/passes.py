@@ -85,12 +85,16 @@ class Passes:
         backward_policy: Backward,
         backward_critic: Backward,
         is_scored: bool = True,
-    ) -> None:
+    ) -> bool:
         """Judges `batch` and lets both networks have the gradients of their losses.
 
         Args:
-            judge: The losses, from what the networks say of the whole batch. Called once.
+            judge: The losses, from what the networks say of the whole batch. Called once. With none there is
+                nothing to learn, on all ranks alike.
             is_scored: As in `look`.
+
+        Returns:
+            Whether there was a loss.
         """
         parts, num_real = self._in_step(pack(batch.steps, self._max_tokens))
         if len(parts) == 1:
@@ -99,9 +103,11 @@ class Passes:
             losses = judge(replace(outputs, final=self._final(batch, is_fitting=not is_scored)))
             _backward(backward_policy, losses.policy, is_last=True)
             _backward(backward_critic, losses.critic, is_last=True)
-            return
+            return losses.policy is not None or losses.critic is not None
         outputs = self.look(batch, is_scored).leaves()
         losses = judge(outputs)
+        if losses.policy is None and losses.critic is None:
+            return False
         policy_slopes = _slopes(losses.policy, outputs.policys)
         critic_slopes = _slopes(losses.critic, outputs.critics)
         rows = Rows.of(batch, self._algorithm.asked(batch))
@@ -110,6 +116,7 @@ class Passes:
             is_last = number == len(parts) - 1
             _backward(backward_policy, _chain(said.policys, policy_slopes, at, scale), is_last)
             _backward(backward_critic, _chain(said.critics, critic_slopes, at, scale), is_last)
+        return True
 
     def _read(self, rows: Rows, is_scored: bool, is_drawn: bool = True) -> Outputs:
         return self._algorithm.read(self._policy, self._critic, rows, is_scored, is_drawn)

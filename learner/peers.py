@@ -76,6 +76,7 @@ class Said(NamedTuple):
 @dataclass
 class _Peer:
     said: Said
+    num_leases: int
     last_seen: float
     stats: Mapping[str, float] = field(default_factory=dict)
 
@@ -110,8 +111,9 @@ class Peers:
                 if len(self._peers) >= MAX_PEERS:
                     raise ProtocolError(RejectCode.BUSY.value, f"{MAX_PEERS} peers are connected already")
                 _log.info("%s %s is here", *key)
-                peer = self._peers[key] = _Peer(said, self._clock())
+                peer = self._peers[key] = _Peer(said, 0, self._clock())
             peer.said, peer.last_seen = said, self._clock()
+            peer.num_leases = message.slots + message.waiting
             if stats:
                 self._count(message.role, peer.stats, stats)
                 peer.stats = stats
@@ -132,6 +134,12 @@ class Peers:
         with self._lock:
             return {name for role, name in self._peers if role == "worker"}
 
+    def num_leases(self, worker: str) -> int:
+        """How many leases a worker says that it holds at most; 0 if it is not alive."""
+        with self._lock:
+            peer = self._peers.get(("worker", worker))
+        return peer.num_leases if peer is not None else 0
+
     def act_endpoints(self) -> tuple[str, ...]:
         """Where the inference servers that are alive answer, sorted."""
         with self._lock:
@@ -141,12 +149,12 @@ class Peers:
     def has_relays(self) -> bool:
         """Whether any of them passes weights on."""
         with self._lock:
-            return any(peer.said.relay for peer in self._peers.values())
+            return any(peer.said.relay for peer in self._of("inference"))
 
     def holders(self, digest: str) -> tuple[str, ...]:
         """Where the weights with `digest` can be had: of many the same few, others for other weights."""
         with self._lock:
-            said = [peer.said for peer in self._peers.values()]
+            said = [peer.said for peer in self._of("inference")]
         found = {one.relay for one in said if one.relay and digest and one.weights == digest}
 
         def rank(relay: str) -> bytes:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
-from collections.abc import Sequence
 from statistics import mean
 from threading import Event
 
-from distrl.core.errors import NothingCameIn, PolicyError
+from distrl.core.errors import PolicyError
 from distrl.core.types import Purpose
 from distrl.learner.batching import StepBatch
 from distrl.learner.demonstrations import take_dataset
 from distrl.learner.episodes import StepData
 from distrl.learner.parts import Parts
 from distrl.learner.prefetch import Prefetcher
-from distrl.learner.scheduler import DEMONSTRATIONS, WARM_UP
-from distrl.learner.updates import Updates
+from distrl.learner.scheduler import CRITIC_WARM_UP, DEMONSTRATIONS, TRAINING, WARM_UP
+from distrl.learner.updates import Skipped, Updates
 
 POLL_S = 0.25
 LOG_EVERY = 20
@@ -25,37 +25,42 @@ _log = logging.getLogger(__name__)
 
 
 def announce(parts: Parts, phase: str) -> None:
-    """Enters a phase: the scheduler grants its leases, and everybody is told."""
+    """Enters a phase: the scheduler grants its leases, and the broadcasts name it."""
     parts.scheduler.set_phase(phase)
-    parts.server.set_phase(phase)
-    _log.info("phase: %s", phase)
+    announce_part(parts, phase)
 
 
-def demonstrate(parts: Parts, stop: Event) -> None:
-    """Waits until the expert's episodes are in.
+def announce_part(parts: Parts, name: str) -> None:
+    """The broadcasts name a part of a phase; the scheduler grants the phase's leases as before."""
+    parts.show(0, 0)
+    parts.server.set_phase(name)
+    _log.info("phase: %s", name)
+
+
+def demonstrate(parts: Parts, cloning: Cloning, stop: Event) -> None:
+    """Waits until the expert's episodes are in, and clones meanwhile as far as they go.
 
     Raises:
-        NothingCameIn: The run's time is over before they are.
+        NothingCameIn: None came in for a long time.
     """
     wanted = parts.config.learner.demonstrations.episodes
     take_dataset(parts, stop)
     if parts.scheduler.accounted(Purpose.DEMO) >= wanted:
         return
     announce(parts, DEMONSTRATIONS)
-    minutes = parts.config.learner.max_minutes
     while not stop.is_set() and (count := parts.scheduler.accounted(Purpose.DEMO)) < wanted:
+        parts.show(count, wanted)
         parts.tend()
-        if parts.is_out_of_time():
-            raise NothingCameIn(
-                f"Only {count} of {wanted} demonstrations came in within learner.max_minutes={minutes:g}.",
-                "If workers run, their logs say what fails; else start some, or raise learner.max_minutes.",
-            )
-        if parts.drain(POLL_S):
-            parts.tell({"demonstrations": float(parts.scheduler.accounted(Purpose.DEMO))})
+        parts.expect_episodes(f"{count} of {wanted} demonstrations are there")
+        if cloning.has_fresh_steps():
+            parts.drain(0.0)
+            cloning.update()
+        else:
+            parts.drain(POLL_S)
 
 
-def warm_up(parts: Parts, stop: Event) -> None:
-    """Clones the demonstrations and writes the checkpoint `step_0`; if the time is over, as far as it got.
+def warm_up(parts: Parts, cloning: Cloning, stop: Event) -> None:
+    """Makes the cloning updates that are left, and writes the checkpoint `step_0`.
 
     Raises:
         PolicyError: Updates are asked for but no demonstration succeeded.
@@ -63,7 +68,6 @@ def warm_up(parts: Parts, stop: Event) -> None:
     if stop.is_set():
         return
     config = parts.config.learner.demonstrations
-    steps = [step for episode in parts.ingest.demonstrations for step in episode.steps]
     succeeded = any(episode.success > 0.5 for episode in parts.ingest.demonstrations)
     if config.updates and config.episodes and not succeeded:
         raise PolicyError(
@@ -71,61 +75,90 @@ def warm_up(parts: Parts, stop: Event) -> None:
             "Lower learner.demonstrations.noise, or set learner.demonstrations.updates=0.",
         )
     announce(parts, WARM_UP)
-    if steps and not _clone(parts, steps, stop):
-        return
+    parts.start_clock()  # demonstrations of a dataset have not done so
+    while not cloning.is_over():
+        if stop.is_set():
+            return
+        parts.show(cloning.num_updates, config.updates)
+        parts.tend()
+        cloning.update()
+    cloning.write()
     parts.ingest.demonstrations.clear()
     parts.progress.is_warm = True
     parts.checkpointer.save(0, parts.state_dict())
 
 
-def _clone(parts: Parts, steps: Sequence[StepData], stop: Event) -> bool:
-    """Makes the cloning updates that there is time for. False if stopped before the end."""
-    config = parts.config.learner.demonstrations
-    parts.start_clock()
-    prefetcher: Prefetcher[list[StepData], StepBatch] = Prefetcher(parts.batcher.steps)
+class Cloning:
+    """Behaviour cloning of the demonstrations that are in.
 
-    def draw() -> list[StepData]:
-        size = min(config.batch_size, len(steps))
-        return [parts.renaming(steps[i]) for i in parts.rng.choice(len(steps), size=size)]
+    Updates begin while demonstrations still come in, but draw no more steps than have come in by then. So the
+    first demonstrations do not weigh much more than the last.
 
-    losses: list[float] = []
-    recent: deque[float] = deque(maxlen=RECENT_LOSSES)
-    try:
-        for update in range(config.updates):
-            if stop.is_set():
-                return False
-            parts.tend()
-            is_over = parts.is_out_of_time()
-            if losses and (is_over or update % LOG_EVERY == 0):
-                _write_cloning(parts, losses, update)
-                losses.clear()
-            if is_over:
-                _log_time_is_over(parts, f"{update} of {config.updates} cloning updates")
-                return True
-            while prefetcher.num_pending < 2:
-                prefetcher.submit(draw())
-            losses.append(parts.engine.clone(prefetcher.get()))
-            recent.append(losses[-1])
-            if _is_enough(recent, config.until_loss):
-                _log.info("cloning ends after %d updates", update + 1)
-                break
-    finally:
-        prefetcher.close()
-    if losses:
-        _write_cloning(parts, losses, update + 1)
-    return True
+    Attributes:
+        num_updates: Updates made.
+    """
 
+    def __init__(self, parts: Parts) -> None:
+        self._parts, self._config = parts, parts.config.learner.demonstrations
+        self.num_updates = 0
+        self._num_drawn = 0
+        self._steps: list[tuple[str, StepData]] = []  # with the ids of their episodes
+        self._num_taken = 0  # of the episodes
+        self._has_success = False
+        self._losses: list[float] = []  # since they were written last
+        self._recent: deque[float] = deque(maxlen=RECENT_LOSSES)
+        self._skipped, self._drawn = Skipped(), deque[list[str]]()
+        self._prefetcher: Prefetcher[list[StepData], StepBatch] = Prefetcher(parts.batcher.steps)
 
-def _is_enough(recent: deque[float], until_loss: float | None) -> bool:
-    return until_loss is not None and len(recent) == RECENT_LOSSES and mean(recent) <= until_loss
+    def has_fresh_steps(self) -> bool:
+        """Whether an update is due before all demonstrations are in."""
+        self._take()
+        is_covered = self._num_drawn + 2 * self._config.batch_size <= len(self._steps)  # `update` draws ahead
+        return self._has_success and is_covered and not self.is_over()
 
+    def is_over(self) -> bool:
+        """Whether all updates are made, or the loss is low enough."""
+        self._take()
+        limit = self._config.until_loss
+        is_enough = limit is not None and len(self._recent) == RECENT_LOSSES and mean(self._recent) <= limit
+        return is_enough or self.num_updates >= self._config.updates or not self._steps
 
-def _write_cloning(parts: Parts, losses: Sequence[float], num_updates: int) -> None:
-    parts.write_metrics({"loss/cloning": mean(losses), "cloning_updates": float(num_updates)})
+    def update(self) -> None:
+        """One update; the next one's batch is made ready meanwhile."""
+        while self._prefetcher.num_pending < 2:
+            self._prefetcher.submit(self._draw())
+        loss = self._parts.engine.clone(self._prefetcher.get())
+        self._skipped.note(self._drawn.popleft(), is_skipped=not math.isfinite(loss))
+        self.num_updates += 1
+        if math.isfinite(loss):
+            self._losses.append(loss)
+            self._recent.append(loss)
+        if self.num_updates % LOG_EVERY == 0:
+            self.write()
 
+    def write(self) -> None:
+        """Writes the mean loss since the last time."""
+        if self._losses:
+            number = float(self.num_updates)
+            self._parts.write_metrics({"loss/cloning": mean(self._losses), "cloning_updates": number})
+            self._losses.clear()
 
-def _log_time_is_over(parts: Parts, what: str) -> None:
-    _log.warning("learner.max_minutes=%g are over after %s", parts.config.learner.max_minutes, what)
+    def close(self) -> None:
+        """Ends the prefetch thread."""
+        self._prefetcher.close()
+
+    def _take(self) -> None:
+        for episode in self._parts.ingest.demonstrations[self._num_taken :]:
+            self._steps += [(episode.id, step) for step in episode.steps]
+            self._has_success |= episode.success > 0.5
+            self._num_taken += 1
+
+    def _draw(self) -> list[StepData]:
+        size = min(self._config.batch_size, len(self._steps))
+        self._num_drawn += size
+        chosen = [self._steps[i] for i in self._parts.rng.choice(len(self._steps), size=size)]
+        self._drawn.append([name for name, _ in chosen])
+        return [self._parts.renaming(step) for _, step in chosen]
 
 
 def critic_warm_up(parts: Parts, updates: Updates, stop: Event) -> bool:
@@ -136,8 +169,10 @@ def critic_warm_up(parts: Parts, updates: Updates, stop: Event) -> bool:
 
     Without a critic, or with updates off, there is nothing to do yet: the run may be resumed with them.
 
+    Its time does not count towards `learner.max_minutes`.
+
     Returns:
-        Whether the critic is ready; False if stopped, or out of time, before the end.
+        Whether the critic is ready; False if stopped before the end.
     """
     config = parts.config.learner
     is_learning = config.updates_enabled and parts.engine.algorithm.has_critic
@@ -145,16 +180,22 @@ def critic_warm_up(parts: Parts, updates: Updates, stop: Event) -> bool:
         return True
     losses: list[float] = []
     wanted = config.demonstrations.critic_updates
+    parts.stop_online()
+    announce_part(parts, CRITIC_WARM_UP)
     for update in range(wanted):
         if stop.is_set():
             return False
+        parts.show(update, wanted)
         parts.tend()
-        if parts.is_out_of_time():
-            _log_time_is_over(parts, f"{update} of {wanted} updates of the critic's warm-up")
-            return False
         parts.drain(0.0)
-        losses.append(parts.engine.fit_critic(updates.uniform_batch()))
+        batch = updates.uniform_batch()
+        if batch is None:
+            return False
+        loss = parts.engine.fit_critic(batch)
+        updates.skipped.note(batch.ids, is_skipped=not math.isfinite(loss))
+        losses += [loss] if math.isfinite(loss) else []
     parts.progress.critic_is_warm = True
+    announce_part(parts, TRAINING)
     if losses:
         tail = losses[-LOG_EVERY:]
         parts.write_metrics({"loss/critic_warm_up": sum(tail) / len(tail)})

@@ -194,9 +194,12 @@ class Replay:
         if not len(places):
             return
         self._raw[places] = raw.view(_RAW)[:, 0]
-        largest = float(raw[:, 0].max()), float(raw[:, 2].max())
-        self._maxima = [max(_DECAY * old, new) for old, new in zip(self._maxima, largest, strict=True)]
-        if any(abs(new - old) > _RESCALE * old for new, old in zip(self._maxima, self._scale, strict=True)):
+        error, entropy = self._maxima
+        error = max(_DECAY * error, float(np.maximum.reduce(raw[:, 0])))
+        entropy = max(_DECAY * entropy, float(np.maximum.reduce(raw[:, 2])))
+        self._maxima = [error, entropy]
+        scale = self._scale
+        if abs(error - scale[0]) > _RESCALE * scale[0] or abs(entropy - scale[1]) > _RESCALE * scale[1]:
             self._rescale(self._maxima)
             has_mass = self._tree.masses > 0
             has_mass[places] = True

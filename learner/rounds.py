@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
 from threading import Event
 
 from distrl.core import checkpoints
 from distrl.core.rundir import TASKS_FILE
+from distrl.core.types import Purpose
 from distrl.learner.eval_rounds import EvalRound
 from distrl.learner.parts import Parts
+from distrl.learner.phases import announce_part
+from distrl.learner.scheduler import LAST_ROUND
 from distrl.learner.task_statistics import write_table
 
 POLL_S = 0.25
@@ -130,16 +134,22 @@ class Rounds:
         """
         parts = self.parts
         name = self.save()
-        if checkpoints.pointed(parts.checkpointer.directory, "final") == name:
+        directory = parts.checkpointer.directory
+        episodes, online_s = parts.scheduler.accounted(Purpose.TRAIN), round(parts.online_s(), 1)
+        note = json.dumps({"episodes": episodes, "online_s": online_s}, separators=(",", ":"))
+        if checkpoints.pointed(directory, "final") == name:
+            checkpoints.point(directory, "final", name, note)
             return
         newest = parts.publish(catch_up=True)
         self.start(newest.version)
-        seen = parts.clock()  # when somebody was at work last
+        announce_part(parts, LAST_ROUND)
+        seen = parts.clock()  # when a worker was last at work
         while parts.scheduler.is_evaluating and not stop.is_set():
             now = parts.clock()
             seen = now if parts.scheduler.is_eval_at_work else seen
             if now - seen >= self._config.lease_ttl_s:
                 break
+            parts.show(*parts.scheduler.eval_progress)
             parts.tend()
             parts.drain(POLL_S)
         self.finish()
@@ -151,9 +161,8 @@ class Rounds:
                 "work on its episodes",
                 self._config.lease_ttl_s,
             )
-        directory = parts.checkpointer.directory
         best = checkpoints.pointed(directory, "best") if self._config.keep_best else None
-        checkpoints.point(directory, "final", best or name)
+        checkpoints.point(directory, "final", best or name, note)
 
     def save(self) -> str:
         """Writes a checkpoint; then the store may forget what it does not refer to.

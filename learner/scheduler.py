@@ -1,6 +1,6 @@
 """The task scheduler: which episodes are run, by phase, and no more of them than can still be fresh.
 
-    network thread:  grant, renew, release, finish, lose, tick
+    network thread:  grant, renew, release, check, finish, lose, tick
     training thread: set_phase, set_updates, set_elapsed, start_eval, account, join, take_groups, take_evals,
                      forgive_updates, state_dict
 
@@ -10,7 +10,7 @@ One lock guards everything; no call blocks. Leases out at a crash are simply gra
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 from typing import Any
 
@@ -21,11 +21,13 @@ from distrl.learner.admission import admits
 from distrl.learner.drift import Drift, TaskSource
 from distrl.learner.eval_rounds import EvalRound, EvalRounds
 from distrl.learner.groups import Closed, Groups
-from distrl.learner.leases import LeaseTable, lease_for
+from distrl.learner.leases import LeaseIssuer, LeaseTable
 from distrl.learner.task_sampling import demonstration_sampler
 from distrl.learner.task_statistics import TaskRecord, TaskStatistics
 
 DEMONSTRATIONS, WARM_UP, TRAINING, DONE = "demonstrations", "warm-up", "training", "done"
+CRITIC_WARM_UP, LAST_ROUND = "critic warm-up", "validation"
+"""Parts of `TRAINING` that broadcasts name; leases are granted as in all of it."""
 
 
 class TaskScheduler:
@@ -37,6 +39,7 @@ class TaskScheduler:
         validation: Tasks to measure on.
         seed: Of the order of tasks.
         incarnation: Unique to this start of the learner, so that lease and group ids never repeat.
+        secret: Of the run; signs leases.
         clock: Monotonic seconds.
         drift: Other tasks to learn on, from a point of the run on.
     """
@@ -48,6 +51,7 @@ class TaskScheduler:
         validation: Sequence[Task],
         seed: int,
         incarnation: str,
+        secret: bytes,
         clock: Callable[[], float] = time.monotonic,
         drift: Drift | None = None,
     ) -> None:
@@ -58,6 +62,7 @@ class TaskScheduler:
         self._groups = Groups(config.group_wait_s)
         self._statistics = TaskStatistics()
         self._lock = Lock()
+        self._issuer = LeaseIssuer(config, secret)
         self._table = LeaseTable(60.0 * config.max_episode_minutes)
         self._phase = DEMONSTRATIONS
         self._num_leases = self._num_groups = 0
@@ -65,13 +70,21 @@ class TaskScheduler:
         # Episodes without a fault: as committed (network thread), and as taken by training (what is saved).
         self._finished = dict.fromkeys(Purpose, 0)
         self._accounted = dict.fromkeys(Purpose, 0)
-        self._unusable = 0  # training episodes among the latter that pay for no updates
 
     # ---- network thread ----
 
-    def grant(self, worker: str, count: int) -> list[Lease]:
-        """Up to `count` leases: evaluations first, then what the phase asks for."""
+    def grant(self, worker: str, count: int, limits: Mapping[str, int] | None = None) -> list[Lease]:
+        """Up to `count` leases: evaluations first, then what the phase asks for.
+
+        Args:
+            worker: Who asks.
+            count: How many it can start now.
+            limits: How many leases a worker, or the workers `NAME/…` together, may hold.
+        """
         with self._lock:
+            for owner, limit in (limits or {}).items():
+                count = min(count, limit)
+                self._table.make_room(owner, limit - count, self._clock())
             leases: list[Lease] = []
             while len(leases) < count:
                 lease = self._next(worker)
@@ -92,6 +105,10 @@ class TaskScheduler:
         with self._lock:
             for lease_id in lease_ids:
                 self._table.release(worker, lease_id, self._clock())
+
+    def check(self, trajectory: Trajectory) -> str:
+        """Why `trajectory` does not fit its lease, perhaps of an earlier process; "" if it does."""
+        return self._issuer.check(trajectory)
 
     def finish(self, lease_id: str, trajectory: Trajectory) -> None:
         """Ends a lease. A faulted episode goes back to be run again, by another worker if there is one.
@@ -139,31 +156,33 @@ class TaskScheduler:
             self._updates = updates
 
     def set_elapsed(self, share: float) -> None:
-        """Tells how much of the run's time is over."""
+        """Tells how much of the run's time limit is over."""
         with self._lock:
             self._elapsed = share
 
     def account(self, trajectory: Trajectory, replayed: bool = False, is_usable: bool = True) -> None:
         """Training has taken `trajectory`; `replayed` from the store, so that `finish` never saw it.
 
-        A training episode that is not usable is one of the run's, but pays for no updates.
+        A training episode that is not usable does not count towards `learner.episodes`: another takes its
+        place.
         """
         with self._lock:
-            is_training = trajectory.purpose is Purpose.TRAIN
+            purpose, is_training = trajectory.purpose, trajectory.purpose is Purpose.TRAIN
             if is_training:
                 self._statistics.account(trajectory)
             if trajectory.fault is not Fault.NONE:
                 return
-            self._accounted[trajectory.purpose] += 1
-            if replayed:
-                self._finished[trajectory.purpose] += 1
+            if is_usable or not is_training:
+                self._accounted[purpose] += 1
+                self._finished[purpose] += replayed
+            else:
+                self._finished[purpose] -= not replayed
             score = trajectory.success if trajectory.outcome is not Outcome.UNJUDGED else None
             if is_training:
-                self._unusable += not is_usable
                 sampler, task_id = self._source.of(trajectory.task.id), trajectory.task.id
                 # Drawn by this process, unless an earlier one granted the lease.
                 sampler.end(task_id, trajectory.lease_id.startswith(f"{self._incarnation}-"))
-                if score is not None:
+                if score is not None and is_usable:
                     sampler.record(task_id, score)
             self._evals.account(trajectory, score)
 
@@ -207,6 +226,15 @@ class TaskScheduler:
             return self._evals.current is not None
 
     @property
+    def eval_progress(self) -> tuple[int, int]:
+        """How many episodes of the round under way are accounted for, and of how many; (0, 0) without one."""
+        with self._lock:
+            current = self._evals.current
+            if current is None:
+                return 0, 0
+            return current.size - len(current.waiting) - len(current.leases), current.size
+
+    @property
     def is_eval_at_work(self) -> bool:
         """Whether somebody is at work on an episode of the round under way."""
         with self._lock:
@@ -224,9 +252,9 @@ class TaskScheduler:
             return self._ready(purpose)
 
     def updates_due(self) -> float:
-        """How many updates the usable episodes that training has taken pay for; 0 before `min_replay`."""
+        """How many updates the episodes that training has taken pay for; 0 before `min_replay`."""
         with self._lock:
-            least = min(self.config.min_replay + self._unusable, self.config.episodes)
+            least = min(self.config.min_replay, self.config.episodes)
             return self._due() if self._ready(Purpose.TRAIN) >= least else 0.0
 
     def forgive_updates(self) -> None:
@@ -263,7 +291,6 @@ class TaskScheduler:
                 "phase": self._phase,
                 "accounted": {purpose.value: n for purpose, n in self._accounted.items()},
                 "forgiven": self._forgiven,
-                "unusable": self._unusable,
                 "leases": self._table.state_dict(),
                 "sampler": self._source.state_dict(),
                 "groups": self._groups.state_dict(),
@@ -275,9 +302,10 @@ class TaskScheduler:
         with self._lock:
             self._phase = state["phase"]
             self._accounted = {purpose: int(state["accounted"][purpose.value]) for purpose in Purpose}
+            # Earlier versions counted training episodes that are not usable.
+            self._accounted[Purpose.TRAIN] -= int(state.get("unusable", 0))
             self._finished = dict(self._accounted)
             self._forgiven = float(state["forgiven"])
-            self._unusable = int(state.get("unusable", 0))
             self._table.load_state_dict(state.get("leases", {}))
             self._source.load_state_dict(state["sampler"])
             self._groups.load_state_dict(state["groups"], self._source.tasks, self._clock())
@@ -289,8 +317,7 @@ class TaskScheduler:
         return self._accounted[purpose] - (self._groups.num_held if purpose is Purpose.TRAIN else 0)
 
     def _due(self) -> float:
-        num_usable = self._ready(Purpose.TRAIN) - self._unusable
-        return num_usable * self.config.updates_per_episode - self._forgiven
+        return self._ready(Purpose.TRAIN) * self.config.updates_per_episode - self._forgiven
 
     def _next(self, worker: str) -> Lease | None:
         if self._phase == DEMONSTRATIONS:
@@ -375,15 +402,15 @@ class TaskScheduler:
         # Those that wait to be run again are not out: they would keep themselves from being leased. Members
         # of a group are, as nothing keeps them. Open groups have no places left when this is asked.
         out = self._table.awaited(Purpose.TRAIN, self._groups.is_open)
-        finished = self._finished[Purpose.TRAIN] - self._unusable
-        return admits(self.config, finished, out, self._updates, self._forgiven)
+        return admits(self.config, self._finished[Purpose.TRAIN], out, self._updates, self._forgiven)
 
     def _lease(
         self, task: Task, purpose: Purpose, worker: str, attempt: int, group_id: str = "", former: str = ""
     ) -> Lease:
         """A new lease; `former` is the one that it replaces in its group."""
         self._num_leases += 1
-        lease = lease_for(self.config, f"{self._incarnation}-{self._num_leases}", task, purpose, group_id)
+        name = f"{self._incarnation}-{self._num_leases}"
+        lease = self._issuer.issue(name, worker, task, purpose, group_id)
         self._table.hold(lease, worker, self._clock(), attempt)
         if group_id:
             self._groups.lease(group_id, lease.id, former)

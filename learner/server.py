@@ -8,20 +8,23 @@
 
     inference servers ──► weights ROUTER ── chunk thread ◄── WeightStore (the newest buffers)
 
-A trajectory is acked after it is committed, never before. All that waits is committed together. When the
-training thread's queue is full, ids wait here, the trajectories stay on disk, and workers are told to pause.
+A trajectory is acked after it is committed, never before; one that is out of bounds or does not fit its
+lease is rejected and never committed. All that waits is committed together. When the training thread's queue
+is full, ids wait here, the trajectories stay on disk, and workers pause.
 """
 
 from __future__ import annotations
 
 import logging
 import queue
-from collections import deque
-from collections.abc import Sequence
+from collections import OrderedDict, deque
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from distrl.core.errors import ProtocolError, StoreError
+from distrl.core.limits import RunLimits
 from distrl.core.messages import (
+    TRANSIENT,
     Ack,
     Lease,
     LeaseGrant,
@@ -31,12 +34,13 @@ from distrl.core.messages import (
     RejectCode,
     Submit,
 )
-from distrl.core.security import Security
+from distrl.core.security import Client, Security
 from distrl.core.sockets import Received
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Trajectory, image_digest
 from distrl.learner.station import KEPT_WEIGHTS, Station
 from distrl.learner.station import Endpoints as Endpoints
+from distrl.learner.suspensions import MAX_CLIENTS, Suspensions
 
 MAX_READS = 5
 _log = logging.getLogger(__name__)
@@ -45,8 +49,8 @@ _log = logging.getLogger(__name__)
 class Scheduler(Protocol):
     """Decides which episodes are run. Called by the network thread only; must not block."""
 
-    def grant(self, worker: str, count: int) -> Sequence[Lease]:
-        """Up to `count` leases for `worker`."""
+    def grant(self, worker: str, count: int, limits: Mapping[str, int]) -> Sequence[Lease]:
+        """Up to `count` leases for `worker`; `limits` are the most that a worker, or a key, may hold."""
         ...
 
     def renew(self, worker: str, lease_ids: Sequence[str]) -> None:
@@ -55,6 +59,10 @@ class Scheduler(Protocol):
 
     def release(self, worker: str, lease_ids: Sequence[str]) -> None:
         """Takes leases back that `worker` will not finish; ids that are unknown are ignored."""
+        ...
+
+    def check(self, trajectory: Trajectory) -> str:
+        """Why a trajectory does not fit its lease, which may have expired; "" if it does."""
         ...
 
     def finish(self, lease_id: str, trajectory: Trajectory) -> None:
@@ -83,6 +91,9 @@ class LearnerServer(Station):
         heartbeat_s: How often peers say that they live; three missed beats and a peer is gone.
         keep_weights: How many published versions stay available.
 
+    Attributes:
+        limits: What a trajectory of this run may hold besides; to be set before `start`.
+
     Raises:
         NetworkError: An address is in use.
         SecurityError: A public address without keys.
@@ -101,10 +112,19 @@ class LearnerServer(Station):
     ) -> None:
         super().__init__(endpoints, security, run_id, heartbeat_s, keep_weights)
         self._store, self._scheduler, self._ingested = store, scheduler, ingested
+        self.limits: RunLimits | None = None
+        self._service.on_reject = self._rejected
         # Network thread only:
-        self._submits: list[tuple[bytes, Trajectory, dict[str, bytes]]] = []
+        self._suspensions = Suspensions()
+        self._workers: OrderedDict[bytes, str] = OrderedDict()  # by connection, as they name themselves
+        self._submits: list[tuple[bytes, Submit, dict[str, bytes]]] = []
         self._backlog: deque[Trajectory] = deque()  # on disk; here without their steps
         self._num_failed = 0  # attempts to read the first of them
+        self._num_suspended = 0
+
+    def peer_metrics(self) -> dict[str, float]:
+        """As `Station.peer_metrics`, with the number of suspended workers."""
+        return {**super().peer_metrics(), "workers/suspended": float(self._num_suspended)}
 
     # ---- network thread ----
 
@@ -113,10 +133,12 @@ class LearnerServer(Station):
         self._hand_over()
         self._change(paused=bool(self._backlog))
         self._scheduler.tick()
+        self._num_suspended = self._suspensions.count
 
     def _handle(self, received: Received) -> None:
         message, peer = received.message, received.peer
         if isinstance(message, Submit):
+            self._name(peer, message.trajectory.worker)
             self._take(peer, message, received.blobs)
         elif isinstance(message, LeaseRenew):
             self._scheduler.renew(message.worker, message.lease_ids)
@@ -125,19 +147,28 @@ class LearnerServer(Station):
             self._scheduler.release(message.worker, message.lease_ids)
             self._service.reply(peer, self.status)
         elif isinstance(message, LeaseRequest):
-            self._service.reply(peer, self._shutdown or self._grant(message))
+            self._name(peer, message.worker)
+            self._service.reply(peer, self._shutdown or self._grant(message, received.client))
         else:
             super()._handle(received)
 
-    def _grant(self, request: LeaseRequest) -> LeaseGrant:
+    def _grant(self, request: LeaseRequest, client: Client | None) -> LeaseGrant:
+        seconds, reason = self._suspensions.of(request.worker)
+        if seconds:
+            return LeaseGrant(retry_after_s=seconds, reason=reason)
         if self._backlog:
             return LeaseGrant()
-        return LeaseGrant(leases=tuple(self._scheduler.grant(request.worker, request.count)))
+        limits = {request.worker: self._peers.num_leases(request.worker)}
+        if client is not None and client.slots is not None:
+            limits[client.name] = client.slots
+        return LeaseGrant(leases=tuple(self._scheduler.grant(request.worker, request.count, limits)))
 
     def _take(self, peer: bytes, submit: Submit, blobs: Sequence[memoryview]) -> None:
         """Checks a Submit and queues it for the next commit."""
         trajectory = submit.trajectory
         try:
+            if problem := self.limits.check(trajectory) if self.limits is not None else "":
+                raise ProtocolError(RejectCode.LIMIT.value, problem)
             images = check_images(submit, blobs)
             missing = set(trajectory.image_digests) - images.keys()
             for _, _, waiting in self._submits:
@@ -145,10 +176,28 @@ class LearnerServer(Station):
             missing -= self._store.known_images(missing)
             if missing:
                 raise ProtocolError(RejectCode.DIGEST.value, f"{len(missing)} images are missing")
+            if problem := self._scheduler.check(trajectory):
+                raise ProtocolError(RejectCode.LEASE_MISMATCH.value, problem)
         except ProtocolError as error:
-            self._service.reject(peer, error, ref=trajectory.id)
+            if trajectory.id in self._store:  # resent, and accepted before
+                self._service.reply(peer, Ack(trajectory_id=trajectory.id, duplicate=True))
+            else:
+                self._service.reject(peer, error, ref=trajectory.id)
         else:
-            self._submits.append((peer, trajectory, images))
+            self._submits.append((peer, submit, images))
+
+    def _name(self, peer: bytes, worker: str) -> None:
+        """Notes which worker is at the other end of a connection."""
+        if worker:
+            self._workers[peer] = worker
+            self._workers.move_to_end(peer)
+            if len(self._workers) > MAX_CLIENTS:
+                self._workers.popitem(last=False)
+
+    def _rejected(self, peer: bytes, error: ProtocolError, ref: str) -> None:
+        """A message was refused; where `ref` names a trajectory, its worker may be suspended."""
+        if ref and RejectCode(error.code) not in TRANSIENT:
+            self._suspensions.note(self._workers.get(peer, ""), f"{error.message} ({error.code})")
 
     def _commit(self) -> None:
         """Commits all that waits at once; if that fails one by one, so that a bad one is rejected alone."""
@@ -156,17 +205,19 @@ class LearnerServer(Station):
         if not submits:
             return
         try:
-            is_new = self._store.add_many([(trajectory, images) for _, trajectory, images in submits])
+            items = [(submit.trajectory, images) for _, submit, images in submits]
+            is_new = self._store.add_many(items, [submit.body for _, submit, _ in submits])
         except StoreError:
-            for submit in submits:
-                self._commit_one(*submit)
+            for one in submits:
+                self._commit_one(*one)
             return
-        for (peer, trajectory, _), new in zip(submits, is_new, strict=True):
-            self._committed(peer, trajectory, new)
+        for (peer, submit, _), new in zip(submits, is_new, strict=True):
+            self._committed(peer, submit.trajectory, new)
 
-    def _commit_one(self, peer: bytes, trajectory: Trajectory, images: dict[str, bytes]) -> None:
+    def _commit_one(self, peer: bytes, submit: Submit, images: dict[str, bytes]) -> None:
+        trajectory = submit.trajectory
         try:
-            is_new = self._store.add(trajectory, images)
+            (is_new,) = self._store.add_many([(trajectory, images)], [submit.body])
         except StoreError as error:
             _log.error("trajectory %s is not stored: %s", trajectory.id, error)
             self._service.reject(
@@ -179,6 +230,7 @@ class LearnerServer(Station):
         self._service.reply(peer, Ack(trajectory_id=trajectory.id, duplicate=not is_new))
         if not is_new:
             return
+        self._suspensions.note(self._workers.get(peer, ""))
         self._scheduler.finish(trajectory.lease_id, trajectory)
         if not self._backlog:
             try:

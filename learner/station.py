@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from distrl.core.chunk_server import ChunkServer, Gate
 from distrl.core.errors import NetworkError, ProtocolError
@@ -31,7 +33,7 @@ from distrl.core.messages import (
     Welcome,
 )
 from distrl.core.security import Security
-from distrl.core.service import Service
+from distrl.core.service import CONTROL, WEIGHTS, Permits, Service
 from distrl.core.sockets import Poller, Received, Waker, Wire
 from distrl.core.types import Record
 from distrl.core.weights import Buffer, WeightStore
@@ -57,6 +59,9 @@ class Endpoints:
 class Station:
     """Owns a learner's sockets, and the threads that serve them.
 
+    Attributes:
+        weight_permits: Which roles of keys may fetch weights.
+
     Args:
         endpoints: Where to bind; ports 0 or * pick free ones, see the attribute `endpoints`.
         security: Keys, None on loopback.
@@ -68,6 +73,8 @@ class Station:
         NetworkError: An address is in use.
         SecurityError: A public address without keys.
     """
+
+    weight_permits: ClassVar[Permits] = WEIGHTS
 
     def __init__(
         self,
@@ -90,8 +97,8 @@ class Station:
         self.endpoints = Endpoints(self._control.endpoint, self._broadcast.endpoint, weights_channel.endpoint)
         self._weights = WeightStore(keep_weights)
         self._gate = Gate(frees_at_once=False)
-        self._chunks = ChunkServer(weights_channel, self._weights, self._gate)
-        self._service = Service(self._control, self._handle)
+        self._chunks = ChunkServer(weights_channel, self._weights, self._gate, self.weight_permits)
+        self._service = Service(self._control, self._handle, CONTROL)
         self._waker = Waker()
         self._lock = threading.Lock()
         self._status = Status(run_id=run_id, phase="starting")
@@ -133,13 +140,18 @@ class Station:
         self._change(phase=phase)
 
     def set_metrics(self, metrics: Mapping[str, float]) -> None:
-        """Sets the metrics that the next broadcast carries. Any thread."""
+        """Sets the metrics that the next broadcast carries; no peer reads those that are not finite."""
+        finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
         with self._lock:
-            self._status = self._status.model_copy(update={"metrics": dict(metrics)})
+            self._status = self._status.model_copy(update={"metrics": finite})
 
     def peer_metrics(self) -> dict[str, float]:
-        """What workers and inference servers say of themselves, together. For one thread."""
-        return {**self._peers.metrics(), "weights/sent_bytes": float(self._chunks.num_bytes)}
+        """What workers and inference servers say of themselves, together, and messages refused, by code.
+
+        For one thread.
+        """
+        rejected = {f"rejected/{code}": float(n) for code, n in self._service.num_rejected.items() if n}
+        return {**self._peers.metrics(), **rejected, "weights/sent_bytes": float(self._chunks.num_bytes)}
 
     def shutdown(self, reason: str) -> None:
         """Tells everybody to stop, again and again until `close`. Submits are still taken. Any thread."""
@@ -231,6 +243,6 @@ class Station:
             self._is_urgent = False
             status, shutdown = self._status, self._shutdown
         self._next_broadcast = now + (POLL_S if shutdown else BROADCAST_S)
-        self._broadcast.send(status)
+        self._broadcast.send_periodic(status)
         if shutdown is not None:
-            self._broadcast.send(shutdown)
+            self._broadcast.send_periodic(shutdown)

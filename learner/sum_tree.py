@@ -75,8 +75,8 @@ class SumTree:
         assert nodes.shape == values.shape
         if not len(nodes):
             return
-        assert nodes.view(np.uint64).max() < self.capacity  # a negative one is a large one too
-        assert 0 <= values.min() <= values.max() < np.inf, "masses must be finite and >= 0"
+        assert np.maximum.reduce(nodes.view(np.uint64)) < self.capacity  # a negative one is a large one too
+        assert 0 <= np.minimum.reduce(values) <= np.maximum.reduce(values) < np.inf, "masses: finite and >= 0"
         self._levels[0][nodes] = values
         self._stale.append(nodes)
         self._num_stale += len(nodes)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
@@ -23,7 +24,7 @@ from distrl.learner.distributed.zero import ZeroPolicy
 from distrl.learner.optimisers import Optimiser, TorchOptimiser
 from distrl.learner.packing import pack, trimmed
 from distrl.learner.passes import Losses, Passes
-from distrl.learner.ranks import most_over_ranks
+from distrl.learner.ranks import most_over_ranks, sum_over_ranks
 
 
 class Team(Protocol):
@@ -33,8 +34,11 @@ class Team(Protocol):
         """Before the first step on `batch`: notes in it what must not change."""
         ...
 
-    def learn(self, batch: TrajectoryBatch, lr: float) -> Evaluation:
-        """One gradient step of policy and critic; the metrics gain the gradients' norms."""
+    def learn(self, batch: TrajectoryBatch, lr: float) -> Evaluation | None:
+        """One gradient step of policy and critic; the metrics gain the gradients' norms.
+
+        None if a loss or a gradient is not finite on any rank: then nothing has changed.
+        """
         ...
 
     def measure(self, batch: TrajectoryBatch) -> Evaluation:
@@ -46,11 +50,11 @@ class Team(Protocol):
         ...
 
     def fit_critic(self, batch: TrajectoryBatch) -> float:
-        """One gradient step of the critic alone. Returns the loss."""
+        """One gradient step of the critic alone, if all is finite. Returns the loss."""
         ...
 
     def clone(self, batch: StepBatch) -> float:
-        """One step of behaviour cloning. Returns the loss."""
+        """One step of behaviour cloning, if all is finite. Returns the loss."""
         ...
 
     def logprobs(self, batch: StepBatch, weights: Mapping[str, Tensor] | None = None) -> Tensor:
@@ -122,22 +126,24 @@ class Trainer:
             to_device(batch, self.policy.device)
             self.algorithm.note(batch, self._passes.look(batch))
 
-    def learn(self, batch: TrajectoryBatch, lr: float) -> Evaluation:
+    def learn(self, batch: TrajectoryBatch, lr: float) -> Evaluation | None:
         """See `Team.learn`."""
         to_device(batch, self.policy.device)
         found: list[Evaluation] = []
 
         def judge(outputs: Outputs) -> Losses:
             found.append(self.algorithm.judge(batch, outputs))
-            return Losses(found[0].policy_loss, found[0].critic_loss)
+            return _if_finite(Losses(found[0].policy_loss, found[0].critic_loss))
 
         self._actor.begin(lr)
         self._value.begin()
-        self._passes.learn(batch, judge, self._actor.backward, self._value.backward)
+        is_judged = self._passes.learn(batch, judge, self._actor.backward, self._value.backward)
         (result,) = found
-        result.metrics["policy/grad_norm"] = self._actor.step()
-        if result.critic_loss is not None:
-            result.metrics["value/grad_norm"] = self._value.step()
+        optimisers = [self._actor] if result.critic_loss is None else [self._actor, self._value]
+        norms = _step(optimisers) if is_judged else None
+        if norms is None:
+            return None
+        result.metrics.update(zip(("policy/grad_norm", "value/grad_norm"), norms, strict=False))
         return result
 
     @torch.no_grad()
@@ -161,11 +167,12 @@ class Trainer:
         def judge(outputs: Outputs) -> Losses:
             loss = self.algorithm.judge_critic(batch, outputs)
             found.append(float(loss.detach()))
-            return Losses(None, loss)
+            return _if_finite(Losses(None, loss))
 
         self._value.begin()
-        self._passes.learn(batch, judge, self._actor.backward, self._value.backward, is_scored=False)
-        self._value.step()
+        backward = self._actor.backward, self._value.backward
+        if self._passes.learn(batch, judge, *backward, is_scored=False) and _step([self._value]) is None:
+            return math.nan
         return found[0]
 
     def notes(self, share: TrajectoryBatch) -> dict[str, Any]:
@@ -198,8 +205,7 @@ class Trainer:
             loss = cloning_loss(self._asked, part, count) * float(is_counted)
             self._cloner.backward(loss, is_last=number == len(parts) - 1)
             total += float(loss.detach())
-        self._cloner.step()
-        return total
+        return total if _step([self._cloner]) is not None else math.nan
 
     def logprobs(self, batch: StepBatch, weights: Mapping[str, Tensor] | None = None) -> Tensor:
         """See `Team.logprobs`."""
@@ -272,3 +278,20 @@ class Trainer:
         """See `Team.load_state_dict`."""
         self._actor.load_state_dict(state["actor"])
         self._value.load_state_dict(state["value"])
+
+
+def _if_finite(losses: Losses) -> Losses:
+    """`losses`; none if one is not finite on any rank, for ranks must skip a batch together."""
+    given = torch.stack(
+        [loss.detach().float() for loss in (losses.policy, losses.critic) if loss is not None]
+    )
+    is_bad = 1.0 - torch.isfinite(given).all().float()
+    return losses if float(sum_over_ranks(is_bad)) == 0.0 else Losses(None, None)
+
+
+def _step(optimisers: Sequence[Optimiser]) -> list[float] | None:
+    """One step of each, and the norms of their gradients; no step at all if one of these is not finite."""
+    norms = [optimiser.norm() for optimiser in optimisers]
+    if not all(norm is None or math.isfinite(norm) for norm in norms):
+        return None
+    return [optimiser.step() for optimiser in optimisers]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -11,15 +12,56 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from distrl.core.errors import DistrlError, NotFinite, NotStored, PolicyError
 from distrl.core.types import Purpose
 from distrl.learner import old_values
+from distrl.learner.algorithms.base import Evaluation
 from distrl.learner.batching import TrajectoryBatch
 from distrl.learner.episodes import Episode
 from distrl.learner.freshness import EVERY, Freshness
 from distrl.learner.mismatch import MismatchProbe
 from distrl.learner.parts import Parts
 from distrl.learner.prefetch import Prefetcher
+from distrl.learner.ranks import num_ranks
 from distrl.learner.sum_tree import Indices
+
+MAX_SKIPPED = 10  # batches in a row
+_log = logging.getLogger(__name__)
+
+
+class Skipped:
+    """Batches that were skipped because a loss or a gradient was not finite.
+
+    Attributes:
+        count: How many so far.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._row: list[list[str]] = []  # the trajectories of each since the last good one
+
+    def note(self, ids: Sequence[str], is_skipped: bool) -> None:
+        """Counts a batch.
+
+        Raises:
+            NotFinite: `MAX_SKIPPED` in a row were skipped; it names their trajectories.
+        """
+        if not is_skipped:
+            self._row.clear()
+            return
+        self.count += 1
+        self._row.append(list(dict.fromkeys(ids)))
+        _log.warning(
+            "a batch is skipped: its loss or gradient is not finite; trajectories %s", ", ".join(ids)
+        )
+        if len(self._row) >= MAX_SKIPPED:
+            names = [name for name, _ in Counter(name for row in self._row for name in row).most_common()]
+            more = f" and {len(names) - 10} more, which the log names" if len(names) > 10 else ""
+            raise NotFinite(
+                f"Losses or gradients were not finite in {MAX_SKIPPED} batches in a row, of the trajectories "
+                f"{', '.join(names[:10])}{more}.",
+                "Lower learner.optim.lr; `distrl inspect RUN --trajectory ID` shows a trajectory.",
+            )
 
 
 @dataclass(frozen=True)
@@ -38,10 +80,12 @@ class Updates:
         self.parts, self._unix_time = parts, unix_time
         self._freshness, self._mismatch = Freshness(), MismatchProbe(parts)
         self._config = parts.config.learner
-        batcher = parts.batcher
-        self._prefetcher: Prefetcher[Request, tuple[TrajectoryBatch, Indices]] = Prefetcher(
-            lambda request: (batcher.trajectories(request.episodes, request.weights), request.entries)
+        self._quarantine = parts.ingest.quarantine
+        self.skipped = Skipped()
+        self._prefetcher: Prefetcher[Request, TrajectoryBatch] = Prefetcher(
+            lambda request: self._build(request.episodes, request.weights)
         )
+        self._requests: deque[Request] = deque()  # what the prefetcher is at
         # Of each update, seconds: since the end of the one before; of these without episodes, and a batch.
         self._recent: deque[tuple[float, float, float]] = deque(maxlen=50)
         self._last_end, self._idle_s = parts.clock(), 0.0
@@ -59,23 +103,27 @@ class Updates:
         self._idle_s += self.parts.clock() - start
 
     def make(self) -> None:
-        """One update and what belongs to it. With `updates_enabled` off, all but the learning."""
+        """One update and what belongs to it. With `updates_enabled` off, all but the learning.
+
+        None is made on a batch that is skipped, or if trajectories turn out to be unusable; then it is still
+        owed.
+        """
         parts, config = self.parts, self._config
         parts.start_clock()
         start, waited = parts.clock(), self._prefetcher.waited_s
         mismatch = self._mismatch.measure()
         if not config.value_recompute and parts.engine.algorithm.has_critic:
-            old_values.note(parts.ingest.episodes, parts.engine, parts.batcher, config.batch_trajectories)
-        batch, entries = self._next_batch()
+            self._note_values()
+        if (drawn := self._next_batch()) is None:
+            return
+        batch, request = drawn
         staleness = (parts.publisher.version - batch.oldest_version).numpy()
-        if config.updates_enabled:
-            result = parts.engine.update(batch, self._progress())
-        else:
-            result = parts.engine.measure(batch)
+        if (result := self._learn(batch, request)) is None:
+            return
         result.metrics.update(mismatch)
         result.metrics["off_policy/stale_fraction"] = float((staleness > config.max_staleness).mean())
         self._freshness.trained(staleness, _numpy(batch.success), result.steps)
-        parts.replay.update(entries, _numpy(result.priorities))
+        parts.replay.update(request.entries, _numpy(result.priorities))
         parts.progress.updates += 1
         parts.scheduler.set_updates(parts.progress.updates)
         is_prioritised = config.replay.priority != "uniform"
@@ -87,17 +135,79 @@ class Updates:
         if self._freshness.num_updates >= EVERY:
             self.write_freshness()
 
-    def _progress(self) -> float:
-        """The share of the run that is over: of its episodes or of its time, whichever is more."""
-        episodes = self.parts.scheduler.accounted(Purpose.TRAIN) / self._config.episodes
-        return min(1.0, max(episodes, self.parts.elapsed_s() / (60.0 * self._config.max_minutes)))
+    def _learn(self, batch: TrajectoryBatch, request: Request) -> Evaluation | None:
+        """The update of a batch; None if there was none."""
+        engine = self.parts.engine
+        with self._quarantine.working("update", batch.ids):
+            try:
+                if self._config.updates_enabled:
+                    result = engine.update(batch, self._progress())
+                else:
+                    result = engine.measure(batch)
+            except Exception as error:
+                if num_ranks() > 1:  # the others may not have failed, and wait
+                    raise
+                self._drop_unusable(request.episodes, self._measure, error)
+                return None
+        self.skipped.note(batch.ids, is_skipped=result is None)
+        return result
 
-    def uniform_batch(self) -> TrajectoryBatch:
-        """A batch of trajectories drawn uniformly, without touching priorities."""
+    def _measure(self, episodes: Sequence[Episode]) -> Evaluation:
+        return self.parts.engine.measure(self.parts.batcher.trajectories(episodes))
+
+    def _note_values(self) -> None:
+        """Gives the episodes that came in their values, see `old_values`."""
+        parts = self.parts
+        try:
+            old_values.note(
+                parts.ingest.episodes, parts.engine, parts.batcher, self._config.batch_trajectories
+            )
+        except Exception as error:
+            if num_ranks() > 1:
+                raise
+            new = [episode for episode in parts.ingest.episodes.values() if not episode.values]
+            self._drop_unusable(new, self._measure, error)
+            self._note_values()
+
+    def _build(self, episodes: Sequence[Episode], weights: list[float] | None = None) -> TrajectoryBatch:
+        with self._quarantine.working("batching", [episode.id for episode in episodes]):
+            try:
+                return self.parts.batcher.trajectories(episodes, weights)
+            except DistrlError:
+                raise
+            except Exception as error:
+                # The training thread finds out of which trajectory: `_drop_unusable`.
+                raise PolicyError(f"A batch cannot be built: {type(error).__name__}: {error}.") from error
+
+    def _drop_unusable(
+        self, episodes: Sequence[Episode], attempt: Callable[[Sequence[Episode]], object], error: Exception
+    ) -> None:
+        """Quarantines those with which `attempt` fails alone too; raises `error` if there are none."""
+        may_all_fail = attempt == self.parts.batcher.trajectories
+        names = self._quarantine.blame(episodes, lambda one: attempt([one]), error, may_all_fail)
+        self.parts.ingest.drop(names)
+
+    def _usable_batch(self, ids: Sequence[str]) -> TrajectoryBatch | None:
+        """A batch of these; None if none of them can be used."""
+        while ids := [name for name in ids if name in self.parts.ingest.episodes]:
+            episodes = self._episodes(ids)
+            try:
+                return self._build(episodes)
+            except (PolicyError, NotStored) as error:
+                self._drop_unusable(episodes, self.parts.batcher.trajectories, error)
+        return None
+
+    def _progress(self) -> float:
+        """The share of the run that is over: of its episodes or its time limit, whichever is more."""
+        episodes = self.parts.scheduler.accounted(Purpose.TRAIN) / self._config.episodes
+        return min(1.0, max(episodes, self.parts.time_share()))
+
+    def uniform_batch(self) -> TrajectoryBatch | None:
+        """A batch of trajectories drawn uniformly, without touching priorities; None if none can be used."""
         ids = self.parts.replay.ids
         count = min(len(ids), self._config.batch_trajectories)
         chosen = self.parts.rng.choice(len(ids), size=count, replace=False)
-        return self.parts.batcher.trajectories(self._episodes([ids[i] for i in chosen]))
+        return self._usable_batch([ids[i] for i in chosen])
 
     def write_freshness(self) -> None:
         """Writes what is known of the age of what the updates since the last time used; see `Freshness`."""
@@ -112,17 +222,31 @@ class Updates:
         """Ends the prefetch thread."""
         self._prefetcher.close()
 
-    def _next_batch(self) -> tuple[TrajectoryBatch, Indices]:
-        """The batch of this update and its entries in replay.
+    def _next_batch(self) -> tuple[TrajectoryBatch, Request] | None:
+        """The batch of this update and what it was made of; None if nothing in replay can be used.
 
         The next one's is made ready meanwhile if it is already paid for.
         """
-        if self._prefetcher.num_pending == 0:
-            self._prefetcher.submit(self._draw())
-        ready = self._prefetcher.get()
-        if self.owed() >= 2:
-            self._prefetcher.submit(self._draw())
-        return ready
+        while True:
+            if self._prefetcher.num_pending == 0:
+                if not len(self.parts.replay):
+                    return None
+                self._submit()
+            request = self._requests.popleft()
+            try:
+                batch = self._prefetcher.get()
+            except (PolicyError, NotStored) as error:
+                self._drop_unusable(request.episodes, self.parts.batcher.trajectories, error)
+                continue
+            if any(episode.id in self._quarantine.ids for episode in request.episodes):
+                continue  # it was drawn before one of them was quarantined
+            if self.owed() >= 2:
+                self._submit()
+            return batch, request
+
+    def _submit(self) -> None:
+        self._requests.append(self._draw())
+        self._prefetcher.submit(self._requests[-1])
 
     def _draw(self) -> Request:
         replay, config = self.parts.replay, self._config
@@ -144,8 +268,7 @@ class Updates:
         entries = replay.refresh_slice()
         if len(entries):
             episodes = self._episodes(replay.names(entries))
-            result = self.parts.engine.measure(self.parts.batcher.trajectories(episodes))
-            replay.update(entries, _numpy(result.priorities))
+            replay.update(entries, _numpy(self._measure(episodes).priorities))
 
     def _write(
         self, metrics: dict[str, float], staleness: NDArray[np.int64], start: float, waited_s: float
@@ -159,6 +282,7 @@ class Updates:
             {
                 **metrics,
                 **parts.ingest.metrics(),
+                "batch/skipped": float(self.skipped.count),
                 **parts.replay.metrics(),
                 **parts.scheduler.metrics(),
                 "off_policy/staleness_mean": float(staleness.mean()),
@@ -167,6 +291,7 @@ class Updates:
                 "time/wait_for_episodes": idle_s / total if total > 0 else 0.0,
                 "time/wait_for_batch": unready_s / total if total > 0 else 0.0,
                 "time/elapsed_s": parts.elapsed_s(),
+                "time/online_s": parts.online_s(),
                 "versions": float(parts.publisher.version),
             }
         )

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("cli", "configs", "core", "evaluator", "learner", "workers")
 FILES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
-MAX_FILE_LINES = 400
+MAX_FILE_LINES = 800
 MAX_FUNCTION_LINES = 80
 
 # Folder → what of distrl it may import besides itself. configs is a leaf, but for core's errors and for the

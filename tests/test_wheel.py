@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for folder in (*FOLDERS, "src"):
         ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
         shutil.copytree(ROOT / folder, source / folder, symlinks=True, ignore=ignore)
+    shutil.copytree(ROOT / "docs", source / "docs")
     for file in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / file, source / file)
     return source
@@ -52,6 +54,13 @@ def test_every_file_of_the_package_is_in_the_wheel(source: Path, names: set[str]
 
 def test_the_presets_are_in_the_wheel(names: set[str]) -> None:
     assert {"distrl/configs/quickstart.yaml", "distrl/configs/miniwob.yaml"} <= names
+
+
+def test_the_pages_that_messages_refer_to_are_in_the_wheel(source: Path, names: set[str]) -> None:
+    text = "".join(path.read_text(encoding="utf-8") for path in source.rglob("*.py"))
+    pages = set(re.findall(r"docs/[a-z-]+\.md", text))
+    assert "docs/extending.md" in pages
+    assert {f"distrl/{page}" for page in pages} <= names
 
 
 def test_nothing_else_is_in_the_wheel(names: set[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import logging
 import time
 import uuid
@@ -19,7 +20,15 @@ CONNECT_S = 2.0  # a server that cannot be reached for this long is passed over
 AVOID_S = {RejectCode.BUSY: 0.5, RejectCode.NOT_READY: 1.0}
 AVOID_FAILED_S = 5.0
 # These tell about the request; all others tell about the server.
-_REFUSALS = frozenset({RejectCode.MALFORMED, RejectCode.TOO_LARGE, RejectCode.DIGEST, RejectCode.UNEXPECTED})
+_REFUSALS = frozenset(
+    {
+        RejectCode.MALFORMED,
+        RejectCode.TOO_LARGE,
+        RejectCode.DIGEST,
+        RejectCode.UNEXPECTED,
+        RejectCode.FORBIDDEN,
+    }
+)
 MAX_HELD = 256  # digests of images that a server has had; one slot shows fewer in an episode
 _log = logging.getLogger(__name__)
 
@@ -50,6 +59,8 @@ class ActClient:
         self._name, self._timeout_s = name, timeout_s
         self._links: dict[str, _Link] = {}
         self._avoid_until: dict[str, float] = {}
+        # Unique without a call of the system for each request: that would give up the GIL, and wait for it.
+        self._prefix, self._numbers = uuid.uuid4().hex, itertools.count()
 
     def act(
         self,
@@ -73,7 +84,7 @@ class ActClient:
         """
         digests = dict.fromkeys((*prefix.images, *shown_images(messages)))
         request = ActRequest(
-            id=uuid.uuid4().hex,
+            id=f"{self._prefix}-{next(self._numbers):x}",
             messages=tuple(messages),
             images=tuple(digests),
             sampling=sampling,

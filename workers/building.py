@@ -9,6 +9,21 @@ from typing import Any
 from distrl.core.errors import ConfigError
 
 
+def check_options(make: Callable[..., Any], options: Mapping[str, Any], section: str) -> None:
+    """Makes sure that `make` can be called with `options`, without calling it. Arguments as of `build`.
+
+    Raises:
+        ConfigError: It takes no such option, or misses one.
+    """
+    signature = inspect.signature(make)
+    try:
+        signature.bind(**options)
+    except TypeError as error:
+        name = getattr(make, "__name__", str(make))
+        takes = ", ".join(signature.parameters) or "none"
+        raise ConfigError(f"{section}.options: {name}: {error}.", f"Its options are: {takes}.") from error
+
+
 def build(make: Callable[..., Any], options: Mapping[str, Any], section: str) -> Any:
     """Calls `make` with `options` as keyword arguments.
 
@@ -20,13 +35,8 @@ def build(make: Callable[..., Any], options: Mapping[str, Any], section: str) ->
     Raises:
         ConfigError: If `make` takes no such option, misses one, or refuses a value with a ValueError.
     """
+    check_options(make, options, section)
     name = getattr(make, "__name__", str(make))
-    signature = inspect.signature(make)
-    try:
-        signature.bind(**options)
-    except TypeError as error:
-        takes = ", ".join(signature.parameters) or "none"
-        raise ConfigError(f"{section}.options: {name}: {error}.", f"Its options are: {takes}.") from error
     try:
         return make(**options)
     except ValueError as error:

@@ -10,14 +10,17 @@ a restart costs a resend and nothing else. While too much waits for acks, no new
 
 from __future__ import annotations
 
-import contextlib
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Literal
 
-from distrl.core.errors import LearnerUnreachable, NetworkError, ProtocolError
+from pydantic import ValidationError
+
+from distrl.core.errors import LearnerUnreachable, NetworkError, ProtocolError, SecurityError
+from distrl.core.fields import first_problem
 from distrl.core.messages import (
     Ack,
     Heartbeat,
@@ -28,6 +31,7 @@ from distrl.core.messages import (
     LeaseRenew,
     LeaseRequest,
     Reject,
+    RejectCode,
     Shutdown,
     Status,
     Welcome,
@@ -53,11 +57,12 @@ class LearnerLink:
         control, broadcast: The learner's endpoints.
         role: What this process is.
         name: Unique among the processes of its role.
-        slots: How many leases it can work on at once.
+        slots: How many episodes it runs at once.
         spool: Where finished trajectories wait; needed to `submit`.
         act_endpoint: Where an inference server answers.
         relay: Where it passes weights on.
         max_unacked: Trajectories that may wait for their ack before leases stop.
+        max_unjudged: Finished episodes that may wait for a judge before leases stop.
 
     Attributes:
         misfit: Why the learner and this process do not understand each other, if so; it may be updated yet.
@@ -75,9 +80,13 @@ class LearnerLink:
         act_endpoint: str = "",
         relay: str = "",
         max_unacked: int = 64,
+        max_unjudged: int = 0,
     ) -> None:
         self._wire, self._control_endpoint, self._broadcast_endpoint = wire, control, broadcast
-        self._hello = Hello(role=role, name=name, slots=slots, act_endpoint=act_endpoint, relay=relay)
+        waiting = max_unacked + max_unjudged if spool is not None else 0
+        self._hello = Hello(
+            role=role, name=name, slots=slots, waiting=waiting, act_endpoint=act_endpoint, relay=relay
+        )
         self._spool, self._max_unacked = spool, max_unacked
         self._waker = Waker()
         self._condition = threading.Condition()
@@ -96,6 +105,7 @@ class LearnerLink:
         self._delivery = Delivery(spool) if spool is not None else None
         # Link thread only:
         self._misfits: set[str] = set()
+        self._has_bad_stats = False
         self._heartbeat_s = 2.0
         self._last_heard = self._next_hello = self._next_heartbeat = 0.0
 
@@ -127,8 +137,8 @@ class LearnerLink:
         self._listeners.append(listener)
 
     def set_stats(self, stats: Mapping[str, float]) -> None:
-        """Sets the numbers that the next heartbeats carry."""
-        self._stats = dict(stats)
+        """Sets the numbers that the next heartbeats carry; those that are not finite cannot travel."""
+        self._stats = {name: value for name, value in stats.items() if math.isfinite(value)}
 
     def holds(self, digest: str) -> None:
         """Tells the learner at once that the weights with this digest are passed on here. Any thread."""
@@ -192,9 +202,11 @@ class LearnerLink:
         """
         assert self._spool is not None, "this link has no spool"
         assert self._delivery is not None
-        with self._condition:  # also around `put`: a reconnection must not see it half done
+        with self._condition:
             run_id = run_id or self.run_of(trajectory.lease_id)
-            self._spool.put(trajectory, images, run_id)
+            self._delivery.begin(trajectory.id)
+        self._spool.put(trajectory, images, run_id)  # waits for the disk, so without what leases need
+        with self._condition:
             self._book.close(trajectory.lease_id)
             self._delivery.add(trajectory.id, run_id)
         if not self._stopping.is_set():
@@ -268,6 +280,10 @@ class LearnerLink:
         elif isinstance(message, Status):
             self._news(message)
         elif isinstance(message, LeaseGrant):
+            if message.reason:
+                _log.warning(
+                    "the learner grants no leases for %.0f s: %s", message.retry_after_s, message.reason
+                )
             with self._condition:
                 run_id = self.status.run_id if self.status else ""
                 self._book.granted(message, run_id)
@@ -306,13 +322,19 @@ class LearnerLink:
         self.misfit = why
         if why not in self._misfits and len(self._misfits) < MAX_MISFITS:
             self._misfits.add(why)
-            _log.error(
-                "the learner at %s and this process do not fit together: %s", self._control_endpoint, why
-            )
+            _log.error("the learner at %s does not understand this process: %s", self._control_endpoint, why)
 
     def _rejected(self, reject: Reject) -> None:
-        if not reject.ref:
+        if reject.code is RejectCode.FORBIDDEN and not reject.ref:
+            self._error = SecurityError(
+                f"The learner at {self._control_endpoint} refuses this process: {reject.reason}.",
+                "Set network.key_name to a key with that role, or run `distrl keys set` at the learner.",
+            )
+            with self._condition:
+                self._condition.notify_all()
+        elif not reject.ref:
             self._misunderstood(f"it refuses a message: {reject.reason} ({reject.code.value})")
+        if not reject.ref:
             return
         _log.error("the learner refused %s: %s (%s)", reject.ref, reject.reason, reject.code.value)
         if self._delivery is not None:
@@ -326,33 +348,34 @@ class LearnerLink:
         is_silent = now - self._last_heard > SILENCE_BEATS * self._heartbeat_s
         was_lost = control.lost_connection()
         if self._is_connected and (is_silent or was_lost):
-            _log.warning("lost the learner at %s, going on alone", self._control_endpoint)
+            if not self.shutdown.is_set():
+                _log.warning("lost the connection to the learner at %s; retrying", self._control_endpoint)
             self._is_connected = False
         if not self._is_connected and now >= self._next_hello and control.is_connected:
             self._next_hello = now + HELLO_S
-            self._send(control, self._hello)
+            control.send_periodic(self._hello)
 
     def _beat(self, control: Channel) -> None:
         now = time.monotonic()
         if now < self._next_heartbeat:
             return
         self._next_heartbeat = now + self._heartbeat_s
-        hello = self._hello
-        self._send(
-            control,
-            Heartbeat(
-                role=hello.role,
-                name=hello.name,
-                act_endpoint=hello.act_endpoint,
-                relay=hello.relay,
-                weights=hello.weights,
-                stats=dict(self._stats),
-            ),
-        )
+        control.send_periodic(self._heartbeat())
         with self._condition:
             due = self._book.due_for_renewal()
         if due:
-            self._send(control, LeaseRenew(worker=hello.name, lease_ids=tuple(due)))
+            control.send_periodic(LeaseRenew(worker=self._hello.name, lease_ids=tuple(due)))
+
+    def _heartbeat(self) -> Heartbeat:
+        """The next one; without numbers if these cannot travel."""
+        hello = self._hello.model_dump(exclude={"type"})
+        try:
+            return Heartbeat(**hello, stats=dict(self._stats))
+        except ValidationError as error:
+            if not self._has_bad_stats:
+                self._has_bad_stats = True
+                _log.error("heartbeats carry no numbers: %.300s", first_problem(error))
+            return Heartbeat(**hello)
 
     def _ask_for_leases(self, control: Channel) -> None:
         if self.shutdown.is_set() or (self.status is not None and self.status.paused):
@@ -362,13 +385,13 @@ class LearnerLink:
                 return
             count = self._book.num_to_ask()
         if count:
-            self._send(control, LeaseRequest(worker=self._hello.name, count=count))
+            control.send_periodic(LeaseRequest(worker=self._hello.name, count=count))
 
     def _give_back(self, control: Channel) -> None:
         with self._condition:
             lease_ids = self._book.take_given_back()
         if lease_ids:
-            self._send(control, LeaseRelease(worker=self._hello.name, lease_ids=tuple(lease_ids)))
+            control.send_periodic(LeaseRelease(worker=self._hello.name, lease_ids=tuple(lease_ids)))
 
     def _deliver(self, control: Channel) -> None:
         if self._delivery is None:
@@ -387,9 +410,3 @@ class LearnerLink:
                     self._condition.notify_all()
             except NetworkError:
                 return  # no room now; it is sent again after its ack time is over
-
-    def _send(self, control: Channel, message: Record) -> None:
-        # Without a connection there is nothing to send to. Every message is repeated in time, but for
-        # LeaseRelease: those leases expire.
-        with contextlib.suppress(NetworkError):
-            control.send(message, timeout_s=0.0)

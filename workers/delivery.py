@@ -26,6 +26,7 @@ class Delivery:
         self._run_id: str | None = None
         self._due: dict[str, float] = {}  # id → when to send it (again)
         self._in_flight: set[str] = set()
+        self._beginning: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._due)
@@ -38,18 +39,25 @@ class Delivery:
                 _log.warning("%d spooled trajectories wait for the learner of another run", others)
         self._run_id = run_id
         self._in_flight.clear()
-        self._due = dict.fromkeys(self._spool.ids(run_id), 0.0)
+        spooled = self._spool.ids(run_id)
+        self._due = dict.fromkeys((name for name in spooled if name not in self._beginning), 0.0)
+
+    def begin(self, trajectory_id: str) -> None:
+        """One is about to be put into the spool: until `add` it is not sent."""
+        self._beginning.add(trajectory_id)
 
     def add(self, trajectory_id: str, run_id: str) -> None:
-        """Another one is in the spool."""
+        """It is in the spool."""
+        self._beginning.discard(trajectory_id)
         if self._run_id is None or run_id == self._run_id:
             self._due.setdefault(trajectory_id, 0.0)
 
     def acked(self, trajectory_ids: Sequence[str]) -> None:
-        """The learner has these."""
-        self._spool.delete(*trajectory_ids)
-        for trajectory_id in trajectory_ids:
-            self._forget(trajectory_id)
+        """The learner has these. One that is being put again just now is sent again later."""
+        delivered = [name for name in trajectory_ids if name not in self._beginning]
+        self._spool.delete(*delivered)
+        for name in delivered:
+            self._forget(name)
 
     def rejected(self, reject: Reject) -> None:
         """The learner refused one: again later when that can help, else set aside for people."""
@@ -82,10 +90,8 @@ class Delivery:
 
     def load(self, trajectory_id: str) -> tuple[Submit, list[bytes]]:
         """The message and its image frames, read from the spool."""
-        spooled = self._spool.get(trajectory_id)
-        return Submit(trajectory=spooled.trajectory, images=tuple(spooled.images)), list(
-            spooled.images.values()
-        )
+        body, images = self._spool.packed(trajectory_id)
+        return Submit(body=body, images=tuple(images)), list(images.values())
 
     def _forget(self, trajectory_id: str) -> None:
         self._due.pop(trajectory_id, None)

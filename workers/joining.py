@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from distrl.core.errors import LearnerUnreachable
 from distrl.workers.client import LearnerLink
 
 POLL_S = 0.25  # how often a waiting process looks at the stop flag
+REMIND_S = 30.0
 _log = logging.getLogger(__name__)
 
 
@@ -18,9 +20,10 @@ def wait_for_learner(
     link: LearnerLink,
     address: str,
     setting: str,
-    timeout_s: float,
+    wait_s: float | None,
     stop: threading.Event,
     say: Callable[[str], None] = _log.info,
+    clock: Callable[[], float] = time.monotonic,
 ) -> bool:
     """Waits for the learner's first answer. Returns False if `stop` was set meanwhile, or the run is over.
 
@@ -28,29 +31,39 @@ def wait_for_learner(
         link: The connection, started.
         address: The learner's control address.
         setting: What to correct if that is the wrong one, e.g. "network.control".
-        timeout_s: How long to wait.
+        wait_s: How long to wait, in seconds; None waits as long as it takes.
         stop: Ends the wait.
-        say: Told what is being waited for.
+        say: Receives a line at the start and every `REMIND_S` seconds.
+        clock: Monotonic seconds.
 
     Raises:
-        LearnerUnreachable: There was none within `timeout_s`, or none of this protocol version.
+        LearnerUnreachable: There was none within `wait_s`, or one of another protocol version.
     """
-    say(f"looking for the learner at {address}, for up to {timeout_s:g} s")
-    deadline = time.monotonic() + timeout_s
+    limit = "" if wait_s is None else f" (at most {wait_s:g} s)"
+    say(f"waiting for the learner at {address}{limit}")
+    start = clock()
+    remind_s = REMIND_S
     while not stop.is_set() and not link.shutdown.is_set():
         try:
             link.wait_connected(POLL_S)
         except LearnerUnreachable:
-            if time.monotonic() >= deadline and link.misfit:
+            waited_s = clock() - start
+            if link.misfit:
                 raise LearnerUnreachable(
-                    f"The learner at {address} and this process do not fit together: {link.misfit}.",
+                    f"The learner at {address} does not understand this process: {link.misfit}.",
                     "Run the same distrl version everywhere.",
                 ) from None
-            if time.monotonic() >= deadline:
+            if waited_s >= (math.inf if wait_s is None else wait_s):
                 raise LearnerUnreachable(
-                    f"No learner answered at {address} within {timeout_s:g} s.",
-                    f"Start `distrl run-learner`, or correct {setting}; keys must fit too.",
+                    f"No learner answered at {address} within {wait_s:g} s.",
+                    f"Start `distrl run-learner`, or correct {setting}; check that the keys match.",
                 ) from None
+            if waited_s >= remind_s:
+                remind_s += REMIND_S
+                say(
+                    f"still waiting for the learner at {address} ({waited_s:.0f} s): "
+                    f"start `distrl run-learner`, or correct {setting}; check that the keys match"
+                )
         else:
             return True
     return False

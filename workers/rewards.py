@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distrl.configs.judge import RewardConfig
-from distrl.core.actions import Action, ActionKind
+from distrl.core.actions import TERMINAL_KINDS, Action, ActionKind
 from distrl.core.types import ActionRecord, Outcome, Purpose, RewardParts, TimeStep, Trajectory
 from distrl.core.verdicts import Verdict
 
@@ -21,6 +21,10 @@ NEAR = 0.04
 
 SUCCESS_SCORE = 1.0
 """The judge's score from which an episode counts as a success; less is partial credit and a failure."""
+
+
+AnyAction = Action | ActionRecord
+"""A stored action may be of a kind that this version does not know."""
 
 
 @dataclass(frozen=True)
@@ -36,23 +40,23 @@ class Ending:
     success: float
 
 
-def needs_evaluation(last: Action, env_done: bool, config: RewardConfig) -> bool:
+def needs_evaluation(last: AnyAction, env_done: bool, config: RewardConfig) -> bool:
     """Whether the environment's score can count, given how the episode ended.
 
     With `require_complete`, it counts only if the agent said COMPLETE or the environment itself ended the
     episode: an agent that is merely cut off by the step limit has not shown that it knows it is done.
     """
-    return not config.require_complete or env_done or last.kind is ActionKind.COMPLETE
+    return not config.require_complete or env_done or last.kind == ActionKind.COMPLETE
 
 
 def is_asked_about(trajectory: Trajectory, config: RewardConfig) -> bool:
     """Whether what a judge says of a finished episode can count; see `needs_evaluation`."""
-    last = Action(**trajectory.steps[-1].action.model_dump())
-    env_done = not trajectory.truncated and not last.is_terminal
+    last = trajectory.steps[-1].action
+    env_done = not trajectory.truncated and not any(last.kind == kind for kind in TERMINAL_KINDS)
     return needs_evaluation(last, env_done, config)
 
 
-def judge(last: Action, score: float | None, truncated: bool) -> Ending:
+def judge(last: AnyAction, score: float | None, truncated: bool) -> Ending:
     """How an episode ended.
 
     Args:
@@ -63,7 +67,7 @@ def judge(last: Action, score: float | None, truncated: bool) -> Ending:
     success = 0.0 if score is None else min(1.0, max(0.0, score))
     if success >= SUCCESS_SCORE:
         return Ending(Outcome.SUCCESS, success)
-    if last.kind is ActionKind.IMPOSSIBLE:
+    if last.kind == ActionKind.IMPOSSIBLE:
         return Ending(Outcome.IMPOSSIBLE_CLAIMED, success)
     return Ending(Outcome.STEP_LIMIT if truncated else Outcome.FAILURE, success)
 
@@ -90,7 +94,7 @@ def judged(trajectory: Trajectory, verdict: Verdict) -> Trajectory:
     last = steps[-1]
     ending = Ending(Outcome.UNJUDGED, 0.0)
     if verdict.is_decided:
-        ending = judge(Action(**last.action.model_dump()), float(verdict.success), truncated)
+        ending = judge(last.action, float(verdict.success), truncated)
     reward = last.reward.model_copy(update={"outcome": ending.success})
     return trajectory.model_copy(
         update={
@@ -147,7 +151,7 @@ def step_penalties(
     return RewardParts(repetition=-config.repetition * count_repeats(history, action, screen))
 
 
-def count_repeats(history: Sequence[TimeStep], action: Action, screen: str) -> int:
+def count_repeats(history: Sequence[TimeStep], action: AnyAction, screen: str) -> int:
     """How many of the latest steps did the same as `action` on a screen with the same digest.
 
     The run ends at the first step, going back, whose screen or action differs. Invalid steps, which leave the
@@ -165,10 +169,10 @@ def count_repeats(history: Sequence[TimeStep], action: Action, screen: str) -> i
     return count
 
 
-def same_action(first: ActionRecord | Action, second: ActionRecord | Action) -> bool:
+def same_action(first: AnyAction, second: AnyAction) -> bool:
     """Whether two actions are of one kind, in (nearly) one place, with the same text."""
     return (
-        ActionKind(first.kind) is ActionKind(second.kind)
+        first.kind == second.kind
         and first.text == second.text
         and is_near(first.point, second.point)
         and is_near(first.to, second.to)

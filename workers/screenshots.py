@@ -14,6 +14,8 @@ from distrl.configs.schema import WorkerConfig
 from distrl.core.types import Observation, image_digest
 from distrl.workers.envs.base import Frame
 
+CAPACITY = 1024
+
 
 @dataclass(frozen=True)
 class Screenshot:
@@ -24,6 +26,25 @@ class Screenshot:
     size: tuple[int, int]
 
 
+class Key:
+    """A key that computes its hash once: hashing and comparing the tree of a screen takes long.
+
+    Args:
+        parts: What the key is made of.
+    """
+
+    __slots__ = ("_hash", "_parts")
+
+    def __init__(self, *parts: Hashable) -> None:
+        self._parts, self._hash = parts, hash(parts)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Key) and self._hash == other._hash and self._parts == other._parts
+
+
 class ScreenshotCache:
     """Encoded screenshots of screens that are known by a key; the least recently used leave first.
 
@@ -31,23 +52,24 @@ class ScreenshotCache:
         capacity: Most screenshots kept. One of the simulated phone takes about 0.1 MB with its key.
     """
 
-    def __init__(self, capacity: int = 1024) -> None:
+    def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
         self._lock = Lock()
-        self._kept: OrderedDict[Hashable, Screenshot] = OrderedDict()
+        self._kept: OrderedDict[Key, tuple[Key, Screenshot]] = OrderedDict()
 
-    def get(self, key: Hashable) -> Screenshot | None:
+    def get(self, key: Key) -> Screenshot | None:
         """What was kept under `key`."""
         with self._lock:
             found = self._kept.get(key)
-            if found is not None:
-                self._kept.move_to_end(key)
-            return found
+            if found is None:
+                return None
+            self._kept.move_to_end(found[0])  # the same object: nothing is compared again
+            return found[1]
 
-    def put(self, key: Hashable, screenshot: Screenshot) -> None:
+    def put(self, key: Key, screenshot: Screenshot) -> None:
         """Keeps `screenshot`."""
         with self._lock:
-            self._kept[key] = screenshot
+            self._kept[key] = key, screenshot
             if len(self._kept) > self._capacity:
                 self._kept.popitem(last=False)
 
@@ -66,13 +88,15 @@ def observe(frame: Frame, config: WorkerConfig, cache: ScreenshotCache = _SEEN) 
     Returns:
         The observation, and the encoded bytes that its digest names.
     """
-    key = (frame.screen.key, config.screenshot_format, config.screenshot_quality)
-    shot = None if frame.screen.key is None else cache.get(key)
+    key = None
+    if frame.screen.key is not None:
+        key = Key(frame.screen.key, config.screenshot_format, config.screenshot_quality)
+    shot = None if key is None else cache.get(key)
     if shot is None:
         image = frame.image
         data = encode(image, config.screenshot_format, config.screenshot_quality)
         shot = Screenshot(data, image_digest(data), image.size)
-        if frame.screen.key is not None:
+        if key is not None:
             cache.put(key, shot)
     width, height = shot.size
     return Observation(image=shot.digest, width=width, height=height, app=frame.app), shot.data

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from distrl.configs.schema import WorkerConfig
 from distrl.core.actions import Action
 from distrl.core.errors import ConfigError, ContextFull, EnvError, InferenceUnavailable, ProtocolError
+from distrl.core.limits import MAX_CHATS
 from distrl.core.messages import Lease
 from distrl.core.types import (
     ActionRecord,
@@ -52,9 +53,6 @@ Episode = tuple[Trajectory, dict[str, bytes]]
 """A trajectory, and the bytes of every screenshot that it names, by digest."""
 
 _log = logging.getLogger(__name__)
-
-MAX_CHATS = 8
-"""An agent may ask so often in one step."""
 
 
 class EpisodeRunner:

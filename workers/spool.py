@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,15 @@ class Spooled:
     run_id: str = ""
 
 
+@dataclass(eq=False)
+class _Entry:
+    """A trajectory on its way into the spool: its row, and what became of it."""
+
+    row: tuple[str, str, bytes, bytes]
+    is_done: bool = False
+    error: StoreError | None = None
+
+
 class Spool:
     """A durable queue of trajectories, oldest first. Any thread may call it; one process at a time.
 
@@ -51,6 +61,7 @@ class Spool:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
+        self._entries: deque[_Entry] = deque()
         self._connection = open_database(path, _SCHEMA, _VERSION, exclusive=True)
 
     def put(self, trajectory: Trajectory, images: Mapping[str, bytes], run_id: str = "") -> None:
@@ -62,9 +73,27 @@ class Spool:
             run_id: The run that it belongs to.
         """
         body, packed_images = pack_trajectory(trajectory), msgpack.packb(dict(images), use_bin_type=True)
+        entry = _Entry((trajectory.id, run_id, body, packed_images))
+        self._entries.append(entry)
+        with self._lock:
+            if not entry.is_done:  # else another thread has committed it with its own
+                self._commit_entries()
+        if entry.error is not None:
+            raise entry.error
+
+    def _commit_entries(self) -> None:
+        """Commits all that threads have put since the last commit, which waited for the disk."""
+        entries = [self._entries.popleft() for _ in range(len(self._entries))]
         query = "INSERT OR IGNORE INTO spooled (id, run_id, body, images) VALUES (?, ?, ?, ?)"
-        with self._lock, typed_errors(self._path), transaction(self._connection):
-            self._connection.execute(query, (trajectory.id, run_id, body, packed_images))
+        try:
+            with typed_errors(self._path), transaction(self._connection):
+                self._connection.executemany(query, [entry.row for entry in entries])
+        except StoreError as error:
+            for entry in entries:
+                entry.error = error
+        finally:
+            for entry in entries:
+                entry.is_done = True
 
     def ids(self, run_id: str | None = None) -> list[str]:
         """Ids of the trajectories (of one run, or all) that wait for their ack, oldest first."""
@@ -79,12 +108,23 @@ class Spool:
         Raises:
             StoreError: It is not here.
         """
+        body, images, run_id = self._row(trajectory_id)
+        return Spooled(unpack_trajectory(body), msgpack.unpackb(images, raw=False), run_id)
+
+    def packed(self, trajectory_id: str) -> tuple[bytes, dict[str, bytes]]:
+        """As `get`, but the trajectory's bytes as `pack_trajectory` gave them, and its images."""
+        body, images, _ = self._row(trajectory_id)
+        return body, msgpack.unpackb(images, raw=False)
+
+    def _row(self, trajectory_id: str) -> tuple[bytes, bytes, str]:
         query = "SELECT body, images, run_id FROM spooled WHERE id = ?"
         with self._lock, typed_errors(self._path):
-            row = self._connection.execute(query, (trajectory_id,)).fetchone()
+            row: tuple[bytes, bytes, str] | None = self._connection.execute(
+                query, (trajectory_id,)
+            ).fetchone()
         if row is None:
             raise StoreError(f"No trajectory {trajectory_id} in {self._path}.")
-        return Spooled(unpack_trajectory(row[0]), msgpack.unpackb(row[1], raw=False), row[2])
+        return row
 
     def delete(self, *trajectory_ids: str) -> None:
         """Forgets trajectories, all in one commit: the learner has them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 
-from distrl.workers.devices.emulator.avd import NAME, Avd, AvdStore
+from distrl.workers.devices.emulator.avd import Avd, AvdStore, require_name
 from distrl.workers.devices.emulator.log_lines import last_complaint
 from distrl.workers.devices.emulator.sdk import Sdk
 from distrl.workers.devices.errors import EmulatorError
@@ -27,8 +27,7 @@ def make(sdk: Sdk, store: AvdStore, name: str, image: str, device: str | None) -
         MissingDependency: If the SDK has no avdmanager.
         EmulatorError: If it refuses, with its reason.
     """
-    if not NAME.fullmatch(name):
-        raise EmulatorError(f"{name!r} is no name for an AVD.", "Use letters, digits, dots and hyphens.")
+    require_name(name)
     command = [str(sdk.need_avdmanager()), "create", "avd", "-n", name, "-k", image]
     command += ["-d", device] if device else []
     store.home.mkdir(parents=True, exist_ok=True)

@@ -1,22 +1,26 @@
-"""The list of snapshots, as a table or as JSON."""
+"""The list of virtual devices and their snapshots, as a table or as JSON."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from distrl.cli.avd.steps import size
 from distrl.workers.devices.emulator.avd import Avd
 from distrl.workers.devices.emulator.snapshots import SnapshotInfo
+from distrl.workers.devices.errors import EmulatorError
 
 Rows = Sequence[tuple[Avd, Sequence[SnapshotInfo]]]
+Broken = Mapping[str, EmulatorError]
+"""Why each AVD that cannot be used cannot, by name."""
 _HEAD = ("AVD", "SNAPSHOT", "SIZE", "SAVED", "API", "GPU", "SCREEN", "APPS")
 
 
-def as_json(rows: Rows) -> list[str]:
-    """One JSON object for each snapshot."""
-    return [
+def as_json(rows: Rows, broken: Broken) -> list[str]:
+    """One JSON object for each snapshot, and for each AVD that cannot be used."""
+    told = [{"avd": name, "snapshot": None, "problem": str(error)} for name, error in broken.items()]
+    return [json.dumps(one) for one in told] + [
         json.dumps(
             {
                 "avd": avd.name,
@@ -37,8 +41,8 @@ def as_json(rows: Rows) -> list[str]:
     ]
 
 
-def as_text(rows: Rows) -> list[str]:
-    """A table; an AVD without snapshots has a line, too."""
+def as_text(rows: Rows, broken: Broken) -> list[str]:
+    """A table; an AVD without snapshots has a line, too. Below it, what is wrong with the other AVDs."""
     table: list[tuple[str, ...]] = [_HEAD]
     for avd, infos in rows:
         table += [_line(avd, info) for info in infos] or [(avd.name, "-", "", "", "", "", "", "")]
@@ -46,7 +50,7 @@ def as_text(rows: Rows) -> list[str]:
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in table
-    ]
+    ] + [f"{name}: {error}" for name, error in broken.items()]
 
 
 def _line(avd: Avd, info: SnapshotInfo) -> tuple[str, ...]:

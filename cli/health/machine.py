@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from distrl.cli.health.finding import Finding, Need, bad, good
-from distrl.workers.devices.emulator.ports import FIRST, GRPC_OFFSET, is_free
+from distrl.workers.devices.emulator.ports import FIRST, is_free
 
 LOW_BYTES, TOO_LOW_BYTES = 10 * 10**9, 10**9
 _NVIDIA_S = 30.0  # eight GPUs whose driver sleeps take longer than some seconds to answer
@@ -80,7 +80,7 @@ def first_gpu() -> tuple[str | None, float | None]:
 def emulator_ports(last: int = 5584) -> Finding:
     """How many emulators find ports that the adb server looks at by itself."""
     consoles = range(FIRST, last + 1, 2)
-    free = [port for port in consoles if all(is_free(one) for one in (port, port + 1, port + GRPC_OFFSET))]
+    free = [port for port in consoles if is_free(port) and is_free(port + 1)]
     said = f"{len(free)} of {len(consoles)} console ports from {FIRST} to {last} are free."
     if free:
         return good("ports", said, Need.EMULATOR)

@@ -69,7 +69,7 @@ def look(config: Config, is_worker: bool) -> Iterator[Finding]:
     """
     if is_worker or config.local.workers:
         yield _checked(
-            "env", f"{config.env.import_path or config.env.kind} is known.", lambda: _check_env(config)
+            "env", f"{config.env.import_path or config.env.kind} is known.", lambda: check_environment(config)
         )
     if is_worker:
         return
@@ -95,9 +95,16 @@ def _env_kind(config: Config) -> str | None:
     return config.env.kind if config.env.import_path is None else None
 
 
-def _check_env(config: Config) -> None:
-    """As far as it can be told without a device."""
+def check_environment(config: Config) -> None:
+    """Checks the environment and the agent as far as possible without starting the environment.
+
+    Raises:
+        ConfigError: One does not exist, or does not take its options.
+        MissingDependency: One needs a package that is not installed.
+    """
     from distrl.core.importing import choose
+    from distrl.workers.agents import build_agent
+    from distrl.workers.building import check_options
     from distrl.workers.envs import ENVS
 
     if config.is_control:
@@ -105,7 +112,14 @@ def _check_env(config: Config) -> None:
 
         control_space(config.env.options)
         return
-    choose(ENVS, config.env.kind, config.env.import_path)
+    environment = choose(ENVS, config.env.kind, config.env.import_path)
+    if not config.devices.pool:
+        check_options(environment, config.env.options, "env")
+    if _env_kind(config) == "browser":
+        from distrl.workers.envs.browser import load_site
+
+        load_site(config.env.options.get("site", "miniwob"))
+    build_agent(config.agent)
     if _env_kind(config) == "android_world":
         from distrl.workers.envs.android_world_options import checked, find_adb
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from distrl.cli.run_learner import GRACE_S
 from distrl.configs.schema import Config, NetworkConfig
-from distrl.core.errors import ConfigError
+from distrl.core.errors import ConfigError, NoUpdates
 from distrl.core.rundir import RunDir
 from distrl.core.security import load_security
 from distrl.core.sockets import Wire, is_local
@@ -19,12 +19,12 @@ from distrl.core.supervisor import Program
 CHECKPOINT_S = GRACE_S + 5.0
 """How long a learner has to write its checkpoint when it is told to stop: it ends by itself before."""
 
-LEARNER_LOADS_S = 1800.0
-"""How long servers and workers wait for the learner, at least: a large model may be fetched and loaded before
-it answers, and should its process end, `distrl train` knows."""
-
 LEAVE_STEP_S = 3.0
 """How long a worker on a pool of devices may take to leave a step, before it closes the pool."""
+
+ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**30)}
+"""Lets glibc keep the buffers of a learner that computes on a CPU: each pass needs tens of megabytes again,
+and memory that comes from the system is faulted in page by page."""
 
 _ADDRESSES = ("control", "broadcast", "weights")
 
@@ -87,17 +87,24 @@ def assignments(network: NetworkConfig) -> list[str]:
     return [f"--set=network.{name}={getattr(network, name)}" for name in _ADDRESSES]
 
 
-def learner(run: RunDir, network: NetworkConfig) -> Program:
+def learner(run: RunDir, network: NetworkConfig, is_on_cpu: bool = False) -> Program:
     """The learner; its run directory exists already, so it always resumes, at first from nothing."""
     command = distrl("run-learner", str(run.config), "--resume", *assignments(network))
-    return Program("learner", command, ends=True, patience_s=CHECKPOINT_S)
+    env = allocator() if is_on_cpu else {}
+    done = frozenset({0, NoUpdates.exit_code})  # its warm start is measured all the same
+    return Program("learner", command, ends=True, patience_s=CHECKPOINT_S, env=env, done=done)
+
+
+def allocator(inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """`ALLOCATOR`, unless the user has settings for the allocator."""
+    is_users = any(name.startswith(("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD")) for name in inherited)
+    return {} if is_users else dict(ALLOCATOR)
 
 
 def servers_and_workers(config: Config, run: RunDir, network: NetworkConfig) -> list[Program]:
     """The inference servers, which continuous control has none of, and the workers."""
 
-    wait_s = max(network.connect_timeout_s, LEARNER_LOADS_S)
-    settings = (*assignments(network), f"--set=network.connect_timeout_s={wait_s}")
+    settings = assignments(network)
 
     def program(command: str, name: str, *options: str, more_s: float = 0.0) -> Program:
         line = distrl(command, str(run.config), "--name", name, *options, *settings)

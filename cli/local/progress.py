@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from types import TracebackType
 
 from rich.console import Console, Group
@@ -14,40 +16,48 @@ from rich.table import Table
 from rich.text import Text
 
 from distrl.configs.schema import Config
+from distrl.core.logs import printable
 from distrl.core.messages import Status
+from distrl.core.metrics import PHASE_DONE, PHASE_TOTAL
 from distrl.core.model_points import doubt_of_files
 
 LINE_EVERY_S = 15.0
+RECENT_S, RECENT_CHANGES = 60.0, 10
+"""The time left follows from the rate of the last minute, or of the last ten changes if those took longer."""
+SURE_S = 5.0
+"""Time left is not estimated before a phase has been seen for as long."""
+UNITS = {"warm-up": "cloning", "training": "episodes"}
+"""What the progress of a phase counts, where it is not called like the phase."""
 
 
 class Progress:
     """Shows where the run stands.
 
     Args:
-        config: Of the run: how many episodes make it complete.
+        config: Of the run: what limits it.
         console: Where to.
+        now: Monotonic seconds.
     """
 
-    def __init__(self, config: Config, console: Console) -> None:
-        self._config = config
+    def __init__(self, config: Config, console: Console, now: Callable[[], float] = time.monotonic) -> None:
+        self._config, self._now = config, now
         self._is_control, self._env_steps = config.is_control, config.learner.appo.max_env_steps
-        self._episodes = config.learner.episodes
-        self._demonstrations = config.learner.demonstrations.episodes
-        self._cloning = config.learner.demonstrations.updates
         self._rates = {
             "train success": "train/success",
             "validation": f"eval/{config.tasks.validation}/success",
         }
         self._console = console
-        self._started_at = time.monotonic()
+        self._started_at = now()
         self._phase = "starting"
+        self._seen: dict[str, deque[tuple[float, float]]] = {}  # by unit, when it changed, and to what
         self._next_line = 0.0
         self._spinner = Spinner("dots")
         self._is_alarmed = self._has_weights = False
-        self._live = Live(console=console, refresh_per_second=4) if console.is_terminal else None
+        self._live: Live | None = None
 
     def __enter__(self) -> Progress:
-        if self._live is not None:
+        if self._console.is_terminal:
+            self._live = Live(console=self._console, refresh_per_second=4)
             self._live.start()
         return self
 
@@ -56,10 +66,11 @@ class Progress:
     ) -> None:
         if self._live is not None:
             self._live.stop()
+            self._live = None
 
     def note(self, text: str) -> None:
         """Prints a line that stays."""
-        self._console.print(Text(text))
+        self._console.print(Text(printable(text)))
 
     def show(self, status: Status | None, processes: int, restarts: int) -> None:
         """Shows the newest state; call it often.
@@ -68,19 +79,89 @@ class Progress:
             status: What the learner said last; None before it said anything.
             processes, restarts: How many children run; how many replaced another.
         """
-        phase = status.phase if status is not None else "starting"
-        if status is not None:
-            self._warn(status.metrics)
-            self._warn_of_points(status)
-        fields = self._fields(status, processes, restarts)
-        if self._live is not None:
-            self._live.update(self._render(phase, fields, self._share(status)))
+        around = [("processes", str(processes)), *([("restarts", str(restarts))] if restarts else [])]
+        if status is None:
+            self._draw("starting", "", 0.0, 0.0, around)
             return
-        now = time.monotonic()
-        if phase != self._phase or now >= self._next_line:
-            self._phase, self._next_line = phase, now + LINE_EVERY_S
+        self._warn(status.metrics)
+        self._warn_of_points(status)
+        unit, done, total = self._count(status)
+        fields = self._fields(status) + around
+        self._draw(status.phase, unit, done, total, fields, status)
+
+    def show_evaluations(self, counts: Mapping[str, tuple[int, int]], num: int) -> None:
+        """Shows how far the evaluations are; call it often.
+
+        Args:
+            counts: By checkpoint, how many tasks are done, and of how many. Those that have begun.
+            num: How many evaluations there are; each has the same tasks.
+        """
+        done = sum(done for done, _ in counts.values())
+        total = num * max((total for _, total in counts.values()), default=0)
+        fields = [(name, f"{done}/{total}") for name, (done, total) in counts.items()] if num > 1 else []
+        self._draw("evaluating", "tasks", done, total, fields)
+
+    def _draw(
+        self,
+        phase: str,
+        unit: str,
+        done: float,
+        total: float,
+        fields: list[tuple[str, str]],
+        status: Status | None = None,
+    ) -> None:
+        """Draws the display on a terminal; prints a line in a log when it is time or the phase is new."""
+        now, is_new = self._now(), phase != self._phase
+        if is_new:
+            self._phase = phase
+            self._seen.clear()
+        left_s = self._rest_s(unit, done, total)
+        if status is not None and phase == "training":
+            left_s = self._training_left_s(status, left_s)
+        counted = [(unit, f"{done:.0f}/{total:.0f}")] if total else []
+        left = [("", f"{clock(left_s)} left")] if left_s < math.inf else []
+        fields = [("", clock(now - self._started_at)), *counted, *left, *fields]
+        if self._live is not None:
+            share = min(1.0, done / total) if total else float(phase == "done")
+            self._live.update(self._render(phase, fields, share))
+        elif is_new or now >= self._next_line:
+            self._next_line = now + LINE_EVERY_S
             line = " · ".join(f"{name} {value}" if name else value for name, value in fields)
-            self._console.print(Text(f"[{phase}] {line}"), soft_wrap=True)
+            self._console.print(Text(printable(f"[{phase}] {line}")), soft_wrap=True)
+
+    def _count(self, status: Status) -> tuple[str, float, float]:
+        """What the phase counts, how many of it are done, and of how many; a total of 0 is unknown."""
+        metrics = status.metrics
+        if self._is_control:
+            return "steps", metrics.get("env_steps", 0.0), float(self._env_steps)
+        unit = UNITS.get(status.phase, status.phase)
+        return unit, metrics.get(PHASE_DONE, 0.0), metrics.get(PHASE_TOTAL, 0.0)
+
+    def _rest_s(self, unit: str, done: float, total: float) -> float:
+        """How long the rest takes at the recent rate; infinite while that is unknown."""
+        now, seen = self._now(), self._seen.setdefault(unit, deque())
+        if not seen or done != seen[-1][1]:
+            seen.append((now, done))
+        while len(seen) > RECENT_CHANGES and seen[1][0] <= now - RECENT_S:
+            seen.popleft()
+        since, before = seen[0]
+        if total and done >= total:
+            return 0.0
+        if not total or done <= before or now - since < SURE_S:
+            return math.inf
+        return max(0.0, total - done) * (now - since) / (done - before)
+
+    def _training_left_s(self, status: Status, left_s: float) -> float:
+        """`left_s` by episodes or steps, but enough for the updates, and within `learner.max_minutes`."""
+        learner, metrics = self._config.learner, status.metrics
+        if not self._is_control:
+            wanted = learner.episodes * learner.updates_per_episode
+            updates_s = self._rest_s("updates", metrics.get("updates", 0.0), wanted)
+            left_s = max(left_s, updates_s if updates_s < math.inf else 0.0)
+        if learner.max_minutes is None:
+            return left_s
+        spent_s = metrics.get("time/elapsed_s" if self._is_control else "time/online_s", 0.0)
+        return min(left_s, max(0.0, 60.0 * learner.max_minutes - spent_s))
 
     def _warn(self, metrics: Mapping[str, float]) -> None:
         """Says once when the learner's alarm begins, and when it is over."""
@@ -105,32 +186,18 @@ class Progress:
         if warning is not None:
             self.note(f"warning: {warning}")
 
-    def _fields(self, status: Status | None, processes: int, restarts: int) -> list[tuple[str, str]]:
-        fields = [("", clock(time.monotonic() - self._started_at))]
-        if status is not None:
-            metrics = status.metrics
-            if self._is_control:
-                fields += self._control_fields(metrics)
-            elif metrics.get("episodes"):
-                fields.append(("episodes", f"{metrics['episodes']:.0f}/{self._episodes}"))
-            elif metrics.get("cloning_updates"):
-                fields.append(("cloning", f"{metrics['cloning_updates']:.0f}/{self._cloning}"))
-            elif "demonstrations" in metrics:
-                fields.append(("demonstrations", f"{metrics['demonstrations']:.0f}/{self._demonstrations}"))
-            fields += [
-                (label, f"{metrics[name]:.0%}") for label, name in self._rates.items() if name in metrics
-            ]
-            if metrics.get("updates"):
-                fields.append(("updates", f"{metrics['updates']:.0f}"))
-            if "workers/actions_per_s" in metrics and not self._is_control:
-                fields.append(("actions/s", f"{metrics['workers/actions_per_s']:.1f}"))
-            if lacking := self._devices(metrics):
-                fields.append(("devices", lacking))
-            if status.weights is not None:
-                fields.append(("version", str(status.weights.version)))
-        fields.append(("processes", str(processes)))
-        if restarts:
-            fields.append(("restarts", str(restarts)))
+    def _fields(self, status: Status) -> list[tuple[str, str]]:
+        metrics = status.metrics
+        fields = self._control_fields(metrics) if self._is_control else []
+        fields += [(label, f"{metrics[name]:.0%}") for label, name in self._rates.items() if name in metrics]
+        if metrics.get("updates"):
+            fields.append(("updates", f"{metrics['updates']:.0f}"))
+        if "workers/actions_per_s" in metrics and not self._is_control:
+            fields.append(("actions/s", f"{metrics['workers/actions_per_s']:.1f}"))
+        if lacking := self._devices(metrics):
+            fields.append(("devices", lacking))
+        if status.weights is not None:
+            fields.append(("version", str(status.weights.version)))
         return fields
 
     def _devices(self, metrics: Mapping[str, float]) -> str:
@@ -142,8 +209,7 @@ class Progress:
         return f"{sum(found):.0f}/{min(wanted, slots)}" if found and sum(found) < min(wanted, slots) else ""
 
     def _control_fields(self, metrics: Mapping[str, float]) -> list[tuple[str, str]]:
-        fields = [("steps", f"{metrics.get('env_steps', 0):.0f}/{self._env_steps}")]
-        fields += [
+        fields = [
             (label, f"{metrics[name]:.1f}")
             for label, name in (
                 ("return", "train/return"),
@@ -155,10 +221,6 @@ class Progress:
         if "throughput/env_steps_per_s" in metrics:
             fields.append(("steps/s", f"{metrics['throughput/env_steps_per_s']:.0f}"))
         return fields
-
-    def _share(self, status: Status | None) -> float:
-        name, total = ("env_steps", self._env_steps) if self._is_control else ("episodes", self._episodes)
-        return min(1.0, status.metrics.get(name, 0) / total) if status is not None else 0.0
 
     def _render(self, phase: str, fields: list[tuple[str, str]], share: float) -> Group:
         top = Table.grid(padding=(0, 1))

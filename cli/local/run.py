@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,16 +26,15 @@ from distrl.configs.schema import Config, NetworkConfig
 from distrl.core.checkpoints import resolve
 from distrl.core.rundir import RunDir
 from distrl.core.supervisor import Program, Supervisor
+from distrl.evaluator.progress import tasks_done
+from distrl.evaluator.run_state import arms, is_complete
 
 TICK_S = 0.2
 LEAVE_S = 10.0
 """How long workers and servers have when the run is over: a worker may be waiting for its last acks."""
 
-WAITING = "Waiting for the learner's update under way and its checkpoint. Another Ctrl-C ends all at once."
-
-# What the report compares: its words for it, and the checkpoint.
-EVALUATIONS = {"warm start": "step_0", "after training": "final"}
-CONTROL_EVALUATIONS = {"after training": "final"}
+STOPPING = "Stopping: the learner finishes its update and writes a checkpoint"
+AT_ONCE = "Press Ctrl-C again to stop immediately."
 
 
 class LocalRun:
@@ -51,7 +51,7 @@ class LocalRun:
     def __init__(
         self, config: Config, network: NetworkConfig, run: RunDir, stop: threading.Event, console: Console
     ) -> None:
-        self._config, self._run, self._stop = config, run, stop
+        self.config, self._run, self._stop = config, run, stop
         self._network, self._gpus = network, gpus.visible()
         self._supervisor = Supervisor(run.logs, programs.environment())
         self._started_at = time.monotonic()
@@ -60,7 +60,7 @@ class LocalRun:
     @property
     def is_control(self) -> bool:
         """Whether it is about returns, not about tasks."""
-        return self._config.is_control
+        return self.config.is_control
 
     def train(self) -> bool:
         """Runs all roles until the learner is done. Returns False if it was stopped before.
@@ -68,20 +68,22 @@ class LocalRun:
         Raises:
             ProgramFailed: A process cannot be kept alive.
         """
-        others = programs.servers_and_workers(self._config, self._run, self._network)
+        others = programs.servers_and_workers(self.config, self._run, self._network)
         warning = programs.too_few_cpus(others)
         if warning:
             self._progress.note(f"warning: {warning}")
-        learner = programs.learner(self._run, self._network)
-        places = gpus.for_training(self._config, self._gpus)
+        is_on_cpu = not self.config.is_control and (self.config.learner.device == "cpu" or not self._gpus)
+        learner = programs.learner(self._run, self._network, is_on_cpu)
+        places = gpus.for_training(self.config, self._gpus)
         if places:
             self._progress.note(gpus.told(places, self._gpus))
-        if crowded := gpus.crowded(self._config, places, self._gpus):
+        if crowded := gpus.crowded(self.config, places, self._gpus):
             self._progress.note(f"warning: {crowded}")
         try:
             with self._progress, LearnerWatch(self._network) as watch:
                 for program in (learner, *others):
-                    self._supervisor.start(replace(program, env=gpus.variables(places.get(program.name, ()))))
+                    seen = gpus.variables(places.get(program.name, ()))
+                    self._supervisor.start(replace(program, env={**program.env, **seen}))
                 while not self._stop.is_set():
                     watch.poll(TICK_S)
                     # Those that leave because the run is over are not to be replaced.
@@ -97,7 +99,7 @@ class LocalRun:
         finally:
             try:
                 if learner.name in self._supervisor.pids():
-                    self._progress.note(WAITING)
+                    self._progress.note(f"{STOPPING}. {AT_ONCE}" if self._stop.is_set() else f"{STOPPING}.")
             finally:  # whoever read the output may have left
                 self._supervisor.stop()
 
@@ -109,10 +111,10 @@ class LocalRun:
             self._check()
 
     def train_and_measure(self) -> dict[str, Path] | None:
-        """`train`, then `evaluate`; without environments here it measures nothing. None if it was stopped."""
-        if not self.train():
+        """`train` unless that is done, then `evaluate`, if there are environments here. None if stopped."""
+        if not is_complete(self._run, self.config) and not self.train():
             return None
-        return self.evaluate() if self._config.local.workers else {}
+        return self.evaluate() if self.config.local.workers else {}
 
     def evaluate(self) -> dict[str, Path] | None:
         """Measures the warm start and the result on the test splits, each in a process of its own.
@@ -125,20 +127,21 @@ class LocalRun:
             ProgramFailed: An evaluation failed.
         """
         wanted, results = self._evaluations()
-        places = gpus.for_evaluations(self._config, list(wanted), self._gpus)
+        places = gpus.for_evaluations(self.config, list(wanted), self._gpus)
         # On the same devices or in a GPU's memory they would be in each other's way.
-        is_large = self._config.policy.kind in ("hub", "autoui")
-        take_turns = bool(self._config.devices.pool) or (is_large and not places)
-        started: set[str] = set()
+        is_large = self.config.policy.kind in ("hub", "autoui")
+        take_turns = bool(self.config.devices.pool) or (is_large and not places)
+        started: list[str] = []
         self._supervisor.closing = False
         try:
-            for name, (program, said) in wanted.items():
-                if take_turns and not self._wait_for(started):
-                    return None
-                self._progress.note(f"evaluating {said}")
-                self._supervisor.start(replace(program, env=gpus.variables(places.get(name, ()))))
-                started.add(name)
-            return results if self._wait_for(started) else None
+            with self._progress:
+                for name, (program, said) in wanted.items():
+                    if take_turns and not self._wait_for(started, len(wanted)):
+                        return None
+                    self._progress.note(f"evaluating {said}")
+                    self._supervisor.start(replace(program, env=gpus.variables(places.get(name, ()))))
+                    started.append(name)
+                return results if self._wait_for(started, len(wanted)) else None
         finally:
             self._supervisor.stop()
 
@@ -146,19 +149,21 @@ class LocalRun:
         """By program the evaluations to make and what is said of them, and by label their directories."""
         wanted: dict[str, tuple[Program, str]] = {}
         results: dict[str, Path] = {}
-        for label, checkpoint in (CONTROL_EVALUATIONS if self.is_control else EVALUATIONS).items():
+        for label, checkpoint in arms(self._run, self.is_control).items():
             path = resolve(self._run.checkpoints, checkpoint)
-            program, results[label] = programs.evaluation(self._config, self._run, path)
-            # Without updates the result is the warm start.
-            wanted.setdefault(program.name, (program, f"{path.name} ({label})"))
+            program, results[label] = programs.evaluation(self.config, self._run, path)
+            wanted[program.name] = program, f"{path.name} ({label})"
         return wanted, results
 
-    def _wait_for(self, names: set[str]) -> bool:
-        """Waits until the programs are done. False if the run was stopped before."""
+    def _wait_for(self, names: Sequence[str], num: int) -> bool:
+        """Waits until these of `num` evaluations are done. False if the run was stopped before."""
         while not all(self._supervisor.is_done(name) for name in names):
             if self._stop.wait(TICK_S):
                 return False
             self._check()
+            counts = {name: tasks_done(self._run.logs / f"{name}.log") for name in names}
+            known = {name.removeprefix("evaluate-"): one for name, one in counts.items() if one is not None}
+            self._progress.show_evaluations(known, num)
         return True
 
     def elapsed(self) -> str:

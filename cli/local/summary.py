@@ -36,14 +36,17 @@ def print_summary(console: Console, results: Mapping[str, Path], elapsed: str, r
         report: The report, if one was written.
     """
     blocks = compare({label: load_evaluation(path) for label, path in results.items()})
-    table = Table("split", *results, "gain", title="Success rate (95% interval)", title_justify="left")
+    is_compared = len(results) > 1
+    headings = ["split", *results, *(["gain"] if is_compared else [])]
+    table = Table(*headings, title="Success rate (95% interval)", title_justify="left")
     for block in blocks:
         arms = {arm.label: arm for arm in block.overall.arms}
         gain, between = block.overall.gain, block.overall.gain_interval
         gained = ""
         if gain is not None and between is not None:
             gained = f"{100 * gain:+.0f} ({100 * between.low:+.0f} to {100 * between.high:+.0f})"
-        table.add_row(block.overall.name, *(_rate(arms.get(label)) for label in results), gained)
+        rates = [_rate(arms.get(label)) for label in results]
+        table.add_row(block.overall.name, *rates, *([gained] if is_compared else []))
     console.print(table)
     _end(console, elapsed, report)
 

@@ -16,7 +16,7 @@ from distrl.configs.sweep import PlannedRun, Sweep
 
 LINE_EVERY_S = 300.0
 AROUND_S = 90.0
-"""What a run takes besides its minutes, before one has been measured: its start and its evaluations."""
+"""What a run takes besides its time limit, before one has been measured: warm start and evaluations."""
 
 
 class SweepProgress:
@@ -31,7 +31,7 @@ class SweepProgress:
 
     def __init__(self, sweep: Sweep, left: int, parallel: int, console: Console) -> None:
         self._total, self._left, self._parallel = len(sweep.runs), left, parallel
-        self._minutes = {run.directory: run.config.learner.max_minutes for run in sweep.runs}
+        self._minutes = {run.directory: run.config.learner.max_minutes or 0.0 for run in sweep.runs}
         self._console = console
         self._began: dict[object, float] = {}
         self._around: list[float] = []
@@ -41,7 +41,7 @@ class SweepProgress:
     def __enter__(self) -> SweepProgress:
         done = self._total - self._left
         finished = f", {done} of them finished" if done else ""
-        self._say(f"{self._total} runs{finished}; {self._rest()} to go")
+        self._say(f"{self._total} runs{finished}; {self._rest()}")
         if self._status is not None:
             self._status.start()
         return self
@@ -65,7 +65,7 @@ class SweepProgress:
         if is_well:
             self._around.append(seconds - 60.0 * self._minutes[planned.directory])
         how = "finished" if is_well else "failed"
-        self._say(f"{name_of(planned)} {how} after {clock(seconds)}; {self._rest()} to go")
+        self._say(f"{name_of(planned)} {how} after {clock(seconds)}; {self._rest()}")
 
     def waits(self, num_running: int) -> None:
         """The sweep stops; this many runs are still to write their checkpoints."""
@@ -84,7 +84,7 @@ class SweepProgress:
             return
         names = ", ".join(f"{name_of(run)} {clock(now - self._began[run.directory])}" for run in running)
         done = self._total - self._left
-        line = f"{done}/{self._total} done · {names} · {self._rest()} to go"
+        line = f"{done}/{self._total} done · {names} · {self._rest()}"
         if self._status is not None:
             self._status.update(Text(line))
         else:
@@ -92,12 +92,14 @@ class SweepProgress:
             self._say(line)
 
     def _rest(self) -> str:
-        """How long the rest takes if runs take their minutes, and besides as much as those before."""
+        """How long the rest takes if runs take their time limit, and besides as much as those before."""
+        if not self._around and not all(self._minutes.values()):
+            return "time to go unknown until a run has finished"  # only episodes end them
         around_s = sum(self._around) / len(self._around) if self._around else AROUND_S
         mean_s = 60.0 * sum(self._minutes.values()) / max(1, len(self._minutes))
         spent_s = sum(time.monotonic() - began for began in self._began.values())
         rest_s = max(0.0, self._left * (mean_s + around_s) - spent_s) / self._parallel
-        return f"about {clock(60 * math.ceil(rest_s / 60))}" if rest_s else "nothing"
+        return f"about {clock(60 * math.ceil(rest_s / 60))} to go" if rest_s else "nothing to go"
 
     def _say(self, text: str) -> None:
         self._console.print(Text(text), soft_wrap=True)

@@ -37,6 +37,7 @@ from distrl.core.policies.hub_memory import checkpointed_layers, recomputed
 from distrl.core.policies.options import PolicyOptions
 from distrl.core.policies.pictures import Pictures
 from distrl.core.policies.sampling import decode, sampling_temperature, token_log_probs, token_statistics
+from distrl.core.policies.t5_decoding import T5Decoding
 from distrl.core.types import ChatMessage, ImagePart, Sampling, TextPart
 
 WEIGHTS_FILE = "weights.safetensors"
@@ -89,6 +90,11 @@ class AutoUIPolicy(Policy):
     def device(self) -> torch.device:
         """Where the parameters are."""
         return self.model.gate_dense.weight.device
+
+    @property
+    def max_prompt_tokens(self) -> int | None:
+        """`policy.max_prompt_tokens`."""
+        return self.config.max_prompt_tokens
 
     @property
     def num_tokens(self) -> int:
@@ -180,7 +186,7 @@ class AutoUIPolicy(Policy):
     def _encode(self, batch: PromptBatch) -> tuple[Tensor, States]:
         """What the decoder reads, [N, P, d], and what the critic reads: the pictures' cells before it."""
         assert isinstance(batch.images, Pictures)
-        seen = batch.images.on(self.device)
+        seen, index = batch.images.distinct_on(self.device)
         features = self.eyes.features(seen).to(self.model.gate_dense.weight.dtype)
         num_cells, counts = features.shape[1], [len(row) for row in batch.images.rows]
         width = max(self.config.attended_images, *counts)
@@ -189,7 +195,7 @@ class AutoUIPolicy(Policy):
         for row, count in enumerate(counts):
             real[row, width - count :] = 1
         rows, columns = real.nonzero(as_tuple=True)
-        cells[rows.to(self.device), columns.to(self.device)] = features
+        cells[rows.to(self.device), columns.to(self.device)] = features.index_select(0, index)
         images = self.model.image_dense(cells.flatten(1, 2))
         with recomputed(self._checkpointed):
             text = self.model.encode(
@@ -208,13 +214,11 @@ class AutoUIPolicy(Policy):
         """Samples with a key-value cache until every row has ended or has its `max_new_tokens`."""
         states, _ = self._encode(batch)
         temperature = sampling_temperature(sampling, self.device)
-        cache: Any = None
+        num_tokens = max(s.max_new_tokens for s in sampling)
+        decoding = T5Decoding(self.model.t5.decoder, states, batch.attention_mask, num_tokens)
 
         def next_log_probs(last: Tensor) -> Tensor:
-            nonlocal cache
-            out = self.model.decode(last[:, None], states, batch.attention_mask, cache, is_cached=True)
-            cache = out.past_key_values
-            logits = self.model.logits(out.last_hidden_state[:, -1])
+            logits = self.model.logits(decoding(last))
             return token_log_probs(logits, self._allowed, temperature)  # type: ignore[arg-type]
 
         first = torch.full((len(sampling),), self._start_id, dtype=torch.int64, device=self.device)

@@ -68,21 +68,13 @@ class FusedT5(nn.Module):
         fused: Tensor = (1 - gate) * text + gate * seen
         return fused
 
-    def decode(
-        self, previous: Tensor, states: Tensor, mask: Tensor, cache: Any = None, is_cached: bool = False
-    ) -> Any:
-        """The decoder's output after the tokens `previous`, [N, L], for states [N, P, d].
-
-        Args:
-            cache: `past_key_values` of the output for the tokens before them, if that was cached.
-            is_cached: Whether this output is to have some.
-        """
+    def decode(self, previous: Tensor, states: Tensor, mask: Tensor) -> Any:
+        """The decoder's output after the tokens `previous`, [N, L], for states [N, P, d]."""
         return self.t5.decoder(
             input_ids=previous,
             encoder_hidden_states=states,
             encoder_attention_mask=mask,
-            past_key_values=cache,
-            use_cache=is_cached,
+            use_cache=False,
         )
 
     def logits(self, hidden: Tensor) -> Tensor:

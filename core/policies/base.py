@@ -33,8 +33,8 @@ class PromptBatch:
     Attributes:
         input_ids: [N, P] or [R, S] int64, padded.
         attention_mask: The same shape, int64, 1 where `input_ids` is real.
-        images: Of the prompts or sequences: [N, 3, H, W] uint8 for policies with one image of fixed size per
-            prompt, else `Pictures`.
+        images: Of the prompts or sequences: `Pictures`, or [N, 3, H, W] uint8 where a policy of your own
+            reads one image of fixed size per prompt.
         token_rows, token_places: [N, L] int64 or None. Padding repeats a step's first token.
     """
 
@@ -177,6 +177,11 @@ class Policy(nn.Module, ABC):
     def word_ids(self) -> Sequence[int]:
         """The tokens of whole words, of which any may stand in for another; () where words have no tokens."""
         return ()
+
+    @property
+    def max_prompt_tokens(self) -> int | None:
+        """How long a prompt that begins a sequence may be; None where the policy does not bound it."""
+        return None
 
     @property
     def max_context_tokens(self) -> int | None:

@@ -92,6 +92,11 @@ class HubPolicy(Policy):
         return frozenset([self._loaded.image_token_id])
 
     @property
+    def max_prompt_tokens(self) -> int | None:
+        """`policy.max_prompt_tokens`."""
+        return self.config.max_prompt_tokens
+
+    @property
     def max_context_tokens(self) -> int | None:
         """`policy.max_context_tokens`."""
         return self.config.max_context_tokens

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -12,8 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from distrl.core.errors import PolicyError
-
-MAX_PIXELS = 64 * 2**20
+from distrl.core.image_sizes import MAX_PIXELS, MAX_TOTAL_PIXELS
 
 
 @contextmanager
@@ -21,13 +20,13 @@ def opened(data: bytes) -> Iterator[Image.Image]:
     """The picture that JPEG, PNG or WebP bytes encode; what is done with it may raise PIL's errors.
 
     Raises:
-        PolicyError: If `data` is no image, or one of more than 64 M pixels.
+        PolicyError: If `data` is no image, or one of more than `MAX_PIXELS`.
     """
     try:
         with Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP")) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise PolicyError(
-                    f"The image has {image.width}x{image.height} pixels, more than {MAX_PIXELS}.",
+                    f"The image has {image.width}x{image.height} pixels; the limit is {MAX_PIXELS:,}.",
                     "Send smaller screenshots.",
                 )
             yield image
@@ -35,6 +34,31 @@ def opened(data: bytes) -> Iterator[Image.Image]:
         raise PolicyError(
             f"Bytes that are no readable image: {error}.", "Send JPEG, PNG or WebP screenshots."
         ) from error
+
+
+def check_total(pictures: Iterable[bytes], so_far: int = 0) -> int:
+    """Refuses pictures that have too many pixels together. Reads their headers only.
+
+    Args:
+        pictures: Encoded.
+        so_far: The pixels of those that belong to them and were counted before.
+
+    Returns:
+        The pixels of all.
+
+    Raises:
+        PolicyError: These are more than `MAX_TOTAL_PIXELS`, or `opened` refuses one.
+    """
+    total = so_far
+    for data in pictures:
+        with opened(data) as image:
+            total += image.width * image.height
+    if total > MAX_TOTAL_PIXELS:
+        raise PolicyError(
+            f"The images have {total:,} pixels together; the limit is {MAX_TOTAL_PIXELS:,}.",
+            "Send fewer or smaller screenshots.",
+        )
+    return total
 
 
 def decode_image(data: bytes, size: tuple[int, int]) -> Tensor:
@@ -51,7 +75,7 @@ def decode_image(data: bytes, size: tuple[int, int]) -> Tensor:
         [3, height, width] uint8.
 
     Raises:
-        PolicyError: If `data` is no image, or one of more than 64 M pixels.
+        PolicyError: If `data` is no image, or one of more than `MAX_PIXELS`.
     """
     with opened(data) as image:
         image.draft("RGB", (3 * size[0] // 2, 3 * size[1] // 2))

@@ -13,6 +13,7 @@ centred and divided by its standard deviation in each minibatch, and gradients h
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -67,6 +68,11 @@ class PpoOptions(Protocol):
     @property
     def clip(self) -> float:
         """ε."""
+        ...
+
+    @property
+    def target_kl(self) -> float | None:
+        """A round ends at the first minibatch whose KL(π_old, π) is more than 1.5 times this."""
         ...
 
     @property
@@ -157,7 +163,11 @@ class LocalPpo:
         self._steps = 0
 
     def train(self, data: Transitions, lr: float, rng: np.random.Generator) -> tuple[Eta, dict[str, float]]:
-        """E epochs on `data` with the local rate `lr`.
+        """E epochs on `data` with the local rate `lr`; fewer where the policy has gone `target_kl` far.
+
+        The clip silences single transitions, but does not bound how far the policy moves: the smaller its
+        standard deviation, the farther one and the same step, and what several workers add up goes farther
+        still. Without a bound good policies were lost.
 
         Returns:
             η by parameter name, with the signs of the paper (θ += α η_θ, ω −= α η_ω); and means over all
@@ -167,16 +177,18 @@ class LocalPpo:
         x, actions, old, advantage, target = self._prepare(data)
         size = min(self._options.minibatch_size, len(x))
         sums = torch.zeros(4)
-        num = 0
-        for _ in range(self._options.epochs):
-            order = torch.from_numpy(rng.permutation(len(x)))
-            for rows in torch.split(order[: len(x) - len(x) % size], size):
-                sums += self._step(x[rows], actions[rows], old[rows], advantage[rows], target[rows], lr)
-                num += 1
+        num, limit = 0, 1.5 * (self._options.target_kl or float("inf"))
+        for rows in _minibatches(len(x), size, self._options.epochs, rng):
+            found = self._step(x[rows], actions[rows], old[rows], advantage[rows], target[rows], lr)
+            sums += found
+            num += 1
+            if float(found[2]) > limit:
+                break
         means = (sums / num).tolist()
         names = ("loss/policy", "loss/value", "off_policy/kl", "off_policy/silenced_fraction")
         explained = _explained(target, advantage)
         numbers = dict(zip(names, means, strict=True)) | {"value/explained_variance": explained}
+        numbers["off_policy/epochs"] = num * size / len(x)
         numbers["train/log_std"] = float(self.policy.log_std.detach().mean())
         return self._eta(start, lr), numbers
 
@@ -251,6 +263,13 @@ def apply_eta(policy: GaussianPolicy, eta: Eta, rate: float) -> None:
     with torch.no_grad():
         for name, step in eta.items():
             own[name].add_(step, alpha=-rate if name.startswith("critic.") else rate)
+
+
+def _minibatches(length: int, size: int, epochs: int, rng: np.random.Generator) -> Iterator[Tensor]:
+    """The rows of each minibatch of all epochs, each epoch in another order."""
+    for _ in range(epochs):
+        order = torch.from_numpy(rng.permutation(length))
+        yield from torch.split(order[: length - length % size], size)
 
 
 def _explained(target: Tensor, advantage: Tensor) -> float:

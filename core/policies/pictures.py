@@ -34,3 +34,18 @@ class Pictures:
     def on(self, device: torch.device | str) -> list[Tensor]:
         """All pictures on `device`, prompt by prompt."""
         return [picture.to(device) for picture in self.flat]
+
+    def distinct_on(self, device: torch.device | str) -> tuple[list[Tensor], Tensor]:
+        """Each picture once, so that what is computed from it is computed once.
+
+        Screens repeat within a batch of episodes, and caches give the same tensor for the same bytes.
+
+        Returns:
+            The distinct pictures on `device`, and [number of all pictures] int64, the place of each picture
+            of `flat` among them, on `device`.
+        """
+        flat = self.flat
+        distinct = {id(picture): picture for picture in flat}
+        places = {key: place for place, key in enumerate(distinct)}
+        index = torch.tensor([places[id(picture)] for picture in flat], dtype=torch.int64)
+        return [picture.to(device) for picture in distinct.values()], index.to(device)

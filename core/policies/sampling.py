@@ -34,7 +34,7 @@ def token_log_probs(logits: Tensor, allowed: Tensor, temperature: Tensor) -> Ten
     """
     shape = (-1,) + (1,) * (logits.dim() - 1)
     scaled = logits.float() / temperature.to(logits.device).view(shape)
-    return scaled.masked_fill(~allowed, MASKED).log_softmax(-1)
+    return torch.where(allowed, scaled, MASKED).log_softmax(-1)
 
 
 def token_statistics(
@@ -114,13 +114,14 @@ def choose(
     Returns:
         [B] int64 tokens and [B] log-probabilities under the distribution that was sampled from.
     """
-    greedy = torch.tensor([s.temperature == 0.0 for s in sampling], device=log_probs.device)
-    neutral = [Sampling() if s.temperature == 0.0 else s for s in sampling]
-    final = truncate(log_probs, neutral)
-    tokens = final.argmax(-1)
-    if not bool(greedy.all()):
-        drawn = torch.multinomial(final.exp(), 1, generator=generator).squeeze(1)
-        tokens = torch.where(greedy, tokens, drawn)
+    greedy = [s.temperature == 0.0 for s in sampling]
+    final = truncate(log_probs, [Sampling() if s.temperature == 0.0 else s for s in sampling])
+    if all(greedy):
+        tokens = final.argmax(-1)
+    else:
+        tokens = torch.multinomial(final.exp(), 1, generator=generator).squeeze(1)
+    if any(greedy) and not all(greedy):
+        tokens = torch.where(torch.tensor(greedy, device=tokens.device), final.argmax(-1), tokens)
     return tokens, final.gather(1, tokens[:, None]).squeeze(1)
 
 

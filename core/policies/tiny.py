@@ -1,7 +1,8 @@
 """The embedded policy: a small vision-language T5 that is trained from scratch on a laptop.
 
 The encoder reads [image features; prompt tokens], the decoder writes one action. All classes but the
-convolutional stem are transformers' own: attention, caches and LoRA are those that large models use.
+convolutional stem are transformers' and PEFT's own; only writing token by token goes past their wrappers
+(`t5_decoding`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from distrl.core.policies.adapters import AdapterHandle, attach_adapter
 from distrl.core.policies.base import Generated, Place, Policy, PromptBatch, States, TokenScores
 from distrl.core.policies.images import decode_image
 from distrl.core.policies.options import PolicyOptions
+from distrl.core.policies.pictures import Pictures
 from distrl.core.policies.sampling import decode, sampling_temperature, token_log_probs
+from distrl.core.policies.t5_decoding import T5Decoding
 from distrl.core.policies.tokenizer import ActionTokenizer
 from distrl.core.policies.vision import ConvStem
 from distrl.core.policies.vocabulary import build_vocabulary
@@ -78,6 +81,11 @@ class TinyPolicy(Policy):
     def device(self) -> torch.device:
         """Where the parameters are."""
         return self.stem.row_embedding.device
+
+    @property
+    def max_prompt_tokens(self) -> int | None:
+        """`policy.max_prompt_tokens`."""
+        return self.config.max_prompt_tokens
 
     @property
     def num_tokens(self) -> int:
@@ -145,11 +153,13 @@ class TinyPolicy(Policy):
                 raise PolicyError(
                     f"The embedded policy reads one image per prompt, not {len(tensors)}.", "Send one."
                 )
-        return PromptBatch(input_ids, mask, torch.stack([tensors[0] for tensors in images])).to(self.device)
+        return PromptBatch(input_ids, mask, Pictures([list(tensors) for tensors in images])).to(self.device)
 
     def _encode(self, batch: PromptBatch) -> tuple[Tensor, Tensor]:
         """Encoder states [B, I + P, d] and their mask, image tokens first."""
-        pixels = self.stem(batch.images).flatten(2).transpose(1, 2)
+        assert isinstance(batch.images, Pictures)
+        pictures, index = batch.images.distinct_on(self.device)
+        pixels = self.stem(torch.stack(pictures)).flatten(2).transpose(1, 2).index_select(0, index)
         words = self.t5.shared(batch.input_ids)
         mask = torch.cat(
             [batch.attention_mask.new_ones(pixels.shape[0], pixels.shape[1]), batch.attention_mask], dim=1
@@ -164,37 +174,32 @@ class TinyPolicy(Policy):
         """Samples with a key-value cache until every row has ended or has its `max_new_tokens`."""
         states, mask = self._encode(batch)
         temperature = sampling_temperature(sampling, self.device)
-        cache = None
+        decoding = T5Decoding(self.t5.decoder, states, mask, max(s.max_new_tokens for s in sampling))
+        pointers = self._pointers(states, batch)
 
         def next_log_probs(last: Tensor) -> Tensor:
-            nonlocal cache
-            out = self.t5.decoder(
-                input_ids=last[:, None],
-                encoder_hidden_states=states,
-                encoder_attention_mask=mask,
-                past_key_values=cache,
-                use_cache=True,
-            )
-            cache = out.past_key_values
-            logits = self._logits(out.last_hidden_state, states, batch)[:, -1]
+            logits = self._logits(decoding(last)[:, None], pointers, batch).squeeze(1)
             return token_log_probs(logits, self._allowed_after(last), temperature)
 
         first = torch.zeros(len(sampling), dtype=torch.int64, device=self.device)
         return decode(next_log_probs, first, self.tokenizer.terminals, sampling, generator)
 
-    def _logits(self, states: Tensor, encoded: Tensor, batch: PromptBatch) -> Tensor:
-        """[B, L, V] from decoder states [B, L, d] and encoder states [B, I + P, d].
+    def _logits(self, states: Tensor, pointers: Tensor, batch: PromptBatch) -> Tensor:
+        """[B, L, V] from decoder states [B, L, d] and the `_pointers` of the prompts.
 
         The output layer is the input embedding, scaled as in T5. Added to it is what a pointer over the
         prompt gives to the tokens it points at (See et al. 2017, in logits): to type a word of the goal that
         was never typed before needs no weight of its own.
         """
         logits: Tensor = self.t5.lm_head(states * self.config.d_model**-0.5)
-        words = encoded[:, -batch.input_ids.shape[1] :]
-        points = self.copy_query(states) @ self.copy_key(words).transpose(1, 2) * self.config.d_model**-0.5
-        points = points * batch.attention_mask[:, None, :]
+        points = self.copy_query(states) @ pointers
         targets = batch.input_ids[:, None, :].expand(-1, states.shape[1], -1)
         return logits.scatter_add(2, targets, points)
+
+    def _pointers(self, encoded: Tensor, batch: PromptBatch) -> Tensor:
+        """[B, d, P] scaled keys of the prompt's tokens, of encoder states [B, I + P, d]; 0 at padding."""
+        keys: Tensor = self.copy_key(encoded[:, -batch.input_ids.shape[1] :]) * self.config.d_model**-0.5
+        return (keys * batch.attention_mask[:, :, None]).transpose(1, 2)
 
     def _allowed_after(self, previous: Tensor) -> Tensor:
         allowed: Tensor = self._allowed[previous]  # type: ignore[index]
@@ -212,7 +217,7 @@ class TinyPolicy(Policy):
             encoder_attention_mask=encoder_mask,
             use_cache=False,
         )
-        logits = self._logits(out.last_hidden_state, states, batch)
+        logits = self._logits(out.last_hidden_state, self._pointers(states, batch), batch)
         effective = torch.where(temperature > 0, temperature, torch.ones_like(temperature))
         log_probs = token_log_probs(logits, self._allowed_after(previous), effective)
         chosen = log_probs.gather(2, completions[..., None]).squeeze(2)

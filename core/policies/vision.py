@@ -34,5 +34,6 @@ class ConvStem(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """[B, 3, H, W] uint8 images → [B, C, rows, columns] features."""
-        features: Tensor = self.layers(images.float() / 127.5 - 1.0)
+        pixels = images.to(self.row_embedding.dtype)  # a copy, which is scaled in place
+        features: Tensor = self.layers(pixels.div_(127.5).sub_(1.0))
         return features + self.column_embedding + self.row_embedding

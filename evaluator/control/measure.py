@@ -89,7 +89,9 @@ def measure_control(
         ConfigError: Of such a policy only a checkpoint or random actions can be measured.
     """
     options, evaluate = config.env.options, config.evaluate
-    spec = ControlSpec(env_id=str(options["id"]), subject=subject, episodes=evaluate.episodes or EPISODES)
+    spec = ControlSpec(
+        env_id=str(options["id"]), subject=subject.seen_from(output), episodes=evaluate.episodes or EPISODES
+    )
     stop = stop or threading.Event()
     _prepare(output, spec, resume)
     started_at, clock = time.time(), time.monotonic()
@@ -135,7 +137,11 @@ def _prepare(output: Path, spec: ControlSpec, resume: bool) -> None:
     """Makes the directory, or checks that what is there may be replaced."""
     if not is_free(output, resume, resuming="replace what is there"):
         try:
-            same = ControlSpec.model_validate_json((output / SPEC_FILE).read_bytes()) == spec
+            found = ControlSpec.model_validate_json((output / SPEC_FILE).read_bytes())
+            same = (
+                found.subject.may_be(spec.subject)
+                and found.model_copy(update={"subject": spec.subject}) == spec
+            )
         except (OSError, ValidationError):
             same = False
         if not same:

@@ -7,10 +7,10 @@ import logging
 import re
 from pathlib import Path
 
-import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from distrl.configs.judge import Rule, RulesConfig
+from distrl.configs.parse import read_yaml
 from distrl.core.actions import ActionKind
 from distrl.core.errors import ConfigError
 from distrl.core.fields import first_problem
@@ -44,14 +44,7 @@ def written_rules(config: RulesConfig) -> list[Rule]:
 
 def _read(file: Path) -> list[Rule]:
     try:
-        data = yaml.safe_load(file.read_text(encoding="utf-8"))
-        return TypeAdapter(list[Rule]).validate_python(data)
-    except OSError as error:
-        raise ConfigError(
-            f"judge.rules.path: {file} cannot be read: {error.strerror}.", "Name a file."
-        ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} is no YAML: {error}.", "Correct it.") from error
+        return TypeAdapter(list[Rule]).validate_python(read_yaml(file))
     except ValidationError as error:
         first = error.errors()[0]
         hint = (

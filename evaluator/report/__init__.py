@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from distrl.core.rundir import RunDir
-from distrl.evaluator.report.metrics import RunMetrics
+from distrl.evaluator.report.metrics import EPISODES, RunMetrics
 from distrl.evaluator.report.run import write_report
 from distrl.evaluator.report.trajectory import write_trajectory_page
+from distrl.evaluator.run_state import describe
 
 __all__ = ["write_report", "write_run_report", "write_trajectory_page"]
 
@@ -36,6 +37,7 @@ def write_run_report(run_dir: Path, results: Mapping[str, Path]) -> Path:
 
         metrics = RunMetrics.read(run.metrics)
         return write_control_report(run.path, config.name, results, metrics, config)
-    return write_report(
-        run.path, config.name, results, RunMetrics.read(run.metrics), config, config.evaluate.examples
-    )
+    metrics = RunMetrics.read(run.metrics)
+    notice = describe(run, config, metrics.last(EPISODES) or 0.0)
+    examples = config.evaluate.examples
+    return write_report(run.path, config.name, results, metrics, config, examples, notice)

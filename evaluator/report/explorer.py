@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from distrl.core.logs import one_line
 from distrl.core.types import Fault
 from distrl.evaluator.failure_modes import MODE_WORDS
 from distrl.evaluator.report.episodes import OUTCOME_WORDS
@@ -14,10 +16,13 @@ from distrl.evaluator.results import LoadedEvaluation
 from distrl.evaluator.statistics import EpisodeResult
 
 COLUMNS = (
-    *("evaluation", "seed", "split", "template", "task"),
+    *("evaluation", "seed", "split", "template", "task", "goal"),
     *("ended", "mode", "steps", "expert", "reward", "seconds"),
 )
 """What a row holds, in this order; then the trajectory's id, and its anchor on the page ("" without one)."""
+
+MAX_GOAL = 160
+"""Characters of a goal in the table; the episode itself shows all of it."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,7 @@ def _row(label: str, episode: EpisodeResult, anchors: Mapping[str, str]) -> Sequ
         episode.split,
         episode.template,
         episode.task_id,
+        one_line(textwrap.shorten(episode.goal, MAX_GOAL, placeholder=" …")),
         _ended(episode),
         episode.mode.value if episode.mode is not None else "",
         episode.num_steps,

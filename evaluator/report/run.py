@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,7 @@ def write_report(
     metrics: RunMetrics | None = None,
     config: Config | None = None,
     num_examples: int = 6,
+    notice: str = "",
 ) -> Path:
     """Writes report.html, report.json and, when matplotlib is there, report.png into `directory`.
 
@@ -82,6 +83,7 @@ def write_report(
         metrics: Of the training run, if there was one.
         config: Of the run, if there was one.
         num_examples: How many tasks are shown step by step.
+        notice: What is unusual about where the run stands; shown below the heading.
 
     Returns:
         The path of report.html.
@@ -93,6 +95,8 @@ def write_report(
     loaded = {label: load_evaluation(path) for label, path in results.items()}
     metrics = metrics or RunMetrics([])
     report = build_report(name, loaded, metrics, config, num_examples)
+    if notice:
+        report = replace(report, subtitle=" · ".join(filter(None, (report.subtitle, notice))))
 
     def draw_into(file: Path) -> None:
         from distrl.evaluator.report.drawing import draw

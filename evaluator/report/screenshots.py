@@ -114,7 +114,7 @@ def describe(action: ActionRecord) -> str:
         "impossible": "Says: impossible",
         "invalid": "Not an action",
     }
-    return words.get(action.kind, action.kind)
+    return words.get(action.kind, f"Unknown action “{action.kind}”")
 
 
 def _at(point: tuple[float, float] | None) -> str:

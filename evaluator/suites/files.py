@@ -11,7 +11,8 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from distrl.core.errors import TaskError
+from distrl.configs.parse import parse_yaml
+from distrl.core.errors import ConfigError, TaskError
 from distrl.core.types import Task
 
 _YAML = (".yaml", ".yml")
@@ -66,11 +67,9 @@ def read_text(path: Path, what: str) -> str:
 
 def _yaml_entries(path: Path, text: str) -> Iterator[tuple[str, Any]]:
     try:
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"line {mark.line + 1}" if mark is not None else "the file"
-        raise TaskError(f"{path}, {where}: not valid YAML.", "Correct the syntax.") from error
+        data = parse_yaml(text, str(path))
+    except ConfigError as error:
+        raise TaskError(error.message, error.remedy) from error
     if data is None:
         return
     if isinstance(data, dict) and set(data) == {"tasks"}:

@@ -15,9 +15,9 @@ from distrl.evaluator.report.chart import Point, rolling_mean
 from distrl.evaluator.report.curve import learning_curve
 from distrl.evaluator.report.metrics import ELAPSED, EPISODES, UPDATES, RunMetrics
 from distrl.evaluator.results import RESULTS_FILE
+from distrl.evaluator.run_state import FINAL, WARM_START, is_untrained
 from distrl.evaluator.statistics import Summary
 
-WARM_START, FINAL = "step_0", "final"
 SMOOTHED = 3
 """Rounds whose mean must be at the threshold: one round of a few dozen episodes gets there by luck."""
 
@@ -73,9 +73,9 @@ class RunResult:
 
 
 def is_finished(directory: Path) -> bool:
-    """Whether a run is complete: it has a result, and that and its warm start have been evaluated."""
+    """Whether a run is complete: its result, after an update or more, and its warm start are evaluated."""
     run = RunDir(directory)
-    if pointed(run.checkpoints, FINAL) is None:
+    if pointed(run.checkpoints, FINAL) is None or is_untrained(run):
         return False
     has_start = (run.checkpoints / WARM_START).is_dir()
     return all(

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from distrl.evaluator.evaluator import EvaluationStopped, Evaluator
-from distrl.evaluator.measure import WEIGHTS_S, Who, measure, model_of
+from distrl.evaluator.measure import Who, measure, model_of
 from distrl.evaluator.repeats import pool, seed_directory
 from distrl.evaluator.results import RESULTS_FILE
 from distrl.evaluator.tables.plan import Cell
@@ -42,7 +42,7 @@ def measure_cell(cell: Cell, stop: threading.Event, say: Callable[[str], None]) 
     for who, seeds in by_policy.items():
         say(f"{cell.agent} on {cell.suite}, seeds {', '.join(map(str, seeds))}")
         try:
-            measure(cell.config, who, cell.directory, cell.splits, True, stop, WEIGHTS_S, seeds=seeds)
+            measure(cell.config, who, cell.directory, cell.splits, True, stop, seeds=seeds)
         except EvaluationStopped as error:  # a table has no --resume
             raise EvaluationStopped(error.message, "Go on with the same command.") from None
     if cell.whom:

@@ -58,15 +58,14 @@ class ControlCheckpointer:
         return name
 
     def load(self, policy: GaussianPolicy) -> dict[str, Any] | None:
-        """The state of the newest checkpoint, whose weights `policy` has afterwards; None without one.
+        """The state of the newest whole checkpoint, whose weights `policy` has afterwards; None without one.
 
         Raises:
-            CheckpointError: A file is damaged, or of another policy; or `latest` names none of those there.
+            CheckpointError: As `checkpoints.to_resume_from`; or it is of another policy.
         """
-        name = checkpoints.to_resume_from(self.directory)
-        if name is None:
+        path = checkpoints.to_resume_from(self.directory)
+        if path is None:
             return None
-        path = checkpoints.resolve(self.directory)
         policy.load(path / "policy")
         try:
             state: dict[str, Any] = json.loads((path / "state.json").read_text())
@@ -74,7 +73,7 @@ class ControlCheckpointer:
             raise CheckpointError(
                 f"{path / 'state.json'} is missing or damaged.", "Resume from another checkpoint."
             ) from error
-        self._written.add(name)
+        self._written.add(path.name)
         return state
 
 

@@ -69,6 +69,8 @@ def read_change(
             raise _malformed(f"its statistics are not those of {gradient.num_steps} steps")
     if not 0 < gradient.num_steps <= config.num_steps:
         raise _malformed(f"{gradient.num_steps} steps, a round has at most {config.num_steps}")
+    if len(gradient.episodes) > gradient.num_steps:
+        raise _malformed(f"{len(gradient.episodes)} episodes ended in {gradient.num_steps} steps")
     if gradient.lr > config.local_lr * _RATE_SLACK:
         raise _malformed(f"its rate {gradient.lr:g} is above learner.appo.local_lr={config.local_lr:g}")
     names = dict(policy.named_parameters())

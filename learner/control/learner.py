@@ -10,6 +10,7 @@ one addition per gradient.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -96,7 +97,8 @@ class ControlLearner:
 
     def _is_over(self) -> bool:
         """Whether all steps are made, or the time is over. The first worker may take as long to come."""
-        limit_s = 60.0 * self.parts.config.learner.max_minutes
+        minutes = self.parts.config.learner.max_minutes
+        limit_s = math.inf if minutes is None else 60.0 * minutes
         elapsed_s = self.parts.master.elapsed_s()
         waited_s = self._clock() - self._started if elapsed_s == 0.0 else 0.0
         return self.parts.master.is_over() or max(elapsed_s, waited_s) >= limit_s

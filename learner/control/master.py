@@ -280,5 +280,7 @@ class Master:
         return self.progress.env_steps >= self._appo.max_env_steps
 
     def _share(self) -> float:
-        """The share of `max_env_steps` that is over."""
-        return min(1.0, self.progress.env_steps / self._appo.max_env_steps)
+        """The share of the run that is over: of `max_env_steps` or of `max_minutes`, the larger one."""
+        steps, minutes = self.progress.env_steps / self._appo.max_env_steps, self._config.learner.max_minutes
+        time_ = self._elapsed_s() / (60.0 * minutes) if minutes is not None else 0.0
+        return min(1.0, max(steps, time_))

@@ -5,9 +5,12 @@ workers ──► control ROUTER ── network thread ──► Master (applies
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from distrl.core.errors import ProtocolError
 from distrl.core.messages import Gradient, Measured, WorkAck, WorkGrant, WorkRequest
 from distrl.core.security import Security
+from distrl.core.service import WEIGHTS_OF_TRAINING_WORKERS, Permits
 from distrl.core.sockets import Received
 from distrl.learner.control.master import Master
 from distrl.learner.station import Endpoints, Station
@@ -23,6 +26,7 @@ class ControlServer(Station):
         endpoints, security, run_id: As for `Station`.
     """
 
+    weight_permits: ClassVar[Permits] = WEIGHTS_OF_TRAINING_WORKERS
     master: Master
 
     def __init__(self, endpoints: Endpoints, security: Security | None, run_id: str) -> None:

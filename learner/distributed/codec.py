@@ -2,6 +2,9 @@
 
     8 bytes: length of the tree · the tree · safetensors of its tensors by number
 
+A tensor that occurs several times, such as a picture that several steps show, is sent once and is one tensor
+on the other side too.
+
 Only the kinds of records listed in `KINDS` are made from bytes.
 """
 
@@ -47,10 +50,10 @@ def to_bytes(value: Any) -> bytearray:
     Raises:
         TypeError: There is something else in it.
     """
-    tensors: dict[str, Tensor] = {}
+    tensors: dict[int, tuple[str, Tensor]] = {}
     tree = json.dumps(_tree(value, tensors), separators=(",", ":")).encode()
     tree += b" " * (-len(tree) % 8)
-    return bytearray(len(tree).to_bytes(8, "little")) + tree + weights_io.to_bytes(tensors)
+    return bytearray(len(tree).to_bytes(8, "little")) + tree + weights_io.to_bytes(dict(tensors.values()))
 
 
 def from_bytes(data: bytearray) -> Any:
@@ -65,16 +68,15 @@ def from_bytes(data: bytearray) -> Any:
     return _value(json.loads(data[8 : 8 + length]), weights_io.from_bytes(memoryview(data)[8 + length :]))
 
 
-def _tree(value: Any, tensors: dict[str, Tensor]) -> Any:
+def _tree(value: Any, tensors: dict[int, tuple[str, Tensor]]) -> Any:
+    """`value` with names in place of tensors and arrays, which `tensors` gains by their identity."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Tensor | np.ndarray):
-        name = f"{len(tensors):06d}"
-        if isinstance(value, np.ndarray):
-            tensors[name] = torch.from_numpy(np.array(value))
-            return {"array": name}
-        tensors[name] = value.detach()
-        return {"tensor": name}
+        form = "tensor" if isinstance(value, Tensor) else "array"
+        tensor = value if isinstance(value, Tensor) else torch.from_numpy(np.array(value))
+        name, _ = tensors.setdefault(id(value), (f"{len(tensors):06d}", tensor.detach()))
+        return {form: name}
     kind = type(value).__name__
     if KINDS.get(kind) is type(value):
         names = [f.name for f in fields(value)] if is_dataclass(value) else list(value._fields)

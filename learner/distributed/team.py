@@ -68,9 +68,11 @@ class RankTeam:
                 whole[at] = notes["proximal"].to(whole.device, whole.dtype)
             batch.steps.proximal_logprobs = whole
 
-    def learn(self, batch: TrajectoryBatch, lr: float) -> Evaluation:
+    def learn(self, batch: TrajectoryBatch, lr: float) -> Evaluation | None:
         """See `Team.learn`."""
         found = self._on_shares("learn", batch, {"lr": lr}, lambda share: self._trainer.learn(share, lr))
+        if found[0][1] is None:  # on all ranks alike
+            return None
         return join(found, len(batch.ids))
 
     def measure(self, batch: TrajectoryBatch) -> Evaluation:
@@ -216,7 +218,8 @@ def _do(trainer: Trainer, name: str, share: Any, numbers: dict[str, Any]) -> Any
         case "prepare":
             return trainer.notes(share)
         case "learn":
-            return _light(trainer.learn(share, numbers["lr"]))
+            learnt = trainer.learn(share, numbers["lr"])
+            return None if learnt is None else _light(learnt)
         case "measure":
             return _light(trainer.measure(share))
         case "values":

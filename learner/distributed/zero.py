@@ -7,6 +7,7 @@ the same calls in the same order. DeepSpeed's engine begins at the first call, a
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from distrl.configs.schema import LearnerConfig
 from distrl.core.errors import MissingDependency, PolicyError
 from distrl.core.policies.base import Generated, Policy, PromptBatch, States, TokenScores
 from distrl.core.types import Sampling
-from distrl.learner.optimisers import require_finite, trainable
+from distrl.learner.optimisers import trainable
 from distrl.learner.ranks import num_ranks
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -179,15 +180,22 @@ class ZeroOptimiser:
 
     def backward(self, loss: Tensor, is_last: bool = True) -> None:
         """See `Optimiser.backward`. DeepSpeed takes the mean over ranks, where ours is a sum."""
-        require_finite(loss)
         self._zero.engine.set_gradient_accumulation_boundary(is_last)
         self._zero.engine.backward(loss * num_ranks())
 
+    def norm(self) -> None:
+        """See `Optimiser.norm`: DeepSpeed sums, clips and steps in one call."""
+
     def step(self) -> float:
-        """See `Optimiser.step`."""
+        """See `Optimiser.step`.
+
+        Raises:
+            PolicyError: The gradient is not finite; what the step did to the weights is not published.
+        """
         self._zero.engine.step()
         norm = float(self._zero.engine.get_global_grad_norm())
-        require_finite(torch.tensor(norm), "gradient's norm")  # what it did to the weights is not published
+        if not math.isfinite(norm):
+            raise PolicyError(f"The gradient's norm became {norm}.", "Lower learner.optim.lr.")
         return norm
 
     def state_dict(self) -> dict[str, Any]:

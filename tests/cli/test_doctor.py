@@ -207,9 +207,9 @@ def test_a_module_of_ones_own_that_is_broken_ends_no_check(tmp_path: Path) -> No
 
 
 def test_an_environment_that_is_not_known_is_told(tmp_path: Path) -> None:
-    status, found, _ = doctor("--worker", "--config", config(tmp_path, "env: {kind: phones}\n"))
-    assert (status, found["env"]["level"]) == (1, "fail")
-    assert "'phone'" in found["env"]["said"]
+    status, _, error = doctor("--worker", "--config", config(tmp_path, "env: {kind: phones}\n"))
+    assert status == 2
+    assert "`env.kind` is 'phones', which does not exist. Did you mean 'phone'?" in error
     _, found, _ = doctor("--worker", "--config", config(tmp_path, "env: {kind: android_world}\n"))
     assert "no adb program" in found["env"]["said"]
 

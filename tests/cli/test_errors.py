@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -87,7 +88,7 @@ def test_a_resumed_run_that_cannot_start_stays(tmp_path: Path) -> None:
 
 @pytest.mark.needs("torch", "transformers", "jinja2")
 def test_a_run_whose_worker_cannot_start_leaves_nothing_behind(tmp_path: Path) -> None:
-    options = ("local.inference_servers=1", "local.workers=1", "env.options={nonsense: 1}")
+    options = ("local.inference_servers=1", "local.workers=1", "env.options={latency: nonsense}")
     result = run(tmp_path, "train", "quickstart", *(f"--set={option}" for option in options))
     check(result, 2, "worker-0 stopped: ")
     assert "runs/quickstart is removed again" in result.stderr
@@ -106,7 +107,7 @@ def test_a_broken_task_file(tmp_path: Path, role: str) -> None:
     (tmp_path / "tasks.yaml").write_text("- {id: [}\n")
     extra = ["--agent", "expert"] if role == "evaluate" else []
     result = run(tmp_path, role, "quickstart", "--set", "tasks.suite=tasks.yaml", *extra)
-    check(result, 6, "tasks.yaml, line 1: not valid YAML")
+    check(result, 6, "tasks.yaml, line 1: expected the node content")
 
 
 def damaged_run(directory: Path) -> RunDir:
@@ -147,6 +148,55 @@ def test_a_truncated_checkpoint_is_not_resumed_from(tmp_path: Path) -> None:
     "role", ["run-worker", pytest.param("serve-inference", marks=pytest.mark.needs("torch"))]
 )
 def test_an_unreachable_learner(tmp_path: Path, role: str) -> None:
-    options = ["--set", "network.control=tcp://127.0.0.1:1", "--set", "network.connect_timeout_s=0.3"]
+    options = ["--set", "network.control=tcp://127.0.0.1:1", "--wait", "0.3"]
     result = run(tmp_path, role, "quickstart", *options)
     check(result, 5, "No learner answered at tcp://127.0.0.1:1 within 0.3 s")
+
+
+@pytest.mark.needs("torch", "transformers", "jinja2")
+@pytest.mark.parametrize(
+    ("preset", "override", "message"),
+    [
+        ("quickstart", "env.kind=phne", "`env.kind` is 'phne', which does not exist. Did you mean 'phone'?"),
+        ("quickstart", "agent.kind=autui", "`agent.kind` is 'autui'"),
+        ("quickstart", "policy.kind=tny", "`policy.kind` is 'tny'"),
+        ("quickstart", "env.options.widht=1", "unexpected keyword argument 'widht'"),
+        ("miniwob", "env.options.site=minwob", "`env.options.site` is 'minwob'"),
+        ("quickstart", "env.import_path=nowhere:Env", "there is no module nowhere"),
+        ("quickstart", "learner.device=cuda", "`learner.device` is 'cuda', but this machine has no GPU"),
+        ("quickstart", "policy.device=cuda:1", "`policy.device` is 'cuda:1', but this machine has no GPU"),
+        ("quickstrt", "seed=1", "Did you mean quickstart?"),
+    ],
+)
+def test_train_refuses_at_once_what_cannot_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preset: str, override: str, message: str
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    check(run(tmp_path, "train", preset, "--set", override), 2, message)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc, where no folder can be made")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["collect", "quickstart", "--output", "/proc/x"],
+        ["evaluate", "quickstart", "--agent", "expert", "--output", "/proc/x"],
+        ["export", ".", "--adapter", "/proc/x"],
+        ["keys", "create", "/proc/x"],
+        ["table", "quickstart", "--markdown", "/proc/x/table.md"],
+        ["sweep", "learning", "--runs-dir", "/proc/x"],
+    ],
+)
+def test_an_output_folder_that_cannot_be_made_is_refused_at_once(
+    tmp_path: Path, arguments: list[str]
+) -> None:
+    check(run(tmp_path, *arguments), 3, "/proc/x")
+
+
+def test_an_error_names_a_page_that_exists(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text("class Env:\n    pass\n")
+    options = ["--agent", "expert", "--set", "env.import_path=bad:Env", "--output", str(tmp_path / "out")]
+    result = run(tmp_path, "evaluate", "quickstart", *options)
+    (page,) = re.findall(r"\S+docs/extending\.md", result.stderr)
+    assert Path(page).is_file()

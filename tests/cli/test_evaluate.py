@@ -84,7 +84,7 @@ def broken_checkpoint(folder: Path) -> Path:
 
 def test_bad_input_is_one_line_and_writes_nothing(tmp_path: Path) -> None:
     broken, output = broken_checkpoint(tmp_path / "c"), tmp_path / "out"
-    unreachable = ["--learner", "tcp://127.0.0.1:9", "--set", "network.connect_timeout_s=0.2"]
+    unreachable = ["--learner", "tcp://127.0.0.1:9", "--wait", "0.2"]
     silent = ["--inference", "tcp://127.0.0.1:9", "--wait", "0.2"]
     for arguments, code, expected in [
         (["--checkpoint", str(tmp_path / "nothing")], 4, "There is no checkpoint"),

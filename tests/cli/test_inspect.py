@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 from typer.testing import CliRunner
 
 from distrl.cli.main import app
@@ -62,6 +63,88 @@ def test_the_list_is_filtered_and_newest_first(run_dir: Path) -> None:
     assert listed("--task", "s/alarm/1") == ["00000001ffff"]
     assert listed("--split", "test", "--seed", "0") == listed()
     assert listed("--template", "toggle", "--failed") == []
+
+
+@pytest.fixture
+def hostile_run(run_dir: Path) -> Path:
+    """A run with an episode of another version: actions that this one does not know, and odd names."""
+    odd = trajectory(9, "alarm", False)
+    steps = [
+        odd.steps[0].model_copy(update={"action": action, "done": False})
+        for action in (ActionRecord(kind="dance"), ActionRecord(kind="dance"), ActionRecord(kind="tap"))
+    ]
+    task = odd.task.model_copy(update={"id": "s/x\x1b]0;owned\x07\n00000000ffff  success \u202e"})
+    odd = odd.model_copy(update={"id": "a\x1b[2J\nb", "steps": tuple(steps), "task": task, "truncated": True})
+    store = TrajectoryStore(run_dir / "store.sqlite3")
+    store.add(odd, {IMAGE: b"bytes"})
+    store.close()
+    return run_dir
+
+
+def test_a_record_of_another_version_hides_no_other_and_controls_no_terminal(hostile_run: Path) -> None:
+    result = runner.invoke(app, ["inspect", str(hostile_run)])
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert len(lines) == 5
+    assert all(line.isprintable() for line in lines)
+    assert "a\\x1b[2J\\nb" in lines[1]
+    assert "s/x\\x1b]0;owned\\x07\\n00000000ffff  success \\u202e" in lines[1]
+    assert [line.split()[0] for line in lines[2:]] == ["00000002ffff", "00000001ffff", "00000000ffff"]
+
+
+@pytest.mark.needs("jinja2")
+def test_an_unknown_action_is_shown_as_such(hostile_run: Path, tmp_path: Path) -> None:
+    for option in (["--html"], ["--trajectory", "a\x1b"]):
+        page = tmp_path / "page.html"
+        result = runner.invoke(app, ["inspect", str(hostile_run), *option, "--output", str(page), "--force"])
+        assert result.exit_code == 0, result.output
+        assert "Unknown action “dance”" in page.read_text()
+
+
+def test_an_error_quotes_what_is_on_the_command_line_without_control(tmp_path: Path) -> None:
+    result = runner.invoke(app, ["inspect", str(tmp_path / "\x1b[2J")])
+    assert result.exit_code
+    assert "\\x1b[2J" in result.stderr
+    assert "\x1b" not in result.stderr
+
+
+def tell(run: Path, goal: str) -> None:
+    """Stores another trajectory, of a task with this goal."""
+    store = TrajectoryStore(run / "store.sqlite3")
+    one = trajectory(9, "alarm", True)
+    store.add(one.model_copy(update={"task": one.task.model_copy(update={"goal": goal})}), {IMAGE: b"bytes"})
+    store.close()
+
+
+def test_the_list_shows_goals_whole_beside_ids_where_it_is_no_terminal(run_dir: Path) -> None:
+    tell(run_dir, "Set an alarm\nfor " + "very " * 40 + "early")
+    lines = runner.invoke(app, ["inspect", str(run_dir)]).stdout.splitlines()
+    assert lines[1].endswith("Set an alarm for " + "very " * 40 + "early")
+    assert "s/alarm/9" in lines[1]
+    assert lines[2].endswith("  Go <b>")
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_goals_fit_a_terminal_and_cannot_control_it(run_dir: Path, monkeypatch, width: int) -> None:
+    monkeypatch.setattr("distrl.cli.inspect_suite.terminal_width", lambda: width)
+    tell(run_dir, "Open \x1b[2J 設定 " + "and scroll further " * 9)
+    lines = runner.invoke(app, ["inspect", str(run_dir)]).stdout.splitlines()
+    assert "Open \\x1b[2J 設定 and scroll" in lines[1]
+    assert lines[1].endswith("…")
+    assert all(cell_len(line) <= width and line.isprintable() for line in lines)
+    assert ("s/alarm/9" in lines[1]) == (width > 100)
+
+
+@pytest.mark.needs("jinja2")
+def test_a_page_lists_goals(run_dir: Path, tmp_path: Path) -> None:
+    tell(run_dir, "Turn on dark mode \x1b[2J" + "x y" * 99)
+    page = tmp_path / "found.html"
+    assert runner.invoke(app, ["inspect", str(run_dir), "--html", "--output", str(page)]).exit_code == 0
+    table = json.loads(page.read_text().split('id="explorer-data">')[1].split("</script>")[0])
+    goals = [row[table["columns"].index("goal")] for row in table["rows"]]
+    assert goals[0].startswith("Turn on dark mode \\x1b[2J")
+    assert len(goals[0]) < 200
+    assert goals[1] == "Go <b>"
 
 
 @pytest.mark.needs("jinja2")
@@ -216,3 +299,13 @@ def test_wrong_questions_about_suites(arguments: list[str], code: int, expected:
     assert result.exit_code == code, result.stderr
     assert expected in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_quarantined_trajectories_are_listed_with_the_reason(run_dir: Path) -> None:
+    store = TrajectoryStore(run_dir / "store.sqlite3")
+    store.quarantine("00000001ffff0000", "IndexError: out of range")
+    store.close()
+    result = runner.invoke(app, ["inspect", str(run_dir)])
+    assert result.exit_code == 0
+    last = result.stdout.splitlines()[-1].split(maxsplit=3)
+    assert (last[0], last[3]) == ("00000001ffff", "IndexError: out of range")

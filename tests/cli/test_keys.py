@@ -29,15 +29,64 @@ def test_create_makes_private_keys(keys):
 
 def test_clients_come_and_go(keys):
     assert runner.invoke(app, ["keys", "add", str(keys), "farm"]).exit_code == 0
-    listed = runner.invoke(app, ["keys", "list", str(keys)]).output.split()
-    assert listed[::2] == ["client", "farm"]
+    listed = runner.invoke(app, ["keys", "list", str(keys)]).output.splitlines()
+    assert [line.split()[0] for line in listed] == ["client", "farm"]
     assert runner.invoke(app, ["keys", "remove", str(keys), "farm"]).exit_code == 0
     assert "farm" not in runner.invoke(app, ["keys", "list", str(keys)]).output
 
 
+def roles(keys):
+    """Client → what `keys list` says after its public key."""
+    lines = runner.invoke(app, ["keys", "list", str(keys)]).output.splitlines()
+    return {line.split()[0]: line.split(maxsplit=2)[2] for line in lines}
+
+
+def test_clients_have_roles_and_slots(keys):
+    add = ["keys", "add", str(keys)]
+    for command in (
+        [*add, "farm"],
+        [*add, "gpu", "--role", "inference"],
+        [*add, "lab", "--role", "worker", "--role", "evaluate", "--slots", "8"],
+    ):
+        assert runner.invoke(app, command).exit_code == 0
+    assert roles(keys) == {
+        "client": "worker,inference,evaluate",
+        "farm": "worker",
+        "gpu": "inference",
+        "lab": "worker,evaluate  8 slots",
+    }
+    before = (keys / "lab.key").read_text()
+    assert runner.invoke(app, ["keys", "set", str(keys), "lab", "--role", "evaluate"]).exit_code == 0
+    assert roles(keys)["lab"] == "evaluate"
+    assert (keys / "lab.key").read_text() == before
+
+
+def test_an_unknown_role_is_refused(keys):
+    result = runner.invoke(app, ["keys", "add", str(keys), "farm", "--role", "king"])
+    assert result.exit_code == 5
+    assert result.stderr == "error: 'king' is not a role. Use worker, inference, evaluate.\n"
+    assert "farm" not in roles(keys)
+    assert not (keys / "farm.key").exists()
+
+
+def test_a_list_with_a_role_of_another_version_is_named(keys):
+    (keys / "allowed" / "client.pub").write_text(
+        (keys / "allowed" / "client.pub").read_text().replace("worker", "king")
+    )
+    result = runner.invoke(app, ["keys", "list", str(keys)])
+    assert result.exit_code == 5
+    assert "client.pub is not a client's entry" in result.stderr
+
+
 @pytest.mark.parametrize(
     "command",
-    [["create", "KEYS"], ["add", "KEYS", "client"], ["add", "KEYS", "a/b"], ["remove", "KEYS", "nobody"]],
+    [
+        ["create", "KEYS"],
+        ["add", "KEYS", "client"],
+        ["add", "KEYS", "a/b"],
+        ["remove", "KEYS", "nobody"],
+        ["set", "KEYS", "nobody", "--role", "worker"],
+    ],
 )
 def test_mistakes_are_one_line_and_an_exit_code(keys, command):
     result = runner.invoke(app, ["keys", *[str(keys) if word == "KEYS" else word for word in command]])

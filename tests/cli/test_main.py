@@ -176,7 +176,7 @@ def test_a_place_that_cannot_be_written_is_one_line(failing, number: int) -> Non
     failing(OSError(number, os.strerror(number), "there/e1"))
     result = runner.invoke(app, ["fail"])
     assert result.exit_code == 3
-    assert result.stderr.startswith(f"error: there/e1: {os.strerror(number)}. Choose another place")
+    assert result.stderr.startswith(f"error: there/e1: {os.strerror(number)}. Choose another path")
 
 
 def test_a_full_gpu_is_one_line_which_no_restart_mends(failing) -> None:

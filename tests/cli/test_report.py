@@ -45,8 +45,13 @@ def test_evaluations_are_compared_in_the_order_of_their_checkpoints(run: RunDir)
     assert labels == ["warm start", "step_20", "after training"]
 
 
-def test_without_evaluations_it_says_how_to_make_one(run: RunDir, tmp_path: Path) -> None:
+@pytest.mark.needs("jinja2")
+def test_during_a_run_the_report_shows_what_there_is(run: RunDir, tmp_path: Path) -> None:
+    rows = [{"step": i, "time": i, "episodes": 10 * i, "train/success": 0.1 * i} for i in range(1, 5)]
+    run.metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
     result = runner.invoke(app, ["report", str(run.path)])
-    assert result.exit_code == 3
-    assert "distrl evaluate" in result.stderr
+    assert result.exit_code == 0, result.output
+    page = run.report.read_text()
+    assert "This run is not complete: 40 of 2,000 training episodes so far." in page
+    assert "Learning curve" in page
     assert runner.invoke(app, ["report", str(tmp_path / "nowhere")]).exit_code == 3

@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 
 from distrl.cli import run_learner
 from distrl.cli.local import programs
-from distrl.cli.local.run import WAITING, LocalRun
+from distrl.cli.local.run import AT_ONCE, STOPPING, LocalRun
 from distrl.cli.main import app
 from distrl.cli.sweeps import execute
 from distrl.configs.schema import Config
 from distrl.core import process
 from distrl.core.rundir import RunDir
-from distrl.core.supervisor import Program
+from distrl.core.supervisor import Program, ProgramFailed
 
 LARGE_S = 300.0
 """What a large model's update and checkpoint may take together."""
@@ -65,16 +65,25 @@ def test_who_waits_for_a_learner_waits_longer_than_it_may_take(tmp_path: Path) -
     assert patience_s < execute.PATIENCE_S
 
 
-def test_train_says_that_it_waits_for_the_learner(tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.parametrize("is_pressed", [True, False])
+def test_train_mentions_ctrl_c_only_after_ctrl_c(tmp_path: Path, monkeypatch, is_pressed: bool) -> None:
     sleeper = (sys.executable, "-c", "import time; time.sleep(600)")
-    monkeypatch.setattr(programs, "learner", lambda run, network: Program("learner", sleeper, ends=True))
-    monkeypatch.setattr(programs, "servers_and_workers", lambda config, run, network: [])
+    monkeypatch.setattr(programs, "learner", lambda *_: Program("learner", sleeper, ends=True))
+    broken = Program("worker-0", (sys.executable, "-c", "raise SystemExit(2)"))
+    others = [] if is_pressed else [broken]
+    monkeypatch.setattr(programs, "servers_and_workers", lambda config, run, network: others)
     config, out, stop = Config(), io.StringIO(), threading.Event()
-    stop.set()
+    if is_pressed:
+        stop.set()
     network = programs.free_addresses(config.network)
     local = LocalRun(config, network, RunDir(tmp_path), stop, Console(file=out, width=200))
-    assert not local.train()
-    assert WAITING in out.getvalue()
+    if is_pressed:
+        assert not local.train()
+    else:
+        with pytest.raises(ProgramFailed):
+            local.train()
+    assert STOPPING in out.getvalue()
+    assert (AT_ONCE in out.getvalue()) == is_pressed
 
 
 class Left(io.StringIO):
@@ -86,7 +95,7 @@ class Left(io.StringIO):
 
 def test_a_terminal_that_has_gone_leaves_no_learner_behind(tmp_path: Path, monkeypatch) -> None:
     sleeper = (sys.executable, "-c", "import time; time.sleep(600)")
-    monkeypatch.setattr(programs, "learner", lambda run, network: Program("learner", sleeper, ends=True))
+    monkeypatch.setattr(programs, "learner", lambda *_: Program("learner", sleeper, ends=True))
     monkeypatch.setattr(programs, "servers_and_workers", lambda config, run, network: [])
     config, stop = Config(), threading.Event()
     stop.set()

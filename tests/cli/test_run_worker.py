@@ -79,9 +79,9 @@ def test_a_worker_tells_what_its_host_left_behind_under_another_name(tmp_path: P
     task = Task(id="q/t/1", suite="q", template="t", split="train", goal="Do it")
     spool.put(Trajectory(id="t", task=task), {})
     spool.close()
-    network = {"control": "tcp://127.0.0.1:1", "connect_timeout_s": 0.2}
+    network = {"control": "tcp://127.0.0.1:1"}
     with pytest.raises(LearnerUnreachable):
-        work(Config.model_validate({"network": network}), None, tmp_path, threading.Event())
+        work(Config.model_validate({"network": network}), None, tmp_path, threading.Event(), 0.2)
     assert f"1 episodes of the worker old-0 wait in {tmp_path}" in caplog.text
     assert "run one with --name old-0" in caplog.text
 
@@ -97,9 +97,7 @@ def test_an_unreachable_learner_is_one_line_and_an_exit_code(tmp_path: Path) -> 
         "--spool",
         str(tmp_path),
     ]
-    result = subprocess.run(
-        [*command, "--set", "network.connect_timeout_s=0.2"], capture_output=True, text=True, timeout=60
-    )
+    result = subprocess.run([*command, "--wait", "0.2"], capture_output=True, text=True, timeout=60)
     assert result.returncode == 5
     assert (
         result.stderr.strip()

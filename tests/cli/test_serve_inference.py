@@ -73,9 +73,9 @@ def test_a_damaged_or_missing_checkpoint_is_named(tmp_path: Path) -> None:
 def test_what_cannot_start_says_why(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is no name"):
         serve(config(), "a b", None, threading.Event())
-    lonely = {"control": "tcp://127.0.0.1:1", "connect_timeout_s": 0.1}
+    lonely = {"control": "tcp://127.0.0.1:1"}
     with pytest.raises(LearnerUnreachable, match="No learner"):
-        serve(config(network=lonely), "a", None, threading.Event())
+        serve(config(network=lonely), "a", None, threading.Event(), wait_s=0.1)
     with Wire() as wire:
         taken = wire.bind_router("tcp://127.0.0.1:*")
         with pytest.raises(NetworkError, match="in use"):

@@ -104,10 +104,32 @@ def test_list_shows_it_without_an_emulator(made: Result, world: EmulatorWorld) -
     assert (listed["snapshot"], listed["api_level"], listed["has_manifest"]) == ("base", 34, True)
 
 
+def test_list_says_why_an_avd_cannot_be_used(world: EmulatorWorld) -> None:
+    ini = world.sdk.store.home / "broken.ini"
+    ini.write_bytes(b"\0\xff\n")
+    try:
+        (line,) = (line for line in run("list").stdout.splitlines() if line.startswith("broken"))
+        assert "names no directory" in line
+        (told,) = (
+            one for one in map(json.loads, run("list", "--json").stdout.splitlines()) if one["problem"]
+        )
+        assert (told["avd"], told["snapshot"]) == ("broken", None)
+        assert "names no directory" in error_of(run("clone", "broken", "copy"))
+    finally:
+        ini.unlink()
+    assert "letters, digits, dots, hyphens and underscores" in error_of(run("clone", "pixel", "my pixel"))
+
+
 def test_verify_starts_it_and_finds_what_was_saved(made: Result) -> None:
     result = run("verify", "pixel", "base", *port())
     assert result.exit_code == 0, result.output
     assert "pixel/base is as its manifest says: API 34" in result.stdout
+
+
+def test_a_snapshot_of_other_hardware_is_refused_with_the_reason(made: Result, world: EmulatorWorld) -> None:
+    result = run("verify", "pixel", "base", "--emulator-option=-feature", "--emulator-option=Vulkan", *port())
+    assert result.exit_code == 8
+    assert "saved with the feature flags none, the emulator is given Vulkan now" in error_of(result)
 
 
 def test_a_clone_has_the_snapshot_and_is_its_own(made: Result, world: EmulatorWorld) -> None:

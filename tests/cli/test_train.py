@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import os
 import socket
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from distrl.configs.schema import Config, NetworkConfig
 from distrl.core.errors import CheckpointError, NetworkError, SecurityError
 from distrl.core.messages import Status, WeightInfo
 from distrl.core.rundir import RunDir
+from distrl.evaluator.run_state import arms
 
 runner = CliRunner()
 
@@ -176,17 +178,22 @@ def test_the_programs_share_config_and_addresses(tmp_path: Path) -> None:
         assert f"--set=network.control={network.control}" in program.command
 
 
-@pytest.mark.parametrize(("given", "expected"), [(60.0, 1800.0), (7200.0, 7200.0)])
-def test_servers_and_workers_wait_until_a_large_model_is_loaded(tmp_path: Path, given, expected) -> None:
-    config = load_config("quickstart", [f"network.connect_timeout_s={given}"])
-    for program in programs.servers_and_workers(config, RunDir(tmp_path), config.network):
-        sets = [part.removeprefix("--set=") for part in program.command if part.startswith("--set=")]
-        assert load_config("quickstart", sets).network.connect_timeout_s == expected
-
-
 def test_the_environment_yields_to_the_users() -> None:
     assert programs.environment({})["OMP_NUM_THREADS"] == "1"
     assert "OMP_NUM_THREADS" not in programs.environment({"OMP_NUM_THREADS": "4"})
+
+
+def test_only_a_learner_on_a_cpu_keeps_its_buffers_and_the_users_settings_win(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith(("MALLOC_", "GLIBC_", "LD_PRELOAD"))]:
+        monkeypatch.delenv(name)
+    config, run = load_config("quickstart"), RunDir(tmp_path)
+    assert programs.learner(run, config.network, is_on_cpu=True).env["MALLOC_MMAP_MAX_"] == "0"
+    assert not programs.learner(run, config.network).env
+    assert not any(program.env for program in programs.servers_and_workers(config, run, config.network))
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "2")
+    assert not programs.learner(run, config.network, is_on_cpu=True).env
 
 
 def status(phase: str, **metrics: float) -> Status:
@@ -205,12 +212,12 @@ def shown(*states: Status | None, terminal: bool, config: Config | None = None) 
 
 
 def test_a_log_gets_a_line_per_phase() -> None:
-    episodes = {"episodes": 40.0, "train/success": 0.525, "eval/val/success": 0.75, "updates": 12.0}
-    episodes["workers/actions_per_s"] = 31.55
+    episodes = {"train/success": 0.525, "eval/val/success": 0.75, "updates": 12.0}
+    episodes |= {"phase/done": 40.0, "phase/total": 2000.0, "workers/actions_per_s": 31.55}
     text = shown(
         None,
-        status("demonstrations", demonstrations=3),
-        status("demonstrations", demonstrations=4),
+        status("demonstrations", **{"phase/done": 3.0, "phase/total": 200.0}),
+        status("demonstrations", **{"phase/done": 4.0, "phase/total": 200.0}),
         status("training", **episodes),
         terminal=False,
     )
@@ -288,7 +295,7 @@ def test_continuous_control_has_no_inference_servers(tmp_path: Path) -> None:
 
 
 def test_a_terminal_gets_one_live_display() -> None:
-    text = shown(status("training", episodes=40.0), terminal=True)
+    text = shown(status("training", **{"phase/done": 40.0, "phase/total": 2000.0}), terminal=True)
     assert "training" in text
     assert "40/2000" in text
     assert "worker-1 died" in text
@@ -297,3 +304,148 @@ def test_a_terminal_gets_one_live_display() -> None:
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (187.9, "3:07"), (3671, "1:01:11")])
 def test_clock(seconds: float, text: str) -> None:
     assert clock(seconds) == text
+
+
+@pytest.fixture
+def over(tmp_path: Path) -> RunDir:
+    """A run that has made its 40 episodes, but no update."""
+    sets = ["name=over", f"runs_dir={tmp_path}/runs", "learner.episodes=40", "tasks.test=[test]"]
+    run = RunDir.create(load_config("quickstart", sets))
+    (run.checkpoints / "step_0").mkdir()
+    (run.checkpoints / "latest").write_text("step_0\n")
+    (run.checkpoints / "final").write_text('step_0\n{"episodes":40,"online_s":30.0}\n')
+    (run.evaluations / "step_0").mkdir(parents=True)
+    (run.evaluations / "step_0" / "results.json").write_text("{}")
+    return run
+
+
+def learnt(run: RunDir) -> None:
+    """Lets the run have made three updates, all evaluated."""
+    (run.checkpoints / "step_3").mkdir()
+    (run.checkpoints / "latest").write_text("step_3\n")
+    (run.checkpoints / "final").write_text('step_3\n{"episodes":40,"online_s":30.0}\n')
+    (run.evaluations / "step_3").mkdir()
+    (run.evaluations / "step_3" / "results.json").write_text("{}")
+
+
+def test_resuming_a_complete_run_says_so_and_starts_nothing(over: RunDir, monkeypatch) -> None:
+    learnt(over)
+    monkeypatch.setattr(LocalRun, "train_and_measure", lambda self: pytest.fail("it was started"))
+    over.report.touch()
+    moved = over.path.rename(over.path.with_name("moved"))
+    for place in (moved, moved / "config.yaml"):
+        result = runner.invoke(app, ["train", str(place), "--resume"])
+        assert result.exit_code == 0, result.output
+        assert f"{moved} is complete" in result.stdout
+        assert f"Report: {moved}/report.html" in result.stdout
+
+
+@pytest.mark.needs("torch", "transformers", "jinja2")
+def test_a_complete_run_continues_if_more_is_asked_for(over: RunDir, monkeypatch) -> None:
+    learnt(over)
+    monkeypatch.setattr(LocalRun, "train_and_measure", lambda self: None)
+    result = runner.invoke(app, ["train", str(over.path), "--resume", "--set", "learner.episodes=50"])
+    assert result.exit_code == 130, result.output
+    assert "Stopped" in result.stdout
+    assert (over.path.parent / "latest").resolve() == over.path.resolve()
+
+
+def test_a_run_without_an_update_has_an_exit_code_of_its_own(over: RunDir) -> None:
+    result = runner.invoke(app, ["train", str(over.path), "--resume"])
+    assert result.exit_code == 17
+    assert "No update of reinforcement learning was made" in result.stderr
+    assert "after 40 training episodes, and the first update needs 128" in result.stderr
+    limited = ["--set", "learner.episodes=999", "--set", "learner.max_minutes=0.5"]
+    result = runner.invoke(app, ["train", str(over.path), "--resume", *limited])
+    assert result.exit_code == 17
+    assert "learner.max_minutes=0.5 ended the run after 40 training episodes" in result.stderr
+
+
+def test_a_warm_start_that_is_the_result_is_measured_and_shown_once(over: RunDir) -> None:
+    assert arms(over, is_control=False) == {"warm start": "step_0"}
+    learnt(over)
+    assert arms(over, is_control=False) == {"warm start": "step_0", "after training": "step_3"}
+
+
+@pytest.mark.parametrize(("phase", "unit"), [("warm-up", "cloning"), ("critic warm-up", "critic warm-up")])
+def test_the_line_shows_the_phases_own_progress(phase: str, unit: str) -> None:
+    numbers = {"phase/done": 139.0, "phase/total": 440.0, "cloning_updates": 120.0}
+    assert f"{unit} 139/440" in shown(status(phase, **numbers), terminal=False)
+
+
+def over_time(
+    phase: str,
+    rows: list[tuple[float, dict[str, float]]],
+    terminal: bool = False,
+    config: Config | None = None,
+) -> str:
+    """What is shown for metrics that arrive at these seconds."""
+    out, now = io.StringIO(), [0.0]
+    console = Console(file=out, force_terminal=terminal, width=160, highlight=False)
+    with Progress(config or Config(), console, lambda: now[0]) as progress:
+        for second, metrics in rows:
+            now[0] = second
+            progress.show(status(phase, **metrics), 4, 0)
+    return out.getvalue()
+
+
+def counts(rate: float, seconds: float, total: float = 1000.0) -> list[tuple[float, dict[str, float]]]:
+    return [
+        (float(second), {"phase/done": rate * second, "phase/total": total})
+        for second in range(int(seconds) + 1)
+    ]
+
+
+@pytest.mark.parametrize("phase", ["demonstrations", "warm-up", "critic warm-up", "training", "validation"])
+@pytest.mark.parametrize("terminal", [False, True])
+def test_the_time_left_in_a_phase_follows_from_its_rate(phase: str, terminal: bool) -> None:
+    text = over_time(phase, counts(2.0, 90.0), terminal)
+    assert "6:50 left" in text  # 820 at two a second
+
+
+def test_the_time_left_follows_from_the_recent_rate() -> None:
+    slow = counts(1.0, 200.0)
+    fast = [(200.0 + i, {"phase/done": 200.0 + 4 * i, "phase/total": 1000.0}) for i in range(1, 101)]
+    assert "episodes 600/1000 · 1:40 left" in over_time("training", slow + fast).splitlines()[-1]
+
+
+def test_episodes_that_take_minutes_have_a_rate_too() -> None:
+    rows = [(200.0 * i, {"phase/done": float(i), "phase/total": 20.0}) for i in range(12)]
+    assert "30:00 left" in over_time("training", rows).splitlines()[-1]
+
+
+def test_an_unknown_rate_shows_no_time_left() -> None:
+    assert "left" not in over_time("training", [(float(i), counts(0.0, 0.0)[0][1]) for i in range(60)])
+    assert "left" not in over_time("training", counts(2.0, 3.0), terminal=True)
+
+
+@pytest.mark.parametrize(("minutes", "text"), [(2.0, "0:30 left"), (60.0, "7:50 left")])
+def test_the_limit_in_minutes_bounds_the_time_left(minutes: float, text: str) -> None:
+    config = load_config("quickstart", [f"learner.max_minutes={minutes}"])
+    rows = [(second, {**row, "time/online_s": second}) for second, row in counts(2.0, 90.0, 1120.0)]
+    assert text in over_time("training", rows, config=config).splitlines()[-1]
+    assert "7:50 left" in over_time("warm-up", rows, config=config).splitlines()[-1]
+
+
+def test_the_updates_that_the_last_episodes_pay_for_take_time_too() -> None:
+    config = load_config("quickstart", ["learner.episodes=100", "learner.updates_per_episode=0.5"])
+    rows = [(float(i), {"phase/done": 100.0, "phase/total": 100.0, "updates": i / 2}) for i in range(31)]
+    assert "episodes 100/100 · 1:10 left" in over_time("training", rows, config=config).splitlines()[-1]
+
+
+def test_continuous_control_shows_the_time_left() -> None:
+    rows = [(float(i), {"env_steps": 1000.0 * i, "time/elapsed_s": float(i)}) for i in range(101)]
+    assert "6:50 left" in over_time("training", rows, config=load_config("appo-lunarlander")).splitlines()[-1]
+    limited = load_config("appo-lunarlander", ["learner.max_minutes=3"])
+    assert "1:30 left" in over_time("training", rows, config=limited).splitlines()[-1]
+
+
+def test_evaluations_show_their_tasks_and_the_time_left() -> None:
+    out, now = io.StringIO(), [0.0]
+    progress = Progress(Config(), Console(file=out, width=160), lambda: now[0])
+    for second in range(31):
+        now[0] = float(second)
+        progress.show_evaluations({"step_0": (second, 60), "step_9": (second // 2, 60)} if second else {}, 2)
+    lines = out.getvalue().splitlines()
+    assert lines[0] == "[evaluating] 0:00"
+    assert lines[-1] == "[evaluating] 0:30 · tasks 45/120 · 0:50 left · step_0 30/60 · step_9 15/60"

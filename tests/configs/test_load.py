@@ -192,9 +192,22 @@ def test_without_own_modules_nothing_is_looked_for(write) -> None:
 
 
 @pytest.mark.parametrize("preset", presets())
+def test_no_preset_ends_by_time(preset: str) -> None:
+    assert load_config(preset).learner.max_minutes is None
+
+
+@pytest.mark.parametrize("preset", presets())
 def test_presets_of_large_models_are_learnt_from_in_passes_that_have_room(preset: str) -> None:
     config = load_config(preset)
     if config.policy.kind == "hub":
         assert config.policy.gradient_checkpointing
         assert config.learner.micro_batch_tokens is not None
         assert config.learner.micro_batch_tokens <= 32768
+
+
+def test_a_key_that_was_removed_does_not_keep_an_old_run_from_loading(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("network: {connect_timeout_s: 60.0, key_name: other}\n")
+    assert load_config(file).network.key_name == "other"
+    with pytest.raises(ConfigError, match=r"unknown key `network\.connect_timeout`"):
+        load_config(file, ["network.connect_timeout=1"])

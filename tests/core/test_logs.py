@@ -49,3 +49,30 @@ def test_the_hub_s_library_tells_its_retries_only_if_asked_to(monkeypatch, asked
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr
     assert ("Retrying" in told) == is_told
+
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J a\r\n2026 ERROR b \x9b31m \u202egnp.exe\u2066"
+
+
+def test_words_of_others_neither_control_a_terminal_nor_forge_lines(capsys):
+    logs.setup(role="learner")
+    logging.getLogger("distrl.test").warning("refused %s", HOSTILE)
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError:
+        logging.getLogger("distrl.test").exception("failed")
+    said = capsys.readouterr().err
+    assert all(char.isprintable() or char == "\n" for char in said)
+    first, second, *trace = said.splitlines()
+    assert "refused \\x1b]0;owned\\x07\\x1b[2J a\\r\\n2026 ERROR b" in first
+    assert second.endswith("failed")
+    assert trace[0].startswith("Traceback")
+
+
+def test_half_a_surrogate_pair_can_be_written():
+    assert logs.printable("a\ud800").encode() == b"a\\ud800"
+
+
+def test_other_scripts_are_left_as_they_are():
+    text = "设置 → \U0001f469\u200d\U0001f52c\tשלום\n"
+    assert logs.printable(text) == text

@@ -2,6 +2,7 @@
 
 import contextlib
 import types
+import zlib
 from enum import Enum
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -14,18 +15,22 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from distrl.core.errors import ProtocolError
+from distrl.core.limits import check_trajectory
 from distrl.core.messages import (
     MAX_BLOB_BYTES,
     MAX_ENVELOPE_BYTES,
     MAX_FRAMES,
     MESSAGE_TYPES,
+    PROTOCOL_VERSION,
     Ack,
     StatusRequest,
+    Submit,
     check_blobs,
     decode,
     encode,
     submitted_id,
 )
+from distrl.core.types import Trajectory
 
 TEXT = st.text(max_size=12)
 INTEGERS = {"min_value": -(2**63), "max_value": 2**63 - 1}
@@ -51,6 +56,8 @@ def bounds(metadata: tuple[Any, ...]) -> dict[str, Any]:
             found["max_value"] = item.le
         elif isinstance(item, annotated_types.MinLen):
             found["min_size"] = item.min_length
+        elif (pattern := getattr(item, "pattern", None)) is not None:
+            found["pattern"] = pattern
     return found
 
 
@@ -84,11 +91,16 @@ def values(annotation: Any, metadata: tuple[Any, ...] = ()) -> st.SearchStrategy
     if annotation is float:
         return st.floats(allow_nan=False, allow_infinity=False, **bounds(metadata))
     assert annotation is str, annotation
-    return st.text(max_size=12, **bounds(metadata))
+    limits = bounds(metadata)
+    if "pattern" in limits:
+        return st.from_regex(limits["pattern"], fullmatch=True).filter(lambda text: len(text) <= 200)
+    return st.text(max_size=12, **limits)
 
 
 def messages(cls: type[BaseModel]) -> st.SearchStrategy[Any]:
     """All instances of a model."""
+    if cls is Submit:
+        return st.builds(Submit.of, messages(Trajectory), st.lists(TEXT, max_size=2))
     return st.builds(
         cls,
         **{name: values(field.annotation, tuple(field.metadata)) for name, field in cls.model_fields.items()},
@@ -100,7 +112,12 @@ def test_every_message_survives_the_trip(name):
     @relaxed
     @given(messages(MESSAGE_TYPES[name]))
     def check(message):
-        assert decode(encode(message)) == message
+        if isinstance(message, Submit) and check_trajectory(message.trajectory):
+            with pytest.raises(ProtocolError) as caught:
+                decode(encode(message))
+            assert caught.value.code == "limit"
+        else:
+            assert decode(encode(message)) == message
 
     check()
 
@@ -121,18 +138,18 @@ def test_a_damaged_message_decodes_or_is_refused(name, value, data):
         assert decode(msgpack.packb(body)).type in MESSAGE_TYPES
 
 
-ACK = {"v": 1, "type": "ack", "trajectory_id": "t"}
+ACK = {"v": PROTOCOL_VERSION, "type": "ack", "trajectory_id": "t"}
 
 
 @pytest.mark.parametrize(
     ("body", "code"),
     [
-        ({**ACK, "v": 2}, "version"),
+        ({**ACK, "v": 1}, "version"),
         ({k: v for k, v in ACK.items() if k != "v"}, "version"),
         ({**ACK, "type": "mystery"}, "unknown-type"),
         ({**ACK, "type": ["ack"]}, "unknown-type"),
         ({**ACK, "extra": 1}, "malformed"),
-        ({"v": 1, "type": "ack"}, "malformed"),
+        ({"v": PROTOCOL_VERSION, "type": "ack"}, "malformed"),
         ({**ACK, "trajectory_id": 7}, "malformed"),
         ({1: 2}, "malformed"),
         ([1, 2], "malformed"),
@@ -152,18 +169,22 @@ def test_broken_msgpack_is_refused(frame):
     assert caught.value.code == "malformed"
 
 
-SUBMIT = {"v": 1, "type": "submit", "trajectory": {"id": "t", "a_newer_field": 1}}
+def submit(trajectory: object) -> dict[str, object]:
+    return {"v": PROTOCOL_VERSION, "type": "submit", "body": zlib.compress(msgpack.packb(trajectory))}
+
+
+SUBMIT = submit({"id": "t", "a_newer_field": 1})
 
 
 @pytest.mark.parametrize(
     ("body", "found"),
     [
         (SUBMIT, "t"),
-        ({**SUBMIT, "v": 2}, ""),
+        ({**SUBMIT, "v": 1}, ""),
         ({**SUBMIT, "type": "mystery"}, ""),
-        ({**SUBMIT, "trajectory": "t"}, ""),
-        ({**SUBMIT, "trajectory": {"id": 7}}, ""),
-        ({**SUBMIT, "trajectory": {}}, ""),
+        ({**SUBMIT, "body": "t"}, ""),
+        (submit({"id": 7}), ""),
+        (submit([]), ""),
         ([SUBMIT], ""),
     ],
 )

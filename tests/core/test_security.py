@@ -55,7 +55,7 @@ def test_a_listed_client_gets_in(keys, server):
 def test_a_client_added_later_gets_in_and_a_removed_one_no_longer(keys, server):
     add_client(keys, "farm", new_keypair())
     security = load_security(keys, "farm")
-    assert security.own.public == list_allowed(keys)["farm"]
+    assert security.own.public == list_allowed(keys)["farm"].public
     assert gets_an_answer(server, security)
     remove_client(keys, "farm")
     assert not gets_an_answer(server, security)

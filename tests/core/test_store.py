@@ -1,11 +1,15 @@
 """The trajectory store: durable, exactly once, readable from any thread."""
 
+import contextlib
+import random
 import sqlite3
 import threading
+import zlib
 
+import msgpack
 import pytest
 
-from distrl.core.codec import unpack_trajectory
+from distrl.core.codec import MAX_TRAJECTORY_BYTES, pack_trajectory, unpack_trajectory
 from distrl.core.errors import StoreError, StoreFull
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import (
@@ -18,6 +22,7 @@ from distrl.core.types import (
     image_digest,
 )
 
+TASK = Task(id="q/t/1", suite="q", template="t", split="train", goal="Do it")
 PAGES = ("page_count", "freelist_count")
 
 
@@ -233,3 +238,72 @@ def test_a_full_disk_commits_nothing_and_ends_with_it(store, tmp_path):
     connection.execute("PRAGMA max_page_count=1000000")
     assert store.add(*large)
     assert store.ids() == ["a", "b"]
+
+
+def test_a_store_from_before_there_was_a_quarantine_gets_one(tmp_path) -> None:
+    path = tmp_path / "store.sqlite3"
+    TrajectoryStore(path).close()
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("DROP TABLE quarantined")
+    store = TrajectoryStore(path)
+    store.quarantine("a", "first")
+    store.quarantine("a", "second")
+    store.close()
+    store = TrajectoryStore(path)
+    assert [(row.id, row.reason) for row in store.quarantined()] == [("a", "first")]
+    store.close()
+
+
+def test_bodies_are_compressed_and_those_of_earlier_versions_are_read(store):
+    trajectory = Trajectory(id="t", task=TASK.model_copy(update={"params": {"text": "word " * 1000}}))
+    plain = msgpack.packb(trajectory.model_dump(), use_bin_type=True)
+    assert len(pack_trajectory(trajectory)) < len(plain) / 3
+    store.add_many([(trajectory, {})], [plain])
+    assert store.get("t") == trajectory
+
+
+@pytest.mark.parametrize("damage", [lambda body: body[:-5], lambda body: body + b"x", lambda body: body[:3]])
+def test_damaged_compressed_bodies_are_refused(damage):
+    with pytest.raises(StoreError, match="no trajectory"):
+        unpack_trajectory(damage(pack_trajectory(Trajectory(id="t", task=TASK))))
+
+
+@pytest.mark.parametrize(
+    "inside", [bytes(MAX_TRAJECTORY_BYTES + 1), b"\xdd\x00\xff\xff\xff" + b"\x90" * (2**24 - 1)]
+)
+def test_bytes_that_expand_without_bound_are_refused(inside):
+    with pytest.raises(StoreError, match="expand to more than"):
+        unpack_trajectory(zlib.compress(inside))
+
+
+def test_a_trajectory_that_compresses_too_well_is_kept_as_it_is():
+    trajectory = Trajectory(id="t", task=TASK.model_copy(update={"params": {"text": " " * 2**22}}))
+    assert unpack_trajectory(pack_trajectory(trajectory)) == trajectory
+
+
+def test_a_store_that_is_trimmed_forever_stops_growing(tmp_path, monkeypatch):
+    monkeypatch.setattr("distrl.core.store._KNOWN_IDS", 50)
+    store = TrajectoryStore(tmp_path / "s.sqlite3")
+    for number in range(300):
+        store.add(Trajectory(id=f"t{number}", task=TASK), {})
+        store.trim(1000)
+    assert "t299" in store
+    assert "t251" in store, "trimmed, but a late resend is still a duplicate"
+    assert "t10" not in store
+    assert not store.add(Trajectory(id="t270", task=TASK), {})
+    store.close()
+
+
+def test_what_is_trimmed_gives_its_pages_back(tmp_path):
+    params = {"noise": random.Random(0).randbytes(1400)}
+    path = tmp_path / "s.sqlite3"
+    store = TrajectoryStore(path)
+    for start in range(0, 1000, 100):
+        task = TASK.model_copy(update={"params": params})
+        store.add_many([(Trajectory(id=f"t{start + i}", task=task), {}) for i in range(100)])
+        store.trim(20_000)
+    store.close()
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        used = connection.execute("PRAGMA page_count").fetchone()[0]
+        size = connection.execute("PRAGMA page_size").fetchone()[0]
+    assert used * size < 500_000, "1,000 ids and 20 kB of trajectories, not the pages of 1,000 bodies"

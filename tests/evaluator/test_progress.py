@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 from episode_factory import make_episode, make_task
 from rich.console import Console
 
 from distrl.core.types import Fault
 from distrl.evaluator.judges.ground_truth import GroundTruthJudge
-from distrl.evaluator.progress import BarProgress, LineProgress, make_progress
+from distrl.evaluator.progress import BarProgress, LineProgress, make_progress, tasks_done
 from distrl.evaluator.results import episode_result
 from distrl.evaluator.statistics import EpisodeResult
 
@@ -29,8 +30,21 @@ def test_a_log_gets_whole_lines() -> None:
     progress.add(result(1, False), is_final=True)
     progress.close()
     lines = out.getvalue().splitlines()
-    assert lines[0] == "evaluating 3 tasks, 1 of them done already"
+    assert lines[0] == "evaluating: 1 of 3 tasks"
     assert lines[-1] == "3 of 3 tasks, 50% solved, 1 faults"
+
+
+def test_another_process_can_follow_a_log(tmp_path: Path) -> None:
+    log = tmp_path / "evaluate-step_0.log"
+    assert tasks_done(log) is None
+    with log.open("w") as out:
+        progress = LineProgress(out)
+        assert tasks_done(log) is None
+        progress.start(2, 1)
+        assert tasks_done(log) == (1, 2)
+        progress.say("one faulted; trying again")
+        progress.add(result(1, False), is_final=True)
+        assert tasks_done(log) == (2, 2)
 
 
 def test_a_terminal_gets_a_bar() -> None:

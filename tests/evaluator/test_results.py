@@ -210,3 +210,19 @@ def test_a_file_of_other_bytes_is_told_as_damaged(tmp_path: Path, name: str) -> 
     read = {SPEC_FILE: read_spec, RESULTS_FILE: load_evaluation}[name]
     with pytest.raises(RunDirectoryError, match=rf"{name} is damaged.*Evaluate again"):
         read(tmp_path)
+
+
+def test_an_evaluation_moves_with_its_run(tmp_path: Path) -> None:
+    run = tmp_path / "old"
+    (run / "checkpoints" / "step_0").mkdir(parents=True)
+    whole = Subject(kind="checkpoint", name=str(run / "checkpoints" / "step_0"))
+    for recorded in (whole.seen_from(run / "evaluations" / "step_0"), whole):  # and as older versions did
+        there = tmp_path / "new" / "checkpoints" / "step_0"
+        there.mkdir(parents=True, exist_ok=True)
+        output = tmp_path / "new" / "evaluations" / "step_0"
+        asked = Subject(kind="checkpoint", name=str(there)).seen_from(output)
+        assert recorded.may_be(asked)
+        other = Subject(kind="checkpoint", name=str(there.with_name("step_9"))).seen_from(output)
+        assert not recorded.may_be(other)
+    elsewhere = tmp_path / "elsewhere"
+    assert whole.seen_from(elsewhere) == whole

@@ -156,3 +156,10 @@ def test_t_interval_of_a_known_sample() -> None:
 def test_no_quantile_without_freedom() -> None:
     with pytest.raises(ValueError, match="no quantile"):
         t_quantile(0)
+
+
+def test_an_unknown_action_repeats_only_itself() -> None:
+    image = screen(0)
+    kinds = ("dance", "dance", "tap", "dance")
+    steps = [make_step(ActionRecord(kind=kind), image) for kind in kinds]
+    assert count_repeats(steps) == 1

@@ -30,10 +30,15 @@ class FakeConsole:
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
 
+    def stop_listening(self) -> None:
+        """As an emulator that ends: connections to its port are refused."""
+        if self._listener.fileno() >= 0:
+            self._listener.shutdown(socket.SHUT_RDWR)
+            self._listener.close()
+
     def close(self) -> None:
         self._over.set()
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        self.stop_listening()
         for thread in self._threads:
             thread.join(PATIENCE_S)
             assert not thread.is_alive()

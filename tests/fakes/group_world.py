@@ -39,7 +39,7 @@ class GroupWorld:
         self.config = LearnerConfig.model_validate({**OPTIONS, **changes})
         tasks, validation = [toy.task(i) for i in range(5)], [toy.task(i, "val") for i in range(4)]
         self.scheduler = TaskScheduler(
-            self.config, tasks, validation, 0, incarnation, lambda: self.now, drift=drift
+            self.config, tasks, validation, 0, incarnation, b"secret", lambda: self.now, drift=drift
         )
         self.scheduler.set_phase(TRAINING)
         self.replay: dict[str, GroupStats] = {}

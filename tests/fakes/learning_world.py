@@ -121,7 +121,7 @@ def build(
     store = TrajectoryStore(path / "store.sqlite3")
     tasks = [toy.task(i) for i in range(4)]
     validation = [toy.task(i, "val") for i in range(num_validation)]
-    scheduler = TaskScheduler(config.learner, tasks, validation, 0, incarnation)
+    scheduler = TaskScheduler(config.learner, tasks, validation, 0, incarnation, b"secret")
     images = ImageCache(policy.image, store.images)
     replay, ingested = Replay(config.learner.replay, 0), queue.Queue(64)
     if phase:

@@ -66,6 +66,36 @@ def compare(rank: int, size: int, file: str) -> None:
     torch.distributed.destroy_process_group()
 
 
+def skip(rank: int, size: int, file: str) -> None:
+    """A batch that is not finite in one rank's share changes no rank; the next one is learnt from."""
+    case = next(case for case in CASES if case[0] == "ppo")
+    bad = make_batch((2, 2))
+    bad.outcome[1, 0] = float("inf")
+    good = make_batch()
+    alone = _engine(*trainer_of(*case))
+    assert alone.update(bad) is None
+    torch.manual_seed(7)
+    alone.update(good)
+    join(rank, size, file)
+    trainer, config = trainer_of(*case)
+    if rank > 0:
+        follow(trainer)
+    else:
+        team = RankTeam(trainer, size, TIMEOUT_S)
+        team.equalise()
+        engine = Engine(trainer.policy, trainer.critic, trainer.algorithm, config, team)
+        before = [p.detach().clone() for p in trainer.policy.parameters()]
+        assert engine.update(bad) is None
+        assert all(torch.equal(a, b) for a, b in zip(before, trainer.policy.parameters(), strict=True))
+        assert not trainer.state_dict()["actor"]["state"]
+        torch.manual_seed(7)
+        assert engine.update(good) is not None
+        team.stop()
+    for one, other in zip(alone.policy.parameters(), trainer.policy.parameters(), strict=True):
+        torch.testing.assert_close(other, one, rtol=1e-7, atol=1e-9)
+    torch.distributed.destroy_process_group()
+
+
 def _engine(trainer: Trainer, config: LearnerConfig) -> Engine:
     return Engine(trainer.policy, trainer.critic, trainer.algorithm, config, trainer)
 

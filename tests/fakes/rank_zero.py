@@ -13,6 +13,7 @@ from distrl.configs.policy import PolicyConfig
 from distrl.configs.schema import LearnerConfig
 from distrl.core.policies import build_critic, build_policy
 from distrl.core.policies.base import PromptBatch
+from distrl.core.policies.pictures import Pictures
 from distrl.learner.algorithms import ALGORITHMS
 from distrl.learner.batching import TrajectoryBatch
 from distrl.learner.distributed.team import RankTeam, follow
@@ -61,9 +62,8 @@ def batch_of(seed: int) -> TrajectoryBatch:
 
     def prompts(count: int) -> PromptBatch:
         ids = torch.randint(1, 8, (count, 3), generator=g)
-        return PromptBatch(
-            ids, torch.ones_like(ids), torch.randint(0, 256, (count, 3, 72, 36), generator=g).byte()
-        )
+        pictures = torch.randint(0, 256, (count, 3, 72, 36), generator=g).byte()
+        return PromptBatch(ids, torch.ones_like(ids), Pictures([[picture] for picture in pictures]))
 
     changes = {
         name: getattr(batch, name).float()

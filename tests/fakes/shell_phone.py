@@ -40,6 +40,7 @@ class ShellPhone:
     cleared: list[str] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
     refuse: set[str] = field(default_factory=set)
+    refusal: bytes = b"java.lang.SecurityException: no"
     sticky: str = ""
     on_key: dict[str, Callable[[], None]] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
@@ -53,7 +54,7 @@ class ShellPhone:
 
     def _run(self, command: str) -> Said:
         if command in self.refuse:
-            return Said(err=b"java.lang.SecurityException: no", status=255)
+            return Said(err=self.refusal, status=255)
         words = shlex.split(command)
         name = re.sub(r"\W", "_", "_".join(words[:2]))
         method = getattr(self, f"_{name}", None)

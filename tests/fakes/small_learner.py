@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -31,7 +31,7 @@ class ListScheduler:
         self._all = {lease.id: lease for lease in leases}
         self.finished: list[Trajectory] = []
 
-    def grant(self, worker: str, count: int) -> Sequence[Lease]:
+    def grant(self, worker: str, count: int, limits: Mapping[str, int]) -> Sequence[Lease]:
         granted, self._open = self._open[:count], self._open[count:]
         return granted
 
@@ -40,6 +40,9 @@ class ListScheduler:
 
     def release(self, worker: str, lease_ids: Sequence[str]) -> None:
         self._open += [self._all[lease_id] for lease_id in lease_ids]
+
+    def check(self, trajectory: Trajectory) -> str:
+        return ""
 
     def finish(self, lease_id: str, trajectory: Trajectory) -> None:
         self.finished.append(trajectory)

@@ -29,12 +29,13 @@ task = Task(id="q/t/1", suite="q", template="t", split="train", goal="Do it")
 num_granted = 0
 
 class Scheduler:
-    def grant(self, worker, count):
+    def grant(self, worker, count, limits):
         global num_granted
         num_granted += count
         return [Lease(id=f"lease{num_granted - i}", task=task) for i in range(count)]
     def renew(self, worker, lease_ids): pass
     def release(self, worker, lease_ids): pass
+    def check(self, trajectory): return ""
     def finish(self, lease_id, trajectory): pass
     def lose(self, trajectory): pass
     def tick(self): pass

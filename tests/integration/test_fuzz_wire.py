@@ -4,14 +4,17 @@ import queue
 import random
 import socket
 import time
+import zlib
 from collections.abc import Iterator
 
 import msgpack
 import pytest
 import zmq
 
+from distrl.core.codec import MAX_TRAJECTORY_BYTES, unpack
 from distrl.core.messages import (
     MESSAGE_TYPES,
+    PROTOCOL_VERSION,
     ActRequest,
     ChunkRequest,
     Heartbeat,
@@ -68,27 +71,28 @@ def samples() -> list[list[bytes]]:
         [encode(StatusRequest())],
         [encode(LeaseRequest(worker="w", count=3))],
         [encode(ChunkRequest(digest="d", offset=2**53, length=1))],
-        [encode(Submit(trajectory=trajectory, images=(image_digest(pixels),))), pixels],
+        [encode(Submit.of(trajectory, (image_digest(pixels),))), pixels],
         [encode(Status(run_id="r", phase="training"))],
         [encode(InfoRequest())],
         [encode(LeaseRelease(worker="w", lease_ids=("l",)))],
         *[[encode(ActRequest(id="r", messages=(chat,), images=(picture,))), pixels] for chat in chats],
     ]
-    marked = msgpack.unpackb(good[5][0])
-    marked["trajectory"]["task"]["params"] = {"mark": "MARK"}
+    envelope = msgpack.unpackb(good[5][0])
+    marked = unpack(envelope["body"])
+    marked["task"]["params"] = {"mark": "MARK"}
     # Very deep, and deeper than msgpack unpacks.
-    deep = [
+    bodies = [
         msgpack.packb(marked).replace(msgpack.packb("MARK"), b"\x81\xa1d" * depth + b"\x80")
         for depth in (600, 5000)
     ]
-    strange = msgpack.unpackb(good[5][0])
-    strange["trajectory"]["task"]["params"] = {
-        "ext": msgpack.ExtType(7, b"x"),
-        "bytes": b"\xff",
-        "n": 2**64 - 1,
-    }
-    strange["trajectory"]["id"] = "strange"
-    return [*good, *[[envelope, pixels] for envelope in deep], [msgpack.packb(strange), pixels]]
+    strange = unpack(envelope["body"])
+    strange["task"]["params"] = {"ext": msgpack.ExtType(7, b"x"), "bytes": b"\xff", "n": 2**64 - 1}
+    strange["id"] = "strange"
+    bodies += [msgpack.packb(strange), bytes(MAX_TRAJECTORY_BYTES + 1)]
+    packed = [zlib.compress(body) for body in bodies]
+    packed += [packed[2][:-9], packed[2] + b"more"]
+    mystery = [msgpack.packb({"v": PROTOCOL_VERSION, "type": "mystery"})]
+    return [*good, mystery, *[[msgpack.packb({**envelope, "body": body}), pixels] for body in packed]]
 
 
 def damaged(rng: random.Random, frames: list[bytes]) -> list[bytes]:
@@ -161,7 +165,7 @@ def ask(endpoint: str, request: Record) -> Record:
 class Scheduler:
     """Has nothing to do."""
 
-    def grant(self, worker, count):
+    def grant(self, worker, count, limits):
         return []
 
     def renew(self, worker, lease_ids):
@@ -169,6 +173,9 @@ class Scheduler:
 
     def release(self, worker, lease_ids):
         pass
+
+    def check(self, trajectory):
+        return ""
 
     def finish(self, lease_id, trajectory):
         pass

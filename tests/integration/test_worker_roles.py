@@ -82,11 +82,10 @@ def test_demonstrations_arrive_without_an_inference_server(tmp_path: Path) -> No
 def test_a_learner_that_never_comes(tmp_path: Path) -> None:
     with SmallLearner([], tmp_path) as gone:
         config = gone.config()
-    config.network.connect_timeout_s = 0.3
     with pytest.raises(
         LearnerUnreachable, match=r"No learner answered at tcp://127\.0\.0\.1:\d+ within 0\.3 s"
     ):
-        work(config, "w", tmp_path / "spool", threading.Event())
+        work(config, "w", tmp_path / "spool", threading.Event(), 0.3)
 
 
 def test_a_worker_that_comes_when_the_run_is_over_leaves(tmp_path: Path) -> None:

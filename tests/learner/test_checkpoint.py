@@ -47,7 +47,6 @@ def test_training_goes_on_exactly_as_it_would_have(toy, make, load_images) -> No
     train(toy, engine, load_images)
     checkpointer.save(3, {"any": [1.5, "thing"]})
     other, reader = make()
-    assert reader.exists
     assert reader.load() == {"any": [1.5, "thing"]}
     train(toy, engine, load_images)
     train(toy, other, load_images)
@@ -77,6 +76,27 @@ def test_a_truncated_file_is_named(make, name) -> None:
         checkpointer.load()
 
 
+def test_the_newest_whole_checkpoint_is_resumed_from(make, caplog) -> None:
+    """Losing the newest one to a bad disk costs the updates since the one before it, not the run."""
+    _, checkpointer = make()
+    for updates in (0, 4, 6):
+        checkpointer.save(updates, {"updates": updates})
+    directory = checkpointer.directory
+    checkpoints.point(directory, "best", "step_6", note="0.9")
+    for name in ("step_4", "step_6"):
+        file = directory / name / "training.pt"
+        file.write_bytes(file.read_bytes()[:-1])
+    _, reader = make()
+    assert reader.load() == {"updates": 0}
+    (said,) = [record.getMessage() for record in caplog.records if "Resuming" in record.getMessage()]
+    assert "step_6/training.pt has" in said
+    assert said.endswith("Resuming from step_0, the newest whole checkpoint.")
+    assert checkpoints.pointed(directory, "best") is None, "its weights are lost"
+    reader.save(6, {"updates": "again"})  # replaces the damaged one
+    _, another = make()
+    assert another.load() == {"updates": "again"}
+
+
 def test_code_in_a_checkpoint_is_not_run(make, tmp_path) -> None:
     class Evil:
         def __reduce__(self):
@@ -91,9 +111,11 @@ def test_code_in_a_checkpoint_is_not_run(make, tmp_path) -> None:
 
     checkpointer.save(1, {})
     path = checkpoints.write_checkpoint(tmp_path, "step_2", fill)
-    (path / "critic.safetensors").write_bytes((tmp_path / "step_1" / "critic.safetensors").read_bytes())
+    critic = (tmp_path / "step_1" / "critic.safetensors").read_bytes()
+    (path / "critic.safetensors").write_bytes(critic)
+    checkpoints.point(tmp_path, "latest", "step_2")
     with pytest.raises(CheckpointError):
-        checkpointer.load("step_2")
+        checkpointer.load()
     assert not (tmp_path / "owned").exists()
 
 
@@ -107,9 +129,7 @@ def test_a_checkpoint_of_another_critic_is_refused(toy, make) -> None:
 
 def test_nothing_to_resume_from(make) -> None:
     _, checkpointer = make()
-    assert not checkpointer.exists
-    with pytest.raises(CheckpointError, match="latest"):
-        checkpointer.load()
+    assert checkpointer.load() is None
 
 
 def test_a_lost_pointer_does_not_begin_the_run_anew(make) -> None:
@@ -118,7 +138,7 @@ def test_a_lost_pointer_does_not_begin_the_run_anew(make) -> None:
     checkpointer.save(4, {})
     (checkpointer.directory / "latest").unlink()
     with pytest.raises(CheckpointError, match="step_0, step_4"):
-        _ = checkpointer.exists
+        checkpointer.load()
     assert checkpoints.checkpoints(checkpointer.directory) == ["step_0", "step_4"]
 
 

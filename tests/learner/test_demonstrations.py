@@ -50,7 +50,8 @@ def with_dataset(toy: Any, path: Path, collection: Path, wanted: int = 12, **opt
 def test_nobody_is_asked_for_demonstrations(toy: Any, tmp_path: Path, collection: Path) -> None:
     learner, world = with_dataset(toy, tmp_path / "run", collection, wanted=10)
     learner.run()
-    assert world.phases == ["warm-up", "training", "done"]
+    assert world.phases[:2] == ["warm-up", "training"]
+    assert world.phases[-1] == "done"
     theirs = TrajectoryStore(collection / STORE_FILE)
     assert world.store.ids(Purpose.DEMO) == theirs.ids()[:10]
 

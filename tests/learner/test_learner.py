@@ -19,6 +19,7 @@ from distrl.core import checkpoints
 from distrl.core.errors import CheckpointError, NetworkError, NothingCameIn, StoreError
 from distrl.core.metrics import read_metrics
 from distrl.core.types import ImagePart, Outcome, Purpose, image_digest
+from distrl.learner.parts import SILENCE_S
 
 
 def evals(path) -> list[float]:
@@ -34,7 +35,9 @@ def test_it_learns_from_a_weak_start(toy, tmp_path) -> None:
     assert success[0] < 0.5
     assert success[-1] > 0.9
     assert evals(tmp_path)[-1] == 1.0
-    assert world.phases == ["demonstrations", "warm-up", "training", "done"]
+    assert world.phases == [
+        *("demonstrations", "warm-up", "training", "critic warm-up", "training", "validation", "done")
+    ]
     assert world.over
     assert learner.progress.updates == 150
     kept = checkpoints.checkpoints(tmp_path / "checkpoints")
@@ -75,7 +78,7 @@ def test_the_numbers_of_workers_and_servers_are_written_now_and_then(toy, tmp_pa
     learner, world = build(toy, tmp_path, episodes=16)
     parts = learner.parts
     ticks = iter(range(10**6))
-    parts.clock = lambda: parts.started + next(ticks)  # a second for every look at the clock
+    parts.clock = lambda: 1000.0 + next(ticks)  # a second for every look at the clock
     learner.run()
     rows = [row for row in read_metrics(tmp_path / "metrics.jsonl") if "workers/alive" in row]
     assert len(rows) > 1
@@ -116,7 +119,7 @@ def test_resume_goes_on_where_it_stopped(toy, tmp_path) -> None:
     assert parts.scheduler.accounted(Purpose.TRAIN) == before.scheduler.accounted(Purpose.TRAIN)
     again.run()
     assert world.info.version > version
-    assert world.phases == ["training", "done"]
+    assert world.phases == ["training", "validation", "done"]
     assert again.progress.updates == 150
     assert evals(tmp_path)[-1] == 1.0
 
@@ -189,12 +192,11 @@ def test_a_run_stopped_in_its_warm_start_takes_its_demonstrations_again(toy, tmp
 
 
 def test_demonstrations_that_never_come_end_the_run(toy, tmp_path) -> None:
-    learner, world = build(toy, tmp_path, max_minutes=1)
+    learner, world = build(toy, tmp_path)
     world.check = lambda: None  # no worker
-    learner.parts.started -= 60.0
-    with pytest.raises(
-        NothingCameIn, match=r"Only 0 of 12 demonstrations came in within learner\.max_minutes=1"
-    ):
+    begun = learner.parts.clock()
+    learner.parts.clock = lambda: begun + SILENCE_S + 1.0
+    with pytest.raises(NothingCameIn, match=r"for 60 minutes \(0 of 12 demonstrations are there\)"):
         learner.run()
 
 
@@ -277,7 +279,7 @@ def test_what_nobody_judged_is_not_learnt_from_as_a_failure(toy, tmp_path) -> No
     assert learner.parts.replay.ids == [judged.id]
     assert ingest.metrics()["ingest/unjudged"] == 1.0
     assert sum(record.judged for record in world.scheduler.task_table().values()) == 1
-    assert world.scheduler.accounted(Purpose.TRAIN) == 2
+    assert world.scheduler.accounted(Purpose.TRAIN) == 1
 
 
 def test_weights_never_share_a_version(toy, tmp_path) -> None:
@@ -338,6 +340,20 @@ def test_the_learning_rate_falls_as_the_runs_episodes_come_in(toy, tmp_path) -> 
     assert rates == sorted(rates, reverse=True)
     assert rates[0] < 0.05, "the first update comes after min_replay episodes"
     assert rates[-1] == pytest.approx(0.005)
+
+
+def test_cloning_begins_while_demonstrations_come_in_and_draws_no_more_than_there_are(toy, tmp_path) -> None:
+    demonstrations = {**OPTIONS["demonstrations"], "episodes": 60, "updates": 40, "batch_size": 4}
+    learner, _ = build(toy, tmp_path, demonstrations=demonstrations, episodes=16)
+    engine, demos, seen = learner.parts.engine, learner.parts.ingest.demonstrations, []
+    clone = engine.clone
+    engine.clone = lambda batch: seen.append((len(demos), sum(len(e.steps) for e in demos))) or clone(batch)
+    learner.run()
+    assert len(seen) == 40
+    early = [num_steps for num_demos, num_steps in seen if num_demos < 60]
+    assert early, "cloning waited for all demonstrations"
+    assert all(4 * (number + 1) <= num_steps for number, num_steps in enumerate(early))
+    assert seen[-1][0] == 60
 
 
 def test_cloning_ends_at_the_loss_that_is_asked_for(toy, tmp_path) -> None:

@@ -8,7 +8,6 @@ pytest.importorskip("torch", reason="needs torch: not installed")
 
 from learning_world import OPTIONS, build
 
-from distrl.core import checkpoints
 from distrl.core.metrics import read_metrics
 from distrl.learner.parts import PEERS_S
 from distrl.learner.updates import Updates
@@ -23,7 +22,7 @@ def hand_clock(learner, world) -> None:
         play()
 
     world.check = check
-    learner.parts.started, learner.parts.clock = 0.0, lambda: now[0]
+    learner.parts.clock = lambda: now[0]
 
 
 def test_the_time_without_episodes_is_measured(toy, tmp_path, monkeypatch) -> None:
@@ -53,7 +52,8 @@ def test_the_time_without_episodes_is_measured(toy, tmp_path, monkeypatch) -> No
 def test_rates_of_workers_count_from_where_the_runs_time_begins(toy, tmp_path) -> None:
     learner, world = build(toy, tmp_path)
     parts, asked = learner.parts, []
-    now = [parts.started + 1000.0]
+    now = [parts.clock() + 1000.0]
+    start = now[0]
     parts.clock = lambda: now[0]
     world.check = lambda: None
     world.peer_metrics = lambda: asked.append(now[0]) or {"workers/alive": 1.0}
@@ -66,35 +66,59 @@ def test_rates_of_workers_count_from_where_the_runs_time_begins(toy, tmp_path) -
     for _ in range(3):
         now[0] += PEERS_S / 2
         parts.tend()
-    start = parts.started + 1000.0
     assert asked == [start, start + PEERS_S]
     assert len(list(read_metrics(tmp_path / "metrics.jsonl"))) == 1
 
 
-def test_time_that_ends_in_cloning_leaves_a_measured_warm_start(toy, tmp_path, caplog) -> None:
-    demonstrations = {**OPTIONS["demonstrations"], "updates": 500}
-    learner, world = build(toy, tmp_path, demonstrations=demonstrations, max_minutes=1)
-    hand_clock(learner, world)
+def test_the_limit_counts_neither_cloning_nor_the_critics_warm_up(toy, tmp_path) -> None:
+    demonstrations = {**OPTIONS["demonstrations"], "updates": 200, "critic_updates": 200}
+    learner, _ = build(toy, tmp_path, demonstrations=demonstrations, max_minutes=1)
+    hand_clock(learner, learner.parts.server)
     learner.run()
+    assert learner.progress.updates > 0, "the warm start alone takes more than the limit"
     rows = list(read_metrics(tmp_path / "metrics.jsonl"))
-    cloned = [row["cloning_updates"] for row in rows if "loss/cloning" in row]
-    assert cloned[:2] == [20.0, 40.0]
-    assert 40 < cloned[-1] <= 60
-    assert f"learner.max_minutes=1 are over after {cloned[-1]:.0f} of 500 cloning updates" in caplog.text
-    assert learner.progress.updates == 0
-    assert any("eval/val/success" in row for row in rows)
-    assert checkpoints.pointed(tmp_path / "checkpoints", "final") == "step_0"
-    assert world.over
+    assert max(row.get("cloning_updates", 0.0) for row in rows) == 200.0
+    assert rows[-1]["time/online_s"] == pytest.approx(60.0, abs=2.0)
+    assert learner.parts.elapsed_s() > 400.0, "the report's time is that of the whole run"
 
 
-def test_time_that_ends_in_the_critics_warm_up_ends_the_run(toy, tmp_path, caplog) -> None:
-    demonstrations = {**OPTIONS["demonstrations"], "critic_updates": 500}
-    learner, world = build(toy, tmp_path, demonstrations=demonstrations, max_minutes=1)
+def test_the_limit_counts_a_run_and_its_resumptions_together(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path, max_minutes=1)
     hand_clock(learner, world)
+    play = world.check
+
+    def check() -> None:
+        play()
+        if learner.parts.online_s() >= 40.0:
+            world.stop.set()
+
+    world.check = check
     learner.run()
-    assert "of 500 updates of the critic's warm-up" in caplog.text
-    assert learner.progress.updates == 0, "the policy must not learn from a critic that is not ready"
+    again, world = build(toy, tmp_path, "i2", max_minutes=1)
+    again.parts.load_state_dict(again.parts.checkpointer.load())
+    hand_clock(again, world)
+    again.run()
     assert world.over
+    rows = list(read_metrics(tmp_path / "metrics.jsonl"))
+    assert rows[-1]["time/online_s"] == pytest.approx(60.0, abs=2.0)
+
+
+@pytest.mark.parametrize("phase", ["demonstrations", "critic warm-up", "training", "validation"])
+def test_broadcasts_say_how_much_of_the_phase_is_done(toy, tmp_path, phase) -> None:
+    learner, world = build(toy, tmp_path, episodes=64)
+    seen, play = [], world.check
+
+    def check() -> None:
+        seen.append((world.phases[-1], world.status.get("phase/done"), world.status.get("phase/total")))
+        play()
+
+    world.check = check
+    learner.run()
+    totals = {"demonstrations": 12, "critic warm-up": 20, "training": 64, "validation": 4}
+    numbers = [(done, total) for name, done, total in seen if name == phase]
+    assert {total for _, total in numbers} == {totals[phase]}
+    assert [done for done, _ in numbers] == sorted(done for done, _ in numbers)
+    assert numbers[0][0] < numbers[-1][0] or len(numbers) == 1
 
 
 def test_waiting_for_the_first_worker_costs_no_time(toy, tmp_path) -> None:
@@ -108,7 +132,7 @@ def test_waiting_for_the_first_worker_costs_no_time(toy, tmp_path) -> None:
             play()
 
     world.check = check
-    learner.parts.started, learner.parts.clock = 0.0, lambda: now[0]
+    learner.parts.clock = lambda: now[0]
     learner.run()
     assert learner.progress.updates == 8
     elapsed_s = learner.parts.elapsed_s()

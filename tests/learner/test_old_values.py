@@ -95,7 +95,7 @@ def test_a_run_learns_from_them_and_resumes_with_them(toy, tmp_path) -> None:
     values = {name: e.values for name, e in learner.parts.ingest.episodes.items() if e.values}
     assert values
     again, _ = build(toy, tmp_path, incarnation="i2", value_recompute=False, episodes=60, eval_every=0)
-    again.parts.load_state_dict(again.parts.checkpointer.load("latest"))
+    again.parts.load_state_dict(again.parts.checkpointer.load())
     again.updates.close()
     found = {name: e.values for name, e in again.parts.ingest.episodes.items() if e.values}
     assert found == values

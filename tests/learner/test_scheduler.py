@@ -35,6 +35,7 @@ class Rig:
             [toy.task(i, "val") for i in range(4)],
             seed,
             f"i{seed}",
+            b"secret",
             lambda: self.now,
         )
         self.scheduler.set_phase(phase)

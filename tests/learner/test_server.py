@@ -1,5 +1,6 @@
 """The learner's sockets, driven by hand-made peers."""
 
+import math
 import queue
 import time
 
@@ -8,9 +9,11 @@ import pytest
 from waiting import until
 
 from distrl.core.chunk_server import ChunkServer
+from distrl.core.codec import unpack
 from distrl.core.errors import NetworkError, SecurityError, StoreError
 from distrl.core.messages import (
     MAX_FRAMES,
+    PROTOCOL_VERSION,
     Ack,
     Heartbeat,
     Hello,
@@ -35,6 +38,7 @@ from distrl.core.store import TrajectoryStore
 from distrl.core.types import ActionRecord, Observation, Task, TimeStep, Trajectory, image_digest
 from distrl.core.weights import WeightFetcher, WeightStore, describe
 from distrl.learner.server import MAX_READS, Endpoints, LearnerServer
+from distrl.learner.suspensions import FIRST_S, LEAST
 
 WAIT_S = 20.0
 TASK = Task(id="q/t/1", suite="q", template="t", split="train", goal="Do it")
@@ -46,9 +50,10 @@ class FakeScheduler:
 
     def __init__(self):
         self.granted, self.renewed, self.released, self.finished, self.lost = [], [], [], [], []
-        self.ticks = queue.Queue()
+        self.ticks, self.misfit = queue.Queue(), ""
 
-    def grant(self, worker, count):
+    def grant(self, worker, count, limits):
+        self.limits = dict(limits)
         leases = [Lease(id=f"{worker}-{len(self.granted)}", task=TASK) for _ in range(count)]
         self.granted += leases
         return leases
@@ -58,6 +63,9 @@ class FakeScheduler:
 
     def release(self, worker, lease_ids):
         self.released.append((worker, tuple(lease_ids)))
+
+    def check(self, trajectory):
+        return self.misfit
 
     def finish(self, lease_id, trajectory):
         self.finished.append((lease_id, trajectory.id))
@@ -85,7 +93,14 @@ class Peer:
         return received.message
 
 
-def submit(name, *pictures, named=None, lease_id="lease"):
+def edited(message: Submit, **changes: object) -> bytes:
+    """The envelope of `message`, in whose trajectory these fields are changed."""
+    envelope = msgpack.unpackb(encode(message))
+    envelope["body"] = msgpack.packb({**unpack(message.body), **changes})
+    return msgpack.packb(envelope)
+
+
+def submit(name, *pictures, named=None, lease_id="lease", worker=""):
     """A Submit whose trajectory refers to `pictures`; `named` are the images that it announces."""
     steps = tuple(
         TimeStep(
@@ -96,8 +111,8 @@ def submit(name, *pictures, named=None, lease_id="lease"):
         for picture in pictures
     )
     digests = tuple(image_digest(picture) for picture in pictures)
-    trajectory = Trajectory(id=name, task=TASK, steps=steps, lease_id=lease_id)
-    return Submit(trajectory=trajectory, images=digests if named is None else named)
+    trajectory = Trajectory(id=name, task=TASK, steps=steps, lease_id=lease_id, worker=worker)
+    return Submit.of(trajectory, digests if named is None else named)
 
 
 @pytest.fixture
@@ -162,7 +177,9 @@ def test_status_on_request_and_on_heartbeat(server, peer):
 
 
 def test_leases_are_granted_renewed_and_given_back(server, peer, scheduler):
+    peer.ask(Hello(role="worker", name="w", slots=2, waiting=4))
     grant = peer.ask(LeaseRequest(worker="w", count=3))
+    assert scheduler.limits == {"w": 6}
     assert grant.leases == tuple(scheduler.granted)
     assert len(grant.leases) == 3
     assert isinstance(peer.ask(LeaseRenew(worker="w", lease_ids=("a", "unknown"))), Status)
@@ -203,9 +220,7 @@ def test_a_resend_is_a_duplicate_and_counts_once(server, peer, scheduler, ingest
 
 
 def test_a_submit_that_is_no_message_is_refused_by_its_trajectorys_id(server, peer, store):
-    body = msgpack.unpackb(encode(submit("newer")))
-    body["trajectory"]["a_newer_field"] = 1
-    peer.channel.raw.send(msgpack.packb(body))
+    peer.channel.raw.send(edited(submit("newer"), a_newer_field=1))
     reject = peer.answer()
     assert (reject.code.value, reject.ref) == ("malformed", "newer")
     peer.channel.raw.send_multipart([encode(submit("wide")), *[b""] * (MAX_FRAMES + 1)])
@@ -240,13 +255,13 @@ def test_one_that_cannot_be_stored_is_refused_alone(server, peer, store, monkeyp
     poison = Trajectory(id="poison", task=TASK)
     real = store.add_many
 
-    def add_many(items):
+    def add_many(items, bodies):
         if any(trajectory.id == "poison" for trajectory, _ in items):
             raise StoreError("disk full")
         return real(items)
 
     monkeypatch.setattr(store, "add_many", add_many)
-    for message in (Submit(trajectory=poison), submit("good")):
+    for message in (Submit.of(poison), submit("good")):
         peer.channel.send(message)
     answers = {type(answer): answer for answer in (peer.answer(), peer.answer())}
     assert answers[Ack].trajectory_id == "good"
@@ -319,12 +334,94 @@ def test_inference_servers_come_and_go(server, wire, peer):
     hear(wire.connect_sub(server.endpoints.broadcast), lambda status: status.act_endpoints == ())
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"act_endpoint": "tcp://" + "a" * 1000 + ":1"},
+        {"relay": "tcp://" + "a" * 9_000_000 + ":1"},
+        {"act_endpoint": "127.0.0.1:9"},
+        {"act_endpoint": "tcp://127.0.0.1:9\n"},
+        {"relay": "http://127.0.0.1:9"},
+        {"name": "n" * 1000},
+        {"name": "n\x1b[2J"},
+        {"weights": "d" * 1000},
+    ],
+)
+def test_a_peer_with_impossible_addresses_or_names_is_rejected(server, peer, changes):
+    hello = {"v": PROTOCOL_VERSION, "type": "hello", "role": "inference", "name": "i", **changes}
+    peer.channel.raw.send(msgpack.packb(hello))
+    reject = peer.answer()
+    assert isinstance(reject, Reject)
+    code = reject.code.value
+    assert code == ("limit" if any(len(value) > 200 for value in changes.values()) else "malformed")
+    assert server.peer_metrics()[f"rejected/{code}"] == 1
+    assert peer.ask(StatusRequest()).act_endpoints == ()
+
+
+def test_totals_stay_finite_whatever_peers_report(server, peer):
+    peer.ask(Heartbeat(role="worker", name="w", stats={"faults": 0, "steps": 0}))
+    for value in (1.7e308, 0.0, 1.7e308):
+        body = msgpack.unpackb(encode(Heartbeat(role="worker", name="w")))
+        peer.channel.raw.send(msgpack.packb(body | {"stats": {"faults": value, "steps": value}}))
+        peer.answer()
+    peer.ask(Heartbeat(role="worker", name="w", stats={"faults": 3, "steps": 3}))
+    metrics = server.peer_metrics()
+    assert metrics["workers/faults"] == 3
+    assert all(math.isfinite(value) for value in metrics.values())
+
+
+def test_a_worker_whose_trajectories_are_mostly_rejected_gets_no_leases_for_a_while(
+    server, wire, peer, scheduler, caplog
+):
+    assert peer.ask(LeaseRequest(worker="broken")).leases
+    scheduler.misfit = "another task"
+    for number in range(LEAST):
+        assert peer.ask(submit(f"bad{number}")).code.value == "lease-mismatch"
+    grant = peer.ask(LeaseRequest(worker="broken"))
+    assert grant.leases == ()
+    assert FIRST_S - 1 <= grant.retry_after_s <= FIRST_S
+    assert f"{LEAST} of its last {LEAST} trajectories were rejected" in grant.reason
+    assert "worker broken gets no leases for 60 s" in caplog.text
+    until(lambda: server.peer_metrics()["workers/suspended"] == 1)
+    assert server.peer_metrics()["rejected/lease-mismatch"] == LEAST
+    assert Peer(wire, server.endpoints.control).ask(LeaseRequest(worker="other")).leases
+
+
+def test_trajectories_that_are_no_messages_count_for_the_worker_of_the_connection(server, peer):
+    peer.ask(LeaseRequest(worker="broken"))
+    frame = edited(submit("bad"), success=1e30)
+    for _ in range(LEAST):
+        peer.channel.raw.send(frame)
+        assert peer.answer().ref == "bad"
+    assert peer.ask(LeaseRequest(worker="broken")).reason
+
+
+def test_one_that_was_accepted_before_is_a_duplicate_even_if_it_would_be_rejected_now(
+    server, peer, scheduler
+):
+    peer.ask(submit("t"))
+    scheduler.misfit = "its lease was granted by a run that is gone"
+    assert peer.ask(submit("t")) == Ack(trajectory_id="t", duplicate=True)
+
+
 def test_numbers_of_heartbeats_become_metrics(server, peer):
     for steps in (0, 7):
         peer.ask(Heartbeat(role="worker", name="w", stats={"steps": steps, "faults": steps}))
     metrics = server.peer_metrics()
     assert (metrics["workers/alive"], metrics["workers/faults"]) == (1, 7)
     assert metrics["workers/actions_per_s"] > 0
+
+
+def test_a_status_that_cannot_be_sent_does_not_end_the_network_thread(server, wire, peer, caplog):
+    server.set_metrics({letter * 9_000_000: 1.0 for letter in "ab"})
+    for phase in ("warm-up", "training"):
+        server.set_phase(phase)
+        assert peer.ask(StatusRequest()).code.value == "too-large"
+    until(lambda: "a Status is not sent" in caplog.text)
+    server.set_metrics({"loss": 1.0, "odd": float("nan")})
+    sub = wire.connect_sub(server.endpoints.broadcast)
+    hear(sub, lambda status: (status.phase, status.metrics) == ("training", {"loss": 1.0}))
+    assert sum("a Status is not sent" in record.getMessage() for record in caplog.records) == 1
 
 
 def test_changes_are_broadcast(server, wire):
@@ -385,7 +482,8 @@ def test_with_keys_only_listed_clients_reach_the_learner(tmp_path, store, schedu
     server = LearnerServer(local, load_security(keys), store, scheduler, ingested, "run")
     server.start()
     with Wire(load_security(keys)) as listed, Wire(load_security(others)) as stranger, Wire() as plain:
-        assert isinstance(Peer(listed, server.endpoints.control).ask(submit("t", PIXELS), [PIXELS]), Ack)
+        own = submit("t", PIXELS, worker="client/w")
+        assert isinstance(Peer(listed, server.endpoints.control).ask(own, [PIXELS]), Ack)
         data = b"weights" * 1000
         server.publish_weights(describe(1, data), data)
         fetcher = WeightFetcher(listed, server.endpoints.weights)

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 
 import pytest
+from waiting import until
 
 from distrl.core.errors import LearnerUnreachable, NetworkError
 from distrl.core.messages import (
@@ -28,6 +29,7 @@ from distrl.core.sockets import Channel, Poller, Wire
 from distrl.core.types import Record, Task, Trajectory, image_digest
 from distrl.workers import delivery
 from distrl.workers.client import LearnerLink
+from distrl.workers.delivery import Delivery
 from distrl.workers.spool import Spool
 
 WAIT_S = 20.0
@@ -49,6 +51,7 @@ class FakeLearner:
     ack: bool = True
     reject: RejectCode | None = None
     leases: int = 0
+    reason: str = ""
     paused: bool = False
     welcomes: int = 1
     seen: list[Record] = field(default_factory=list)
@@ -102,7 +105,9 @@ class FakeLearner:
         if isinstance(message, LeaseRequest):
             count, self.leases = min(self.leases, message.count), max(0, self.leases - message.count)
             leases = [Lease(id=f"l{self.leases}-{i}", task=TASK) for i in range(count)]
-            return LeaseGrant(leases=tuple(leases), retry_after_s=0.02)
+            return LeaseGrant(
+                leases=tuple(leases), retry_after_s=60.0 if self.reason else 0.02, reason=self.reason
+            )
         return self.status
 
     def wait_for(self, cls: type[Record], count: int = 1) -> list[Record]:
@@ -159,9 +164,21 @@ def test_it_introduces_itself_and_keeps_saying_that_it_lives(link, learner):
     link.set_stats({"episodes": 3.0})
     link.start()
     assert link.wait_connected(WAIT_S).run_id == "run"
-    assert learner.wait_for(Hello)[0] == Hello(role="worker", name="w", slots=2)
+    assert learner.wait_for(Hello)[0] == Hello(role="worker", name="w", slots=2, waiting=2)
     assert learner.wait_for(Heartbeat, 3)[-1].stats == {"episodes": 3.0}
     assert len(learner.wait_for(Hello)) == 1
+
+
+def test_numbers_that_cannot_travel_do_not_end_the_link(link, learner, caplog):
+    link.set_stats({letter * 9_000_000: 1.0 for letter in "ab"})
+    link.start()
+    link.wait_connected(WAIT_S)
+    learner.leases = 1
+    assert link.lease(WAIT_S) is not None
+    link.set_stats({"cost": float("inf"), "episodes": 3.0})
+    count = len(learner.wait_for(Heartbeat))
+    assert learner.wait_for(Heartbeat, count + 2)[-1].stats == {"episodes": 3.0}
+    assert sum("heartbeats carry no numbers" in record.getMessage() for record in caplog.records) == 1
 
 
 def test_no_learner_is_an_error_with_a_remedy(wire):
@@ -198,8 +215,60 @@ def test_a_trajectory_is_spooled_sent_and_deleted_on_ack(link, learner, spool):
     link.wait_connected(WAIT_S)
     link.submit(episode("t"), IMAGES)
     assert link.flush(WAIT_S)
-    assert learner.wait_for(Submit)[0] == Submit(trajectory=episode("t"), images=tuple(IMAGES))
+    assert learner.wait_for(Submit)[0] == Submit.of(episode("t"), tuple(IMAGES))
     assert len(spool) == 0
+
+
+def test_a_slow_disk_under_one_slot_keeps_no_other_from_its_lease(link, learner, spool, monkeypatch):
+    put, disk = spool.put, threading.Event()
+
+    def slow(*arguments):
+        assert disk.wait(WAIT_S)
+        put(*arguments)
+
+    monkeypatch.setattr(spool, "put", slow)
+    learner.leases = 1
+    link.start()
+    link.wait_connected(WAIT_S)
+    submitting = threading.Thread(target=link.submit, args=(episode("t"), IMAGES))
+    submitting.start()
+    try:
+        assert link.lease(WAIT_S / 2) is not None
+    finally:
+        disk.set()
+        submitting.join()
+    assert link.flush(WAIT_S)
+
+
+def test_the_store_gets_the_bytes_of_the_spool(link, learner, spool):
+    spool.put(episode("t"), IMAGES, "run")
+    body, _ = spool.packed("t")
+    link.start()
+    assert learner.wait_for(Submit)[0].body == body
+
+
+def test_a_reconnection_sends_nothing_that_is_not_on_disk_yet(spool):
+    delivery = Delivery(spool)
+    delivery.begin("t")
+    spool.put(episode("t"), IMAGES, "run")
+    delivery.reconnected("run")
+    assert delivery.next_to_send() is None
+    delivery.add("t", "run")
+    assert delivery.next_to_send() == "t"
+
+
+def test_an_ack_of_one_that_is_put_again_meanwhile_leaves_it_to_a_resend(spool):
+    delivery = Delivery(spool)
+    spool.put(episode("t"), IMAGES, "run")
+    delivery.reconnected("run")
+    assert delivery.next_to_send() == "t"
+    delivery.begin("t")  # by a slot that ran the episode of a killed worker again
+    spool.put(episode("t"), IMAGES, "run")
+    delivery.acked(["t"])
+    delivery.add("t", "run")
+    assert delivery.load("t")[0].trajectory.id == "t"
+    delivery.acked(["t"])
+    assert len(spool) == len(delivery) == 0
 
 
 def test_what_was_spooled_before_is_delivered_first(link, learner, spool):
@@ -243,6 +312,16 @@ def test_a_paused_learner_is_asked_for_no_leases_until_it_goes_on(link, learner)
     assert link.lease(WAIT_S) is not None
 
 
+def test_a_suspended_worker_says_why_and_does_not_ask_again_before_it_may(link, learner, caplog):
+    learner.reason = "8 of its last 10 trajectories were rejected"
+    link.start()
+    link.wait_connected(WAIT_S)
+    assert link.lease(0.5) is None
+    wanted = "the learner grants no leases for 60 s: 8 of its last 10 trajectories were rejected"
+    assert [message for message in caplog.messages if message == wanted] == [wanted]
+    assert len([message for message in learner.seen if isinstance(message, LeaseRequest)]) == 1
+
+
 def test_a_missing_ack_means_a_resend(link, learner, monkeypatch):
     monkeypatch.setattr(delivery, "ACK_S", 0.1)
     learner.ack = False
@@ -254,14 +333,14 @@ def test_a_missing_ack_means_a_resend(link, learner, monkeypatch):
     assert link.flush(WAIT_S)
 
 
-@pytest.mark.parametrize("code", [RejectCode.MALFORMED, RejectCode.DIGEST])
+@pytest.mark.parametrize("code", ["malformed", "digest", "limit", "lease-mismatch"])
 def test_what_is_refused_for_good_is_set_aside(link, learner, spool, code):
-    learner.reject = code
+    learner.reject = RejectCode(code)
     link.start()
     link.wait_connected(WAIT_S)
     link.submit(episode("bad"), IMAGES)
     assert link.flush(WAIT_S)
-    assert spool.refused() == {"bad": f"{code.value}: no"}
+    assert spool.refused() == {"bad": f"{code}: no"}
 
 
 def test_what_is_refused_for_now_is_sent_again(link, learner, spool, monkeypatch):
@@ -344,6 +423,16 @@ def test_a_shutdown_ends_all_waiting(link, learner):
     assert link.lease(WAIT_S) is None
     assert link.shutdown.wait(WAIT_S)
     assert link.shutdown_reason == "all done"
+
+
+def test_a_learner_that_leaves_when_the_run_is_over_is_not_lost(link, learner, caplog):
+    link.start()
+    link.wait_connected(WAIT_S)
+    learner.to_broadcast.append(Shutdown(run_id="run", reason="all done"))
+    assert link.shutdown.wait(WAIT_S)
+    learner.stop()
+    until(lambda: not link._is_connected)
+    assert "lost the connection" not in caplog.text
 
 
 def test_closing_ends_all_waiting(link):

@@ -35,7 +35,7 @@ def test_a_learner_that_answers(wire: Wire, tmp_path: Path) -> None:
         link.start()
         assert wait_for_learner(link, address, "network.control", WAIT_S, threading.Event(), said.append)
         link.close()
-    assert said == [f"looking for the learner at {address}, for up to 30 s"]
+    assert said == [f"waiting for the learner at {address} (at most 30 s)"]
 
 
 def test_nobody_there(wire: Wire) -> None:
@@ -94,9 +94,30 @@ def test_another_version_is_told_and_does_not_fill_the_log(
     link.start()
     until(lambda: learner.count >= 3 and link.misfit)
     with pytest.raises(
-        LearnerUnreachable, match=rf"do not fit together: .*{why} Run the same distrl version"
+        LearnerUnreachable, match=rf"does not understand this process: .*{why} Run the same distrl version"
     ):
-        wait_for_learner(link, address, "--learner", 0.0, threading.Event())
+        wait_for_learner(link, address, "--learner", None, threading.Event())
     link.close()
     learner.stop()
-    assert caplog.text.count("do not fit together") == 1
+    assert caplog.text.count("does not understand this process") == 1
+
+
+def test_without_a_limit_it_waits_and_reminds_every_half_minute(wire: Wire) -> None:
+    link = LearnerLink(wire, NOBODY, NOBODY, "monitor", "m")
+    link.start()
+    said: list[str] = []
+    stop = threading.Event()
+    seconds = iter(range(0, 10_000, 10))  # each look at the clock is ten seconds later
+
+    def say(line: str) -> None:
+        said.append(line)
+        if len(said) == 4:
+            stop.set()
+
+    assert not wait_for_learner(
+        link, NOBODY, "network.control", None, stop, say, lambda: float(next(seconds))
+    )
+    link.close()
+    assert said[0] == f"waiting for the learner at {NOBODY}"
+    assert [line.partition(":1 ")[2].partition(":")[0] for line in said[1:]] == ["(30 s)", "(60 s)", "(90 s)"]
+    assert "`distrl run-learner`" in said[1]

@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+from waiting import until
 
 from distrl.core.errors import StoreError
 from distrl.core.rundir import RunLock
@@ -113,3 +114,38 @@ def test_what_workers_of_another_host_left_behind_is_found(tmp_path):
         assert left_behind(tmp_path, "here") == {"old-1": 2}
     assert left_behind(tmp_path, "here") == {"old-1": 2, "old-2": 1}
     assert left_behind(tmp_path / "none", "here") == {}
+
+
+def test_threads_that_put_meanwhile_share_a_commit(spool):
+    commits = []
+    spool._connection.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None)
+    threads = [threading.Thread(target=spool.put, args=(episode(name), IMAGES)) for name in "abcd"]
+    with spool._lock:  # as a commit that waits for the disk
+        for thread in threads:
+            thread.start()
+        until(lambda: len(spool._entries) == len(threads))
+    for thread in threads:
+        thread.join()
+    assert sorted(spool.ids()) == list("abcd")
+    assert len(commits) == 1
+
+
+def test_a_full_disk_is_reported_to_every_thread_that_put(spool):
+    failed = []
+
+    def put(name):
+        try:
+            spool.put(episode(name), {"d": bytes(100_000)})
+        except StoreError as error:
+            failed.append((name, str(error)))
+
+    spool._connection.execute("PRAGMA max_page_count=1")
+    threads = [threading.Thread(target=put, args=(name,)) for name in "ab"]
+    with spool._lock:
+        for thread in threads:
+            thread.start()
+        until(lambda: len(spool._entries) == 2)
+    for thread in threads:
+        thread.join()
+    assert sorted(name for name, _ in failed) == ["a", "b"]
+    assert "full" in failed[0][1]

@@ -48,7 +48,7 @@ class SchedulerLink:
     def __init__(self, episodes: int, num_tasks: int = 4) -> None:
         config = LearnerConfig(episodes=episodes, max_staleness=1000, min_replay=1000)
         tasks = [counting_task(index) for index in range(num_tasks)]
-        self.scheduler = TaskScheduler(config, tasks, (), 0, "i")
+        self.scheduler = TaskScheduler(config, tasks, (), 0, "i", b"secret")
         self.scheduler.set_phase(TRAINING)
         self.shutdown = threading.Event()
         self.status: Status | None = Status(run_id="r", phase="training", act_endpoints=("inproc://act",))

@@ -7,6 +7,7 @@ is tried again after a passing fault; an input is sent once, and when nobody kno
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import shlex
@@ -23,7 +24,7 @@ from distrl.workers.devices.adb.foreground import ACTIVITY, FLAGS, WINDOW, is_se
 from distrl.workers.devices.adb.frame import Frame, Frames
 from distrl.workers.devices.adb.link import RETRY_AFTER_S, Answer, brief
 from distrl.workers.devices.base import Key, Screen
-from distrl.workers.devices.errors import DeviceError, OutputInvalid, ServiceRejected
+from distrl.workers.devices.errors import BlankFrame, DeviceError, OutputInvalid, ServiceRejected
 
 _log = logging.getLogger(__name__)
 
@@ -44,6 +45,8 @@ _LAUNCH = "am start -a android.intent.action.MAIN -c android.intent.category.LAU
 _REFUSED = re.compile(r"^(Error|Exception|java\.lang\.)", re.MULTILINE)
 _KEYCODES = {Key.BACK: 4, Key.HOME: 3, Key.ENTER: 66}
 _SIZE = re.compile(r"(Physical|Override) size:\s*(\d+)x(\d+)")
+_DISPLAYS = "dumpsys SurfaceFlinger --display-id"
+_DISPLAY = re.compile(r"^Display (\d+) ", re.MULTILINE)
 _WINDOW_FILE = "/data/local/tmp/distrl-window.xml"
 _HIERARCHY = f"rm -f {_WINDOW_FILE}; uiautomator dump {_WINDOW_FILE} >&2 && cat {_WINDOW_FILE}"
 
@@ -100,7 +103,9 @@ class AdbDevice:
         return self._size
 
     def _asked_size(self) -> tuple[int, int]:
-        said = self.client.check("wm size", ASK_S, reads=True).text
+        logical = self.client.display.logical
+        asked = "wm size" if logical is None else f"wm size -d {logical}"
+        said = self.client.check(asked, ASK_S, reads=True).text
         sizes = {name: (int(width), int(height)) for name, width, height in _SIZE.findall(said)}
         found = sizes.get("Override") or sizes.get("Physical")
         if found is None:
@@ -124,11 +129,32 @@ class AdbDevice:
             def is_secure() -> bool:
                 return self._is_secure(max(end - time.monotonic(), _LEAST_S))
 
-            return self._frames.judge(self.client.exec_out("screencap -p", timeout_s), is_secure)
+            return self._frames.judge(
+                self.client.exec_out(self.client.display.screencap, timeout_s), is_secure
+            )
 
-        frame = self._observed(once, SCREENSHOT_S)
+        try:
+            frame = self._observed(once, SCREENSHOT_S)
+        except BlankFrame as error:
+            raise self._explained(error) from error
         self._size = frame.size
         return frame
+
+    def _explained(self, error: BlankFrame) -> BlankFrame:
+        """The error of a blank screenshot. Of a foldable phone the first display may be the folded one."""
+        found: list[str] = []
+        if self.client.display.physical is None:
+            with contextlib.suppress(DeviceError):  # it is blank, whatever else goes wrong
+                found = _DISPLAY.findall(self.client.shell(_DISPLAYS, ASK_S, reads=True).text)
+        if len(found) < 2:
+            return error
+        return BlankFrame(
+            f"its screenshot is of one colour; it has {len(found)} displays, and the one that Android chose "
+            "may be folded away or off.",
+            "Wake it, or set `display` of its entry in devices.pool to the ID of the display in use: "
+            f"{' or '.join(found)}.",
+            serial=self.serial,
+        )
 
     def _is_secure(self, timeout_s: float) -> bool:
         """Whether no screenshot shows the window in front: the agent went there, and nothing is broken."""
@@ -163,7 +189,7 @@ class AdbDevice:
         Before Android 12 each `input` starts a Java program, which alone takes longer. So one is started
         `DOUBLE_TAP_GAP_S` after the other, without awaiting it: as far apart as they start, they touch.
         """
-        tap = f"input tap {int(x)} {int(y)}"
+        tap = f"{self.client.display.input} tap {int(x)} {int(y)}"
         self.client.act(f"{tap} & sleep {DOUBLE_TAP_GAP_S}; {tap} && wait $!", INPUT_S + DOUBLE_TAP_GAP_S)
 
     def long_press(self, x: int, y: int) -> None:
@@ -206,7 +232,9 @@ class AdbDevice:
         package = app_names.find(name, found)
         if package is None:
             return False
-        started = self.client.act(f"{_LAUNCH} -n {shlex.quote(found[package])}", LAUNCH_S)
+        logical = self.client.display.logical
+        launch = _LAUNCH if logical is None else f"{_LAUNCH} --display {logical}"
+        started = self.client.act(f"{launch} -n {shlex.quote(found[package])}", LAUNCH_S)
         if _REFUSED.search(started.said):
             raise OutputInvalid(
                 f"{package} was not started: {brief(started.said)}.",
@@ -217,7 +245,7 @@ class AdbDevice:
         return True
 
     def _input(self, gesture: str, lasts_s: float = 0.0) -> None:
-        self.client.act(f"input {gesture}", INPUT_S + lasts_s)
+        self.client.act(f"{self.client.display.input} {gesture}", INPUT_S + lasts_s)
 
     def hierarchy(self) -> str:
         """The screen's elements as uiautomator XML.

@@ -61,8 +61,9 @@ class EmulatorDevice(AdbDevice):
         Raises:
             SnapshotMissing, SnapshotFailed: If it cannot be loaded.
             DeviceTimeout: If all that takes too long.
+            EmulatorExited: If the emulator ends meanwhile.
         """
         deadline = Deadline(LOAD_S, f"the load of snapshot {name!r}", self.serial)
         self.console.avd_snapshot_load(name, deadline.remaining())
         self._size = None  # the screen may have been turned
-        self.client.wait_ready(deadline.remaining())
+        self.client.wait_ready(deadline.remaining(), self.console.require_running)

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Protocol
 
-from distrl.workers.devices.errors import OutputInvalid
+from distrl.workers.devices.errors import OutputInvalid, ServiceRejected
 
 ASK_S = 10.0
 """Deadline of one question to the device's shell."""
@@ -60,6 +60,23 @@ class Component:
 
     def __str__(self) -> str:
         return f"{self.package}/{self.activity}"
+
+
+def require_input(result: Output, serial: str) -> None:
+    """Returns unless Android refused an input because adb may not send any.
+
+    Raises:
+        ServiceRejected: With what to switch on.
+    """
+    said = (result.out + result.err).decode("utf-8", "replace")
+    if "INJECT_EVENTS" in said:
+        raise ServiceRejected(
+            "it does not let adb send inputs (INJECT_EVENTS).",
+            "On Xiaomi, Redmi and POCO phones switch on `USB debugging (Security settings)` in the developer "
+            "options, and restart the phone.",
+            serial=serial,
+            evidence=said[:500],
+        )
 
 
 def ask(shell: Shell, command: str, timeout_s: float = ASK_S) -> str:

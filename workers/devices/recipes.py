@@ -18,7 +18,7 @@ from distrl.core.importing import import_object
 from distrl.core.types import Task
 from distrl.workers.devices import animations
 from distrl.workers.devices.errors import DeviceError, ResetFailed
-from distrl.workers.devices.front import ASK_S, Shell
+from distrl.workers.devices.front import ASK_S, Shell, require_input
 from distrl.workers.devices.preferences import failed, put_setting, set_locale, set_time_zone
 
 CLEAR_S = 60.0
@@ -160,11 +160,18 @@ class Cook:
 
 def wake(shell: Shell) -> None:
     """Switches the screen on and dismisses a lock screen without a secret. Awake already, nothing happens."""
-    shell.shell("input keyevent KEYCODE_WAKEUP", ASK_S)
+    _press(shell, "KEYCODE_WAKEUP")
     shell.shell("wm dismiss-keyguard", ASK_S, reads=True)
 
 
 def go_home(shell: Shell) -> None:
     """Closes the notification shade and shows the home screen."""
     shell.shell("cmd statusbar collapse", ASK_S, reads=True)
-    shell.shell("input keyevent KEYCODE_HOME", ASK_S)
+    _press(shell, "KEYCODE_HOME")
+
+
+def _press(shell: Shell, key: str) -> None:
+    result = shell.shell(f"input keyevent {key}", ASK_S)
+    require_input(result, shell.serial)
+    if result.status != 0:
+        raise failed(shell, f"the key {key} cannot be pressed", "See what the device says.", result)

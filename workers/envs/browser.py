@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import EnvError
-from distrl.core.importing import choose
+from distrl.core.importing import check_kind, choose
 from distrl.core.types import Task
 from distrl.workers.envs.base import Frame, StepResult
 from distrl.workers.envs.chromium import ENTER, ESCAPE, HOME_KEY, Chromium
@@ -133,6 +133,8 @@ def load_site(name: str) -> Site:
     Raises:
         ConfigError: `name` is neither known nor a loadable "pkg.mod:Name".
     """
+    if ":" not in name:
+        check_kind(SITES, name, "env.options.site")
     site: Site = choose(SITES, name, name if ":" in name else None)()
     return site
 

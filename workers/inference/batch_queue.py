@@ -28,12 +28,6 @@ class BatchQueue(Generic[Item]):
         with self._condition:
             return len(self._batcher)
 
-    @property
-    def is_full(self) -> bool:
-        """Whether the next offer would be refused."""
-        with self._condition:
-            return len(self._batcher) >= self._batcher.max_queue
-
     def offer(self, item: Item) -> bool:
         """Queues a request; False when the queue is full or closed."""
         with self._condition:

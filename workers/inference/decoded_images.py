@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from torch import Tensor
 
+from distrl.core.policies.images import check_total
+
 MAX_BYTES = 2**30
 """Some 550 screenshots as a model reads them at 660,000 pixels: in mode `incremental`, in which each request
 shows all pictures of its episode so far, those of 36 slots at their fifteenth step."""
@@ -41,11 +43,13 @@ class DecodedImages:
             images: Encoded bytes by digest.
 
         Raises:
-            PolicyError: One is unreadable, the first of those that are.
+            PolicyError: One is unreadable, the first of those that are; or they have too many pixels.
         """
         found = self._kept(digests)
         missing = [digest for digest in dict.fromkeys(digests) if digest not in found]
         encoded = [bytes(images[digest]) for digest in missing]
+        if len(missing) > 1:  # a single one is checked when it is decoded
+            check_total(encoded)
         decode_all = self._decoders.map if len(missing) > 1 else map
         decoded = decode_all(self._decode, encoded)
         for digest, image in zip(missing, decoded, strict=True):

@@ -2,19 +2,26 @@
 
     client ──► one thread per connection ──► InferenceServer.complete: the queue that workers share
 
-There are at most `MAX_CONNECTIONS` threads; more clients are told to come again. Without a key it listens on
-the loopback interface only.
+There are at most `MAX_CONNECTIONS` threads, and `MAX_PER_ADDRESS` for one address; further connections are
+closed. A request's head has one deadline and its body another, however slowly the bytes come. Whatever can be
+refused by the head is refused before the body is read. Without a key it listens on the loopback interface
+only.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hmac
+import io
 import ipaddress
 import json
 import logging
+import re
+import socket
 import threading
 import time
 import uuid
+from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -31,8 +38,12 @@ from distrl.workers.inference.openai_api import (
 from distrl.workers.inference.server import InferenceServer
 
 MAX_CONNECTIONS = 128
+MAX_PER_ADDRESS = 64
 MAX_BODY_BYTES = 64 * 2**20
-SOCKET_S = 60.0  # a client that sends or reads nothing for so long is gone
+HEAD_S = 15.0  # from the end of the request before, or the connection, to the end of the headers
+BODY_S = 60.0
+REPLY_S = 60.0  # for the client to read the answer
+LINGER_S = 1.0  # what a refused client still sends is read for so long: closing at once could lose the answer
 COMPLETE_S = 300.0
 KEY_VARIABLE = "DISTRL_API_KEY"
 _STATUS = {RejectCode.BUSY.value: 429, RejectCode.NOT_READY.value: 503, RejectCode.INTERNAL.value: 500}
@@ -59,7 +70,7 @@ class HttpEndpoint:
     ) -> None:
         host, port = check_address(address, key)
         self.server, self.model, self.max_tokens, self.key = server, model, max_tokens, key
-        self.free = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self.is_local = _is_local(host)
         try:
             self._http = _Server((host, port), self)
         except (OSError, OverflowError) as error:
@@ -122,12 +133,19 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], endpoint: HttpEndpoint) -> None:
         self.endpoint = endpoint
+        self._lock = threading.Lock()
+        self._open: Counter[str] = Counter()  # connections by address
         super().__init__(address, _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Starts a thread for a connection, or closes it if there are too many."""
-        if not self.endpoint.free.acquire(blocking=False):
-            _log.warning("%d HTTP connections are open, one more is refused", MAX_CONNECTIONS)
+        host = client_address[0]
+        with self._lock:
+            is_full = self._open.total() >= MAX_CONNECTIONS or self._open[host] >= MAX_PER_ADDRESS
+            if not is_full:
+                self._open[host] += 1
+        if is_full:
+            _log.warning("HTTP connection from %s refused: too many are open", host)
             self.shutdown_request(request)
             return
         super().process_request(request, client_address)
@@ -137,18 +155,50 @@ class _Server(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self.endpoint.free.release()
+            with self._lock:
+                self._open -= Counter({client_address[0]: 1})
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is nothing to print."""
         _log.debug("an HTTP connection ended with an error", exc_info=True)
 
 
+class _Timed(io.RawIOBase):
+    """Reads from a connection until `deadline`, of the monotonic clock: then it raises TimeoutError."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection, self.deadline = connection, 0.0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left_s = self.deadline - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("the client was too slow")
+        self._connection.settimeout(left_s)
+        return self._connection.recv_into(buffer)
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
     server_version, sys_version = "distrl", ""
     protocol_version = "HTTP/1.1"
-    timeout = SOCKET_S
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile.close()
+        self._raw = _Timed(self.connection)
+        self.rfile: io.BufferedReader = io.BufferedReader(self._raw)
+
+    def handle_one_request(self) -> None:
+        """Handles a request; a head that is not complete in time ends the connection."""
+        self._raw.deadline = time.monotonic() + HEAD_S
+        super().handle_one_request()
+
+    def handle_expect_100(self) -> bool:
+        """Nothing yet: `_read_body` asks for the body when the head has been accepted."""
+        return True
 
     def do_GET(self) -> None:
         self._answer(self._get)
@@ -158,7 +208,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, act: Any) -> None:
         try:
-            self._check_key()
+            self._check_head()
             status, body = 200, act()
         except ApiError as error:
             status, body = error.status, error.body()
@@ -169,6 +219,7 @@ class _Handler(BaseHTTPRequestHandler):
             _log.exception("an HTTP request failed")
             status, body = 500, ApiError(500, "The server failed at it, see its log.").body()
         data = json.dumps(body).encode()
+        self.connection.settimeout(REPLY_S)
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
@@ -178,13 +229,37 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(data)
+        if self.close_connection:
+            self._linger()
 
-    def _check_key(self) -> None:
-        key = self.server.endpoint.key
+    def _linger(self) -> None:
+        self._raw.deadline = time.monotonic() + LINGER_S
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_WR)
+            while self.rfile.read1(65536):
+                pass
+
+    def _check_head(self) -> None:
+        """Refuses a request by its head. Its body stays unread, so the connection ends unless all is well.
+
+        Raises:
+            ApiError: The host is another's, the key is wrong, or the body's length is not clear.
+        """
+        is_kept, self.close_connection = not self.close_connection, True
+        hosts, key = self.headers.get_all("Host", []), self.server.endpoint.key
+        # A web page whose name was made to mean this machine could ask otherwise (DNS rebinding).
+        if self.server.endpoint.is_local and not (len(hosts) == 1 and _is_local(_host_of(hosts[0]))):
+            raise ApiError(403, "The Host header must name this machine: 127.0.0.1, localhost or [::1].")
         sent = self.headers.get("Authorization", "").removeprefix("Bearer ")
         if key is not None and not hmac.compare_digest(sent.encode(), key.encode()):
-            self.close_connection = True  # the body stays unread
             raise ApiError(401, "The API key is missing or wrong; send it as `Authorization: Bearer KEY`.")
+        if "Transfer-Encoding" in self.headers:
+            raise ApiError(411, "Transfer-Encoding is not supported; send the body's Content-Length instead.")
+        if len(lengths := self.headers.get_all("Content-Length", [])) > 1:
+            raise ApiError(400, "There is more than one Content-Length.")
+        if self.command == "GET" and lengths not in ([], ["0"]):
+            raise ApiError(400, "A GET request has no body.")
+        self.close_connection = not is_kept
 
     def _get(self) -> Any:
         endpoint = self.server.endpoint
@@ -198,16 +273,21 @@ class _Handler(BaseHTTPRequestHandler):
         raise self._no_such_path()
 
     def _post(self) -> Any:
-        length = self.headers.get("Content-Length", "")
-        if not length.isdecimal() or int(length) > MAX_BODY_BYTES:
-            self.close_connection = True  # the body stays unread
-            raise ApiError(413, f"The body must say its length and have at most {MAX_BODY_BYTES} bytes.")
-        body = self.rfile.read(int(length))
+        is_kept, self.close_connection = not self.close_connection, True  # unless the body is read
         if self.path != "/v1/chat/completions":
             raise self._no_such_path()
         # Also keeps web pages of other origins from posting without being asked.
         if self.headers.get_content_type() != "application/json":
             raise ApiError(415, "The body must be JSON: send Content-Type: application/json.")
+        length = self.headers.get("Content-Length", "")
+        if not re.fullmatch("[0-9]{1,12}", length) or int(length) > MAX_BODY_BYTES:
+            raise ApiError(413, f"The body must say its length and have at most {MAX_BODY_BYTES} bytes.")
+        if self.headers.get("Expect", "").lower() == "100-continue":
+            self.send_response_only(100)
+            self.end_headers()
+        self._raw.deadline = time.monotonic() + BODY_S
+        body = self.rfile.read(int(length))
+        self.close_connection = not is_kept
         return self.server.endpoint.complete(body)
 
     def _no_such_path(self) -> ApiError:
@@ -235,6 +315,11 @@ def check_address(address: str, key: str | None) -> tuple[str, int]:
             f"Set the environment variable {KEY_VARIABLE}, or listen on 127.0.0.1.",
         )
     return host or "127.0.0.1", int(port)
+
+
+def _host_of(header: str) -> str:
+    """The host of a Host header, without its port."""
+    return re.sub(r":[0-9]*$", "", header).strip("[]").lower()
 
 
 def _is_local(host: str) -> bool:

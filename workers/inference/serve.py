@@ -169,7 +169,7 @@ def serve_beside_learner(
             network.control,
             network.broadcast,
             "inference",
-            name,
+            wire.full_name(name),
             act_endpoint=advertised,
             relay=relay.advertised if relay is not None else "",
         )

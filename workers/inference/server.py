@@ -1,13 +1,13 @@
 """The inference server: act requests in, completions out, in dynamic batches, with ever newer weights.
 
-    ROUTER ──► router thread: check, tokenise, decode ──► BatchQueue ──► engine thread: swap weights, submit
-       ▲                                                                      │ (or a thread of the engine)
-       └────────── replies ◄── outbox + waker ◄───────────────────────────────┘
+    ROUTER ──► router thread: check ──► preparers: decode, tokenise ──► BatchQueue ──► engine thread:
+       ▲                                        │                                      swap weights, submit
+       └────────── replies ◄── outbox + waker ◄─┴───────────────────────── (or a thread of the engine)
     learner link thread ──► WeightFeed thread ──► ready slot ──► engine thread
 
-The queue is bounded by `inference.max_queue`: what does not fit is refused as busy, and the client asks
-another server; what still waits when the server stops is refused, too. The outbox holds at most the replies
-to requests that were queued. An engine that runs whole batches gets one when it is due; a continuous one gets
+`inference.max_queue` bounds the requests that are prepared and queued: what does not fit is refused as busy,
+and the client asks another server; what still waits when the server stops is refused, too. The outbox holds
+at most the replies to these. An engine that runs whole batches gets one when it is due; a continuous one gets
 requests as they come, while fewer than `inference.max_batch` run. The router thread holds the images of
 requests, which later ones only name. `complete` is the way in for others of this process, past the sockets.
 """
@@ -20,7 +20,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from functools import partial
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from distrl.configs.schema import InferenceConfig
 from distrl.core.errors import ContextFull, DistrlError, PolicyError, ProtocolError
 from distrl.core.messages import ActReply, ActRequest, Info, InfoRequest, Reject, RejectCode
-from distrl.core.service import Service
+from distrl.core.service import ACT, Service
 from distrl.core.sockets import Channel, Poller, Received, Waker, Wire
 from distrl.core.types import ChatMessage, Completion, Prefix, Record, Sampling
 from distrl.workers.inference.batch_queue import BatchQueue
@@ -40,6 +40,7 @@ from distrl.workers.inference.weight_feed import WeightFeed
 
 POLL_S = 0.2
 PUMP = 8  # requests taken in before replies leave again
+PREPARERS = 4  # so that large pictures of one client do not keep the others waiting
 JOIN_S = 10.0
 FLUSH_S = 0.2  # before the socket is closed: with the connection a client loses what it has not read yet
 DRAIN_S = 2.0  # how long a server that closes waits for requests that run
@@ -75,16 +76,18 @@ class InferenceServer:
         self.stats = ServerStats()
         wait_s = 0.0 if engine.is_continuous else config.max_wait_ms / 1000.0
         self._queue: BatchQueue[Pending] = BatchQueue(Batcher(config.max_batch, wait_s, config.max_queue))
-        self._max_running = config.max_batch
+        self._max_running, self._max_queue = config.max_batch, config.max_queue
         self._num_running = 0
-        self._running_lock = threading.Lock()
-        self._outbox: deque[tuple[bytes, Record]] = deque()
+        self._num_waiting = 0  # being prepared, or queued
+        self._counts_lock = threading.Lock()
+        self._preparers = ThreadPoolExecutor(PREPARERS, "inference-prepare")
+        self._outbox: deque[Callable[[], None]] = deque()  # what the router thread sends
         self._waker = Waker()
         self._feed: WeightFeed | None = None
         self._stopping = threading.Event()
         self._error: BaseException | None = None
         self._images = HeldImages()
-        self._service = Service(self._channel, self._handle)
+        self._service = Service(self._channel, self._handle, ACT)
         self._threads = [
             threading.Thread(target=self._guard(loop), name=f"inference-{what}", daemon=True)
             for what, loop in (("router", self._route), ("engine", self._run_batches))
@@ -131,6 +134,7 @@ class InferenceServer:
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join(JOIN_S)
+        self._preparers.shutdown(wait=False)
         self._engine.close()
         self._channel.close()
         self._waker.close()
@@ -168,14 +172,14 @@ class InferenceServer:
             poller.wait(POLL_S)
             self._service.pump(PUMP)
             self._send_replies()
+        self._preparers.shutdown()  # those that still wait are refused
         self._threads[1].join(JOIN_S)
         self._send_replies()
         time.sleep(FLUSH_S)
 
     def _send_replies(self) -> None:
         while self._outbox:
-            peer, message = self._outbox.popleft()
-            self._service.reply(peer, message)
+            self._outbox.popleft()()
 
     def _handle(self, received: Received) -> None:
         message = received.message
@@ -202,16 +206,27 @@ class InferenceServer:
     def _accept(self, received: Received, request: ActRequest) -> None:
         self._check_room()
         images = self._images.of(request, received.blobs)
+        self._take_place()
+        self._preparers.submit(self._prepare, received.peer, request, images)
+
+    # ---- a preparer ----
+
+    def _prepare(self, peer: bytes, request: ActRequest, images: Mapping[str, bytes]) -> None:
         try:
+            if self._stopping.is_set():
+                raise ProtocolError(STOPPED[0].value, STOPPED[1])
             prefix = Prefix(token_ids=request.prefix, images=request.prefix_images)
             prepared = self._engine.prepare(request.messages, images, request.sampling, prefix)
-        except PolicyError as error:
-            code = RejectCode.CONTEXT_FULL if isinstance(error, ContextFull) else RejectCode.MALFORMED
-            raise ProtocolError(code.value, str(error)) from error
-        self._enqueue(Pending(partial(self._send, received.peer), request.id, prepared))
+            deliver = partial(self._send, self._service.reply, peer)
+            self._enqueue(Pending(deliver, request.id, prepared))
+        except Exception as error:  # noqa: BLE001 - a request must not end the service for everybody else
+            self._leave_places(1)
+            self.stats.rejected()
+            self._send(self._service.reject, peer, _refusal(error), request.id)
 
-    def _send(self, peer: bytes, message: Record) -> None:
-        self._outbox.append((peer, message))
+    def _send(self, how: Callable[..., None], *arguments: Any) -> None:
+        """Lets the router thread call one of the service's methods."""
+        self._outbox.append(partial(how, *arguments))
         self._waker.wake()
 
     # ---- any thread ----
@@ -236,12 +251,16 @@ class InferenceServer:
             TimeoutError: It was not completed in time.
         """
         self._check_room()
+        self._take_place()
+        answer: Future[Record] = Future()
         try:
             prepared = self._engine.prepare(messages, images, sampling)
-        except PolicyError as error:
-            raise ProtocolError(RejectCode.MALFORMED.value, str(error)) from error
-        answer: Future[Record] = Future()
-        self._enqueue(Pending(answer.set_result, uuid.uuid4().hex, prepared))
+            self._enqueue(Pending(answer.set_result, uuid.uuid4().hex, prepared))
+        except Exception as error:
+            self._leave_places(1)
+            if isinstance(error, PolicyError):
+                raise _refusal(error) from error
+            raise
         try:
             found = answer.result(timeout_s)
         except FutureTimeout as error:
@@ -267,13 +286,23 @@ class InferenceServer:
     def _check_room(self) -> None:
         if self._engine.version == NO_WEIGHTS:
             raise ProtocolError(RejectCode.NOT_READY.value, "no weights have arrived yet")
-        if self._queue.is_full:
-            raise ProtocolError(RejectCode.BUSY.value, "the queue is full")
+        if self._num_waiting >= self._max_queue:
+            raise _busy()
+
+    def _take_place(self) -> None:
+        """Counts one more request that waits; it leaves its place when it is refused or runs."""
+        with self._counts_lock:
+            if self._num_waiting >= self._max_queue:
+                raise _busy()
+            self._num_waiting += 1
+
+    def _leave_places(self, count: int) -> None:
+        with self._counts_lock:
+            self._num_waiting -= count
 
     def _enqueue(self, pending: Pending) -> None:
-        if not self._queue.offer(pending):
-            code, reason = STOPPED if self._queue.is_closed else (RejectCode.BUSY, "the queue is full")
-            raise ProtocolError(code.value, reason)
+        if not self._queue.offer(pending):  # it has a place, so the queue is closed
+            raise ProtocolError(STOPPED[0].value, STOPPED[1])
 
     # ---- engine thread ----
 
@@ -283,6 +312,7 @@ class InferenceServer:
                 self._swap_weights()
                 batch = self._queue.take(POLL_S, self._room())
                 if batch:
+                    self._leave_places(len(batch))
                     self._swap_weights()
                     self._submit(batch)
             self._drain()
@@ -313,7 +343,7 @@ class InferenceServer:
 
     def _submit(self, batch: list[Queued[Pending]]) -> None:
         started = time.monotonic()
-        with self._running_lock:
+        with self._counts_lock:
             self._num_running += len(batch)
             self.stats.batch(self._num_running)
 
@@ -325,7 +355,7 @@ class InferenceServer:
                 run_s = time.monotonic() - started
                 self.stats.answered(started - queued.arrived_at, run_s, len(result.token_ids))
                 queued.item.deliver(ActReply(id=queued.item.request_id, completion=result))
-            with self._running_lock:
+            with self._counts_lock:
                 self._num_running -= 1
             if self._engine.is_continuous:
                 self._queue.poke()  # there is room for another
@@ -345,3 +375,18 @@ class InferenceServer:
             code, reason = RejectCode.INTERNAL, "the policy failed at it, see the server's log"
         _log.error("request %s failed: %s", one.request_id, error, exc_info=None if is_refused else error)
         one.deliver(Reject(code=code, reason=reason, ref=one.request_id))
+
+
+def _refusal(error: Exception) -> ProtocolError:
+    """What the client of a request that could not be prepared is answered."""
+    if isinstance(error, ProtocolError):
+        return error
+    if isinstance(error, PolicyError):
+        code = RejectCode.CONTEXT_FULL if isinstance(error, ContextFull) else RejectCode.MALFORMED
+        return ProtocolError(code.value, str(error))
+    _log.error("a request could not be prepared", exc_info=error)
+    return ProtocolError(RejectCode.INTERNAL.value, "see the server's log")
+
+
+def _busy() -> ProtocolError:
+    return ProtocolError(RejectCode.BUSY.value, "the queue is full")

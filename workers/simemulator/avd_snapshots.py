@@ -19,7 +19,7 @@ from distrl.workers.simemulator.pid_locks import PidLock
 from distrl.workers.simhost.console_snapshots import Snapshot, Snapshots
 
 _LOCK_S = 10.0
-_COMPARED = ("hw.gpu.mode", "hw.lcd.width", "hw.lcd.height", "image.sysdir.1")
+_COMPARED = ("hw.cpu.ncore", "hw.ramSize", "hw.gpu.mode", "hw.lcd.width", "hw.lcd.height", "image.sysdir.1")
 """Hardware that must be the same for a snapshot to load."""
 
 

@@ -62,6 +62,8 @@ def hardware(avd: Avd, options: Options) -> dict[str, str]:
     config = avd.config()
     return {
         "hw.cpu.arch": "x86_64",
+        "hw.cpu.ncore": options.values.get("cores", config.get("hw.cpu.ncore", "4")),
+        "hw.ramSize": options.values.get("memory", config.get("hw.ramSize", "2048")),
         "hw.gpu.enabled": "yes",
         "hw.gpu.mode": options.gpu,
         "hw.lcd.width": config.get("hw.lcd.width", "540"),

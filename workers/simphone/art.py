@@ -52,14 +52,14 @@ def _paint_hand(painter: Painter, node: Node, box: Clip, clip: Clip) -> None:
     """A clock hand: `("hand", degrees, length in percent of the half width, stroke in dp)`."""
     size = box[2] - box[0]
     _, angle, length, stroke = node.art
-    mask = shapes.hand(size, float(angle), size * float(length) / 200, float(stroke) * painter.scale)
-    painter.stamp(mask, box[0], box[1], node.color, clip)
+    line = shapes.hand(size, float(angle), size * float(length) / 200, float(stroke) * painter.scale)
+    painter.shape(line, box[0], box[1], node.color, clip)
 
 
 def _paint_ring(painter: Painter, node: Node, box: Clip, clip: Clip) -> None:
     """A ring of 10 dp: `("ring", degrees)`, clockwise from 12."""
-    mask = shapes.arc(box[2] - box[0], 0, float(node.art[1]), 10 * painter.scale)
-    painter.stamp(mask, box[0], box[1], node.color, clip)
+    ring = shapes.arc(box[2] - box[0], 0, float(node.art[1]), 10 * painter.scale)
+    painter.shape(ring, box[0], box[1], node.color, clip)
 
 
 _SHOE = (
@@ -82,7 +82,7 @@ def _paint_shoe(painter: Painter, node: Node, box: Clip, clip: Clip) -> None:
     side = painter.px(node.icon_size)
     left, top = (box[0] + box[2] - side) // 2, (box[1] + box[3] - side) // 2
     for part in _SHOE:
-        painter.stamp(shapes.polygon(side, side, part), left, top, node.color, clip)
+        painter.shape(shapes.polygon(side, side, part), left, top, node.color, clip)
 
 
 def _toned(color: str, tone: int) -> str:
@@ -96,7 +96,7 @@ def _paint_outline(painter: Painter, node: Node, box: Clip, clip: Clip) -> None:
     side = painter.px(node.icon_size)
     left, top = (box[0] + box[2] - side) // 2, (box[1] + box[3] - side) // 2
     for tone, part in outlines.OUTLINES[str(node.art[1])]:
-        painter.stamp(shapes.polygon(side, side, part), left, top, _toned(node.color, tone), clip)
+        painter.shape(shapes.polygon(side, side, part), left, top, _toned(node.color, tone), clip)
 
 
 _PAINTERS: dict[str, Callable[[Painter, Node, Clip, Clip], None]] = {

@@ -1,61 +1,100 @@
-"""Anti-aliased coverage masks (rounded boxes, rings, shadows, lines), cached, for colours to go through."""
+"""Anti-aliased shapes (rounded boxes, rings, shadows, lines), cached, for colours to go through.
+
+Pasting a colour through a mask is several times slower than filling a box, and most of a shape is covered
+wholly or not at all. So a shape is cut into boxes to fill and masks of its edges.
+"""
 
 from __future__ import annotations
 
 import math
 from functools import lru_cache
+from itertools import pairwise
 
+import numpy as np
 from PIL import Image, ImageChops, ImageDraw, ImageFilter
 
+Box = tuple[int, int, int, int]
+Shape = tuple[tuple[Box, Image.Image | None], ...]
+"""Boxes (left, top, right, bottom in pixels), each with its mask, None where the box is covered wholly."""
 _AA = 4
 """Supersampling factor of curved edges."""
+_BAND = 32
+"""Rows that are cut at once: fewer save masked pixels and cost more boxes."""
+_NONE, _SOME, _ALL = range(3)
+
+
+def _cut(mask: Image.Image) -> Shape:
+    """The shape that a mask covers."""
+    found: list[tuple[Box, Image.Image | None]] = []
+    pixels, above = np.asarray(mask), dict[tuple[int, int], int]()
+    for top in range(0, mask.height, _BAND):
+        band = pixels[top : top + _BAND]
+        kinds = np.where(band.min(axis=0) == 255, _ALL, np.where(band.max(axis=0) == 0, _NONE, _SOME))
+        edges = [0, *(np.flatnonzero(np.diff(kinds)) + 1).tolist(), mask.width]
+        here: dict[tuple[int, int], int] = {}
+        for left, right in pairwise(edges):
+            if kinds[left] == _ALL:  # one box with what is right above
+                here[left, right] = above.pop((left, right), top)
+            elif kinds[left] == _SOME:
+                box = (left, top, right, top + len(band))
+                found.append((box, mask.crop(box)))
+        found += [((left, start, right, top), None) for (left, right), start in above.items()]
+        above = here
+    found += [((left, start, right, mask.height), None) for (left, right), start in above.items()]
+    return tuple(found)
 
 
 @lru_cache(maxsize=256)
-def corner(radius: int, is_right: bool, is_lower: bool) -> Image.Image:
+def _corner(radius: int, is_right: bool, is_lower: bool) -> Image.Image:
     """One quarter of a disc: the upper left one, or another."""
     if is_lower:
-        return corner(radius, is_right, False).transpose(Image.Transpose.FLIP_TOP_BOTTOM)
+        return _corner(radius, is_right, False).transpose(Image.Transpose.FLIP_TOP_BOTTOM)
     if is_right:
-        return corner(radius, False, False).transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        return _corner(radius, False, False).transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     big = Image.new("L", (radius * _AA, radius * _AA), 0)
     ImageDraw.Draw(big).ellipse((0, 0, 2 * radius * _AA - 1, 2 * radius * _AA - 1), fill=255)
     return big.resize((radius, radius), Image.Resampling.BOX)
 
 
 @lru_cache(maxsize=512)
-def rounded(width: int, height: int, radius: int) -> Image.Image:
+def rounded(width: int, height: int, radius: int) -> Shape:
     """A box with quarter-circle corners."""
+    if not radius:
+        return (((0, 0, width, height), None),)
+    return _cut(_box(width, height, radius))
+
+
+def _box(width: int, height: int, radius: int) -> Image.Image:
     mask = Image.new("L", (width, height), 255)
     radius = min(radius, width // 2, height // 2)
     if radius > 0:
         for x, is_right in ((0, False), (width - radius, True)):
             for y, is_lower in ((0, False), (height - radius, True)):
-                mask.paste(corner(radius, is_right, is_lower), (x, y))
+                mask.paste(_corner(radius, is_right, is_lower), (x, y))
     return mask
 
 
 @lru_cache(maxsize=256)
-def outline(width: int, height: int, radius: int, stroke: int) -> Image.Image:
+def outline(width: int, height: int, radius: int, stroke: int) -> Shape:
     """The edge of a rounded box, `stroke` pixels wide, inside the bounds."""
-    outer = rounded(width, height, radius)
+    outer = _box(width, height, radius)
     inner = Image.new("L", (width, height), 0)
     if width > 2 * stroke and height > 2 * stroke:
-        hole = rounded(width - 2 * stroke, height - 2 * stroke, max(0, radius - stroke))
+        hole = _box(width - 2 * stroke, height - 2 * stroke, max(0, radius - stroke))
         inner.paste(hole, (stroke, stroke))
-    return ImageChops.subtract(outer, inner)
+    return _cut(ImageChops.subtract(outer, inner))
 
 
 @lru_cache(maxsize=128)
-def shadow(width: int, height: int, radius: int, blur: int) -> Image.Image:
+def shadow(width: int, height: int, radius: int, blur: int) -> Shape:
     """A soft shadow: the box blurred, on a canvas `2 * blur` larger on every side."""
     canvas = Image.new("L", (width + 4 * blur, height + 4 * blur), 0)
-    canvas.paste(rounded(width, height, radius), (2 * blur, 2 * blur))
-    return canvas.filter(ImageFilter.GaussianBlur(blur)).point(lambda v: v * 0.32)
+    canvas.paste(_box(width, height, radius), (2 * blur, 2 * blur))
+    return _cut(canvas.filter(ImageFilter.GaussianBlur(blur)).point(lambda v: v * 0.32))
 
 
 @lru_cache(maxsize=256)
-def hand(size: int, angle: float, length: float, stroke: float) -> Image.Image:
+def hand(size: int, angle: float, length: float, stroke: float) -> Shape:
     """A line from the centre of a `size` square: `angle` in degrees clockwise from 12, lengths in pixels."""
     return polyline(
         size,
@@ -72,30 +111,30 @@ def hand(size: int, angle: float, length: float, stroke: float) -> Image.Image:
 
 
 @lru_cache(maxsize=128)
-def polyline(width: int, height: int, points: tuple[tuple[float, float], ...], stroke: float) -> Image.Image:
+def polyline(width: int, height: int, points: tuple[tuple[float, float], ...], stroke: float) -> Shape:
     """A line through `points` in pixels."""
     big = Image.new("L", (width * 2, height * 2), 0)
     draw = ImageDraw.Draw(big)
     doubled = [(x * 2, y * 2) for x, y in points]
     draw.line(doubled, fill=255, width=max(1, round(stroke * 2)), joint="curve")
-    return big.resize((width, height), Image.Resampling.BOX)
+    return _cut(big.resize((width, height), Image.Resampling.BOX))
 
 
 @lru_cache(maxsize=512)
-def polygon(width: int, height: int, points: tuple[tuple[float, float], ...]) -> Image.Image:
+def polygon(width: int, height: int, points: tuple[tuple[float, float], ...]) -> Shape:
     """A filled polygon with `points` as fractions of the box."""
     big = Image.new("L", (width * _AA, height * _AA), 0)
     scaled = [(x * width * _AA, y * height * _AA) for x, y in points]
     ImageDraw.Draw(big).polygon(scaled, fill=255)
-    return big.resize((width, height), Image.Resampling.BOX)
+    return _cut(big.resize((width, height), Image.Resampling.BOX))
 
 
 @lru_cache(maxsize=128)
-def arc(size: int, start: float, end: float, stroke: float) -> Image.Image:
+def arc(size: int, start: float, end: float, stroke: float) -> Shape:
     """An arc on the edge of a `size` square, degrees clockwise from 12."""
     big = Image.new("L", (size * _AA, size * _AA), 0)
     if end > start:
         ImageDraw.Draw(big).arc(
             (0, 0, size * _AA - 1, size * _AA - 1), start - 90, end - 90, fill=255, width=round(stroke * _AA)
         )
-    return big.resize((size, size), Image.Resampling.BOX)
+    return _cut(big.resize((size, size), Image.Resampling.BOX))

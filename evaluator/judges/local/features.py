@@ -214,7 +214,7 @@ def _actions(
             after = min(index + 1, len(seen.shown) - 1)
             crops[place] = torch.stack([seen.piece(at, action.point) for at in (index, after)])
             said[place] = said[place] or _touched(seen.lines(index), action.point, seen.height(index))
-        kinds[place] = 1 + KINDS.index(action.kind)
+        kinds[place] = 1 + KINDS.index(action.kind) if action.kind in KINDS else 0
         points = (*_point(action.point), *_point(action.to))
         numbers[place] = torch.tensor([*points, _share(said[place], goal), typed_count(action.text)])
     return kinds, numbers, _rows([_bag(words) for words in said], MAX_ACTIONS), crops, said

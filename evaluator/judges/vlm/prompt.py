@@ -13,18 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import yaml
 from PIL import Image
 from pydantic import Field, ValidationError
 
+from distrl.configs.parse import read_yaml
 from distrl.core.errors import ConfigError, JudgeError
 from distrl.core.fields import first_problem
+from distrl.core.image_sizes import MAX_PIXELS
 from distrl.core.types import Record, Trajectory
 from distrl.evaluator.judges.base import screens
 
 BUILTIN = Path(__file__).parent / "examples" / "examples.yaml"
 QUALITY = 85
-MAX_PIXELS = 64 * 2**20
 
 _EXPERT = """You're an expert in evaluating whether the Screenshot successfully completes the Task.
 Say first what the screen has to show if the task is done, then what it does show. Judge by what you see. \
@@ -140,13 +140,7 @@ def _example_parts(file: Path, max_pixels: int) -> list[str | bytes]:
 
 def _read_examples(file: Path) -> Sequence[Example]:
     try:
-        return _Examples.model_validate(yaml.safe_load(file.read_text(encoding="utf-8"))).examples
-    except OSError as error:
-        raise ConfigError(
-            f"judge.vlm.examples: {file} cannot be read: {error.strerror}.", "Name a YAML file, or builtin."
-        ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} is no YAML: {error}.", "Correct it.") from error
+        return _Examples.model_validate(read_yaml(file)).examples
     except ValidationError as error:
         raise ConfigError(
             f"{file}: {first_problem(error)}.", "See docs/judges.md for what an example has."

@@ -14,7 +14,7 @@
   const CHOICES = ["evaluation", "split", "template", "ended", "mode"];
   const valuesOf = name => [...new Set(data.rows.map(row => row[place[name]]))].sort();
   const several = name => valuesOf(name).length > 1;
-  const shown = data.columns.filter(name => !["evaluation", "seed", "split"].includes(name) || several(name));
+  const shown = data.columns.filter(name => name !== "goal" && (!["evaluation", "seed", "split"].includes(name) || several(name)));
   const wanted = {};
   let sort = null, ascending = true, page = 0, found = data.rows;
 
@@ -36,7 +36,7 @@
     selects[name] = select;
     filters.append(make("label", {}, TITLES[name], select));
   }
-  const search = make("input", {type: "search", placeholder: "part of a task or an id"});
+  const search = make("input", {type: "search", placeholder: "part of a goal or an id"});
   search.addEventListener("input", () => { page = 0; draw(); });
   filters.append(make("label", {}, "Search", search));
 
@@ -76,7 +76,7 @@
 
   function passes(row, text) {
     for (const [name, value] of Object.entries(wanted)) if (value !== "*" && row[place[name]] !== value) return false;
-    return !text || row[place.task].toLowerCase().includes(text) || row[ID].startsWith(text);
+    return !text || (row[place.task] + "\n" + row[place.goal]).toLowerCase().includes(text) || row[ID].startsWith(text);
   }
 
   function compare(one, other) {
@@ -94,6 +94,8 @@
     }));
     const end = cells[shown.indexOf("ended")];
     const tone = row[place.ended] === "solved" ? "good" : counts(row) ? "bad" : "fault";
+    if (row[place.goal]) Object.assign(cells[shown.indexOf("task")], {className: "task"}).replaceChildren(
+      make("div", {textContent: row[place.goal]}), make("div", {className: "mono small soft", textContent: row[place.task]}));
     end.replaceChildren(make("span", {className: "chip " + tone, textContent: row[place.ended]}));
     const link = row[ANCHOR]
       ? make("a", {href: "#" + row[ANCHOR], textContent: "▸", title: "Step by step"})

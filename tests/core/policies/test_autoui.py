@@ -16,14 +16,16 @@ import torch
 from autoui_models import FEATURES, SPECIAL, save_autoui, save_blip2, save_t5
 from policy_fakes import chat, padded, png
 from torch import Tensor
+from transformers_decoding import TransformersDecoding
 
 from distrl.configs.schema import PolicyConfig
 from distrl.core.errors import CheckpointError, ContextFull, PolicyError
-from distrl.core.policies import build_critic, build_policy, checkpoint_words, weights_io
+from distrl.core.policies import autoui, build_critic, build_policy, checkpoint_words, weights_io
 from distrl.core.policies.autoui import AutoUIPolicy
 from distrl.core.policies.autoui_images import FrozenEyes
 from distrl.core.policies.base import PromptBatch
 from distrl.core.policies.hub_memory import checkpointed_layers
+from distrl.core.policies.t5_decoding import T5Decoding
 from distrl.core.types import Sampling
 
 GOALS = ["Goal: open settings", "Previous Actions: Goal: red", "Goal: turn on the alarm at 7:20"]
@@ -70,6 +72,51 @@ def completions(policy: AutoUIPolicy, count: int = 3) -> tuple[Tensor, Tensor]:
     mask = torch.ones_like(tokens, dtype=torch.bool)
     mask[0, 3:] = False
     return tokens, mask
+
+
+@pytest.mark.parametrize("options", [{}, {"model": "tied"}, {"lora": LORA}, {"dtype": "bfloat16"}], ids=str)
+def test_it_writes_what_it_writes_through_transformers(
+    make: Make, monkeypatch: pytest.MonkeyPatch, options: dict[str, object]
+) -> None:
+    policy = make(**options)  # type: ignore[arg-type]
+    if "lora" in options:
+        for parameter in policy.parameters():
+            torch.nn.init.normal_(parameter, std=0.1)
+    batch = batch_of(policy)
+    sampling = [
+        Sampling(temperature=t, max_new_tokens=n) for t, n in zip(TEMPERATURES, (9, 12, 3), strict=True)
+    ]
+    found = []
+    for decoding in (T5Decoding, TransformersDecoding):
+        monkeypatch.setattr(autoui, "T5Decoding", decoding)
+        found.append(policy.generate(batch, sampling, torch.Generator().manual_seed(0)))
+    fast, slow = found
+    assert [one.token_ids for one in fast] == [one.token_ids for one in slow]
+    for one, other in zip(fast, slow, strict=True):
+        assert one.logprobs == pytest.approx(other.logprobs, abs=2e-2 if "dtype" in options else 1e-5)
+
+
+def test_a_picture_that_several_prompts_show_is_looked_at_once(make: Make) -> None:
+    policy = make("flan", eyes=False).double()
+    first, second = policy.image(png(0)), policy.image(png(1))
+    prompts = [policy.prompt_ids(chat(goal)) for goal in GOALS]
+    tokens, mask = completions(policy)
+    found = []
+    for a in (first, first.clone()):
+        batch = policy.collate(prompts, [[first], [a, second], [second]])
+        looked_at: list[int] = []
+        hook = policy.eyes.stem.register_forward_hook(
+            lambda *call, seen=looked_at: seen.append(len(call[1][0]))
+        )  # type: ignore[misc, union-attr]
+        scores = policy.score(batch, tokens, mask, torch.tensor(TEMPERATURES))
+        policy.zero_grad()
+        scores.logprobs.sum().backward()
+        hook.remove()
+        found.append((looked_at, [p.grad.clone() for p in policy.parameters() if p.grad is not None]))
+    (once, slopes), (each, plain) = found
+    assert (once, each) == ([2], [3])
+    for one, other in zip(slopes, plain, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-9)
 
 
 def softmax(x: np.ndarray) -> np.ndarray:

@@ -23,6 +23,7 @@ class Options:
     lam: float = 0.8
     advantage: str = "gae"
     clip: float = 0.2
+    target_kl: float | None = None
     value_weight: float = 0.5
     entropy: float = 0.01
     grad_clip: float = 0.5
@@ -163,3 +164,14 @@ def test_adam_keeps_its_moments_from_round_to_round() -> None:
         slow_loss(other, data, options).backward()
         adam.step()
     torch.testing.assert_close(worker.flat.vector, other.flat.vector, rtol=1e-3, atol=1e-3)
+
+
+def test_a_round_ends_where_the_policy_has_moved_too_far() -> None:
+    def epochs(target_kl: float | None) -> float:
+        options = Options(epochs=50, target_kl=target_kl)
+        return LocalPpo(new_policy(), options).train(transitions(), 0.05, np.random.default_rng(0))[1][
+            "off_policy/epochs"
+        ]
+
+    assert epochs(None) == 50
+    assert epochs(0.02) < 50

@@ -1,7 +1,7 @@
 """The embedded policy: what it samples is what it scores, and it can be published, saved and loaded."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,11 +10,13 @@ pytest.importorskip("torch", reason="needs torch: not installed")
 
 import torch
 from policy_fakes import chat, padded, png
+from transformers_decoding import TransformersDecoding
 
 from distrl.core.actions import Action
 from distrl.core.errors import CheckpointError, ConfigError, PolicyError
-from distrl.core.policies import build_critic, weights_io
+from distrl.core.policies import build_critic, tiny, weights_io
 from distrl.core.policies.base import Policy, PromptBatch
+from distrl.core.policies.pictures import Pictures
 from distrl.core.types import ChatMessage, Sampling, TextPart
 from distrl.workers.agents.autoui import AutoUIAgent
 
@@ -57,6 +59,26 @@ def test_sampled_and_scored_log_probabilities_agree(
     torch.testing.assert_close(*sampled_and_scored(policy, batch), atol=1e-4, rtol=0)
 
 
+@pytest.mark.parametrize("options", [{"num_decoder_layers": 3}, {"lora": {"rank": 2}}, {"grammar": False}])
+def test_it_writes_what_it_writes_through_transformers(
+    make_policy: MakePolicy,
+    make_batch: MakeBatch,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, object],
+) -> None:
+    policy = make_policy(**options)
+    for parameter in policy.parameters():  # adapters and pointers are 0 at first
+        torch.nn.init.normal_(parameter, std=0.2)
+    batch = make_batch(policy, GOALS)
+    fast = sampled_and_scored(policy, batch)[0]
+    tokens = policy.generate(batch, [Sampling()] * 5, torch.Generator().manual_seed(4))
+    monkeypatch.setattr(tiny, "T5Decoding", TransformersDecoding)
+    torch.testing.assert_close(fast, sampled_and_scored(policy, batch)[0], rtol=0, atol=1e-5)
+    slow_tokens = policy.generate(batch, [Sampling()] * 5, torch.Generator().manual_seed(4))
+    assert [one.token_ids for one in tokens] == [one.token_ids for one in slow_tokens]
+    assert len({len(one.token_ids) for one in tokens}) > 1
+
+
 @pytest.mark.parametrize(("decoder", "depths"), [(None, (2, 2)), (3, (2, 3))])
 def test_the_decoder_is_as_deep_as_the_encoder_or_as_asked(
     make_policy: MakePolicy, decoder: int | None, depths: tuple[int, int]
@@ -75,7 +97,7 @@ def test_padding_and_company_do_not_change_a_score(make_policy: MakePolicy, make
         alone = PromptBatch(
             batch.input_ids[row : row + 1, :length],
             batch.attention_mask[row : row + 1, :length],
-            batch.images[row : row + 1],
+            batch.images[torch.tensor([row])],
         )
         count = int(mask[row].sum())
         scores = policy.score(
@@ -85,12 +107,45 @@ def test_padding_and_company_do_not_change_a_score(make_policy: MakePolicy, make
         torch.testing.assert_close(scores.entropy[0], together.entropy[row, :count], atol=1e-4, rtol=0)
 
 
+@pytest.mark.parametrize("kept", [range(6), [5, 0, 3]], ids=["whole", "part"])
+def test_a_picture_that_several_steps_show_is_looked_at_once_and_learnt_from_as_often(
+    make_policy: MakePolicy, make_batch: MakeBatch, kept: Sequence[int]
+) -> None:
+    policy = make_policy().double()
+    shown = [policy.image(png(seed)) for seed in (0, 1, 0, 2, 1, 0)]
+    for later, first in ((2, 0), (5, 0), (4, 1)):
+        shown[later] = shown[first]
+    prompts = [policy.prompt_ids(chat(f"open {'settings ' * n}")) for n in range(6)]
+    tokens = torch.tensor(
+        [policy.completion_ids(AutoUIAgent().format(Action.tap(0.1 * n, 0.5))) for n in range(6)]
+    )
+    found = []
+    for copy in (False, True):
+        looked_at: list[int] = []
+        hook = policy.stem.register_forward_hook(lambda *call, seen=looked_at: seen.append(len(call[1][0])))  # type: ignore[misc, operator, union-attr]
+        batch = policy.collate(prompts, [[one.clone() if copy else one] for one in shown])
+        rows = torch.tensor(list(kept))
+        scores = policy.score(
+            batch[rows], tokens[rows], torch.ones_like(tokens[rows]).bool(), torch.ones(len(rows))
+        )
+        policy.zero_grad()
+        (scores.logprobs.sum() + scores.entropy.sum()).backward()
+        hook.remove()
+        found.append(
+            (looked_at, scores.logprobs, [p.grad.clone() for p in policy.parameters() if p.grad is not None])
+        )
+    (once, logprobs, slopes), (each, plain_logprobs, plain_slopes) = found
+    assert (once, each) == ([len({(0, 1, 0, 2, 1, 0)[n] for n in kept})], [len(kept)])
+    torch.testing.assert_close(logprobs, plain_logprobs, rtol=0, atol=1e-7)
+    for one, other in zip(slopes, plain_slopes, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-9)
+
+
 def test_the_entropy_is_that_of_the_allowed_tokens(make_policy: MakePolicy, make_batch: MakeBatch) -> None:
     policy = make_policy()
     batch = make_batch(policy, ["open settings"])
     size = len(policy.tokenizer.vocabulary)  # type: ignore[union-attr, arg-type]
-    tensors = (batch.input_ids, batch.attention_mask, batch.images)
-    many = PromptBatch(*(t.repeat_interleave(size - 1, 0) for t in tensors))
+    many = batch[torch.zeros(size - 1, dtype=torch.int64)]
     tokens = torch.arange(1, size)[:, None]
     scores = policy.score(many, tokens, torch.ones_like(tokens).bool(), torch.ones(size - 1))
     log_p = scores.logprobs[:, 0].detach()
@@ -216,8 +271,9 @@ def test_the_critic_tells_goals_screens_and_actions_apart(
     policy = make_policy()
     critic = build_critic(policy, 0)
     batch = make_batch(policy, ["open settings", "red shoes"] * 4)
-    batch.images = torch.zeros_like(batch.images)
-    batch.images[[2, 3, 6, 7], 0] = 200  # two red screens, else black
+    black = torch.zeros(3, 56, 40, dtype=torch.uint8)
+    red = black.index_fill(0, torch.tensor([0]), 200)
+    batch.images = Pictures([[black], [black], [red], [red]] * 2)
     steps = torch.tensor([0, 0, 0, 0, 900, 900, 900, 900])
     actions = torch.tensor([policy.completion_ids(AutoUIAgent().format(Action.tap(0.5, 0.5)))] * 8)
     actions[::2, 0] += 1

@@ -121,13 +121,15 @@ def test_filters_find_what_there_is(page: Chromium, results: dict[str, Path]) ->
     stuck = [episode for episode in episodes if episode.mode == "stuck"]
     assert count(page) == f"{len(stuck)} of 10,000 episodes, 0.0% solved"
     choose(page, "Template", "alarm")
-    wanted = [episode.task_id for episode in stuck if episode.template == "alarm"]
+    wanted = [(episode.goal, episode.task_id) for episode in stuck if episode.template == "alarm"]
     assert count(page) == f"{len(wanted)} of 10,000 episodes, 0.0% solved"
-    assert [row[2] for row in rows(page)] == wanted[:50]
+    assert [row[2] for row in rows(page)] == [f"{goal}{task_id}" for goal, task_id in wanted[:50]]
     assert {row[4] for row in rows(page)} == {"Gets stuck midway"}
     choose(page, "Why it failed", "*")
     choose(page, "Search", episodes[1].trajectory_id[:10])
-    assert [row[2] for row in rows(page)] == [episodes[1].task_id]
+    assert [row[2] for row in rows(page)] == ["Turn on switch 1" + episodes[1].task_id]
+    choose(page, "Search", "switch 1233")
+    assert {row[2][:19] for row in rows(page)} == {"Turn on switch 1233"}
 
 
 def test_a_number_of_a_failure_mode_filters_the_table(page: Chromium) -> None:

@@ -53,7 +53,7 @@ def test_yaml_and_json_lines_give_the_same_tasks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("a.yaml", "- [", r"a\.yaml, line \d+: not valid YAML"),
+        ("a.yaml", "- [", r"a\.yaml, line \d+: expected the node content"),
         ("a.yaml", "goal: x", r"a\.yaml: a YAML task file is a list"),
         ("a.yaml", "[]", r"a\.yaml: the task file holds no task"),
         ("a.yaml", "- 3", r"a\.yaml, entry 1: a task is a mapping, not '3'"),

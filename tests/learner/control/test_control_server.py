@@ -6,7 +6,9 @@ import queue
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import msgpack
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch: not installed")
@@ -26,6 +28,7 @@ from distrl.core.messages import (
     WorkAck,
     WorkGrant,
     WorkRequest,
+    encode,
 )
 from distrl.core.sockets import Channel, Wire
 from distrl.core.types import Record
@@ -100,6 +103,32 @@ def test_what_is_refused_says_what_and_why_and_the_service_goes_on(served: Serve
     reply = ask(channel, LeaseRequest(worker="w"))  # a worker of another configuration
     assert isinstance(reply, Reject)
     assert reply.code is RejectCode.UNEXPECTED
+    assert isinstance(ask(channel, message, [payload]), WorkAck)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"episodes": [{"total": 1.7e308, "length": 1}] * 2},
+        {"episodes": [{"total": 1.0, "length": 2**40}]},
+        {"metrics": {"loss": 1.7e308}},
+        {"metrics": {f"m{i}": 0.0 for i in range(2000)}},
+        {"metrics": {"m" * 1000: 0.0}},
+        {"worker": "w\x1b[2J"},
+    ],
+)
+def test_numbers_that_would_overflow_statistics_are_rejected(
+    served: Served, channel: Channel, change: dict[str, Any]
+) -> None:
+    message, payload = gradient(served)
+    body = msgpack.unpackb(encode(message)) | change
+    channel.raw.send_multipart([msgpack.packb(body), payload])
+    received = channel.recv(WAIT_S)
+    assert received is not None
+    reply = received.message
+    assert isinstance(reply, Reject), "it was applied"
+    assert (reply.code.value, reply.ref) == ("malformed" if "worker" in change else "limit", "u1")
+    assert served.server.peer_metrics()[f"rejected/{reply.code.value}"] == 1
     assert isinstance(ask(channel, message, [payload]), WorkAck)
 
 

@@ -93,6 +93,7 @@ BAD: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "future": ({}, {"base": 2}, "base is version 2"),
     "no base": ({}, {"base": 0}, "base is version 0"),
     "too many": ({}, {"num_steps": 257}, "at most 256"),
+    "episodes": ({}, {"episodes": (EpisodeReturn(total=1.0, length=1),) * 257}, "257 episodes ended in 256"),
     "rate": ({}, {"lr": 0.6}, "above learner.appo.local_lr"),
     "count": ({"observations.count": torch.tensor([9.0]).double()}, {}, "not those of 256 steps"),
     "variance": ({"returns.m2": -torch.ones(1).double()}, {}, "statistics"),
@@ -218,3 +219,12 @@ def test_a_checkpoint_ends_a_row_of_metrics(world: World) -> None:
         (2, 2, 0.5),
         (3, 3, 2),
     ]
+
+
+def test_the_learning_rate_s_progress_goes_by_time_where_that_ends_the_run(tmp_path: Path) -> None:
+    config = control_config(eval_every=0)
+    config.learner.max_minutes = 60.0
+    world = World(tmp_path, config)
+    first = world.work()
+    world.clock = 900.0
+    assert (first.progress, world.work().progress) == (0.0, 0.25)

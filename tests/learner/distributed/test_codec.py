@@ -50,10 +50,13 @@ def test_views_and_gradients_do_not_matter() -> None:
 
 def test_prompts_of_a_hub_model_come_through() -> None:
     pictures = Pictures(
-        [[torch.ones(3, 4, 2, dtype=torch.uint8)], [], [torch.zeros(3, 2, 2, dtype=torch.uint8)] * 2]
+        [[torch.ones(3, 4, 2, dtype=torch.uint8)], [], [torch.zeros(3, 200, 20, dtype=torch.uint8)] * 2]
     )
     ids = torch.arange(9).view(3, 3)
-    got = from_bytes(to_bytes(PromptBatch(ids, ids, pictures, token_rows=ids, token_places=ids)))
+    sent = to_bytes(PromptBatch(ids, ids, pictures, token_rows=ids, token_places=ids))
+    assert len(sent) < 2 * pictures.flat[1].nbytes  # a picture that is shown twice is sent once
+    got = from_bytes(sent)
+    assert len(got.images.distinct_on("cpu")[0]) == 2
     assert [[picture.shape for picture in row] for row in got.images.rows] == [
         [picture.shape for picture in row] for row in pictures.rows
     ]

@@ -12,7 +12,7 @@ from adb_server_fake import Answer, FakeDevice, Peer, fake_server, runs
 from PIL import Image
 
 from distrl.core.errors import EnvError
-from distrl.workers.devices.adb.client import AdbClient
+from distrl.workers.devices.adb.client import DEFAULT_DISPLAY, AdbClient, Display
 from distrl.workers.devices.adb_device import IDLE_S, AdbDevice
 from distrl.workers.devices.base import Device, Key
 from distrl.workers.devices.errors import (
@@ -58,10 +58,12 @@ class Script:
 
 
 @contextmanager
-def device_with(script: Script, slept: list[float] | None = None) -> Iterator[AdbDevice]:
+def device_with(
+    script: Script, slept: list[float] | None = None, display: Display = DEFAULT_DISPLAY
+) -> Iterator[AdbDevice]:
     with fake_server(phone=FakeDevice(serve=runs(script.run))) as server:
         sleep = (slept if slept is not None else []).append
-        yield AdbDevice(AdbClient("phone", server.port, sleep=sleep), sleep)
+        yield AdbDevice(AdbClient("phone", server.port, sleep=sleep, display=display), sleep)
 
 
 def test_it_is_a_device() -> None:
@@ -138,6 +140,54 @@ def test_a_screen_that_stays_blank_is_no_observation() -> None:
     with device_with(script) as device, pytest.raises(BlankFrame):
         device.screen()
     assert script.commands.count("screencap -p") == 3
+
+
+DISPLAYS = (
+    'Display 4619827677550801152 (HWC display 0): port=0 pnpId=GGL displayName="Outer"\n'
+    'Display 4619827677550801153 (HWC display 1): port=1 pnpId=GGL displayName="Inner"\n'
+)
+
+
+def test_a_display_is_chosen_for_screenshots_and_inputs() -> None:
+    script = Script(screencap=png(), wm="Physical size: 90x200\n", am="", cmd="com.a/.Main")
+    with device_with(script, display=Display(4619827677550801153, 2)) as device:
+        assert device.size == (90, 200)
+        device.screenshot()
+        device.tap(1, 2)
+        device.double_tap(5, 6)
+        device.key(Key.BACK)
+        device.type_text("a\nb")
+    assert script.commands == [
+        "wm size -d 2",
+        "screencap -d 4619827677550801153 -p",
+        "input -d 2 tap 1 2",
+        "input -d 2 tap 5 6 & sleep 0.12; input -d 2 tap 5 6 && wait $!",
+        "input -d 2 keyevent 4",
+        "input -d 2 text a",
+        "input -d 2 keyevent 66",
+        "input -d 2 text b",
+    ]
+
+
+def test_a_blank_screenshot_of_a_foldable_names_its_displays() -> None:
+    out = io.BytesIO()
+    Image.new("RGB", (90, 200)).save(out, "PNG")
+    script = Script(screencap=out.getvalue(), dumpsys_SurfaceFlinger=DISPLAYS)
+    remedy = "set `display` .* 4619827677550801152 or 4619827677550801153"
+    with device_with(script) as device, pytest.raises(BlankFrame, match=f"it has 2 displays.*{remedy}"):
+        device.screenshot()
+    one = Script(screencap=out.getvalue(), dumpsys_SurfaceFlinger=DISPLAYS.splitlines()[0])
+    with device_with(one) as device, pytest.raises(BlankFrame, match="Wake the screen"):
+        device.screenshot()
+
+
+def test_what_screencap_says_instead_of_a_picture_is_told() -> None:
+    script = Script(screencap="Display Id '7' is not valid.\n")
+    with (
+        device_with(script, display=Display(7)) as device,
+        pytest.raises(FrameTruncated, match="not a PNG picture but 29 bytes: Display Id '7' is not valid"),
+    ):
+        device.screenshot()
 
 
 def windows(
@@ -232,6 +282,25 @@ def test_an_app_that_android_does_not_start_is_an_error() -> None:
     with device_with(script) as device, pytest.raises(OutputInvalid, match="unable to resolve"):
         device.open_app("Settings")
     assert len(script.commands) == 2
+
+
+REFUSED = (
+    b"java.lang.SecurityException: Injecting to another application requires INJECT_EVENTS permission\n",
+    b"Exception occurred while executing 'tap':\njava.lang.SecurityException: Injecting input events "
+    b"requires the caller (or the source of the instrumentation, if any) to have the INJECT_EVENTS "
+    b"permission.\n",
+)
+
+
+@pytest.mark.parametrize(("said", "status"), [(REFUSED[0], 1), (REFUSED[1], 255), (REFUSED[0], 0)])
+def test_a_phone_that_lets_adb_send_no_inputs_says_what_to_switch_on(said: bytes, status: int) -> None:
+    script = Script(input=(b"", said, status))
+    with (
+        device_with(script) as device,
+        pytest.raises(ServiceRejected, match=r"USB debugging \(Security settings\)"),
+    ):
+        device.tap(1, 2)
+    assert len(script.commands) == 1
 
 
 def test_a_failed_input_is_not_sent_again() -> None:

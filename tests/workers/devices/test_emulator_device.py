@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from distrl.workers.devices.adb.client import AdbClient
 from distrl.workers.devices.adb.console import Console
 from distrl.workers.devices.base import Device
 from distrl.workers.devices.emulator_device import EmulatorDevice, console_port
-from distrl.workers.devices.errors import ServiceRejected, SnapshotMissing
+from distrl.workers.devices.errors import EmulatorExited, ServiceRejected, SnapshotMissing
 
 
 def test_the_console_is_at_the_port_in_the_serial() -> None:
@@ -47,6 +48,24 @@ def test_states_are_snapshots_and_loading_waits_for_the_device(tmp_path: Path) -
         assert fake.reconnects >= 1
         assert fake.asked[-1] == "shell,v2,raw:true"
     assert console.commands == ["avd snapshot save start", "avd snapshot load start"]
+
+
+def test_an_emulator_that_dies_after_the_load_is_not_waited_for() -> None:
+    """adb may go on listing it, and stay silent, for longer than anybody should wait."""
+    fake = FakeDevice(serve=lambda service, peer: peer.hang())
+
+    def respond(line: str) -> bytes:
+        dies.set()
+        return b"OK\r\n"
+
+    dies = threading.Event()
+    with fake_server(emulator=fake) as server, fake_console(respond, token="") as console:
+        device = EmulatorDevice(AdbClient("emulator", server.port), Console(console.port))
+        killer = threading.Thread(target=lambda: (dies.wait(), console.stop_listening()))
+        killer.start()
+        with pytest.raises(EmulatorExited, match="nothing listens at its console port"):
+            device.load_state("start")
+        killer.join()
 
 
 def test_a_missing_snapshot_is_said_so(tmp_path: Path) -> None:

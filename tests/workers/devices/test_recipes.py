@@ -10,7 +10,7 @@ from shell_phone import HOME, ShellPhone
 from distrl.core.errors import ConfigError
 from distrl.core.types import Task
 from distrl.workers.devices import animations
-from distrl.workers.devices.errors import DeviceTimeout, NotReady, OutputInvalid, ResetFailed
+from distrl.workers.devices.errors import DeviceTimeout, NotReady, OutputInvalid, ResetFailed, ServiceRejected
 from distrl.workers.devices.front import Component, home_package, in_front
 from distrl.workers.devices.preferences import read_locale
 from distrl.workers.devices.readiness import Readiness
@@ -64,6 +64,17 @@ def test_a_recipe_brings_a_sleeping_phone_to_its_start_state() -> None:
     }
     assert phone.properties["persist.sys.timezone"] == "Europe/Berlin"
     assert ready(phone, **fields) == []
+
+
+@pytest.mark.parametrize("key", ["KEYCODE_WAKEUP", "KEYCODE_HOME"])
+def test_a_key_that_is_refused_is_the_error(key: str) -> None:
+    """Not what follows from it: that the phone sleeps, or that an app is in front."""
+    phone = ShellPhone(refuse={f"input keyevent {key}"})
+    with pytest.raises(ResetFailed, match=f"the key {key} cannot be pressed"):
+        Cook(phone, Recipe()).apply()
+    phone.refusal = b"SecurityException: Injecting input events requires ... the INJECT_EVENTS permission."
+    with pytest.raises(ServiceRejected, match=r"lets? adb send .*USB debugging \(Security settings\)"):
+        Cook(phone, Recipe()).apply()
 
 
 def test_a_value_with_a_quote_stays_one_value() -> None:

@@ -2,7 +2,7 @@
 
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -36,7 +36,7 @@ DIGEST = image_digest(PICTURE)
 class NoTasks:
     """A scheduler without work."""
 
-    def grant(self, worker: str, count: int) -> Sequence[Lease]:
+    def grant(self, worker: str, count: int, limits: Mapping[str, int]) -> Sequence[Lease]:
         return ()
 
     def renew(self, worker: str, lease_ids: Sequence[str]) -> None:
@@ -44,6 +44,9 @@ class NoTasks:
 
     def release(self, worker: str, lease_ids: Sequence[str]) -> None:
         pass
+
+    def check(self, trajectory: Trajectory) -> str:
+        return ""
 
     def finish(self, lease_id: str, trajectory: Trajectory) -> None:
         pass

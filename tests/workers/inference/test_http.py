@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import socket
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -19,11 +22,13 @@ pytest.importorskip("jinja2", reason="needs jinja2: not installed")
 from chatml import START
 from policy_fakes import chat, png
 from sequence_policy import SequencePolicy
+from waiting import until
 
 from distrl.configs.schema import Config, InferenceConfig
 from distrl.core.errors import ConfigError, NetworkError
 from distrl.core.sockets import Wire
 from distrl.core.types import Sampling, image_digest
+from distrl.workers.inference import http_server
 from distrl.workers.inference.engine_hf import HFEngine
 from distrl.workers.inference.http_server import HttpEndpoint, check_address
 from distrl.workers.inference.serve import build_engine
@@ -199,6 +204,101 @@ def test_a_key_must_be_sent(make_endpoint: MakeEndpoint) -> None:
     assert complain(endpoint, question())[0] == 401
     assert complain(endpoint, question(), Authorization="Bearer wrong")[0] == 401
     assert ask(endpoint, "/v1/chat/completions", question(), Authorization="Bearer secret")[0] == 200
+
+
+def talk(endpoint: HttpEndpoint, *pieces: bytes, pause_s: float = 0.0) -> bytes:
+    """All that comes back for bytes that are sent piece by piece, until the server closes."""
+    port = int(endpoint.url.split(":")[2].split("/")[0])
+    with socket.create_connection(("127.0.0.1", port), timeout=WAIT_S) as connection:
+        with contextlib.suppress(OSError):  # closed meanwhile
+            for piece in pieces:
+                connection.sendall(piece)
+                time.sleep(pause_s)
+        answer = b""
+        with contextlib.suppress(ConnectionResetError):
+            while found := connection.recv(65536):
+                answer += found
+        return answer
+
+
+def head(*lines: str, host: str = "127.0.0.1") -> bytes:
+    first = ("POST /v1/chat/completions HTTP/1.1", f"Host: {host}", "Content-Type: application/json")
+    return "\r\n".join((*first, *lines, "", "")).encode()
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [[b"GET /health HTTP/1.1\r\n", *[b"X: y\r\n"] * 90], [head("Content-Length: 500"), *[b" "] * 400]],
+)
+def test_a_slow_request_ends_at_its_deadline(
+    make_endpoint: MakeEndpoint, monkeypatch: pytest.MonkeyPatch, pieces: list[bytes]
+) -> None:
+    """However regularly bytes come: 0.05 s apart they would take longer than the server waits."""
+    monkeypatch.setattr(http_server, "HEAD_S", 0.5)
+    monkeypatch.setattr(http_server, "BODY_S", 0.5)
+    assert talk(make_endpoint(), *pieces, pause_s=0.05) == b""
+
+
+def test_one_address_does_not_take_all_connections(
+    make_endpoint: MakeEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "MAX_PER_ADDRESS", 2)
+    endpoint = make_endpoint()
+    port = int(endpoint.url.split(":")[2].split("/")[0])
+    with ExitStack() as stack:
+        first, *_ = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(2)]
+        assert talk(endpoint) == b"", "closed by the server"
+        elsewhere = stack.enter_context(
+            socket.create_connection(("127.0.0.1", port), WAIT_S, ("127.0.0.2", 0))
+        )
+        elsewhere.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert elsewhere.recv(12) == b"HTTP/1.1 200"
+        first.close()
+        until(lambda: b" 200 " in talk(endpoint, b"GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n"))
+
+
+@pytest.mark.parametrize(
+    ("request_head", "status"),
+    [
+        (head("Content-Length: 5", host="attacker.example:8000"), 403),
+        (head("Content-Length: 5", "Host: attacker.example"), 403),
+        (b"GET /v1/models HTTP/1.1\r\nHost: attacker.example\r\n\r\n", 403),
+        (b"GET /v1/models HTTP/1.1\r\n\r\n", 403),
+        (head("Content-Length: 5", "Transfer-Encoding: chunked"), 411),
+        (head("Transfer-Encoding: chunked"), 411),
+        (head("Content-Length: 5", "Content-Length: 6"), 400),
+        (b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n", 400),
+        (head(), 413),
+        (head("Content-Length: 5").replace(b"application/json", b"text/plain"), 415),
+        (head("Content-Length: 5").replace(b"chat/completions", b"other"), 404),
+    ],
+)
+def test_a_head_is_refused_without_its_body(
+    make_endpoint: MakeEndpoint, request_head: bytes, status: int
+) -> None:
+    """One answer, and the connection ends: what follows is never taken for another request."""
+    hidden = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    answer = talk(make_endpoint(), request_head, hidden)
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
+    assert answer.count(b"HTTP/1.1 ") == 1
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:9", "[::1]:8000", "LOCALHOST"])
+def test_names_of_this_machine_are_hosts(make_endpoint: MakeEndpoint, host: str) -> None:
+    lines = f"GET /v1/models HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+    assert talk(make_endpoint(), lines.encode()).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_wrong_key_is_refused_before_the_body_is_asked_for(make_endpoint: MakeEndpoint) -> None:
+    lines = ("Content-Length: 1000", "Expect: 100-continue")
+    endpoint = make_endpoint(key="secret")
+    assert talk(endpoint, head(*lines)).startswith(b"HTTP/1.1 401 ")
+    body = json.dumps(question()).encode()
+    right = head(
+        f"Content-Length: {len(body)}", lines[1], "Authorization: Bearer secret", "Connection: close"
+    )
+    answer = talk(endpoint, right, body)
+    assert answer.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 ")
 
 
 def test_addresses() -> None:

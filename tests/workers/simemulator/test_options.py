@@ -11,11 +11,11 @@ from distrl.workers.simemulator.options import PLAIN, VALUED, Refused, parse
 
 
 def test_it_knows_all_that_we_tell_an_emulator() -> None:
-    told = EmulatorOptions(snapshot="base", read_only=True).flags("pixel", Ports(5580, 8580))
+    told = EmulatorOptions(snapshot="base", read_only=True).flags("pixel", Ports(5580))
     options = parse(told)
     assert (options.avd, options.port, options.gpu) == ("pixel", 5580, "swiftshader_indirect")
     assert (options.snapshot, options.read_only, options.saves_on_exit) == ("base", True, False)
-    assert options.values["grpc"] == "8580"
+    assert "grpc-use-token" in options.plain
 
 
 @pytest.mark.parametrize(

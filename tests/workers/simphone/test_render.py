@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
+from PIL import Image
 
-from distrl.workers.simphone import fonts, render
+from distrl.workers.simphone import fonts, render, shapes
 from distrl.workers.simphone.apps import notes
 from distrl.workers.simphone.nodes import Node
 from distrl.workers.simphone.phone import Phone, new_state
@@ -49,6 +51,27 @@ def test_the_cache_draws_once_and_forgets_the_oldest(monkeypatch: pytest.MonkeyP
     for tree in (first, first, second, first, third, first, second):
         cache.picture(tree, 72, 160)
     assert drawn == ["a", "b", "c", "b"]
+
+
+def test_the_cache_keeps_fewer_pictures_where_they_are_larger() -> None:
+    cache = render.RenderCache(capacity=8)
+    trees = [Node(0, 0, 360, 800, rid=str(number), fill="#ffffff") for number in range(3)]
+    first = [cache.shown(tree, 1080, 2400) for tree in trees]
+    assert cache.shown(trees[2], 1080, 2400) is first[2]
+    assert cache.shown(trees[1], 1080, 2400) is first[1]
+    assert cache.shown(trees[0], 1080, 2400) is not first[0], "beyond eight pictures of 540x1200"
+
+
+@pytest.mark.parametrize("size", [(1, 1), (33, 70), (64, 32), (200, 131)])
+def test_a_shape_covers_what_its_mask_does(size: tuple[int, int]) -> None:
+    rng = np.random.default_rng(size[0])
+    coarse = rng.choice(np.array([0, 0, 99, 255, 255], np.uint8), (7, 5))
+    mask = Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC)
+    for color in ("#123456", "#12345680"):
+        whole, pieces = render.Painter(*size), render.Painter(*size)
+        whole.stamp(mask, 0, 0, color, (0, 0, *size))
+        pieces.shape(shapes._cut(mask), 0, 0, color, (0, 0, *size))
+        assert pieces.image.tobytes() == whole.image.tobytes()
 
 
 def test_a_cached_picture_belongs_to_the_caller() -> None:

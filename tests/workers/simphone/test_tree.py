@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ElementTree
 from itertools import combinations
+from xml.sax.saxutils import quoteattr
 
 import pytest
 from PIL import Image, ImageChops
 
+from distrl.workers.devices.sim import SimDevice
 from distrl.workers.simphone import hierarchy, nodes, render
 from distrl.workers.simphone import state as st
 from distrl.workers.simphone.apps.web import search, start, store
@@ -137,17 +139,141 @@ def test_targets_are_large_enough_for_a_coarse_grid(trees: list[Node]) -> None:
             assert centre is None or centre != node or hit == node, node.rid
 
 
+SYSTEM_UI = ("shade", "status_bar", "nav_bar")
+
+
+def dumped(tree: Node) -> list[Node]:
+    """What shows in the windows that Android dumps: the app's or the shade's, and the system's bars."""
+    system = [node for node in tree.children if node.rid in SYSTEM_UI]
+    own = [node for node in tree.children if node.rid not in (*SYSTEM_UI, "keyboard")]
+    if any(node.rid == "shade" for node in system):
+        own = []
+    return [node for part in (*own, *system) for node, _ in nodes.visible(part, SCREEN)]
+
+
 def test_the_hierarchy_lists_what_can_be_touched_and_read(trees: list[Node]) -> None:
     for tree in trees:
         root = ElementTree.fromstring(hierarchy.xml(tree, *SIZE, "app"))
         elements = list(root.iter("node"))
-        seen = [node for node, _ in nodes.visible(tree, SCREEN)]
+        seen = dumped(tree)
         clickable = [
             e.attrib["resource-id"].split("/")[-1] for e in elements if e.attrib["clickable"] == "true"
         ]
-        assert clickable == [node.rid for node in seen if node.clickable]
+        assert clickable == [node.rid for node in seen if node.clickable and node.cls != "widget.SeekBar"]
         texts = [e.attrib["text"] for e in elements if e.attrib["text"]]
         assert texts == [node.text or node.value for node in seen if node.text or node.value]
+
+
+Elements = list[dict[str, str]]
+
+
+def elements(device: SimDevice) -> Elements:
+    return [element.attrib for element in ElementTree.fromstring(device.hierarchy()).iter("node")]
+
+
+def having(found: Elements, **wanted: str) -> Elements:
+    """The elements with these attributes (`_` for `-`, and `cls` for `class`)."""
+    names = {name: "class" if name == "cls" else name.replace("_", "-") for name in wanted}
+    return [each for each in found if all(each[names[name]] == value for name, value in wanted.items())]
+
+
+def in_settings(*section: str) -> SimDevice:
+    device = SimDevice()
+    device.open_app("settings")
+    if section:
+        device.phone._dispatch(("settings", "section", *section))
+    return device
+
+
+@pytest.mark.parametrize("layout", range(len(LAYOUTS)))
+def test_the_keyboard_is_no_part_of_the_app_s_window(layout: int) -> None:
+    device = SimDevice(state=new_state(layout))
+    device.open_app("browser")
+    st.focus(device.phone.state, "browser.query")
+    device.type_text("q")
+    assert nodes.find(device.phone.tree(), "key_w") is not None, "it is on the screen"
+    assert "key_" not in device.hierarchy()
+    (field,) = having(elements(device), focused="true")
+    assert field["text"] == "q"
+
+
+def test_the_shade_and_the_bars_are_the_system_s() -> None:
+    device = in_settings()
+    packages = {each["resource-id"]: each["package"] for each in elements(device)}
+    assert packages["com.android.systemui:id/status_bar"] == "com.android.systemui"
+    assert packages["org.simphone.settings:id/section_network"] == "org.simphone.settings"
+    device.phone.pull_shade(True)
+    assert {each["package"] for each in elements(device)} == {"com.android.systemui"}
+    assert having(elements(device), resource_id="com.android.systemui:id/tile_wifi", clickable="true")
+
+
+@pytest.mark.parametrize("place", ["shade", "settings"])
+def test_a_slider_is_one_element_as_wide_as_what_can_be_touched(place: str) -> None:
+    device = in_settings("display")
+    if place == "shade":
+        device.phone.pull_shade(True)
+    (slider,) = having(elements(device), cls="android.widget.SeekBar")
+    expected = "com.android.systemui:id/slider" if place == "shade" else "org.simphone.settings:id/seekbar"
+    assert (slider["resource-id"], slider["content-desc"]) == (expected, "Brightness")
+    assert (slider["clickable"], slider["focusable"]) == ("false", "true")
+    left, top, right, bottom = map(int, re.findall(r"\d+", slider["bounds"]))
+    for x, percent in ((left + 1, 0 if place == "settings" else 10), (right - 2, 100)):
+        device.tap(x, (top + bottom) // 2)
+        assert device.phone.state["apps"]["settings"]["brightness"] == percent
+
+
+def test_what_is_chosen_is_selected_and_what_is_on_is_checked() -> None:
+    device = in_settings("network")
+    (row,) = having(elements(device), resource_id="org.simphone.settings:id/switch_wifi")
+    assert (row["checkable"], row["checked"], row["selected"], row["clickable"]) == (
+        "false",
+        "false",
+        "false",
+        "true",
+    )
+    switches = having(elements(device), cls="android.widget.Switch", resource_id="android:id/switch_widget")
+    assert [switch["checked"] for switch in switches][:2] == ["true", "false"]
+    assert {(switch["checkable"], switch["selected"]) for switch in switches} == {("true", "false")}
+    device.open_app("clock")
+    (tab,) = having(elements(device), selected="true")
+    assert (tab["content-desc"], tab["checkable"], tab["checked"]) == ("Alarm", "false", "false")
+    device.phone.state["apps"]["clock"]["alarms"] = [{"minutes": 420, "on": True}]
+    device.load(device.phone.state)
+    (alarm,) = having(elements(device), cls="android.widget.Switch")
+    assert (alarm["checkable"], alarm["checked"], alarm["clickable"]) == ("true", "true", "true")
+
+
+def test_android_s_own_ids_are_where_android_has_them() -> None:
+    device = in_settings("network")
+    found = elements(device)
+    assert [each["text"] for each in having(found, resource_id="android:id/title")][:2] == [
+        "Wi-Fi",
+        "Airplane mode",
+    ]
+    assert having(found, resource_id="android:id/summary", text="Home network")
+    root = ElementTree.fromstring(device.hierarchy())
+    assert root[0][0].attrib["resource-id"] == "android:id/content"
+    (scrolling,) = having(found, cls="androidx.recyclerview.widget.RecyclerView")
+    assert scrolling["package"] == "org.simphone.settings"
+    device.open_app("notes")
+    assert not having(elements(device), resource_id="android:id/title"), "rows of an app have its own ids"
+
+
+def test_every_attribute_is_quoted_as_the_standard_library_does(trees: list[Node]) -> None:
+    words = ("&", "<b>", 'a "b"', "it's", '"it\'s"', "a\nb\tc\rd", "é 中 😀", "&amp;", "")
+    odd = tuple(
+        Node(0, 40 * row, 360, 40, rid=f"key_{word}", text=word, desc=word) for row, word in enumerate(words)
+    )
+    for tree in (*trees[::25], Node(0, 0, 360, 800, children=odd)):
+        text = hierarchy.xml(tree, *SIZE, "app")
+        written = re.findall("<node .*>", text)
+        found = [element.attrib for element in ElementTree.fromstring(text).iter("node")]
+        assert written == [
+            "<node " + " ".join(f"{name}={quoteattr(value)}" for name, value in attributes.items()) + ">"
+            for attributes in found
+        ]
+    assert [attributes["content-desc"] for attributes in found[-len(words) :]] == list(words)
+    assert [attributes["text"] for attributes in found[-len(words) :]] == list(words)
 
 
 def without(tree: Node, rid: str) -> Node:

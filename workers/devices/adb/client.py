@@ -7,6 +7,7 @@ import shlex
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from distrl.workers.devices.adb.deadline import Deadline
@@ -22,6 +23,7 @@ from distrl.workers.devices.errors import (
     SyncFailed,
     TransportError,
 )
+from distrl.workers.devices.front import require_input
 
 INSTALL_S = 120.0
 """Longest time to install an app."""
@@ -36,8 +38,51 @@ def quote(text: str) -> str:
     return shlex.quote(text)
 
 
+@dataclass(frozen=True)
+class Display:
+    """Which display of a device is looked at and touched.
+
+    Attributes:
+        physical: The ID that `screencap` takes and `dumpsys SurfaceFlinger --display-id` lists; None for
+            Android's choice.
+        logical: The ID that `input`, `wm` and `am` take; None for the default display.
+    """
+
+    physical: int | None = None
+    logical: int | None = None
+
+    @property
+    def screencap(self) -> str:
+        """The command for a screenshot."""
+        return "screencap -p" if self.physical is None else f"screencap -d {self.physical} -p"
+
+    @property
+    def input(self) -> str:
+        """The command for inputs, which their words follow."""
+        return "input" if self.logical is None else f"input -d {self.logical}"
+
+
+DEFAULT_DISPLAY = Display()
+
+
 class AdbClient(DeviceLink):
-    """One device. Takes what `DeviceLink` takes."""
+    """One device.
+
+    Args:
+        serial, port, host, sleep: As for `DeviceLink`.
+        display: Which of its displays is used.
+    """
+
+    def __init__(
+        self,
+        serial: str,
+        port: int = 5037,
+        host: str = "127.0.0.1",
+        sleep: Callable[[float], None] = time.sleep,
+        display: Display = DEFAULT_DISPLAY,
+    ) -> None:
+        super().__init__(serial, port, host, sleep)
+        self.display = display
 
     def shell(self, command: str, timeout_s: float, reads: bool = False, stdin: bytes = b"") -> ShellResult:
         """Runs `command` in the device's shell.
@@ -71,6 +116,7 @@ class AdbClient(DeviceLink):
         Raises:
             ActionOutcomeUnknown: If it was handed over and no answer came: it may have been executed.
             NonZeroExit: If the device says that it failed.
+            ServiceRejected: If the device lets adb send no inputs.
             DeviceError: If it could not be handed over: it was not executed.
         """
         deadline = self._deadline(timeout_s, f"shell {brief(command)!r}")
@@ -86,6 +132,7 @@ class AdbClient(DeviceLink):
                 serial=self.serial,
                 evidence=error.evidence,
             ) from error
+        require_input(result, self.serial)
         return self._checked(command, result)
 
     def exec_out(self, command: str, timeout_s: float, reads: bool = False) -> bytes:
@@ -208,17 +255,23 @@ class AdbClient(DeviceLink):
                 evidence=result.said,
             )
 
-    def wait_ready(self, timeout_s: float) -> None:
+    def wait_ready(self, timeout_s: float, check: Callable[[], object] = lambda: None) -> None:
         """Waits until the device answers its shell, reconnecting to it if it stays silent.
+
+        Args:
+            timeout_s: For that long.
+            check: Called before each try; raises when waiting is in vain.
 
         Raises:
             DeviceTimeout: If it does not.
+            DeviceError: What `check` raises.
         """
         deadline = self._deadline(timeout_s, "a working shell")
         last, tries = "", 0
         while True:
             patience_s = _TRY_S[min(tries, len(_TRY_S) - 1)]
             tries += 1
+            check()
             try:
                 self._features = None
                 if self.shell("true", min(patience_s, deadline.remaining(last))).status == 0:

@@ -16,6 +16,7 @@ from distrl.workers.devices.errors import (
     DeviceError,
     DeviceNotFound,
     EmulatorError,
+    EmulatorExited,
     LowDisk,
     ServerUnavailable,
     ServiceRejected,
@@ -131,6 +132,25 @@ class Console:
             )
         lines.connection.send(b"auth " + token.encode("utf-8") + b"\r\n")
         lines.answer("auth")
+
+    def require_running(self) -> None:
+        """Returns while something listens at the console's port: the system refuses when the emulator ended.
+
+        Raises:
+            EmulatorExited: If nothing listens any more.
+        """
+        try:
+            with self._connect(Deadline(CALL_S, "the console", self.serial)):
+                return
+        except DeviceNotFound as error:
+            why = error.__cause__
+            if why is None or not isinstance(why.__cause__, ConnectionRefusedError):
+                return  # it is busy: while it loads a snapshot it may take no connections
+            raise EmulatorExited(
+                f"the emulator has ended: nothing listens at its console port {self.port} any more.",
+                "See its log, and start it again.",
+                serial=self.serial,
+            ) from error
 
     def kill(self, timeout_s: float = CALL_S) -> None:
         """Tells the emulator to end; whether it did shows at its process."""

@@ -68,7 +68,8 @@ class Frames:
         png = picture_in(data)
         if not png.startswith(_SIGNATURE):
             talk = data[:300].decode("utf-8", "replace").strip()
-            raise self._truncated(f"is no PNG picture but {len(data)} bytes", talk)
+            said = " ".join(talk.split())[:120]
+            raise self._truncated(f"is not a PNG picture but {len(data)} bytes{said and f': {said}'}", talk)
         if not png.endswith(_END):
             raise self._truncated(f"ends after {len(png)} bytes, in the middle", repr(png[-16:]))
         digest = hashlib.blake2b(png, digest_size=16).digest()

@@ -28,7 +28,7 @@ _CHARACTER_S = 0.05
 _READ_S = 5.0
 _BOUND_S, _LOOK_S = 3.0, 0.1
 _UNSET = ("", "null")
-_ENTER = "input keyevent 66"
+_ENTER = "keyevent 66"
 _METHODS = "ime list -a -s && echo = && settings get secure default_input_method"
 
 
@@ -50,13 +50,13 @@ def type_text(client: AdbClient, text: str, sleep: Callable[[float], None] = tim
     """
     clean = _typable(text)
     if clean.isascii():
-        for command in _commands(clean):
+        for command in _commands(clean, client.display.input):
             client.act(command, INPUT_S + _CHARACTER_S * len(command))
         return True
     former = _choose_keyboard(client)
     listens = former == KEYBOARD or _wait_bound(client, sleep)
     try:
-        for command in _broadcasts(clean):
+        for command in _broadcasts(clean, client.display.input):
             client.act(command, INPUT_S)
     except ActionOutcomeUnknown:
         raise  # the device is gone or hangs; what brings it back puts everything back
@@ -76,13 +76,13 @@ def _is_half(character: str) -> bool:
     return "\ud800" <= character <= "\udfff"
 
 
-def _commands(text: str) -> Iterator[str]:
+def _commands(text: str, to: str) -> Iterator[str]:
     """The commands that type an ASCII text. An empty one is an input, too: it has no effect but its time."""
     for place, line in enumerate(text.split("\n")):
         if place:
-            yield _ENTER
+            yield f"{to} {_ENTER}"
         for chunk in _chunks(line) if line or "\n" in text else [""]:
-            yield f"input text {quote(_encoded(chunk))}"
+            yield f"{to} text {quote(_encoded(chunk))}"
 
 
 def _encoded(chunk: str) -> str:
@@ -96,10 +96,10 @@ def _chunks(line: str) -> Iterator[str]:
             yield part[at : at + MAX_CHUNK]
 
 
-def _broadcasts(text: str) -> Iterator[str]:
+def _broadcasts(text: str, to: str) -> Iterator[str]:
     for place, line in enumerate(text.split("\n")):
         if place:
-            yield _ENTER
+            yield f"{to} {_ENTER}"
         for at in range(0, len(line), MAX_CHUNK):
             message = base64.b64encode(line[at : at + MAX_CHUNK].encode("utf-8")).decode("ascii")
             yield f"am broadcast -a ADB_INPUT_B64 --es msg {message}"

@@ -6,6 +6,7 @@ HOME/NAME.avd/       config.ini, the images, the locks, snapshots/SNAPSHOT/…
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import re
@@ -23,23 +24,54 @@ _API = re.compile(r"android-(\d+)")
 
 
 def avd_home(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where virtual devices are.
+    """Where virtual devices are: the first of `avd_homes` that exists.
 
-    `$ANDROID_AVD_HOME`, else `avd` in `$ANDROID_USER_HOME`, `$ANDROID_EMULATOR_HOME` or
-    `$ANDROID_SDK_HOME/.android`, else `~/.android/avd`.
+    If none does, it is the first that a variable of Android's names, else `~/.android/avd`.
     """
-    named = environ.get("ANDROID_AVD_HOME")
-    if named:
-        return Path(named).expanduser()
-    for variable, inside in (
-        ("ANDROID_USER_HOME", "avd"),
-        ("ANDROID_EMULATOR_HOME", "avd"),
-        ("ANDROID_SDK_HOME", ".android/avd"),
-    ):
+    named, usual, emulators = _places(environ)
+    places = [*named, *usual, *emulators]
+    return next((path for path in places if path.is_dir()), [*named, *emulators, usual[-1]][0])
+
+
+def avd_homes(environ: Mapping[str, str] = os.environ) -> list[Path]:
+    """Where virtual devices may be, in the order in which they are looked for.
+
+    avdmanager and the emulator differ. Both take ANDROID_AVD_HOME first, if that is a directory. After that
+    avdmanager (cmdline-tools 12 and later) and Android Studio look below ANDROID_USER_HOME, or
+    ANDROID_PREFS_ROOT, or ANDROID_SDK_HOME, then XDG_CONFIG_HOME, then HOME; the emulator below
+    ANDROID_PREFS_ROOT, ANDROID_SDK_HOME, HOME, and last ANDROID_EMULATOR_HOME. This is the union of both
+    orders; emulators that are started here get the directory that was found as ANDROID_AVD_HOME.
+    """
+    named, usual, emulators = _places(environ)
+    return [*named, *usual, *emulators]
+
+
+def _places(environ: Mapping[str, str]) -> tuple[list[Path], list[Path], list[Path]]:
+    """Directories that variables of Android's name; the usual ones; and the emulator's last one."""
+
+    def below(variable: str, *inside: str) -> list[Path]:
         value = environ.get(variable)
-        if value:
-            return Path(value).expanduser() / inside
-    return Path(environ.get("HOME") or Path.home()) / ".android" / "avd"
+        return [Path(value).expanduser() / part for part in inside] if value else []
+
+    named = below("ANDROID_AVD_HOME", "") + below("ANDROID_USER_HOME", "avd")
+    for variable in ("ANDROID_PREFS_ROOT", "ANDROID_SDK_HOME"):
+        named += below(variable, ".android/avd", "avd")
+    home = Path(environ.get("HOME") or Path.home()) / ".android" / "avd"
+    usual = [*below("XDG_CONFIG_HOME", ".android/avd"), home]
+    return named, usual, below("ANDROID_EMULATOR_HOME", "avd")
+
+
+def require_name(name: str) -> None:
+    """Refuses what is not a name for an AVD.
+
+    Raises:
+        EmulatorError: With the rule.
+    """
+    if not NAME.fullmatch(name):
+        raise EmulatorError(
+            f"{name!r} is not a valid AVD name.",
+            "Use letters, digits, dots, hyphens and underscores, with a letter or a digit first.",
+        )
 
 
 @dataclass(frozen=True)
@@ -98,27 +130,45 @@ class AvdStore:
         self.home = home or avd_home()
 
     def list(self) -> list[Avd]:
-        """All that have an ini file and a directory, by name."""
-        found = (self._read(path) for path in sorted(self.home.glob("*.ini")))
-        return [avd for avd in found if avd is not None and avd.directory.is_dir()]
+        """All that can be used, by name."""
+        return [found for found in self._all().values() if isinstance(found, Avd)]
+
+    def broken(self) -> dict[str, EmulatorError]:
+        """Why each of the others cannot be used, by name."""
+        return {name: found for name, found in self._all().items() if isinstance(found, EmulatorError)}
 
     def get(self, name: str) -> Avd:
         """The virtual device of this name.
 
         Raises:
-            EmulatorError: If there is none, or it lacks its directory.
+            EmulatorError: If there is none, or it cannot be used.
         """
-        avd = self._read(self.ini(name)) if NAME.fullmatch(name) else None
-        if avd is None:
-            known = [one.name for one in self.list()]
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known) or 'none'}."
-            raise EmulatorError(f"there is no AVD {name!r} in {self.home}.", hint)
+        require_name(name)
+        if not self.ini(name).exists():
+            raise EmulatorError(f"there is no AVD {name!r} in {self.home}.", self._hint(name))
+        avd = self._read(self.ini(name))
         if not avd.directory.is_dir():
             raise EmulatorError(
                 f"the AVD {name!r} lacks its directory {avd.directory}.", f"Correct `path` in {avd.ini}."
             )
         return avd
+
+    def _all(self) -> dict[str, Avd | EmulatorError]:
+        found: dict[str, Avd | EmulatorError] = {}
+        for ini in sorted(self.home.glob("*.ini")):
+            try:
+                found[ini.stem] = self.get(ini.stem)
+            except EmulatorError as error:
+                found[ini.stem] = error
+        return found
+
+    def _hint(self, missing: str) -> str:
+        for home in avd_homes():
+            if (home / f"{missing}.ini").is_file():
+                return f"It is in {home}: set ANDROID_AVD_HOME to that directory."
+        known = [one.name for one in self.list()]
+        near = difflib.get_close_matches(missing, known, n=1)
+        return f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known) or 'none'}."
 
     def exists(self, name: str) -> bool:
         """Whether there is anything of this name, complete or not."""
@@ -139,9 +189,12 @@ class AvdStore:
             AvdLocked, SnapshotPending: If it is in use.
             EmulatorError: If there is none, or it cannot be removed.
         """
-        found = self._read(self.ini(name)) if NAME.fullmatch(name) else None
-        directory = found.directory if found is not None else self.directory(name)
-        if found is None and not (NAME.fullmatch(name) and directory.is_dir()):
+        require_name(name)
+        directory = self.directory(name)
+        if self.ini(name).exists():
+            with contextlib.suppress(EmulatorError):  # what its ini file cannot tell is where such files go
+                directory = self._read(self.ini(name)).directory
+        elif not directory.is_dir():
             self.get(name)  # says which there are
         locks.require_unused(name, directory)
         try:
@@ -153,16 +206,16 @@ class AvdStore:
                 f"the AVD {name!r} cannot be removed: {error}.", f"Remove {directory} by hand."
             ) from error
 
-    def _read(self, ini: Path) -> Avd | None:
-        try:
-            fields = read_ini(ini)
-        except EmulatorError:
-            return None
+    def _read(self, ini: Path) -> Avd:
+        fields = read_ini(ini)
         absolute, relative = fields.get("path"), fields.get("path.rel")
         candidates = [Path(absolute)] if absolute else []
         if relative:
             candidates.append(self.home.parent / relative)
         if not candidates:
-            return None
+            raise EmulatorError(
+                f"the AVD {ini.stem!r} cannot be used: {ini} names no directory.",
+                f"Put `path={self.directory(ini.stem)}` into it, or remove it.",
+            )
         directory = next((path for path in candidates if path.is_dir()), candidates[0])
         return Avd(ini.stem, ini, directory)

@@ -74,6 +74,7 @@ class BootWait:
         client: The way to it.
         check: Called before each look; raises when waiting is in vain (its process ended, its log says why).
         clock, sleep: Seconds that never go back, and a pause of so many.
+        screencap: The command that takes a screenshot.
     """
 
     def __init__(
@@ -82,8 +83,9 @@ class BootWait:
         check: Callable[[], object] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        screencap: str = "screencap -p",
     ) -> None:
-        self._client = client
+        self._client, self._screencap = client, screencap
         self._check = check
         self._clock = clock
         self._sleep = sleep
@@ -155,7 +157,7 @@ class BootWait:
         size = self._client.shell("wm size", self._left(_CALL_S)).out
         if not _SIZE.search(size):
             return f"`wm size` says {size[:80].decode('utf-8', 'replace').strip()!r}"
-        return _picture_problem(self._client.exec_out("screencap -p", self._left(_SCREENSHOT_S)))
+        return _picture_problem(self._client.exec_out(self._screencap, self._left(_SCREENSHOT_S)))
 
 
 def _picture_problem(data: bytes) -> str:

@@ -15,7 +15,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from distrl.workers.devices.emulator import qcow2
-from distrl.workers.devices.emulator.avd import NAME, Avd, AvdStore
+from distrl.workers.devices.emulator.avd import Avd, AvdStore, require_name
 from distrl.workers.devices.emulator.file_copy import copy, disk_usage, reflink
 from distrl.workers.devices.emulator.ini import rewrite_ini
 from distrl.workers.devices.emulator.procfs import flock_holders
@@ -45,11 +45,10 @@ def clone(store: AvdStore, source: str, name: str, progress: Progress = lambda d
     Raises:
         AvdLocked, SnapshotPending: If an emulator uses the source.
         LowDisk: If a copy needs more than is free.
-        EmulatorError: If the name is taken or no name, or a file cannot be copied.
+        EmulatorError: If the name is taken or not valid, or a file cannot be copied.
     """
     avd = store.get(source)
-    if not NAME.fullmatch(name):
-        raise EmulatorError(f"{name!r} is no name for an AVD.", "Use letters, digits, dots and hyphens.")
+    require_name(name)
     if store.exists(name):
         raise EmulatorError(
             f"there is an AVD {name!r} already.", f"Choose another name, or delete {store.directory(name)}."

@@ -43,7 +43,11 @@ def directories(environ: Mapping[str, str] = os.environ) -> list[Path]:
     """Where emulators may have announced themselves, the likeliest first."""
     home = Path(environ.get("HOME") or Path.home())
     bases = [environ.get("XDG_RUNTIME_DIR"), f"/run/user/{os.getuid()}"]
-    bases += [environ.get("ANDROID_EMULATOR_HOME"), environ.get("ANDROID_USER_HOME"), str(home / ".android")]
+    bases += [environ.get("ANDROID_EMULATOR_HOME"), environ.get("ANDROID_USER_HOME")]
+    for variable in ("ANDROID_PREFS_ROOT", "ANDROID_SDK_HOME"):
+        if environ.get(variable):
+            bases += [f"{environ[variable]}/.android", environ[variable]]
+    bases.append(str(home / ".android"))
     bases.append(f"/tmp/android-{environ.get('USER', 'root')}")
     found = [Path(base) / "avd" / "running" for base in bases if base]
     return list(dict.fromkeys(found))

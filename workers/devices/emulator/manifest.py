@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,6 +19,7 @@ FILE = "distrl-manifest.json"
 FORMAT = 1
 _CALL_S, _PACKAGES_S = 5.0, 30.0
 _PACKAGE = re.compile(r"^package:(\S+)\s+versionCode:(\d+)", re.MULTILINE)
+_RAM = re.compile(r"(\d+)\s*([MGmg]?)[Bb]?")
 _DENSITY = re.compile(r"density: (\d+)")
 
 
@@ -44,6 +47,50 @@ class ManifestClient(Protocol):
 
 
 @dataclass(frozen=True)
+class Hardware:
+    """What an emulator compares before it loads a snapshot, as far as the AVD and the command line say it.
+
+    Attributes:
+        cores: The processor's cores; None for the emulator's own choice.
+        ram_mb: The memory; None for the emulator's own choice.
+        features: The feature flags on the command line, sorted; one with a hyphen is switched off.
+    """
+
+    cores: int | None = None
+    ram_mb: int | None = None
+    features: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, config: Mapping[str, str], options: Sequence[str]) -> Hardware:
+        """What an AVD's config.ini and the emulator's options ask for; the options count more."""
+        given = list(itertools.pairwise(options))
+        last = {word: value for word, value in given if word in ("-cores", "-memory")}
+        flags = {flag for word, value in given if word == "-feature" for flag in value.split(",") if flag}
+        cores = last.get("-cores", config.get("hw.cpu.ncore", ""))
+        size = _RAM.fullmatch(last.get("-memory", config.get("hw.ramSize", "")))
+        return cls(
+            int(cores) if cores.isdecimal() else None,
+            int(size[1]) * (1024 if size[2] in ("G", "g") else 1) if size else None,
+            tuple(sorted(flags)),
+        )
+
+    def differences(self, now: Hardware) -> list[str]:
+        """What has changed, each as a phrase. What was left to the emulator is not compared."""
+        said = [
+            f"it was saved with {was} {unit}, the AVD has {is_now} now"
+            for unit, was, is_now in (
+                ("cores", self.cores, now.cores),
+                ("MB of RAM", self.ram_mb, now.ram_mb),
+            )
+            if None not in (was, is_now) and was != is_now
+        ]
+        if self.features != now.features:
+            was, is_now = (",".join(flags) or "none" for flags in (self.features, now.features))
+            said.append(f"it was saved with the feature flags {was}, the emulator is given {is_now} now")
+        return said
+
+
+@dataclass(frozen=True)
 class Manifest:
     """What was on the device.
 
@@ -57,6 +104,7 @@ class Manifest:
         apps: Version code by package, of the apps that are not part of the image.
         density: Dots per inch.
         screen: The screen that was in front.
+        hardware: What the emulator was asked for; None in manifests of earlier versions.
     """
 
     snapshot: str
@@ -69,6 +117,7 @@ class Manifest:
     apps: dict[str, int]
     density: int
     screen: ScreenMark
+    hardware: Hardware | None = None
 
     def differences(self, found: Manifest) -> list[str]:
         """What is not as this manifest says, each as a phrase; empty when all is."""
@@ -98,13 +147,20 @@ class Manifest:
 
 
 def look(
-    client: ManifestClient, *, snapshot: str, avd: str, created: float, gpu: str, emulator: str
+    client: ManifestClient,
+    *,
+    snapshot: str,
+    avd: str,
+    created: float,
+    gpu: str,
+    emulator: str,
+    hardware: Hardware,
 ) -> tuple[Manifest, bytes]:
     """What is on the device now.
 
     Args:
         client: The way to it.
-        snapshot, avd, created, gpu, emulator: As in `Manifest`.
+        snapshot, avd, created, gpu, emulator, hardware: As in `Manifest`.
 
     Returns:
         The manifest, and the screenshot it describes, as PNG bytes.
@@ -133,6 +189,7 @@ def look(
         apps=apps,
         density=int(density[1]) if density else 0,
         screen=mark_of(png, client.serial),
+        hardware=hardware,
     )
     return manifest, png
 
@@ -171,6 +228,8 @@ def read(directory: Path) -> Manifest | None:
         if fields.pop("format") != FORMAT:
             raise ValueError(f"it is not of format {FORMAT}")
         fields["screen"] = ScreenMark(**fields["screen"])
+        if asked := fields.get("hardware"):
+            fields["hardware"] = Hardware(**{**asked, "features": tuple(asked["features"])})
         return Manifest(**fields)
     except FileNotFoundError:
         return None

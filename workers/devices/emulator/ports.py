@@ -1,7 +1,7 @@
-"""Ports for emulators: an even console port, adb at the next, gRPC of its own; claimed by file locks.
+"""Ports for emulators: an even console port, and adb at the next; claimed by file locks.
 
     claim = exclusive flock on STATE/ports/CONSOLE.lock, held by an open descriptor of the claiming process
-            + all three ports can be bound at this moment
+            + both ports can be bound at this moment
 
 The lock keeps apart the processes of one user that have claimed but not yet bound; binding keeps apart all
 others. The kernel drops the lock with its process, so nothing is ever left over.
@@ -24,7 +24,6 @@ from distrl.workers.devices.errors import PortInUse
 FIRST, LAST = 5554, 5682
 """What the emulator takes as `-port`. The adb server finds those up to 5584 by itself; others announce
 themselves."""
-GRPC_OFFSET = 3000
 
 
 @dataclass
@@ -33,11 +32,9 @@ class Ports:
 
     Attributes:
         console: The console's port, even; the number in the serial.
-        grpc: The port of its gRPC service.
     """
 
     console: int
-    grpc: int
     _lock: int | None = None
 
     @property
@@ -115,14 +112,10 @@ class PortAllocator:
             for port in (console, console + 1):
                 if not is_free(port):
                     raise _taken(console, f"port {port} is in use by another process")
-            # Odd numbers too: neighbours are two apart, so both candidates belong to this console alone.
-            free = [port for port in (console + GRPC_OFFSET, console + GRPC_OFFSET + 1) if is_free(port)]
-            if not free:
-                raise _taken(console, f"the gRPC ports {console + GRPC_OFFSET} and the next are in use")
         except PortInUse:
             os.close(lock)
             raise
-        return Ports(console, free[0], lock)
+        return Ports(console, lock)
 
     def _locked(self, console: int) -> int:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)

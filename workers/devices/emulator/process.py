@@ -7,6 +7,7 @@ registry as soon as it runs, so that `distrl cleanup` finds it if this process d
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Mapping
@@ -26,17 +27,21 @@ from distrl.workers.devices.emulator.log_lines import (
 from distrl.workers.devices.emulator.ports import Ports
 from distrl.workers.devices.emulator.registry import Entry, Registry
 from distrl.workers.devices.emulator.sdk import ROOT_VARIABLES, Sdk
+from distrl.workers.devices.emulator.snapshots import require_same_hardware
 from distrl.workers.devices.emulator.state_dir import state_dir
 from distrl.workers.devices.errors import (
     BootTimeout,
     EmulatorError,
     EmulatorExited,
+    LowDisk,
     SnapshotMissing,
 )
 
 GPU = "swiftshader_indirect"
 """The GPU mode for machines without a GPU; a snapshot loads only under the mode it was saved with."""
 
+LEAST_FREE_BYTES = 64 * 2**20
+"""Free space below which no emulator is started. Emulators themselves refuse with less than about 2 GB."""
 MAX_LOGS = 100
 """Most logs that are kept in the state directory."""
 
@@ -61,7 +66,9 @@ class EmulatorOptions:
         """The command line behind the program's name."""
         start = ["-snapshot", self.snapshot] if self.snapshot else ["-no-snapshot-load"]
         return [
-            *("-avd", avd, "-port", str(ports.console), "-grpc", str(ports.grpc)),
+            # `-grpc PORT` would serve the whole emulator to everyone, on all interfaces. Without it emulators
+            # choose a port of the loopback interface and ask for a token; old ones ask only when told to.
+            *("-avd", avd, "-port", str(ports.console), "-grpc-use-token"),
             *("-no-window", "-no-audio", "-no-boot-anim", "-gpu", self.gpu, "-no-snapshot-save"),
             *start,
             *(["-read-only"] if self.read_only else []),
@@ -121,12 +128,15 @@ class EmulatorProcess:
 
         Raises:
             AvdLocked, SnapshotPending: If another emulator holds the AVD.
-            SnapshotMissing: If it shall start from a snapshot that is not there.
+            LowDisk: If the AVD's disk is full.
+            SnapshotMissing, SnapshotFailed: If it shall start from a snapshot that is not there, or was saved
+                with other hardware.
             EmulatorError: If it runs already, or the program cannot be started.
         """
         if self.pid is not None:
             raise EmulatorError("the emulator runs already.", "Stop it first.", serial=self.serial)
         self.avd.require_unused(shared=self.options.read_only)
+        self._require_disk()
         self._require_snapshot()
         command = [str(self.sdk.emulator), *self.options.flags(self.avd.name, self.ports)]
         self.log.path.parent.mkdir(parents=True, exist_ok=True)
@@ -157,6 +167,17 @@ class EmulatorProcess:
             child.wait()
             raise
 
+    def _require_disk(self) -> None:
+        """An emulator that cannot write its locks says that another process holds them."""
+        free = shutil.disk_usage(self.avd.directory).free
+        if free < LEAST_FREE_BYTES:
+            raise LowDisk(
+                f"the disk of the AVD {self.avd.name!r} is full: {free / 2**20:.0f} MB are left, and an "
+                f"emulator needs {LEAST_FREE_BYTES / 2**20:.0f} MB for its locks and logs alone.",
+                f"Free some GB on the disk of {self.avd.directory}.",
+                serial=self.serial,
+            )
+
     def _require_snapshot(self) -> None:
         name = self.options.snapshot
         if name is not None and not (self.avd.snapshots / name).is_dir():
@@ -165,6 +186,8 @@ class EmulatorProcess:
                 f"Make it with `distrl snapshot-avd create {self.avd.name} {name}`.",
                 serial=self.serial,
             )
+        if name is not None:
+            require_same_hardware(self.avd, name, self.options.extra)
 
     def check(self) -> None:
         """Returns if it runs and has not said that it cannot.

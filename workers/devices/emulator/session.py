@@ -6,7 +6,7 @@ What was started here is stopped at the end; what ran before is left running.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
@@ -24,7 +24,13 @@ from distrl.workers.devices.emulator.procfs import cmdline, is_alive
 from distrl.workers.devices.emulator.registry import Registry
 from distrl.workers.devices.emulator.sdk import Sdk, emulator_version
 from distrl.workers.devices.emulator.snapshots import Snapshotter
-from distrl.workers.devices.errors import AvdLocked, DeviceError, DeviceNotFound, EmulatorError
+from distrl.workers.devices.errors import (
+    AvdLocked,
+    DeviceError,
+    DeviceNotFound,
+    EmulatorError,
+    EmulatorExited,
+)
 
 _Exit = Callable[[type[BaseException] | None, BaseException | None, TracebackType | None], None]
 
@@ -118,8 +124,9 @@ class Session:
             )
         client = AdbClient(there.serial, self._server.port)
         client.wait_ready(10.0)
-        # An emulator that others started says nowhere which GPU mode it took, but on its command line.
-        return self._wrap(there.console_port, client, _gpu_of(there, self._avd), None)
+        # An emulator that others started says only on its command line which options it took.
+        words = cmdline(there.key.pid)
+        return self._wrap(there.console_port, client, _gpu_of(words, self._avd), words, None)
 
     def _started(self, stack: ExitStack) -> Open:
         ports = stack.enter_context(PortAllocator().claim(self._console_port))
@@ -140,11 +147,13 @@ class Session:
         client = AdbClient(ports.serial, self._server.port)
         self._note(f"booting {ports.serial} (log: {process.log.path})")
         times = process.wait_booted(client, self._boot_s)
-        return self._wrap(ports.console, client, self._options.gpu, times)
+        return self._wrap(ports.console, client, self._options.gpu, self._options.extra, times)
 
-    def _wrap(self, port: int, client: AdbClient, gpu: str, times: BootTimes | None) -> Open:
+    def _wrap(
+        self, port: int, client: AdbClient, gpu: str, options: Sequence[str], times: BootTimes | None
+    ) -> Open:
         version = emulator_version(self._sdk)
-        snapshotter = Snapshotter(self._avd, Console(port), client, gpu, version)
+        snapshotter = Snapshotter(self._avd, Console(port), client, gpu, version, options)
         return Open(client.serial, snapshotter, client, times)
 
 
@@ -154,7 +163,8 @@ def _tell_of_the_end(process: EmulatorProcess) -> _Exit:
     def tell(
         kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, DeviceError) and not isinstance(error, EmulatorError) and process.pid is None:
+        is_vague = isinstance(error, EmulatorExited) or not isinstance(error, EmulatorError)
+        if isinstance(error, DeviceError) and is_vague and process.pid is None:
             try:
                 process.check()
             except EmulatorError as why:
@@ -179,8 +189,7 @@ def require_ours(there: Running) -> None:
             )
 
 
-def _gpu_of(there: Running, avd: Avd) -> str:
-    words = cmdline(there.key.pid)
+def _gpu_of(words: Sequence[str], avd: Avd) -> str:
     if "-gpu" in words[:-1]:
         return words[words.index("-gpu") + 1]
     return avd.config().get("hw.gpu.mode", GPU)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -16,7 +16,7 @@ from typing import Protocol
 from distrl.workers.devices.emulator import manifest as manifests
 from distrl.workers.devices.emulator.avd import Avd
 from distrl.workers.devices.emulator.file_copy import disk_usage
-from distrl.workers.devices.emulator.manifest import Manifest, ManifestClient
+from distrl.workers.devices.emulator.manifest import Hardware, Manifest, ManifestClient
 from distrl.workers.devices.errors import (
     SnapshotFailed,
     SnapshotMismatch,
@@ -46,11 +46,15 @@ class SnapshotConsole(Protocol):
         """Deletes a snapshot."""
         ...
 
+    def require_running(self) -> None:
+        """Raises EmulatorExited if the emulator has ended."""
+        ...
+
 
 class SnapshotClient(ManifestClient, Protocol):
     """What is needed of an `AdbClient`."""
 
-    def wait_ready(self, timeout_s: float) -> None:
+    def wait_ready(self, timeout_s: float, check: Callable[[], object] = ...) -> None:
         """Waits until the device answers its shell."""
         ...
 
@@ -115,6 +119,33 @@ def _info(path: Path) -> SnapshotInfo:
     return SnapshotInfo(path.name, size, saved_at, manifest, problem)
 
 
+def require_same_hardware(avd: Avd, name: str, options: Sequence[str]) -> None:
+    """Returns unless an emulator of this AVD would refuse its snapshot `name` for other hardware.
+
+    Args:
+        avd: Whose.
+        name: The snapshot; one that is missing, or has no manifest, passes.
+        options: The emulator's further options.
+
+    Raises:
+        SnapshotFailed: With what differs.
+    """
+    try:
+        saved = manifests.read(avd.snapshots / name)
+    except SnapshotFailed:
+        return  # only `verify` needs it
+    if saved is None or saved.hardware is None:
+        return
+    differences = saved.hardware.differences(Hardware.of(avd.config(), options))
+    if differences:
+        raise SnapshotFailed(
+            f"the snapshot {name!r} of the AVD {avd.name!r} does not load: {'; '.join(differences)}.",
+            f"Undo that (hw.cpu.ncore and hw.ramSize in {avd.directory / 'config.ini'}; -cores, -memory and "
+            "-feature among the options), or save it again with "
+            f"`distrl snapshot-avd create {avd.name} {name}`.",
+        )
+
+
 class Snapshotter:
     """Snapshots of a running emulator.
 
@@ -124,6 +155,7 @@ class Snapshotter:
         client: The way to Android on it.
         gpu: The GPU mode it runs with.
         emulator: The emulator's version.
+        options: The emulator's command line, or what of it says what its hardware is.
         clock: Seconds since 1970.
     """
 
@@ -134,12 +166,14 @@ class Snapshotter:
         client: SnapshotClient,
         gpu: str,
         emulator: str,
+        options: Sequence[str] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.avd = avd
         self._console = console
         self._client = client
         self._gpu, self._emulator = gpu, emulator
+        self._options = options
         self._clock = clock
 
     def save(self, name: str) -> Manifest:
@@ -170,9 +204,11 @@ class Snapshotter:
         Raises:
             SnapshotMissing, SnapshotPending, SnapshotFailed: By what goes wrong.
             DeviceTimeout: If it does not answer afterwards.
+            EmulatorExited: If the emulator ends meanwhile.
         """
+        require_same_hardware(self.avd, name, self._options)
         self._console.avd_snapshot_load(name)
-        self._client.wait_ready(READY_S)
+        self._client.wait_ready(READY_S, self._console.require_running)
 
     def verify(self, name: str) -> Manifest:
         """Compares the device, on which the snapshot `name` has just been loaded, with the manifest.
@@ -214,6 +250,7 @@ class Snapshotter:
             created=self._clock(),
             gpu=self._gpu,
             emulator=self._emulator,
+            hardware=Hardware.of(self.avd.config(), self._options),
         )
 
 

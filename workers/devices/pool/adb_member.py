@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from distrl.core.errors import EnvError
-from distrl.workers.devices.adb.client import AdbClient
+from distrl.workers.devices.adb.client import DEFAULT_DISPLAY, AdbClient, Display
 from distrl.workers.devices.adb.server import AdbServer
 from distrl.workers.devices.adb_device import AdbDevice
 from distrl.workers.devices.base import Device
@@ -44,6 +44,7 @@ class AdbMember:
         serial: As the adb server lists it.
         server: The adb server.
         snapshot: For an emulator: episodes start from it, and it is loaded when nothing milder helps.
+        display: Which of its displays is used.
         options: What `distrl.workers.envs.backends.backend_for` takes besides the device.
     """
 
@@ -55,13 +56,14 @@ class AdbMember:
         serial: str,
         server: AdbServer,
         snapshot: str | None = None,
+        display: Display = DEFAULT_DISPLAY,
         options: Mapping[str, object] | None = None,
     ) -> None:
         self.id = serial
         self.claim = f"adb-{server.port}-{serial}"
         self.options: Mapping[str, object] = dict(options or {}, snapshot=snapshot)
         self._server, self._snapshot = server, snapshot
-        self._client = AdbClient(serial, server.port, server.host)
+        self._client = AdbClient(serial, server.port, server.host, display=display)
 
     def open(self) -> Device:
         """The device, after it has shown its screen."""
@@ -98,7 +100,7 @@ class PhoneMember(AdbMember):
         serial, server: As for `AdbMember`.
         recipe: What resets it.
         may_reboot: Whether it may be restarted.
-        options: As for `AdbMember`.
+        display, options: As for `AdbMember`.
     """
 
     kind = "phone"
@@ -109,9 +111,10 @@ class PhoneMember(AdbMember):
         server: AdbServer,
         recipe: Recipe,
         may_reboot: bool = False,
+        display: Display = DEFAULT_DISPLAY,
         options: Mapping[str, object] | None = None,
     ) -> None:
-        super().__init__(serial, server, options=options)
+        super().__init__(serial, server, display=display, options=options)
         self._recipe, self._may_reboot = recipe, may_reboot
 
     def ladder(self) -> Sequence[RecoveryStep]:
@@ -128,7 +131,7 @@ class PhoneMember(AdbMember):
         deadline = time.monotonic() + DOWN_S
         while before and self._boot() == before and time.monotonic() < deadline:
             time.sleep(LOOK_S)
-        BootWait(self._client).wait(REBOOT_S, self.id)
+        BootWait(self._client, screencap=self._client.display.screencap).wait(REBOOT_S, self.id)
 
     def _boot(self) -> str:
         """What names the boot that it runs in; "" while it does not answer."""
@@ -182,7 +185,7 @@ def evidence_of(client: AdbClient) -> dict[str, bytes]:
     questions: tuple[tuple[str, Callable[[], bytes]], ...] = (
         ("adb-state.txt", lambda: client.state().encode()),
         ("logcat.txt", lambda: client.shell(f"logcat -d -t {LOG_LINES}", EVIDENCE_S).out),
-        ("screen-now.png", lambda: client.exec_out("screencap -p", EVIDENCE_S)),
+        ("screen-now.png", lambda: client.exec_out(client.display.screencap, EVIDENCE_S)),
     )
     told: dict[str, bytes] = {}
     for name, ask in questions:

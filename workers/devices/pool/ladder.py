@@ -6,6 +6,7 @@
 
 After each step the device is probed and opened anew; the first step after which that works ends the climb. A
 quarantined device is tried again after a pause that doubles each time; the circuit closes when that works.
+A failure that the adb server caused ends in a pause of the first length and does not lengthen the next one.
 """
 
 from __future__ import annotations
@@ -55,26 +56,32 @@ class Circuit:
         self._limit, self._window_s = limit, window_s
         self._pause_s, self._max_pause_s = pause_s, max_pause_s
         self._faults: deque[float] = deque(maxlen=limit)
-        self._quarantines = 0
+        self._quarantines, self._paused_at = 0, float("-inf")
 
     def fault(self, now: float) -> None:
         """Notes a fault."""
         self._faults.append(now)
 
     def forgive(self, since: float) -> None:
-        """Forgets the faults from `since` on: they were not the device's."""
+        """Forgets the faults, and the pause, that began at `since` or later: they were not the device's."""
         self._faults = deque((at for at in self._faults if at < since), maxlen=self._limit)
+        if self._paused_at >= since:
+            self._quarantines, self._paused_at = self._quarantines - 1, float("-inf")
 
     def is_open(self, now: float) -> bool:
         """Whether the device failed too often of late."""
         return self.count(now) >= self._limit
 
-    def pause(self) -> float:
-        """How long the quarantine that begins now lasts, in seconds."""
+    def pause(self, now: float) -> float:
+        """How long the quarantine that a fault of the device begins now lasts, in seconds."""
         # 2**20 pauses are beyond every maximum, and still a float.
         pause_s = self._pause_s * 2.0 ** min(self._quarantines, 20)
-        self._quarantines += 1
+        self._quarantines, self._paused_at = self._quarantines + 1, now
         return min(pause_s, self._max_pause_s)
+
+    def short_pause(self) -> float:
+        """How long to wait when the device is not to blame, or nothing was tried, in seconds."""
+        return min(self._pause_s, self._max_pause_s)
 
     def count(self, now: float) -> int:
         """Faults within the window."""
@@ -86,7 +93,7 @@ class Circuit:
 
     def worked(self) -> None:
         """The device has done an episode: the next quarantine is short again."""
-        self._quarantines = 0
+        self._quarantines, self._paused_at = 0, float("-inf")
 
 
 def limit_of(member: ManagedDevice, steps: Sequence[RecoveryStep], probe_s: float) -> float:

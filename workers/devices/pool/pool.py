@@ -22,6 +22,7 @@ from typing import Protocol
 
 from distrl.configs.devices import HealthConfig
 from distrl.core.errors import EnvError
+from distrl.workers.devices.adb.link import brief
 from distrl.workers.devices.base import Device
 from distrl.workers.devices.errors import PoolExhausted
 from distrl.workers.devices.pool.claims import Claims
@@ -33,6 +34,8 @@ from distrl.workers.devices.pool.state import SlotState
 from distrl.workers.devices.pool.table import Job, SlotTable
 
 CLOSE_S = 5.0
+MAX_REASON = 200
+"""Characters of one reason in a line about the pool."""
 _log = logging.getLogger(__name__)
 
 
@@ -195,12 +198,13 @@ class DevicePool:
         """How many devices are ready, busy, recovering (or starting) and quarantined, for heartbeats."""
         with self._lock:
             counts = self._table.counts()
+            resting = sum(slot.rests for slot in self._table.slots.values())
         recovering = (SlotState.STARTING, SlotState.SUSPECT, SlotState.RECOVERING)
         return {
             "devices_ready": counts[SlotState.READY],
             "devices_busy": counts[SlotState.BUSY],
             "devices_recovering": sum(counts[state] for state in recovering),
-            "devices_quarantined": counts[SlotState.QUARANTINED],
+            "devices_quarantined": counts[SlotState.QUARANTINED] + resting,
         }
 
     def line(self) -> str:
@@ -344,8 +348,17 @@ class DevicePool:
         )
 
     def _line(self) -> str:
-        slots = self._table.slots.values()
-        counts = self._table.counts()
+        """How many devices are in each state, and why each of those that cannot be used is not.
+
+        Devices with the same reason share it, so that none of many is cut off.
+        """
+        counts, now = self._table.counts(), self._clock()
         words = [f"{counts[state]} {state.value}" for state in SlotState if counts[state]]
-        lacking = [f"{slot.id}: {why}" for slot in slots if (why := slot.lacks)]
-        return ", ".join(words or ["no devices"]) + (f" ({'; '.join(lacking)[:500]})" if lacking else "")
+        lacking: dict[str, list[str]] = {}
+        for slot in self._table.slots.values():
+            if why := slot.lacks:
+                rests = slot.fault is not None and slot.is_there and slot.due > now
+                name = f"{slot.id} (next try in {slot.due - now:.0f} s)" if rests else slot.id
+                lacking.setdefault(brief(why, MAX_REASON), []).append(name)
+        reasons = "; ".join(f"{', '.join(names)}: {why}" for why, names in lacking.items())
+        return ", ".join(words or ["no devices"]) + (f" ({reasons})" if reasons else "")

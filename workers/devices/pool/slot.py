@@ -17,6 +17,9 @@ from distrl.workers.devices.pool.state import SlotMachine, SlotState
 ONLINE = "device"
 """What adb calls a device that works."""
 
+MAX_STUCK = 2
+"""A device with this many calls that never return is left alone until one does."""
+
 
 @dataclass
 class Fault:
@@ -54,7 +57,7 @@ class Slot:
         last_ok: Monotonic time of its last sign of life.
         last_used: Monotonic time of its last release.
         due: Monotonic time before which nothing is tried.
-        fault: Set while it is suspect, recovering or quarantined.
+        fault: Set while it is suspect, recovering or quarantined, and while it rests although it is absent.
         is_claimed: Another process had it when it was last asked for.
         stuck: Jobs that did not end in time and still run.
     """
@@ -87,15 +90,24 @@ class Slot:
         return not self.tracked or self.listed is not None
 
     @property
+    def rests(self) -> bool:
+        """Whether it went and came back during a rest, which it has to finish before it is opened."""
+        return self.machine.state is SlotState.ABSENT and self.is_there and self.fault is not None
+
+    @property
     def lacks(self) -> str:
-        """Why it cannot be used, for people; "" if it can, or is a spare."""
+        """Why it cannot be used, for people; "" if it can, is being opened, or is a spare."""
+        if self.machine.state is SlotState.ABSENT and not self.is_there:
+            return "adb does not list it"
         if self.fault is not None:
-            return str(self.fault.error)
+            return str(self.fault.error).removeprefix(f"{self.id}: ")
         if self.machine.state is not SlotState.ABSENT:
             return ""
-        if not self.is_there:
-            return "adb does not list it"
-        return "another process has it" if self.is_claimed else ""
+        if self.is_claimed:
+            return "another process has it"
+        if len(self.stuck) >= MAX_STUCK:
+            return "earlier attempts to open it still hang"
+        return "" if not self.tracked or self.listed == ONLINE else f"adb lists it as {self.listed!r}"
 
     def stamp(self) -> int:
         """A new token; answers that carry an older one are void."""

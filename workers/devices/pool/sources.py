@@ -75,15 +75,18 @@ def _behind_adb(devices: DevicesConfig) -> tuple[list[ManagedDevice], Any]:
 
 
 def _maker(part: AdbMembers | PhoneMembers, server: Any) -> Callable[[str], ManagedDevice]:
+    from distrl.workers.devices.adb.client import Display
     from distrl.workers.devices.pool.adb_member import AdbMember, PhoneMember
     from distrl.workers.devices.recipes import Recipe
 
-    options = _options(part)
+    common = {
+        "server": server,
+        "display": Display(part.display, part.input_display),
+        "options": _options(part),
+    }
     if isinstance(part, AdbMembers):
-        return partial(AdbMember, server=server, snapshot=part.snapshot, options=options)
-    return partial(
-        PhoneMember, server=server, recipe=Recipe.of(part.recipe), may_reboot=part.reboot, options=options
-    )
+        return partial(AdbMember, snapshot=part.snapshot, **common)
+    return partial(PhoneMember, recipe=Recipe.of(part.recipe), may_reboot=part.reboot, **common)
 
 
 def _options(part: AdbMembers | PhoneMembers | AvdMembers) -> Mapping[str, object]:

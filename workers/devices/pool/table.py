@@ -30,11 +30,8 @@ from distrl.workers.devices.errors import (
 from distrl.workers.devices.pool.claims import Claims
 from distrl.workers.devices.pool.ladder import Circuit, limit_of
 from distrl.workers.devices.pool.member import ManagedDevice, RecoveryStep
-from distrl.workers.devices.pool.slot import ONLINE, Fault, Slot
+from distrl.workers.devices.pool.slot import MAX_STUCK, ONLINE, Fault, Slot
 from distrl.workers.devices.pool.state import ALIVE, SlotMachine, SlotState
-
-MAX_STUCK = 2
-"""A device with this many calls that never return is left alone until one does."""
 
 CLAIM_S = 5.0
 """Pause before a device that another process uses, or that is not online yet, is looked at again."""
@@ -124,15 +121,14 @@ class SlotTable:
             if slot.machine.state in (SlotState.READY, SlotState.QUARANTINED):
                 self._absent(slot, "it is gone")
         elif state == ONLINE:
-            is_open = slot.circuit.is_open(now)
-            if slot.machine.state is SlotState.ABSENT:
-                slot.due = now + (slot.circuit.pause() if is_open else 0.0)
-            elif slot.machine.state is SlotState.QUARANTINED and not is_open:
+            if slot.machine.state is SlotState.ABSENT and not self._must_rest(slot):
+                slot.due, slot.fault = now, None
+            elif slot.machine.state is SlotState.QUARANTINED and not self._must_rest(slot):
                 slot.due = now  # what it lacked is there again
         elif slot.machine.state is SlotState.READY:
             self._suspect(slot, not_online(slot.id, state))
         elif slot.machine.state is SlotState.ABSENT:
-            slot.due = now + CLAIM_S  # a device that comes is offline for a moment
+            slot.due = max(slot.due, now + CLAIM_S)  # a device that comes is offline for a moment
 
     def server_lost(self) -> None:
         """The adb server went away: what breaks around now is not a device's fault."""
@@ -140,6 +136,8 @@ class SlotTable:
         self._host_until = now + SERVER_S
         for slot in self.slots.values():
             slot.circuit.forgive(now - SERVER_BEFORE_S)
+            if slot.machine.state is SlotState.READY:  # a device on the network must be connected to again
+                slot.last_ok = min(slot.last_ok, now - self._health.probe_every_s)
 
     def leave_all(self, reason: str) -> list[Slot]:
         """Ends all slots. Returns them."""
@@ -239,9 +237,14 @@ class SlotTable:
         if slot.token != job.token:
             return False
         if slot.machine.state is SlotState.RECOVERING:
+            assert slot.fault is not None
+            if job.steps:
+                slot.fault.error, slot.fault.is_host = error, self._is_host(error)
             if slot.is_there:
                 self._rest(slot, f"no step helped: {error}" if job.steps else "it failed too often")
             else:
+                if not job.steps:
+                    slot.due = self._clock() + slot.circuit.pause(self._clock())  # it rests while it is away
                 self._absent(slot, "it is gone")
         elif slot.is_there:
             self._suspect(slot, error)
@@ -286,10 +289,11 @@ class SlotTable:
             if slot.machine.state is SlotState.SUSPECT:
                 self._rest(slot, "earlier attempts at it still hang")
             else:
-                slot.due = now + slot.circuit.pause()
+                slot.due = now + slot.circuit.short_pause()
             return None
         steps: Sequence[RecoveryStep] = ()
-        if slot.machine.state is SlotState.QUARANTINED or not slot.circuit.is_open(now):
+        is_resting = slot.machine.state is SlotState.QUARANTINED
+        if is_resting or fault.is_host or not slot.circuit.is_open(now):
             ladder = slot.member.ladder()
             # Of what ails the whole machine no device can be repaired: only wait.
             first = 0 if fault.is_host else _first_rung(ladder, fault.error, slot.circuit.count(now))
@@ -327,22 +331,37 @@ class SlotTable:
         files: Mapping[str, bytes] | None = None,
         busy_s: float | None = None,
     ) -> None:
-        now = self._clock()
-        is_host = getattr(error, "scope", None) is Scope.HOST
-        is_host |= isinstance(error, TransportError) and now < self._host_until
+        now, is_host = self._clock(), self._is_host(error)
         if error.fault == "device" and not is_host:
             slot.circuit.fault(now)
         slot.probing = False
         slot.fault = Fault(error, files or {}, busy_s, is_host=is_host)
         self._to(slot, SlotState.SUSPECT, str(error))
 
+    def _is_host(self, error: EnvError) -> bool:
+        """Whether the trouble is the machine's or the adb server's."""
+        if getattr(error, "scope", None) is Scope.HOST:
+            return True
+        return isinstance(error, TransportError) and self._clock() < self._host_until
+
+    def _must_rest(self, slot: Slot) -> bool:
+        """Whether a device that has just come online still has to wait for `due`."""
+        fault = slot.fault
+        return fault is not None and not fault.is_host and slot.circuit.is_open(self._clock())
+
     def _rest(self, slot: Slot, reason: str) -> None:
-        pause_s = slot.circuit.pause()
-        slot.due = self._clock() + pause_s
+        fault, now = slot.fault, self._clock()
+        # The adb server comes back for all devices at once, and is then to find none in a long pause.
+        is_server = fault is not None and fault.is_host and isinstance(fault.error, TransportError)
+        pause_s = slot.circuit.short_pause() if is_server else slot.circuit.pause(now)
+        slot.due = now + pause_s
         self._to(slot, SlotState.QUARANTINED, f"{reason} Next try in {pause_s:g} s.")
 
     def _absent(self, slot: Slot, reason: str) -> None:
-        slot.probing, slot.fault, slot.is_claimed, slot.due = False, None, False, self._clock()
+        now = self._clock()
+        if slot.due <= now:  # else it rests, and goes on resting if it comes back before that is over
+            slot.fault = None
+        slot.probing, slot.is_claimed, slot.due = False, False, max(now, slot.due)
         self._claims.release(slot.member.claim)
         self._to(slot, SlotState.ABSENT, reason)
 

@@ -111,7 +111,7 @@ async def _run(system: AndroidSystem, command: str, io: PlainIo | PacketIo, is_t
     terminal = Terminal(io)
     typing = asyncio.ensure_future(terminal.type())
     try:
-        return await phone_shell.run(system, command, terminal, tty=True)
+        return await phone_shell.run(system, command, terminal, interrupts=terminal.interrupts)
     finally:
         typing.cancel()
         await asyncio.gather(typing, return_exceptions=True)

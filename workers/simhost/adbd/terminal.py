@@ -1,12 +1,14 @@
 """A terminal as `adb shell` expects one: it echoes what is typed, line by line, and writes CR LF for LF.
 
-One task types: it reads the client's keys and fills the line; the shell reads finished lines. Ctrl-D at the
-start of a line ends the input, Ctrl-C drops the line.
+One task types: it reads the client's keys and fills the line; the shell reads finished lines. Ctrl-C drops
+what was typed and interrupts the command in the foreground. Ctrl-D gives what was typed to the reader; at the
+start of a line that is nothing, which ends the reader's input.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 
 from distrl.workers.simhost.shell import Io
 
@@ -20,12 +22,16 @@ class Terminal:
 
     Args:
         keys: Where keys come from and where output goes.
+
+    Attributes:
+        interrupts: Set at each Ctrl-C; the shell clears it.
     """
 
     def __init__(self, keys: Io) -> None:
         self._keys = keys
         self._line = bytearray()
-        self._typed = bytearray()
+        self._typed: deque[bytearray] = deque()
+        self.interrupts = asyncio.Event()
         self._ended = False
         self._changed = asyncio.Event()
 
@@ -37,41 +43,46 @@ class Terminal:
                 self._press(key, echo)
             if echo:
                 await self._keys.out(bytes(echo))
-        self._end()
+        self._ended = True
+        self._changed.set()
 
     def _press(self, key: int, echo: bytearray) -> None:
         if key in (10, 13):
-            self._typed += self._line + b"\n"
-            self._line.clear()
+            self._line.append(10)
+            self._give()
             echo += b"\r\n"
-            self._changed.set()
         elif key in _BACKSPACES:
             if self._line:
                 self._line.pop()
                 echo += b"\b \b"
         elif key == _CTRL_C:
             self._line.clear()
-            self._typed += b"\n"
+            self._typed.clear()
             echo += b"^C\r\n"
-            self._changed.set()
+            self.interrupts.set()
         elif key == _CTRL_D:
-            if not self._line:
-                self._end()
+            self._give()
         elif len(self._line) < _MAX_LINE:
             self._line.append(key)
             echo.append(key)
 
-    def _end(self) -> None:
-        self._ended = True
+    def _give(self) -> None:
+        self._typed.append(self._line)
+        self._line = bytearray()
         self._changed.set()
 
     async def read(self, size: int) -> bytes:
-        """At most `size` bytes of finished lines; b"" after Ctrl-D."""
+        """At most `size` bytes of one line; b"" once for a Ctrl-D, and always after the client has closed."""
         while not self._typed and not self._ended:
             self._changed.clear()
             await self._changed.wait()
-        data = bytes(self._typed[:size])
-        del self._typed[:size]
+        if not self._typed:
+            return b""
+        line = self._typed[0]
+        data = bytes(line[:size])
+        del line[:size]
+        if not line:
+            self._typed.popleft()
         return data
 
     async def out(self, data: bytes) -> None:

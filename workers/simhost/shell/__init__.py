@@ -6,10 +6,11 @@ text -> lexer, parser -> syntax tree -> interpreter -> dispatch -> builtins | co
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from distrl.workers.simhost.shell.interpreter import Interpreter
-from distrl.workers.simhost.shell.session import interact
+from distrl.workers.simhost.shell.session import INTERRUPTED, interact, interruptible
 from distrl.workers.simhost.shell.streams import Io, SessionIn, SessionOut, Stream
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ _VARIABLES = {
 }
 
 
-async def run(system: AndroidSystem, command: str, io: Io, *, tty: bool = False) -> int:
+async def run(system: AndroidSystem, command: str, io: Io, *, interrupts: asyncio.Event | None = None) -> int:
     """Runs a command line on the phone.
 
     Args:
@@ -42,7 +43,8 @@ async def run(system: AndroidSystem, command: str, io: Io, *, tty: bool = False)
         command: What would stand after `sh -c`; empty for an interactive shell that reads standard input.
             Bytes that are no UTF-8 stand in it as surrogates ("surrogateescape").
         io: Its streams. The call may be cancelled at any await.
-        tty: Whether the streams are a terminal.
+        interrupts: Set at each Ctrl-C; None where the streams are not a terminal. It ends `command`, or what
+            an interactive shell runs in the foreground.
 
     Returns:
         The exit status, 0 to 255.
@@ -50,10 +52,13 @@ async def run(system: AndroidSystem, command: str, io: Io, *, tty: bool = False)
     fds: dict[int, Stream] = {0: SessionIn(io), 1: SessionOut(io), 2: SessionOut(io, error=True)}
     user = "root" if system.uid == 0 else "shell"
     variables = {**_VARIABLES, "ANDROID_SERIAL": system.serial, "USER": user, "LOGNAME": user}
-    shell = Interpreter(system, fds, variables, tty)
+    shell = Interpreter(system, fds, variables, interrupts)
     try:
-        status = await (shell.program(command) if command else interact(shell))
-        await shell.finish()
-        return status
+        if command:
+            status = await interruptible(shell, shell.program(command))
+        else:
+            status = await interact(shell)
+        await interruptible(shell, shell.finish())
+        return INTERRUPTED if status is None else status
     finally:
         shell.stop()

@@ -7,7 +7,7 @@ import re
 
 from distrl.workers.simhost.shell import arithmetic
 from distrl.workers.simhost.shell.call import Call, Command, Failure, decode
-from distrl.workers.simhost.shell.control import Leave
+from distrl.workers.simhost.shell.control import UNSUPPORTED, Leave
 from distrl.workers.simhost.shell.lexer import is_name
 
 NO_JOB_STATUS, TERMINATED_STATUS = 127, 143
@@ -86,18 +86,23 @@ async def unset(call: Call) -> int:
 
 
 async def set_(call: Call) -> int:
-    """set [-eux…] [--] [ARG…]"""
+    """set [-e | +e | -o errexit | +o errexit] [--] [ARG…]; other options are refused."""
     shell = call.shell
     if not call.args:
         await call.write("".join(f"{name}={value}\n" for name, value in sorted(shell.variables.items())))
-    for place, arg in enumerate(call.args):
-        if arg == "--" or arg[:1] not in ("-", "+") or len(arg) == 1:
-            shell.positional = call.args[place + (arg == "--") :]
-            break
-        if arg in ("-o", "+o"):
-            continue
-        change = shell.options.update if arg[0] == "-" else shell.options.difference_update
-        change(arg[1:])
+    args = list(call.args)
+    while args and args[0] != "--" and args[0][:1] in ("-", "+") and len(args[0]) > 1:
+        sign, letters = args[0][0], args.pop(0)[1:]
+        names = [args.pop(0) if args else ""] if letters == "o" else list(letters)
+        for name in names:
+            if sign == "+":
+                shell.options.discard(name[0:1])
+            elif name not in ("e", "errexit"):
+                return await _refused(call, f"set {sign}{letters} {name if letters == 'o' else ''}".rstrip())
+            else:
+                shell.options.add("e")
+    if args:
+        shell.positional = args[args[0] == "--" :]
     return 0
 
 
@@ -221,14 +226,26 @@ async def let(call: Call) -> int:
 
 
 async def nothing(call: Call) -> int:
-    """:, trap, umask, alias, hash: accepted, without effect."""
+    """:, hash: accepted, without effect."""
     return 0
+
+
+async def unsupported(call: Call) -> int:
+    """alias, trap, umask: an error that ends a script, which would go wrong without them."""
+    return await _refused(call, call.name)
+
+
+async def _refused(call: Call, what: str) -> int:
+    await call.shell.complain(f"{what}: {UNSUPPORTED}")
+    if call.shell.tty:
+        return 2
+    raise Leave("exit", 2)
 
 
 BUILTINS: dict[str, Command] = {
     ".": source,
     ":": nothing,
-    "alias": nothing,
+    "alias": unsupported,
     "break": break_,
     "cd": cd,
     "command": command,
@@ -247,10 +264,10 @@ BUILTINS: dict[str, Command] = {
     "set": set_,
     "shift": shift,
     "source": source,
-    "trap": nothing,
+    "trap": unsupported,
     "type": type_,
     "typeset": local,
-    "umask": nothing,
+    "umask": unsupported,
     "unset": unset,
     "wait": wait,
 }

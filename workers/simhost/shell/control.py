@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+UNSUPPORTED = "not supported by the simulated phone's shell"
 MAX_DEPTH = 60
 """How deep functions, eval and scripts may call each other."""
 

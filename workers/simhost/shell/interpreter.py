@@ -49,7 +49,7 @@ class Interpreter:
         system: The phone.
         fds: Its open files: 0, 1 and 2 at least.
         variables: Its variables; all that are given are exported.
-        tty: Whether it talks to a terminal.
+        interrupts: Set at each Ctrl-C; None where there is no terminal.
 
     Attributes:
         cwd, positional, functions, status, name, pid, depth: What their names say.
@@ -59,13 +59,17 @@ class Interpreter:
     """
 
     def __init__(
-        self, system: AndroidSystem, fds: dict[int, Stream], variables: dict[str, str], tty: bool = False
+        self,
+        system: AndroidSystem,
+        fds: dict[int, Stream],
+        variables: dict[str, str],
+        interrupts: asyncio.Event | None = None,
     ) -> None:
         self.system = system
         self.fds = fds
         self.variables = variables
         self.exported = set(variables)
-        self.tty = tty
+        self.interrupts = interrupts
         self.cwd = "/"
         self.name = "sh"
         self.positional: list[str] = []
@@ -80,6 +84,11 @@ class Interpreter:
         self.random = random.Random(self.pid)
         self._conditions = 0
         self._captured: int | None = None
+
+    @property
+    def tty(self) -> bool:
+        """Whether it talks to a terminal."""
+        return self.interrupts is not None
 
     def fork(self, fds: dict[int, Stream] | None = None) -> Interpreter:
         """A copy, with other open files if `fds` is given."""

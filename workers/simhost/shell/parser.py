@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from distrl.workers.simhost.shell.control import UNSUPPORTED
 from distrl.workers.simhost.shell.lexer import DELIMITERS, MAX_DEPTH, Lexer, ShellSyntaxError, is_name
 from distrl.workers.simhost.shell.syntax import (
     AndOr,
@@ -143,6 +144,8 @@ class _Parser(Lexer):
         self.blanks()
         if self.ended or self.reserved(_CLOSERS):
             raise self.unexpected_word()
+        if self.reserved(("select",)):
+            raise ShellSyntaxError(f"select: {UNSUPPORTED}")
         opener = "(" if self.starts("(") else self.reserved(_OPENERS)
         if not opener:
             return self.simple()
@@ -226,7 +229,7 @@ class _Parser(Lexer):
                 word = self.word()
                 if not word:
                     break
-                words.append(word)
+                words.append(_literal(word))
         self.blanks()
         self.accept(";")
         return For(name, None if words is None else tuple(words), self._do())
@@ -279,13 +282,17 @@ class _Parser(Lexer):
                 break
             assigned = None if words else _assignment(word)
             if assigned is not None:
+                if not assigned[1] and self.starts("("):
+                    raise ShellSyntaxError(f"arrays: {UNSUPPORTED}")
                 assignments.append(assigned)
                 continue
-            words.append(word)
+            words.append(_literal(word))
             if len(words) == 1 and not assignments and not redirects and self._parentheses():
                 return self._definition(word)
         if not (assignments or words or redirects):
             raise self.unexpected_word()
+        if words[:1] == [(Text("[["),)] and words[-1] != (Text("]]"),) and self.peek(2) in ("&&", "||"):
+            raise ShellSyntaxError(f"{self.peek(2)} inside [[ ]]: {UNSUPPORTED}")
         return Simple(tuple(assignments), tuple(words), tuple(redirects))
 
     def _parentheses(self) -> bool:
@@ -361,3 +368,17 @@ def _assignment(word: Word) -> tuple[str, Word] | None:
         return None
     rest = (Text(value),) if value else ()
     return name, (*rest, *word[1:])
+
+
+def _literal(word: Word) -> Word:
+    """The word itself. Raises ShellSyntaxError if Android's shell would make several of it: `{a,b}`."""
+    commas: list[bool] = []  # for each open brace, whether a comma came
+    for part in word:
+        for char in part.text if isinstance(part, Text) and not part.quoted else "":
+            if char == "{":
+                commas.append(False)
+            elif char == "," and commas:
+                commas[-1] = True
+            elif char == "}" and commas and commas.pop():
+                raise ShellSyntaxError(f"brace expansion: {UNSUPPORTED}")
+    return word

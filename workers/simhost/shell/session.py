@@ -1,6 +1,13 @@
-"""An interactive shell: a prompt, a line, its commands, until the input ends or `exit`."""
+"""An interactive shell: a prompt, a line, its commands, until the input ends or `exit`.
+
+On a terminal Ctrl-C ends what runs in the foreground.
+"""
 
 from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 from distrl.workers.simhost.shell.call import decode, encode
 from distrl.workers.simhost.shell.control import Leave
@@ -8,7 +15,28 @@ from distrl.workers.simhost.shell.interpreter import SIGPIPE_STATUS, Interpreter
 from distrl.workers.simhost.shell.lexer import ShellSyntaxError
 from distrl.workers.simhost.shell.parser import MAX_PROGRAM, parse
 
+T = TypeVar("T")
+
+INTERRUPTED = 130
+"""The status of a command that Ctrl-C has ended: 128 + SIGINT."""
 _INCOMPLETE = ("no closing quote", "unexpected EOF", "unclosed")
+
+
+async def interruptible(shell: Interpreter, work: Coroutine[Any, Any, T]) -> T | None:
+    """The result of `work`, None when Ctrl-C has ended it."""
+    if shell.interrupts is None:
+        return await work
+    tasks = asyncio.ensure_future(work), asyncio.ensure_future(shell.interrupts.wait())
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if tasks[0].done():
+            return tasks[0].result()
+        shell.interrupts.clear()
+        return None
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def interact(shell: Interpreter) -> int:
@@ -19,7 +47,10 @@ async def interact(shell: Interpreter) -> int:
             mark = "#" if shell.system.uid == 0 else "$"
             prompt = "> " if text else f"simphone:{shell.cwd} {mark} "
             await shell.fds[2].write(encode(prompt))
-        line = await _line(shell)
+        line = await interruptible(shell, _line(shell))
+        if line is None:
+            text, shell.status = "", INTERRUPTED
+            continue
         text += line
         try:
             sequence = parse(text)
@@ -31,7 +62,8 @@ async def interact(shell: Interpreter) -> int:
         else:
             text = ""
             try:
-                await shell.run(sequence)
+                if await interruptible(shell, shell.run(sequence)) is None:
+                    shell.status = INTERRUPTED
             except Leave as leave:
                 if leave.kind == "exit":
                     return leave.status & 255

@@ -24,6 +24,8 @@ from distrl.workers.simemulator.fake_sdk import make_avd
         ({"ANDROID_USER_HOME": "/b", "HOME": "/h"}, "/b/avd"),
         ({"ANDROID_EMULATOR_HOME": "/e", "HOME": "/h"}, "/e/avd"),
         ({"ANDROID_SDK_HOME": "/s", "HOME": "/h"}, "/s/.android/avd"),
+        ({"ANDROID_PREFS_ROOT": "/p", "ANDROID_SDK_HOME": "/s", "HOME": "/h"}, "/p/.android/avd"),
+        ({"XDG_CONFIG_HOME": "/x", "HOME": "/h"}, "/h/.android/avd"),
         ({"HOME": "/h"}, "/h/.android/avd"),
     ],
 )
@@ -31,10 +33,64 @@ def test_where_avds_are(environ: dict[str, str], home: str) -> None:
     assert avd_home(environ) == Path(home)
 
 
+def test_of_the_places_that_exist_the_first_counts(tmp_path: Path) -> None:
+    """In avdmanager's order, then the emulator's: both pass over what is not there."""
+    variables = {
+        "ANDROID_AVD_HOME": "",
+        "ANDROID_USER_HOME": "avd",
+        "ANDROID_PREFS_ROOT": ".android/avd",
+        "ANDROID_SDK_HOME": ".android/avd",
+        "XDG_CONFIG_HOME": ".android/avd",
+        "HOME": ".android/avd",
+        "ANDROID_EMULATOR_HOME": "avd",
+    }
+    environ = {variable: str(tmp_path / variable) for variable in variables}
+    for variable, inside in variables.items():
+        (tmp_path / variable / inside).mkdir(parents=True)
+    for variable, inside in variables.items():
+        assert avd_home(environ) == tmp_path / variable / inside
+        shutil.rmtree(tmp_path / variable)
+    (tmp_path / "ANDROID_SDK_HOME" / "avd").mkdir(parents=True)  # as the emulator takes it, too
+    assert avd_home(environ) == tmp_path / "ANDROID_SDK_HOME" / "avd"
+
+
+def test_an_avd_in_another_place_is_pointed_to(
+    store: AvdStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """avdmanager puts it below XDG_CONFIG_HOME, where no emulator looks."""
+    other = AvdStore(tmp_path / "config" / ".android" / "avd")
+    make_avd(other, "pixel")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    with pytest.raises(EmulatorError, match=f"It is in {other.home}: set ANDROID_AVD_HOME"):
+        store.get("pixel")
+
+
+BROKEN = {
+    "pathless": (b"target=android-34\n", "pathless.ini names no directory"),
+    "garbage": (bytes(range(256)) * 4, "garbage.ini names no directory"),
+    "empty": (b"", "empty.ini names no directory"),
+    "gone": (b"path=/not/there.avd\n", "lacks its directory /not/there.avd"),
+    "my pixel": (b"path=/tmp\n", "'my pixel' is not a valid AVD name. Use .* hyphens and underscores"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_each_way_to_be_broken_has_its_message(store: AvdStore, name: str) -> None:
+    said, message = BROKEN[name]
+    (store.home / f"{name}.ini").write_bytes(said)
+    with pytest.raises(EmulatorError, match=message):
+        store.get(name)
+    assert (store.list(), list(store.broken())) == ([], [name])
+
+
+def test_an_unreadable_one_says_why(store: AvdStore) -> None:
+    (store.home / "dir.ini").mkdir()
+    with pytest.raises(EmulatorError, match=r"dir\.ini cannot be read: Is a directory"):
+        store.get("dir")
+
+
 def test_list_and_get(store: AvdStore) -> None:
     made = [make_avd(store, name) for name in ("tablet", "pixel")]
-    (store.home / "broken.ini").write_text("target=android-34\n")
-    (store.home / "gone.ini").write_text("path=/not/there.avd\n")
     assert [avd.name for avd in store.list()] == ["pixel", "tablet"]
     assert store.get("tablet") == made[0]
     assert store.get("tablet").api_level() == 34
@@ -53,7 +109,12 @@ def test_an_unknown_name_gets_the_nearest(store: AvdStore) -> None:
     with pytest.raises(EmulatorError, match="Did you mean 'pixel_6'"):
         store.get("pixel6")
     with pytest.raises(EmulatorError, match="There are: pixel_6"):
-        store.get("../../etc/passwd")
+        store.get("tablet")
+    for name in ("../../etc/passwd", "a b", "", "-x"):
+        with pytest.raises(EmulatorError, match="is not a valid AVD name"):
+            store.get(name)
+        with pytest.raises(EmulatorError, match="is not a valid AVD name"):
+            store.delete(name)
 
 
 def test_one_without_its_directory_says_so(store: AvdStore) -> None:

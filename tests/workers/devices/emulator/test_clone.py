@@ -68,7 +68,7 @@ def test_a_name_that_is_taken_or_none_is_refused(store: AvdStore) -> None:
     avd_with_snapshot(store)
     with pytest.raises(EmulatorError, match="is an AVD 'pixel' already"):
         clone(store, "pixel", "pixel")
-    with pytest.raises(EmulatorError, match="no name for an AVD"):
+    with pytest.raises(EmulatorError, match="underscores"):
         clone(store, "pixel", "../elsewhere")
 
 

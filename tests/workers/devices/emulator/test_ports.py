@@ -28,13 +28,12 @@ def first() -> int:
 def test_ports_belong_together(first: int) -> None:
     with PortAllocator(first=first, last=first).claim() as ports:
         assert (ports.console, ports.adb, ports.serial) == (first, first + 1, f"emulator-{first}")
-        assert ports.grpc in (first + 3000, first + 3001)
 
 
 def test_two_claims_never_meet(first: int) -> None:
     allocator = PortAllocator(first=first, last=60000)
     with allocator.claim() as one, allocator.claim() as two:
-        assert len({one.console, one.adb, one.grpc, two.console, two.adb, two.grpc}) == 6
+        assert len({one.console, one.adb, two.console, two.adb}) == 4
     with pytest.raises(PortInUse, match="has claimed it"), allocator.claim(first):
         allocator.claim(first)
 
@@ -59,17 +58,6 @@ def test_a_port_that_a_stranger_holds_is_passed_over(first: int, offset: int) ->
             PortAllocator().claim(first)
         with PortAllocator(first=first, last=60000).claim() as ports:
             assert ports.console > first
-
-
-def test_a_taken_grpc_port_has_a_neighbour(first: int) -> None:
-    with socket.socket() as stranger:
-        try:
-            stranger.bind(("127.0.0.1", first + 3000))
-        except OSError:
-            pytest.skip("needs a free port")
-        stranger.listen()
-        with PortAllocator().claim(first) as ports:
-            assert ports.grpc == first + 3001
 
 
 def test_a_claim_ends_with_its_process(first: int, state: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,9 +17,11 @@ from waiting import until
 
 from distrl.workers.devices.emulator import procfs
 from distrl.workers.devices.emulator.avd import Avd, AvdStore
+from distrl.workers.devices.emulator.manifest import Hardware, Manifest, write
 from distrl.workers.devices.emulator.ports import PortAllocator
 from distrl.workers.devices.emulator.process import EmulatorOptions, EmulatorProcess
 from distrl.workers.devices.emulator.registry import Entry, Registry
+from distrl.workers.devices.emulator.screen_mark import ScreenMark
 from distrl.workers.devices.emulator.sdk import Sdk
 from distrl.workers.devices.errors import (
     AvdLocked,
@@ -90,7 +93,8 @@ def test_it_is_told_what_it_needs(make: Make, avd: Avd) -> None:
     ports = process.ports
     assert words[words.index("-avd") + 1] == "pixel"
     assert words[words.index("-port") + 1] == str(ports.console)
-    assert words[words.index("-grpc") + 1] == str(ports.grpc)
+    assert "-grpc-use-token" in words
+    assert "-grpc" not in words  # that would open a port to everyone on the network
     assert words[words.index("-snapshot") + 1] == "base"
     assert words[words.index("-memory") + 1] == "4096"
     assert {"-no-window", "-no-audio", "-no-boot-anim", "-no-snapshot-save"} <= set(words)
@@ -178,6 +182,18 @@ def test_a_known_line_is_its_error_at_once(make: Make) -> None:
         process.wait_booted(Nobody(), 30.0)
 
 
+def test_a_full_disk_is_named_before_the_emulator_misses_its_locks(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An emulator that cannot write snapshot.lock says that a snapshot operation is pending."""
+    process = make(LIVES)
+    usage = shutil.disk_usage(process.avd.directory)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=3 * 2**20))
+    with pytest.raises(LowDisk, match=r"the disk of the AVD 'pixel' is full: 3 MB are left.*Free some GB"):
+        process.start()
+    assert process.pid is None
+
+
 def test_a_crash_is_told_with_its_signal(make: Make) -> None:
     process = make(LIVES)
     process.start()
@@ -186,6 +202,17 @@ def test_a_crash_is_told_with_its_signal(make: Make) -> None:
     os.kill(process.pid, signal.SIGKILL)
     with pytest.raises(EmulatorExited, match="was ended by signal 9"):
         process.wait_booted(Nobody(), 30.0)
+
+
+def test_a_snapshot_of_other_hardware_is_not_started_from(make: Make, avd: Avd) -> None:
+    screen = ScreenMark(1, 1, "", "")
+    manifest = Manifest("base", "pixel", 0.0, 34, "", "host", "", {}, 420, screen, Hardware(cores=64))
+    write(manifest, avd.snapshots / "base")
+    process = make(LIVES, snapshot="base", extra=("-cores", "2"))
+    with pytest.raises(SnapshotFailed, match="it was saved with 64 cores, the AVD has 2 now"):
+        process.start()
+    assert process.pid is None
+    make(LIVES, snapshot="base", extra=("-cores", "64")).start()
 
 
 def test_a_snapshot_that_does_not_load_is_no_reason_to_go_on(make: Make) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from PIL import Image
 from distrl.workers.devices.emulator import manifest as manifests
 from distrl.workers.devices.emulator.avd import Avd, AvdStore
 from distrl.workers.devices.emulator.clone import clone
+from distrl.workers.devices.emulator.ini import write_ini
+from distrl.workers.devices.emulator.manifest import Hardware
 from distrl.workers.devices.emulator.snapshots import (
     Snapshotter,
     delete_files,
@@ -21,6 +24,7 @@ from distrl.workers.devices.emulator.snapshots import (
     snapshots_of,
 )
 from distrl.workers.devices.errors import (
+    EmulatorExited,
     OutputInvalid,
     SnapshotFailed,
     SnapshotMismatch,
@@ -47,6 +51,7 @@ class Played:
     warning: bytes = b""
     frames: list[str] = field(default_factory=list)
     did: list[str] = field(default_factory=list)
+    has_ended: bool = False
 
     def avd_snapshot_save(self, name: str) -> None:
         folder = self.avd.snapshots / name
@@ -62,8 +67,13 @@ class Played:
     def avd_snapshot_delete(self, name: str) -> None:
         self.did.append(f"delete {name}")
 
-    def wait_ready(self, timeout_s: float) -> None:
+    def wait_ready(self, timeout_s: float, check: Callable[[], object] = lambda: None) -> None:
+        check()
         self.did.append("ready")
+
+    def require_running(self) -> None:
+        if self.has_ended:
+            raise EmulatorExited("the emulator has ended.")
 
     def shell(self, command: str, timeout_s: float, *, reads: bool = False) -> Said:
         assert reads
@@ -158,6 +168,59 @@ def test_each_difference_is_named(emulator: Played, change: dict[str, Any], said
     assert "distrl snapshot-avd create pixel base" in caught.value.remedy
 
 
+CORES = {"hw.cpu.ncore": "4", "hw.ramSize": "2G"}
+
+
+def with_hardware(emulator: Played, **keys: str) -> Snapshotter:
+    """The emulator after a start with these keys in its config.ini, and with an option."""
+    write_ini(emulator.avd.directory / "config.ini", {**emulator.avd.config(), **CORES, **keys})
+    options = ("-feature", "Vulkan,-GLDMA")
+    return Snapshotter(emulator.avd, emulator, emulator, "host", "36.1.9.0", options, lambda: 1.8e9)
+
+
+def test_the_manifest_holds_what_the_emulator_compares(emulator: Played) -> None:
+    with_hardware(emulator).save("base")
+    info = get_snapshot(emulator.avd, "base")
+    assert info.manifest is not None
+    assert info.manifest.hardware == Hardware(4, 2048, ("-GLDMA", "Vulkan"))
+    with_hardware(emulator, **{"hw.ramSize": "2048M"}).load("base")  # the same, in other words
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"hw.cpu.ncore": "2"}, "it was saved with 4 cores, the AVD has 2 now"),
+        ({"hw.ramSize": "1536"}, "it was saved with 2048 MB of RAM, the AVD has 1536 now"),
+    ],
+)
+def test_a_snapshot_of_other_hardware_is_refused_with_the_reason(
+    emulator: Played, keys: dict[str, str], said: str
+) -> None:
+    with_hardware(emulator).save("base")
+    with pytest.raises(SnapshotFailed, match=said) as caught:
+        with_hardware(emulator, **keys).load("base")
+    assert "hw.cpu.ncore and hw.ramSize in" in caught.value.remedy
+    assert "load base" not in emulator.did
+
+
+def test_other_feature_flags_are_other_hardware(emulator: Played) -> None:
+    with_hardware(emulator).save("base")
+    with pytest.raises(
+        SnapshotFailed, match="the feature flags -GLDMA,Vulkan, the emulator is given none now"
+    ):
+        snapshotter(emulator).load("base")
+
+
+def test_a_manifest_without_hardware_is_not_compared(emulator: Played) -> None:
+    """One that an earlier version wrote."""
+    with_hardware(emulator).save("base")
+    path = emulator.avd.snapshots / "base" / manifests.FILE
+    fields = json.loads(path.read_text())
+    del fields["hardware"]
+    path.write_text(json.dumps(fields))
+    with_hardware(emulator, **{"hw.cpu.ncore": "2"}).load("base")
+
+
 def test_another_gpu_mode_is_a_difference(emulator: Played) -> None:
     snapshotter(emulator).save("base")
     with pytest.raises(SnapshotMismatch, match="the GPU mode is host, the manifest says swiftshader"):
@@ -205,6 +268,14 @@ def test_what_is_no_android_is_an_error(emulator: Played) -> None:
     emulator.level = ""
     with pytest.raises(OutputInvalid, match=r"ro\.build\.version\.sdk is ''"):
         snapshotter(emulator).save("base")
+
+
+def test_an_emulator_that_ends_after_the_load_is_not_waited_for(emulator: Played) -> None:
+    snapshotter(emulator).save("base")
+    emulator.has_ended = True
+    with pytest.raises(EmulatorExited):
+        snapshotter(emulator).load("base")
+    assert "ready" not in emulator.did
 
 
 def test_a_missing_one_is_told_with_those_there_are(emulator: Played) -> None:

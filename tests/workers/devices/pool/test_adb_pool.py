@@ -12,7 +12,7 @@ import sim_phones
 from waiting import until
 
 from distrl.configs.schema import Config
-from distrl.workers.devices.adb.client import AdbClient
+from distrl.workers.devices.adb.client import DEFAULT_DISPLAY, AdbClient
 from distrl.workers.devices.adb.server import AdbServer
 from distrl.workers.devices.adb.shell import ShellResult
 from distrl.workers.devices.adb_device import AdbDevice
@@ -24,6 +24,7 @@ from distrl.workers.devices.pool.sources import make_pool
 from distrl.workers.devices.pool.state import SlotState
 from distrl.workers.devices.recipes import Recipe
 from distrl.workers.simhost.process_phone import PhoneSpec
+from distrl.workers.simhost.shell.commands.display import DISPLAY_ID
 
 pytestmark = [
     pytest.mark.needs("adbutils", "isal"),
@@ -62,14 +63,14 @@ class World:
     def phones(self, count: int, ports: Sequence[int] = ()) -> list[PhoneSpec]:
         return self.stack.enter_context(sim_phones.phones(count, self.port, ports=ports))
 
-    def pool(self, *serials: str, **health: float) -> DevicePool:
+    def pool(self, *serials: str, display: int | None = None, **health: float) -> DevicePool:
         quick = {"probe_every_s": 0.5, "pause_s": 0.3, "max_pause_s": 0.3, "max_faults": 100}
         config = Config.model_validate(
             {
                 "runs_dir": str(self.folder / "runs"),
                 "devices": {
                     "adb_server_port": self.port,
-                    "pool": [{"kind": "adb", "serials": list(serials)}],
+                    "pool": [{"kind": "adb", "serials": list(serials), "display": display}],
                     "health": {**quick, **health},
                 },
             }
@@ -112,6 +113,15 @@ def test_devices_that_fit_a_pattern_join_and_work(world: World) -> None:
         first.device.tap(270, 1150)
         assert first.device.screenshot().size == before.size == (540, 1200)
     assert pool.capacity == 2
+
+
+def test_the_display_in_the_configuration_is_used(world: World) -> None:
+    (phone,) = world.phones(1)
+    pool = world.pool(phone.serial, display=int(DISPLAY_ID))
+    with pool.acquire(DEADLINE_S) as lease:
+        lease.device.screenshot()
+        assert isinstance(lease.device, AdbDevice)
+        assert lease.device.client.display.screencap == f"screencap -d {DISPLAY_ID} -p"
 
 
 @pytest.mark.parametrize("fault", ["offline", "unauthorized", "blank"])
@@ -231,6 +241,7 @@ def test_a_phone_that_goes_down_slowly_has_not_booted_yet(monkeypatch: pytest.Mo
     asked: list[str] = []
 
     class Phone:
+        display = DEFAULT_DISPLAY
         boots = iter(["old", "old", "old", None])
 
         def shell(self, command: str, timeout_s: float, reads: bool = False) -> ShellResult:

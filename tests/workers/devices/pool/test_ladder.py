@@ -101,6 +101,6 @@ def test_faults_that_were_the_servers_are_forgiven() -> None:
 
 def test_pauses_double_up_to_a_maximum_and_are_short_again_after_an_episode() -> None:
     circuit = Circuit(pause_s=10.0, max_pause_s=60.0)
-    assert [circuit.pause() for _ in range(5)] == [10.0, 20.0, 40.0, 60.0, 60.0]
+    assert [circuit.pause(0.0) for _ in range(5)] == [10.0, 20.0, 40.0, 60.0, 60.0]
     circuit.worked()
-    assert circuit.pause() == 10.0
+    assert circuit.pause(0.0) == 10.0

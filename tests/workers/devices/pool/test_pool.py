@@ -138,7 +138,7 @@ def test_a_device_that_nothing_repairs_rests_and_is_tried_again(pools: Pools) ->
     pool.release(lease, FAULT)
     wait_for(pool, a="quarantined")
     assert pool.stats()["devices_quarantined"] == 1
-    assert "a: it does not answer." in pool.line()
+    assert pool.line() == "1 quarantined (a (next try in 10 s): it does not answer.)"
     a.broken = None
     pools.clock.now += 9.0
     pool.wake()
@@ -150,6 +150,26 @@ def test_a_device_that_nothing_repairs_rests_and_is_tried_again(pools: Pools) ->
     (told,) = pools.bundles()
     names = [step["name"] for step in told["ladder"]]  # type: ignore[attr-defined]
     assert names == [*STEPS, STEPS[0]]  # one fault, one post-mortem
+
+
+def test_the_reasons_of_many_devices_are_told_in_full(pools: Pools) -> None:
+    """Devices that come back while they rest are absent, and say why they are not used."""
+    names = [f"emulator-{5554 + 2 * number}" for number in range(16)]
+    pool = pools(max_faults=1)
+    for name in names:
+        pool.join(FakeMember(name))
+    pool.listed(dict.fromkeys(names, "device"))
+    wait_for(pool, **dict.fromkeys(names, "ready"))
+    leases = [pool.acquire(DEADLINE_S) for _ in names]
+    for lease in leases:
+        pool.release(lease, DeviceTimeout("it does not answer.", serial=lease.id))
+    wait_for(pool, **dict.fromkeys(names, "quarantined"))
+    pool.listed(dict.fromkeys(names))
+    assert pool.line() == f"16 absent ({', '.join(names)}: adb does not list it)"
+    pool.listed(dict.fromkeys(names, "device"))
+    each = ", ".join(f"{name} (next try in 10 s)" for name in names)
+    assert pool.line() == f"16 absent ({each}: it does not answer.)"
+    assert pool.stats()["devices_quarantined"] == 16
 
 
 def test_a_device_that_fails_again_and_again_rests_without_a_repair(pools: Pools) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pool_devices import STEPS
 from slot_world import FAULT, SlotWorld, state
 
-from distrl.workers.devices.errors import DeviceUnauthorized
+from distrl.workers.devices.errors import DeviceDisconnected, DeviceUnauthorized, ServerUnavailable
 from distrl.workers.devices.pool.claims import Claims
+from distrl.workers.devices.pool.slot import Slot
 from distrl.workers.devices.pool.state import SlotState
-from distrl.workers.devices.pool.table import CLAIM_S, JobKind
+from distrl.workers.devices.pool.table import CLAIM_S, Job, JobKind
+from distrl.workers.devices.sim import SimDevice
 
 
 @pytest.fixture
@@ -100,6 +103,46 @@ def test_a_device_that_comes_and_goes_all_the_time_rests_too(world: SlotWorld) -
     assert not slot.circuit.is_open(world.clock.now)
 
 
+def test_a_device_that_goes_and_comes_back_rests_no_longer(world: SlotWorld) -> None:
+    slot = world.ready("a", tracked=True)
+    for _ in range(2):
+        world.fault(slot)
+        world.repair(slot)
+    world.fault(slot)
+    world.table.failed(world.job(slot, JobKind.RECOVER), FAULT)
+    rest_ends = world.clock.now + 10.0
+    for _ in range(4):
+        world.clock.now += 2.0
+        world.table.listed("a", None)
+        world.table.listed("a", "device")
+        assert (world.table.due_jobs(), slot.due) == ([], rest_ends)
+    world.rest_is_over(slot)
+    world.open(slot)
+
+
+def test_a_device_on_the_network_is_looked_at_when_the_server_was_lost(world: SlotWorld) -> None:
+    """A new server does not know it: it must be connected to before an episode needs it."""
+    slot = world.ready("a")
+    world.table.server_lost()
+    assert world.table.pick() is None
+    world.table.failed(world.job(slot, JobKind.PROBE), DeviceDisconnected("unknown."))
+    assert not slot.circuit.count(world.clock.now)
+    world.repair(slot)
+
+
+def test_trouble_that_outlasts_the_server_s_is_the_device_s_own(world: SlotWorld) -> None:
+    """Waiting is enough while the server is to blame; afterwards the harsher steps are tried, too."""
+    slot = world.ready("a")
+    world.table.server_lost()
+    world.fault(slot, DeviceDisconnected("it broke."))
+    world.table.failed(world.job(slot, JobKind.RECOVER), DeviceDisconnected("it is away."))
+    for _ in range(2):
+        world.rest_is_over(slot)
+        job = world.job(slot, JobKind.RECOVER)
+        world.table.failed(job, DeviceDisconnected("it is away."))
+    assert [step.name for step in job.steps] == list(STEPS)
+
+
 def test_a_device_that_goes_offline_during_its_probe_is_suspected_once(world: SlotWorld) -> None:
     slot = world.ready("a", tracked=True)
     world.clock.now += 10.0
@@ -150,3 +193,83 @@ def test_a_device_that_goes_is_free_for_other_processes(tmp_path: Path) -> None:
     world.ready("a", tracked=True)
     world.table.listed("a", None)
     assert Claims(tmp_path).take("adb-1")
+
+
+class Restarts:
+    """Devices whose adb server is restarted, and a keeper whose jobs take no time while there is one.
+
+    Args:
+        world: The table and its clock.
+        slots: Devices that work whenever the server lists them.
+        tracked: The server's list tells whether they are there.
+    """
+
+    def __init__(self, world: SlotWorld, slots: list[Slot], tracked: bool) -> None:
+        self.world, self.slots, self.tracked, self.is_up = world, slots, tracked, True
+        self.seen_ready: set[str] = set()
+        self.waiting: list[Job] = []  # repairs: their first step waits for the server
+
+    def restart(self, down_s: float = 2.0) -> None:
+        """Leases break, everything is gone, and comes back: offline at first."""
+        table, self.is_up = self.world.table, False
+        leases = [(slot, table.lease(slot)) for slot in self.slots if state(slot) is SlotState.READY]
+        for slot, token in leases:  # what the server's loss breaks may be noticed before the loss itself
+            table.give_back(slot.id, token, DeviceDisconnected("it broke."), {}, True)
+        self.run(0.5)
+        table.server_lost()
+        self.list(None)
+        self.run(down_s)
+        self.list("offline")
+        self.run(0.5)
+        self.is_up = True
+        self.list("device")
+
+    def list(self, listed: str | None) -> None:
+        for slot in self.slots if self.tracked else ():
+            self.world.table.listed(slot.id, listed)
+
+    def run(self, seconds: float) -> None:
+        """Lets the keeper work for so long, in half seconds."""
+        for _ in range(int(seconds * 2)):
+            jobs, self.waiting = self.waiting, []
+            for job in [*jobs, *self.world.table.due_jobs()]:
+                self._do(job)
+            self.seen_ready |= {slot.id for slot in self.slots if state(slot) is SlotState.READY}
+            self.world.clock.now += 0.5
+
+    def _do(self, job: Job) -> None:
+        table = self.world.table
+        if job.kind is JobKind.RECOVER and not job.steps:
+            assert job.fault is not None
+            table.failed(job, job.fault.error)
+        elif not self.is_up and job.steps:
+            self.waiting.append(job)
+        elif not self.is_up:
+            table.failed(job, ServerUnavailable("no adb server answers."))
+        elif job.kind is JobKind.PROBE:
+            table.answered(job)
+        else:
+            table.opened(job, SimDevice())
+
+
+@pytest.mark.parametrize("tracked", [True, False], ids=["listed", "on the network"])
+def test_a_server_that_restarts_again_and_again_costs_no_device_anything(
+    world: SlotWorld, tracked: bool
+) -> None:
+    """Eight devices rest after three faults each, and the adb server restarts every ten seconds."""
+    restarts = Restarts(world, [world.ready(f"d{number}", tracked) for number in range(8)], tracked)
+    for slot in restarts.slots:
+        for _ in range(2):
+            world.fault(slot)
+            world.repair(slot)
+        world.fault(slot)
+        world.table.failed(world.job(slot, JobKind.RECOVER), FAULT)
+    assert {state(slot) for slot in restarts.slots} == {SlotState.QUARANTINED}
+    restarts.run(3.0)
+    for number in range(12):
+        restarts.seen_ready.clear()
+        restarts.restart()
+        restarts.run(7.0)
+        # The rest that the faults began ends once, and no restart begins another.
+        assert number == 0 or restarts.seen_ready == {slot.id for slot in restarts.slots}
+    assert {state(slot) for slot in restarts.slots} == {SlotState.READY}

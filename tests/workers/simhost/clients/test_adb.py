@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
+import pty
+import select
 import socket
+import subprocess
 import threading
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,6 +24,7 @@ from sim_phones import Console
 from waiting import until
 
 TMP = "/data/local/tmp"
+DEADLINE_S = 30.0
 
 
 def test_the_phone_is_listed_with_its_product(world: World) -> None:
@@ -47,6 +53,57 @@ def test_an_interactive_shell_runs_what_is_typed(world: World) -> None:
     typed = world.run("shell", "-t", "-t", stdin=b"echo t''wo\nexit 4\n")
     assert b"two\r\n" in typed.stdout
     assert typed.returncode == 4
+
+
+def test_keys_of_a_real_terminal_end_commands_and_input(world: World) -> None:
+    with adb_on_a_terminal(world) as (process, say, until_seen):
+        until_seen("$ ")
+        for command in ("sleep 600", "cat", "logcat -s nothing"):
+            say(f"echo r''un; {command}\n")
+            until_seen("run\r\n")
+            say("\x03")
+            until_seen("$ ")
+            say("echo stat''us $?\n")
+            until_seen("status 130")
+        say("cat; echo af''ter\n\x04")
+        until_seen("after\r\n")
+        until_seen("$ ")
+        say("(exit 5)\n")
+        until_seen("$ ")
+        say("\x04")
+        assert process.wait(DEADLINE_S) == 5
+
+
+@contextlib.contextmanager
+def adb_on_a_terminal(
+    world: World,
+) -> Iterator[tuple[subprocess.Popen[bytes], Callable[[str], object], Callable[[str], None]]]:
+    """`adb shell` on a terminal of its own: the process, how to type, and how to wait for output."""
+    ours, its = pty.openpty()
+    process = subprocess.Popen(
+        [world.program, "-P", str(world.server_port), "-s", world.phone.serial, "shell"],
+        stdin=its,
+        stdout=its,
+        stderr=its,
+        env={**adb_programs.environment(world.server_port, world.home), "TERM": "xterm"},
+        start_new_session=True,
+    )
+    os.close(its)
+    seen = ""
+
+    def until_seen(text: str) -> None:
+        nonlocal seen
+        while text not in seen:
+            assert select.select([ours], [], [], DEADLINE_S)[0], f"no {text!r} in {seen!r}"
+            seen += os.read(ours, 4096).decode()
+        seen = seen[seen.index(text) + len(text) :]
+
+    try:
+        yield process, lambda keys: os.write(ours, keys.encode()), until_seen
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
 
 
 def test_a_screenshot_is_a_png_of_the_screen(world: World) -> None:

@@ -71,7 +71,9 @@ def sh(phone: AndroidSystem) -> Run:
         io = MemoryIo(stdin)
 
         async def go() -> int:
-            return await asyncio.wait_for(shell.run(phone, command, io, tty=tty), DEADLINE_S)
+            return await asyncio.wait_for(
+                shell.run(phone, command, io, interrupts=asyncio.Event() if tty else None), DEADLINE_S
+            )
 
         status = asyncio.run(go())
         return Result(bytes(io.output), bytes(io.errors), status)

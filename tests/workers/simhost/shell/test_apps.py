@@ -71,7 +71,7 @@ def test_views_are_nested_as_on_the_screen(sh: Any) -> None:
     path = [
         "DecorView@",
         r"android.widget.FrameLayout\{.*id/settings\}",
-        r".*ScrollView\{.*id/settings_root_list\}",
+        r".*RecyclerView\{.*id/settings_root_list\}",
     ]
     assert [depth[next(key for key in depth if re.match(part, key))] for part in path] == [6, 8, 10]
 

@@ -115,6 +115,42 @@ def test_failures_have_the_status_and_the_words_of_the_phones_shell(
     assert (result.status, result.err, result.out) == (status, message, "")
 
 
+@pytest.mark.parametrize(
+    "program",
+    [
+        "trap 'rm x' EXIT; echo never",
+        "alias ll='ls -l'; echo never",
+        "umask 077; echo never",
+        "set -x; echo never",
+        "set -euo pipefail; echo never",
+        "echo {a,b}; echo never",
+        "mkdir -p /data/local/tmp/{a,'b c'}",
+        "for i in {$HOME,b}; do echo never; done",
+        "a=(1 2); echo never",
+        "select x in never; do echo $x; break; done",
+        "[[ a == a && b == b ]] && echo never",
+        "(trap 'echo never' EXIT) && echo never",
+    ],
+)
+@pytest.mark.parametrize("way", ["argument", "input"])
+def test_what_the_shell_lacks_fails_and_names_the_phone(sh: Any, program: str, way: str) -> None:
+    result = sh(program) if way == "argument" else sh("sh", program.encode())
+    assert result.status != 0
+    assert "not supported by the simulated phone's shell\n" in result.err
+    assert result.out == ""
+
+
+def test_an_interactive_shell_goes_on_after_what_it_lacks(sh: Any) -> None:
+    result = sh("", b"trap x EXIT\necho $?\necho {a,b}\necho on\n", tty=True)
+    assert result.err.count("not supported by the simulated phone's shell\n") == 2
+    assert result.out == "2\non\n"
+
+
+@pytest.mark.parametrize("word", ["{}", "{a}", "{1..3}", "'{a,b}'", "a,b", "}a,b{", '"{a,$HOME}"', "\\{a,b}"])
+def test_other_braces_are_themselves(sh: Any, word: str) -> None:
+    assert sh(f"echo {word}").out == sh(f"x={word}; echo $x").out != "\n"
+
+
 @pytest.mark.parametrize("depth", [50, 5000])
 def test_deep_nesting_is_an_error_and_no_crash(sh: Any, depth: int) -> None:
     for program in ("(" * depth + ")" * depth, "$(" * depth + ")" * depth, "echo $((" + "(" * depth + "1"):

@@ -6,6 +6,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from distrl.workers.simhost.android_activities import Task
+from distrl.workers.simphone import hierarchy
 from distrl.workers.simphone.nodes import WIDTH, Node
 
 if TYPE_CHECKING:
@@ -82,7 +83,8 @@ def _view(lines: list[str], node: Node, parent: tuple[int, int], scale: float, i
     name = f" #7f0a0001 app:id/{node.rid}" if node.rid else ""
     address = zlib.crc32(f"{node.rid}/{node.cls}/{left}/{top}".encode()) >> 4
     lines.append(
-        f"{' ' * indent}android.{node.cls}{{{address:07x} V{'F' if node.clickable else '.'}E...{tap}.. "
+        f"{' ' * indent}{hierarchy.class_name(node)}{{{address:07x} "
+        f"V{'F' if node.clickable else '.'}E...{tap}.. "
         f"........ {left - x},{top - y}-{right - x},{bottom - y}{name}}}"
     )
     for child in node.children:

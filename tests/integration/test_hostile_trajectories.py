@@ -1,0 +1,355 @@
+"""Trajectories that a buggy or hostile worker could send to a learner that trains: none is committed."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+
+pytest.importorskip("torch", reason="needs torch: not installed")
+
+from PIL import Image
+
+from distrl.configs.schema import Config
+from distrl.core.messages import (
+    PROTOCOL_VERSION,
+    Ack,
+    Hello,
+    Lease,
+    LeaseRequest,
+    Reject,
+    StatusRequest,
+    Submit,
+)
+from distrl.core.rundir import RunDir
+from distrl.core.sockets import Channel, Wire
+from distrl.core.types import (
+    ActionRecord,
+    Chat,
+    ChatMessage,
+    Completion,
+    ImagePart,
+    Observation,
+    Outcome,
+    Record,
+    Task,
+    TextPart,
+    TimeStep,
+    Trajectory,
+    image_digest,
+)
+from distrl.learner.build import TaskSets, open_learner
+from distrl.learner.learner import Learner
+
+WAIT_S = 60.0
+MAX_PROMPT, MAX_NEW = 24, 8
+TASKS = [
+    Task(id=f"q/t/{i}", suite="q", template="t", split="train", goal="Tap it", max_steps=3, seed=i)
+    for i in range(4)
+]
+Body = dict[str, Any]
+_names = itertools.count()
+
+
+def picture() -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", (24, 40), (10, 20, 30)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+PIXELS = picture()
+
+
+@contextmanager
+def learning(folder: Path, resume: bool = False) -> Iterator[Learner]:
+    """A whole learner that trains in a thread; its end without an error is checked."""
+    config = Config.model_validate(
+        {
+            "runs_dir": str(folder),
+            "network": dict.fromkeys(("control", "broadcast", "weights"), "tcp://127.0.0.1:*"),
+            "policy": {
+                "d_model": 16, "num_heads": 2, "d_ff": 16, "num_layers": 1, "image_size": [24, 40],
+                "device": "cpu", "max_prompt_tokens": MAX_PROMPT,
+            },
+            "learner": {
+                "demonstrations": {"episodes": 0, "updates": 0, "critic_updates": 0},
+                "episodes": 10_000, "min_replay": 4, "batch_trajectories": 4, "updates_per_episode": 0.5,
+                "max_staleness": 1000, "max_new_tokens": MAX_NEW, "eval_every": 0, "keep_best": False,
+            },
+        }
+    )  # fmt: skip
+    stop, errors = threading.Event(), []
+
+    def run() -> None:
+        try:
+            learner.run()
+        except BaseException as error:  # noqa: BLE001 - raised below
+            errors.append(error)
+
+    run_dir = RunDir.create_or_open(config, resume)
+    with open_learner(config, run_dir, TaskSets(TASKS, [], ["tap", "it"]), stop) as learner:
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield learner
+            assert not errors, f"the learner ended: {errors[0]!r}"
+            assert thread.is_alive()
+        finally:
+            stop.set()
+            thread.join(WAIT_S)
+
+
+class Client:
+    """A worker that says and sends what it likes."""
+
+    def __init__(self, wire: Wire, learner: Learner) -> None:
+        self.channel: Channel = wire.connect_dealer(learner.parts.server.endpoints.control)
+
+    def ask(self, message: Record, blobs: Sequence[bytes] = ()) -> Any:
+        self.channel.send(message, blobs)
+        return self.answer()
+
+    def answer(self) -> Any:
+        received = self.channel.recv(WAIT_S)
+        assert received is not None, "no answer"
+        return received.message
+
+    def lease(self, worker: str = "honest") -> Lease:
+        deadline = time.monotonic() + WAIT_S
+        self.ask(Hello(role="worker", name=worker, slots=1000))
+        while time.monotonic() < deadline:
+            leases = self.ask(LeaseRequest(worker=worker)).leases
+            if leases:
+                return leases[0]
+            threading.Event().wait(0.05)
+        raise AssertionError("no lease")
+
+    def send(self, body: Body) -> Any:
+        """Sends a trajectory as it is, whatever is in it."""
+        packed = zlib.compress(msgpack.packb(body))
+        envelope = {"v": PROTOCOL_VERSION, "type": "submit", "body": packed, "images": [image_digest(PIXELS)]}
+        self.channel.raw.send_multipart([msgpack.packb(envelope), PIXELS])
+        return self.answer()
+
+    def submit(self, trajectory: Trajectory) -> Any:
+        return self.ask(Submit.of(trajectory, (image_digest(PIXELS),)), [PIXELS])
+
+
+def honest(lease: Lease, worker: str = "honest") -> Trajectory:
+    """Two steps as an inference server and an environment would make them."""
+    screen = Observation(image=image_digest(PIXELS), width=24, height=40)
+    message = ChatMessage(role="user", parts=(TextPart(text="Tap it"), ImagePart(digest=screen.image)))
+    completion = Completion(
+        text="tap",
+        prompt_token_ids=(1, 2),
+        token_ids=(3, 1),
+        logprobs=(-1.0, -0.5),
+        weight_versions=(1, 1),
+        sampling=lease.sampling,
+        server="tcp://127.0.0.1:9",
+    )
+    step = TimeStep(
+        observation=screen,
+        chats=(Chat(messages=(message,), completion=completion),),
+        action=ActionRecord(kind="tap", point=(0.5, 0.5)),
+    )
+    return Trajectory(
+        id=f"t{next(_names)}",
+        task=lease.task,
+        lease_id=lease.id,
+        worker=worker,
+        steps=(step, step),
+        final=screen,
+        outcome=Outcome.FAILURE,
+        duration_s=1.0,
+    )
+
+
+def completion(body: Body) -> Body:
+    return body["steps"][0]["chats"][0]["completion"]
+
+
+def answer_with(**changes: Any) -> Callable[[Body, Learner], None]:
+    return lambda body, learner: completion(body).update(changes)
+
+
+def tokens(values: list[int]) -> dict[str, Any]:
+    return {"token_ids": values, "logprobs": [-1.0] * len(values), "weight_versions": [1] * len(values)}
+
+
+def reward(**parts: float) -> Callable[[Body, Learner], None]:
+    def change(body: Body, learner: Learner) -> None:
+        for step in body["steps"]:
+            step["reward"].update(parts)
+
+    return change
+
+
+def at(path: str, value: Any) -> Callable[[Body, Learner], None]:
+    def change(body: Body, learner: Learner) -> None:
+        *parents, last = (int(part) if part.isdigit() else part for part in path.split("."))
+        for part in parents:
+            body = body[part]
+        body[last] = value
+
+    return change
+
+
+def beyond_vocabulary(body: Body, learner: Learner) -> None:
+    completion(body).update(tokens([learner.parts.engine.policy.num_tokens]))
+
+
+def prompt_beyond_vocabulary(body: Body, learner: Learner) -> None:
+    completion(body)["prompt_token_ids"] = [learner.parts.engine.policy.num_tokens]
+
+
+def from_the_future(body: Body, learner: Learner) -> None:
+    completion(body)["weight_versions"] = [1, learner.parts.publisher.version + 1]
+
+
+def too_many_steps(body: Body, learner: Learner) -> None:
+    body["steps"] = body["steps"][:1] * 4
+
+
+def task_with_more_steps(body: Body, learner: Learner) -> None:
+    body["task"]["max_steps"] = 10_000
+    body["steps"] = body["steps"][:1] * 500
+
+
+def another_task(body: Body, learner: Learner) -> None:
+    body["task"] = next(task for task in TASKS if task.id != body["task"]["id"]).model_dump()
+
+
+def other_temperature(body: Body, learner: Learner) -> None:
+    for step in body["steps"]:
+        step["chats"][0]["completion"]["sampling"]["temperature"] = 0.3
+
+
+def forged_lease(body: Body, learner: Learner) -> None:
+    head, _, _ = body["lease_id"].rpartition("-")
+    body["lease_id"] = f"{head}-{'0' * 32}"
+
+
+VERDICT = {"success": False, "score": 0.0, "reason": "no"}
+HOSTILE = {
+    "a reward whose sum overflows": (reward(outcome=1.7e308), "limit"),
+    "a reward that is infinite as float32": (reward(outcome=1e308), "limit"),
+    "a reward that outweighs all others": (reward(shaping=1e30), "limit"),
+    "rewards that only together are too large": (reward(outcome=6e5), "limit"),
+    "rewards that cancel": (reward(outcome=9e5, repetition=-9e5), "limit"),
+    "a reward that is no number": (reward(outcome=float("nan")), "limit"),
+    "a version beyond 64 bits": (answer_with(weight_versions=[2**64 - 1, 1]), "limit"),
+    "a version from the future": (from_the_future, "limit"),
+    "a token beyond the vocabulary": (beyond_vocabulary, "limit"),
+    "a prompt beyond the vocabulary": (prompt_beyond_vocabulary, "limit"),
+    "a negative token": (answer_with(**tokens([-1])), "limit"),
+    "a token beyond 64 bits": (answer_with(**tokens([2**64 - 1])), "limit"),
+    "a log-probability of e^100000": (answer_with(logprobs=[1e5, -1.0]), "limit"),
+    "a long prompt": (answer_with(prompt_token_ids=[1] * (MAX_PROMPT + 1)), "limit"),
+    "a long answer": (answer_with(**tokens([3] * (MAX_NEW + 1))), "limit"),
+    "too many steps": (too_many_steps, "limit"),
+    "too many chats": (lambda body, _: body["steps"][0].update(chats=body["steps"][0]["chats"] * 9), "limit"),
+    "a long name": (at("worker", "w" * 201), "limit"),
+    "a name that drives a terminal": (at("worker", "w\x1b[2J"), "limit"),
+    "a long id": (at("id", "t" * 100_000), "limit"),
+    "a long lease": (at("lease_id", "l" * 100_000), "limit"),
+    "an unknown action": (at("steps.0.action.kind", "reboot"), "limit"),
+    "a point beyond the screen": (at("steps.0.action.point", [7.0, 0.5]), "limit"),
+    "a long server address": (answer_with(server="tcp://" + "a" * 1000), "limit"),
+    "a success beyond 1": (at("success", 1e18), "limit"),
+    "a duration that overflows sums": (at("duration_s", 1.7e308), "limit"),
+    "a time that overflows sums": (at("steps.0.timing.virtual_s", -1.7e308), "limit"),
+    "a verdict whose cost overflows sums": (at("verdict", VERDICT | {"cost": 1.7e308}), "limit"),
+    "a verdict that took too many calls": (at("verdict", VERDICT | {"calls": 2**63}), "limit"),
+    "a long goal": (at("task.goal", "g" * 200_000), "limit"),
+    "a long fault": (at("fault_detail", "f" * 200_000), "limit"),
+    "another task": (another_task, "lease-mismatch"),
+    "an unknown task": (at("task.id", "q/t/99"), "lease-mismatch"),
+    "another seed": (at("task.seed", 99), "lease-mismatch"),
+    "a task with another step limit": (task_with_more_steps, "lease-mismatch"),
+    "parameters that are no data": (at("task.params", {"bytes": b"\xff"}), "lease-mismatch"),
+    "another purpose": (at("purpose", "eval"), "lease-mismatch"),
+    "another group": (at("group_id", "g1"), "lease-mismatch"),
+    "another temperature": (other_temperature, "lease-mismatch"),
+    "two temperatures": (at("steps.0.chats.0.completion.sampling.temperature", 0.3), "lease-mismatch"),
+    "a forged lease": (forged_lease, "lease-mismatch"),
+    "a lease of another run": (at("lease_id", "0123456789ab-1-" + "f" * 32), "lease-mismatch"),
+    "no lease": (at("lease_id", ""), "lease-mismatch"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def learner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Learner]:
+    with learning(tmp_path_factory.mktemp("hostile")) as learner:
+        yield learner
+
+
+@pytest.fixture
+def client(learner: Learner) -> Iterator[Client]:
+    with Wire() as wire:
+        client = Client(wire, learner)
+        client.lease()  # training has begun, and the first weights are published
+        yield client
+
+
+def num_rejected(learner: Learner, code: str) -> float:
+    return learner.parts.server.peer_metrics().get(f"rejected/{code}", 0.0)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_it_is_rejected_and_an_honest_one_after_it_is_taken(
+    learner: Learner, client: Client, name: str
+) -> None:
+    change, code = HOSTILE[name]
+    lease = client.lease()
+    good = honest(lease)
+    body = honest(lease, worker=f"hostile-{name}").model_dump(mode="json")
+    change(body, learner)
+    stored, counted = learner.parts.store.count(), num_rejected(learner, code)
+    with Wire() as wire:  # a connection of its own, whose rejections count for no other worker
+        answer = Client(wire, learner).send(body)
+    assert isinstance(answer, Reject), "it was committed"
+    assert (answer.code.value, answer.ref) == (code, body["id"][:500])
+    assert learner.parts.store.count() == stored
+    assert num_rejected(learner, code) == counted + 1
+    assert client.submit(good) == Ack(trajectory_id=good.id)
+    learner.parts.server.check()
+
+
+def test_a_lease_is_fulfilled_once(learner: Learner, client: Client) -> None:
+    lease = client.lease()
+    first, second = honest(lease), honest(lease, worker="twice")
+    assert isinstance(client.submit(first), Ack)
+    assert client.submit(second).code.value == "lease-mismatch"
+    assert client.submit(first).duplicate
+
+
+def test_it_goes_on_training_after_all_of_that(learner: Learner, client: Client) -> None:
+    before, deadline = learner.progress.updates, time.monotonic() + WAIT_S
+    while learner.progress.updates <= before + 1 and time.monotonic() < deadline:
+        trajectory = honest(client.lease())
+        client.submit(trajectory)
+    assert learner.progress.updates > before + 1
+    assert client.ask(StatusRequest()).phase == "training"
+
+
+def test_what_was_spooled_before_a_restart_is_taken_after_it(tmp_path: Path) -> None:
+    with learning(tmp_path) as learner, Wire() as wire:
+        client = Client(wire, learner)
+        spooled, stored, forged = (honest(client.lease()) for _ in range(3))
+        assert isinstance(client.submit(stored), Ack)
+    with learning(tmp_path, resume=True) as learner, Wire() as wire:
+        client = Client(wire, learner)
+        assert client.submit(spooled) == Ack(trajectory_id=spooled.id)
+        assert client.submit(stored).duplicate
+        forged = forged.model_copy(update={"task": forged.task.model_copy(update={"seed": 77})})
+        assert client.submit(forged).code.value == "lease-mismatch"

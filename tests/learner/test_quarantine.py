@@ -1,0 +1,241 @@
+"""What goes wrong with one trajectory is its own fault, and batches that are not finite are skipped."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+import signal
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("torch", reason="needs torch: not installed")
+
+import torch
+from learning_world import build
+
+from distrl.core.errors import NotFinite
+from distrl.core.types import Purpose, RewardParts
+
+
+def come(learner, world, count, spoil=lambda trajectory: trajectory) -> list[str]:
+    """So many training episodes come in; `spoil` changes them. Returns their ids."""
+    names = []
+    for lease in world.scheduler.grant("w", count):
+        trajectory = spoil(world.play(lease))
+        world.store.add(trajectory, world.toy.pixels)
+        world.scheduler.finish(lease.id, trajectory)
+        world.queue.put_nowait(trajectory)
+        learner.parts.drain(0.0)
+        names.append(trajectory.id)
+    return names
+
+
+def earn(reward):
+    """Each step earns so much."""
+
+    def spoil(trajectory):
+        parts = RewardParts.model_construct(outcome=reward)
+        steps = tuple(step.model_copy(update={"reward": parts}) for step in trajectory.steps)
+        return trajectory.model_copy(update={"steps": steps})
+
+    return spoil
+
+
+def make_updates(learner) -> int:
+    before = learner.progress.updates
+    while learner.updates.owed() >= 1:
+        learner.updates.make()
+    return learner.progress.updates - before
+
+
+def ready(toy, path, **changes):
+    learner, world = build(toy, path, phase="training", min_replay=4, batch_trajectories=4, **changes)
+    learner.parts.publish()
+    return learner, world
+
+
+@pytest.mark.parametrize("reward", [1.7e308, 1e307, 1e25])
+def test_one_whose_rewards_overflow_is_quarantined_and_never_taken_again(
+    toy, tmp_path, caplog, reward
+) -> None:
+    learner, world = ready(toy, tmp_path)
+    good = come(learner, world, 4)
+    (bad,) = come(learner, world, 1, earn(reward))
+    assert make_updates(learner) == 2
+    (row,) = world.store.quarantined()
+    assert row.id == bad
+    assert row.reason
+    assert learner.updates.skipped.count == 0
+    assert learner.parts.ingest.metrics()["ingest/quarantined"] == 1.0
+    learner.parts.checkpointer.save(2, learner.parts.state_dict())
+    learner.updates.close()
+
+    caplog.clear()
+    for number in range(2):  # from the checkpoint, and from the store alone
+        again, _ = ready(toy, tmp_path, incarnation=f"i{number}")
+        if number:
+            again.parts.ingest.restore(None, [])
+        else:
+            again.parts.load_state_dict(again.parts.checkpointer.load())
+        assert sorted(again.parts.ingest.episodes) == sorted(good)
+        again.updates.close()
+    assert "is quarantined" not in caplog.text, "it was not even looked at"
+
+
+def test_a_replayed_one_that_has_become_unusable_leaves_replay(toy, tmp_path) -> None:
+    learner, _world = ready(toy, tmp_path)
+    names = come(learner, _world, 4)
+    learner.parts.checkpointer.save(0, learner.parts.state_dict())
+    learner.updates.close()
+    learner.parts.ingest.quarantine.add(names[1], "by hand")
+    again, _ = ready(toy, tmp_path, incarnation="i2")
+    again.parts.load_state_dict(again.parts.checkpointer.load())
+    assert again.parts.replay.ids == [names[0], *names[2:]]
+    again.updates.close()
+
+
+def test_one_that_cannot_be_drawn_is_quarantined_and_the_others_are_learnt_from(toy, tmp_path) -> None:
+    learner, world = ready(toy, tmp_path)
+    names = come(learner, world, 8)
+    episodes = learner.parts.ingest.episodes
+    episodes[names[2]] = replace(episodes[names[2]], oldest_version=2**64 - 1)  # no int64
+    assert make_updates(learner) == 4
+    assert [row.id for row in world.store.quarantined()] == [names[2]]
+    assert names[2] not in learner.parts.replay
+    learner.updates.close()
+
+
+def test_one_that_cannot_be_scored_is_quarantined(toy, tmp_path) -> None:
+    learner, world = ready(toy, tmp_path)
+    names = come(learner, world, 8)
+    judge = learner.parts.engine.algorithm.judge
+
+    def fail(batch, outputs):
+        if names[5] in batch.ids:
+            raise IndexError("out of range")
+        return judge(batch, outputs)
+
+    learner.parts.engine.algorithm.judge = fail
+    assert make_updates(learner) == 4
+    (row,) = world.store.quarantined()
+    assert (row.id, row.reason) == (names[5], "IndexError: out of range")
+    learner.updates.close()
+
+
+def test_what_fails_with_every_trajectory_is_not_theirs(toy, tmp_path) -> None:
+    learner, world = ready(toy, tmp_path)
+    come(learner, world, 4)
+
+    def fail(batch, outputs):
+        raise RuntimeError("the device is lost")
+
+    learner.parts.engine.algorithm.judge = fail
+    with pytest.raises(RuntimeError, match="the device is lost"):
+        learner.updates.make()
+    assert world.store.quarantined() == []
+    learner.updates.close()
+
+
+def state(learner) -> list[torch.Tensor]:
+    engine = learner.parts.engine
+    weights = [*engine.policy.state_dict().values(), *engine.critic.state_dict().values()]
+    moments = [
+        value
+        for optimiser in ("actor", "value")
+        for entry in engine.state_dict()[optimiser]["state"].values()
+        for value in entry.values()
+    ]
+    return [value.clone() for value in (*weights, *moments)]
+
+
+@pytest.mark.parametrize("micro_batch_tokens", [None, 8])
+def test_a_batch_that_is_not_finite_changes_nothing_and_ten_in_a_row_end_the_run(
+    toy, tmp_path, micro_batch_tokens
+) -> None:
+    learner, world = ready(toy, tmp_path, updates_per_episode=2.0, micro_batch_tokens=micro_batch_tokens)
+    names = come(learner, world, 8)
+    learner.updates.make()
+    before = state(learner)
+    algorithm = learner.parts.engine.algorithm
+    judge, bad = algorithm.judge, []
+
+    def infinite(batch, outputs):
+        bad.extend(batch.ids)
+        result = judge(batch, outputs)
+        return replace(result, critic_loss=result.critic_loss * math.inf)
+
+    algorithm.judge = infinite
+    for _ in range(9):
+        learner.update()
+    assert learner.progress.updates == 1
+    algorithm.judge = judge
+    assert all(torch.equal(one, other) for one, other in zip(before, state(learner), strict=True))
+    learner.update()
+    assert learner.progress.updates == 2
+    assert learner.updates.skipped.count == 9
+    bad.clear()
+    algorithm.judge = infinite
+    for _ in range(9):
+        learner.update()
+    with pytest.raises(NotFinite, match="not finite in 10 batches in a row") as caught:
+        learner.update()
+    named = [name for name in names if name in str(caught.value)]
+    assert sorted(named) == sorted(set(bad))
+    assert learner.parts.checkpointer.load() is not None, "what was learnt before is saved"
+    learner.updates.close()
+
+
+def die_at(toy, path, bad: str, incarnation: str) -> None:
+    """A learner that starts, and whose process is killed when it compiles `bad`."""
+    from distrl.learner import ingest
+
+    compile_episode = ingest.compile_episode
+
+    def deadly(trajectory, *arguments):
+        if trajectory.id == bad:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return compile_episode(trajectory, *arguments)
+
+    ingest.compile_episode = deadly
+    learner, _ = ready(toy, path, incarnation=incarnation)
+    learner.parts.ingest.restore(None, [])
+    os._exit(len(learner.parts.ingest.episodes))
+
+
+def test_what_kills_the_learner_twice_is_quarantined(toy, tmp_path) -> None:
+    learner, world = ready(toy, tmp_path)
+    names = come(learner, world, 6)
+    learner.updates.close()
+    world.store.close()
+    fork = multiprocessing.get_context("fork")
+    ends = []
+    for number in range(3):
+        process = fork.Process(target=die_at, args=(toy, tmp_path, names[3], f"i{number}"))
+        process.start()
+        process.join(60.0)
+        ends.append(process.exitcode)
+    assert ends == [-signal.SIGKILL, -signal.SIGKILL, 5]
+    again, world = ready(toy, tmp_path, incarnation="i4")
+    (row,) = world.store.quarantined()
+    assert (row.id, row.reason) == (names[3], "the learner died twice during its compilation")
+    again.parts.ingest.restore(None, [])
+    assert sorted(again.parts.ingest.episodes) == sorted(set(names) - {names[3]})
+    again.updates.close()
+
+
+def test_a_learner_that_is_killed_for_other_reasons_loses_nothing(toy, tmp_path) -> None:
+    learner, world = ready(toy, tmp_path)
+    names = come(learner, world, 4)
+    note = tmp_path / ".in_work.json"
+    in_update = f'{{"suspects":[],"work":[["update",["{names[0]}","{names[1]}"]]]}}\n'
+    for number in range(2):  # killed in the midst of an update, and again some updates later
+        note.write_text(in_update)
+        learner.updates.close()
+        learner, world = ready(toy, tmp_path, incarnation=f"j{number}")
+        learner.parts.ingest.restore(None, [])
+        assert make_updates(learner) >= 1
+    assert world.store.quarantined() == []
+    assert learner.parts.scheduler.accounted(Purpose.TRAIN) == 4
+    learner.updates.close()

@@ -55,7 +55,8 @@ def last_of(run: Path, name: str) -> float:
 
 
 def test_killed_workers_and_a_killed_learner_cost_only_time(tmp_path: Path, children: list[Child]) -> None:
-    config, run = write_config(tmp_path, max_env_steps=10**9, stop_at_return=-1.0), tmp_path / "runs" / "r"
+    # No policy reaches 1.0, so the run cannot end before both are killed; the last learner is given -1.0.
+    config, run = write_config(tmp_path, max_env_steps=10**9, stop_at_return=1.0), tmp_path / "runs" / "r"
 
     def begin(name: str, *arguments: str) -> Child:
         children.append(start(tmp_path, name, *arguments))
@@ -77,7 +78,8 @@ def test_killed_workers_and_a_killed_learner_cost_only_time(tmp_path: Path, chil
     learner.wait(10.0)
     saved = checkpoints.pointed(run / "checkpoints", "latest")
     kept = json.loads((run / "checkpoints" / str(saved) / "state.json").read_text())["progress"]
-    learner = begin("learner-2", "run-learner", str(config), "--resume")
+    reachable = ("--set", "learner.appo.stop_at_return=-1.0")
+    learner = begin("learner-2", "run-learner", str(config), "--resume", *reachable)
     wait(lambda: learner.poll() is not None, "the end of the run")
     assert learner.poll() == 0, learner.log_file.read_text()[-3000:]
     wait(lambda: second.poll() is not None, "the end of the worker")
@@ -93,7 +95,7 @@ def test_killed_workers_and_a_killed_learner_cost_only_time(tmp_path: Path, chil
     final = checkpoints.resolve(run / "checkpoints", "final")
     assert (final / "policy" / "weights.safetensors").is_file()
 
-    again = begin("learner-3", "run-learner", str(config), "--resume")  # complete: it needs no worker
+    again = begin("learner-3", "run-learner", str(config), "--resume", *reachable)  # complete: no worker
     wait(lambda: again.poll() is not None, "the end of a complete run")
     assert again.poll() == 0, again.log_file.read_text()[-3000:]
     assert checkpoints.resolve(run / "checkpoints", "final") == final

@@ -29,10 +29,15 @@ class WorkUnit(Record):
 
 
 class WorkRequest(Record):
-    """A worker that trains asks what to do next."""
+    """A worker that trains asks what to do next.
+
+    Attributes:
+        collected: A round whose transitions are there: it is granted again, with the newest weights to train.
+    """
 
     type: Literal["work-request"] = "work-request"
     worker: Name
+    collected: Name | None = None
 
 
 class WorkGrant(Record):
@@ -58,7 +63,7 @@ class Gradient(Record):
 
     Attributes:
         unit_id: The round; a resend has the same.
-        base_version: The weights that it began with.
+        base_version: The weights that it trained, which may be newer than those it collected with.
         digest: The SHA-256 (hex) of frame 1.
         lr: The local rate α_l that η was divided by.
         num_steps: Transitions that were collected.

@@ -121,6 +121,12 @@ class GaussianPolicy(nn.Module):
         log_prob: Tensor = -0.5 * (z * z).sum(-1) - constant
         return log_prob
 
+    @torch.no_grad()
+    def log_probs(self, x: Floats, actions: Floats) -> Floats:
+        """`log_prob` of [..., d] and [..., a], as numbers [...]."""
+        found: Floats = self.log_prob(torch.from_numpy(x), torch.from_numpy(actions)).numpy()
+        return found
+
     def entropy(self) -> Tensor:
         """The entropy in nats, the same in every state: Σ log_std + ½ d log 2πe."""
         return self.log_std.sum() + 0.5 * self.spec.action_size * (_LOG_2PI + 1.0)

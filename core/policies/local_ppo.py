@@ -96,18 +96,20 @@ class Transitions:
     """T steps of n environments, of which each row of time may end episodes.
 
     Attributes:
-        x: [T, n, d] normalised observations.
+        observations: [T, n, d], raw.
         actions: [T, n, a], before clipping.
+        log_probs: [T, n] log π_old of the actions: by the weights and statistics that drew them.
         rewards: [T, n], scaled.
-        next_x: [T, n, d] normalised observations after the step, also where the episode ended there.
+        next_observations: [T, n, d], raw, after the step, also where the episode ended there.
         terminated: [T, n] the episode ended by itself: nothing follows.
         done: [T, n] it ended, by itself or cut off by a time limit (which bootstraps).
     """
 
-    x: Floats
+    observations: NDArray[np.floating]
     actions: Floats
+    log_probs: Floats
     rewards: Floats
-    next_x: Floats
+    next_observations: NDArray[np.floating]
     terminated: Bools
     done: Bools
 
@@ -166,8 +168,8 @@ class LocalPpo:
         """E epochs on `data` with the local rate `lr`; fewer where the policy has gone `target_kl` far.
 
         The clip silences single transitions, but does not bound how far the policy moves: the smaller its
-        standard deviation, the farther one and the same step, and what several workers add up goes farther
-        still. Without a bound good policies were lost.
+        standard deviation, the farther one and the same step. Without a bound good policies were lost.
+        π_old may be older than the policy is now: then what other workers changed since counts as well.
 
         Returns:
             η by parameter name, with the signs of the paper (θ += α η_θ, ω −= α η_ω); and means over all
@@ -194,21 +196,23 @@ class LocalPpo:
 
     @torch.no_grad()
     def _prepare(self, data: Transitions) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Rows [T n, …]: x, actions, log π_old, A and V_target, all of the weights before training."""
+        """Rows [T n, …]: x, actions, log π_old, A and V_target; x and V by the weights before training."""
         options, policy = self._options, self.policy
         length, width = data.rewards.shape
-        x = torch.from_numpy(data.x).flatten(0, 1)
+        x = torch.from_numpy(policy.normalise(data.observations)).flatten(0, 1)
         actions = torch.from_numpy(data.actions).flatten(0, 1)
         values = policy.value(x).numpy().reshape(length, width)
         next_values = np.empty_like(values)
         next_values[:-1] = values[1:]
         elsewhere = data.done.copy()  # where the next row is another episode's, or there is none
         elsewhere[-1] = True
-        next_values[elsewhere] = policy.value(torch.from_numpy(data.next_x[elsewhere])).numpy()
+        next_x = policy.normalise(data.next_observations[elsewhere])
+        next_values[elsewhere] = policy.value(torch.from_numpy(next_x)).numpy()
         lam = options.lam if options.advantage == "gae" else 0.0
         found = advantages(data.rewards, values, next_values, data.terminated, data.done, options.gamma, lam)
         target = torch.from_numpy(found + values).flatten()
-        return x, actions, policy.log_prob(x, actions), torch.from_numpy(found).flatten(), target
+        old = torch.from_numpy(data.log_probs).flatten()
+        return x, actions, old, torch.from_numpy(found).flatten(), target
 
     def _step(
         self, x: Tensor, actions: Tensor, old: Tensor, advantage: Tensor, target: Tensor, lr: float

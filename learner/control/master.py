@@ -96,9 +96,15 @@ class Master:
 
     # ---- network thread ----
 
-    def work(self, worker: str) -> WorkUnit | None:
-        """What `worker` does next: episodes of a measurement, else a round; None if there is nothing now."""
+    def work(self, worker: str, collected: str | None = None) -> WorkUnit | None:
+        """What `worker` does next: episodes of a measurement, else a round; None if there is nothing now.
+
+        Args:
+            collected: A round whose transitions are there: it goes on with the newest weights.
+        """
         with self._lock:
+            if collected is not None:
+                return self._round(collected)
             unit = self._measuring.grant(worker, self._share())
             if unit is not None:
                 measured = self._measuring.current
@@ -111,8 +117,7 @@ class Master:
             if self._started_at is None:
                 self._started_at = self._clock()
             self._num_rounds += 1
-            unit_id = f"{self._prefix}-r{self._num_rounds}"
-            return WorkUnit(id=unit_id, kind="train", weights=self._newest.info, progress=self._share())
+            return self._round(f"{self._prefix}-r{self._num_rounds}")
 
     def take_gradient(self, gradient: Gradient, blobs: Sequence[Blob]) -> bool:
         """Applies a worker's change, and publishes what comes of it. False if it was applied before.
@@ -151,6 +156,10 @@ class Master:
         """Only these are alive: what others were measuring may be handed out again."""
         with self._lock:
             self._measuring.keep_only(workers)
+
+    def _round(self, unit_id: str) -> WorkUnit:
+        assert self._newest is not None
+        return WorkUnit(id=unit_id, kind="train", weights=self._newest.info, progress=self._share())
 
     def _staleness(self, gradient: Gradient) -> int:
         """Versions between a gradient's base and the newest weights."""

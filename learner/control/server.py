@@ -40,7 +40,9 @@ class ControlServer(Station):
     def _handle(self, received: Received) -> None:
         message, peer = received.message, received.peer
         if isinstance(message, WorkRequest):
-            grant = WorkGrant(unit=None if self._shutdown else self.master.work(message.worker))
+            grant = WorkGrant(
+                unit=None if self._shutdown else self.master.work(message.worker, message.collected)
+            )
             self._service.reply(peer, self._shutdown or grant)
         elif isinstance(message, Gradient):
             try:

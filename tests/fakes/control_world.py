@@ -88,13 +88,14 @@ class World:
 
     # ---- as a worker's master ----
 
-    def work(self) -> WorkUnit:
-        if self.stop_when():
+    def work(self, collected: str | None = None) -> WorkUnit:
+        if collected is None and self.stop_when():
             raise Stopped
-        unit = self.master.work("w")
+        unit = self.master.work("w", collected)
         if unit is None:
             raise Stopped
-        self.units.append(unit)
+        if collected is None:
+            self.units.append(unit)
         return unit
 
     def fetch(self, info: WeightInfo) -> memoryview | None:

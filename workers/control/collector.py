@@ -36,8 +36,8 @@ class Counted:
 class Collector:
     """Runs a group of environments on and on, a round at a time; episodes go over the ends of rounds.
 
-    Within a round everything is normalised by the statistics that the round's weights came with: π and π_old
-    see the same inputs. What is new counts from the next weights on.
+    Within a round everything is normalised by the statistics that the round's weights came with. What is new
+    counts from the next weights on.
 
     Args:
         group: The environments.
@@ -86,10 +86,11 @@ class Collector:
                 episodes.append(self._next_episode(int(index)))
         scale = float(policy.returns.std()[0]) if self._scale else 1.0
         data = Transitions(
-            x=policy.normalise(raw),
+            observations=raw,
             actions=actions,
+            log_probs=policy.log_probs(policy.normalise(raw), actions),
             rewards=_scaled(rewards, scale, self._scale),
-            next_x=policy.normalise(after),
+            next_observations=after,
             terminated=terminated,
             done=done,
         )

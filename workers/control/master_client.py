@@ -57,8 +57,11 @@ class MasterClient:
         self._fetcher = WeightFetcher(wire, weights)
         self._name, self._is_stopping = name, is_stopping
 
-    def work(self) -> WorkUnit:
+    def work(self, collected: str | None = None) -> WorkUnit:
         """What to do next; waits until there is something.
+
+        Args:
+            collected: A round whose transitions are there: the same with the newest weights.
 
         Raises:
             Stopped: The run is over, or the worker stops.
@@ -66,7 +69,7 @@ class MasterClient:
         """
         while True:
             self._forget_late_answers()
-            grant = self._ask(WorkRequest(worker=self._name), (), "")
+            grant = self._ask(WorkRequest(worker=self._name, collected=collected), (), "")
             assert isinstance(grant, WorkGrant)
             if grant.unit is not None:
                 return grant.unit

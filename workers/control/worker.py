@@ -53,8 +53,8 @@ class Stopped(Exception):
 class Master(Protocol):
     """What a worker needs of its `distrl.workers.control.master_client.MasterClient`."""
 
-    def work(self) -> WorkUnit:
-        """What to do next. Raises Stopped."""
+    def work(self, collected: str | None = None) -> WorkUnit:
+        """What to do next, or that round with the newest weights. Raises Stopped."""
         ...
 
     def fetch(self, info: WeightInfo) -> memoryview | None:
@@ -159,11 +159,27 @@ class ControlWorker:
         eta = tools.policy.flat.views(tools.policy.flat.vector * 0.0)
         if not is_first:
             assert self._rng is not None
+            newest = self._renew(unit, tools.policy)
             eta, numbers = tools.ppo.train(data, lr, self._rng)
+            numbers["off_policy/behaviour_lag"] = float(newest.weights.version - unit.weights.version)
+            unit = newest
         self._deliver(unit, eta, counted, lr, num_steps * slots, numbers)
         self._stats["steps"] += num_steps * slots
         self._stats["episodes"] += len(counted.episodes)
         self._set_stats(self._stats)
+
+    def _renew(self, unit: WorkUnit, policy: GaussianPolicy) -> WorkUnit:
+        """Loads what other workers have made of the weights meanwhile, so that training begins with it."""
+        from distrl.core.policies import weights_io
+
+        while True:
+            newest = self._master.work(unit.id)
+            if newest.weights.version == unit.weights.version:
+                return unit
+            weights = self._master.fetch(newest.weights)
+            if weights is not None:
+                policy.load_published(weights_io.from_bytes(weights))
+                return newest
 
     def _deliver(
         self,

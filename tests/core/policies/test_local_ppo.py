@@ -33,18 +33,23 @@ def new_policy() -> GaussianPolicy:
     return GaussianPolicy(ControlSpec("Some-v0", 3, 2, (8,), "tanh", 0.0, False), seed=3)
 
 
-def transitions(length: int = 6, width: int = 4, seed: int = 0) -> Transitions:
+def transitions(
+    length: int = 6, width: int = 4, seed: int = 0, policy: GaussianPolicy | None = None
+) -> Transitions:
+    """Random steps whose actions `policy`, a new one by default, has the log-probabilities of."""
     rng = np.random.default_rng(seed)
 
     def floats(*shape: int) -> np.ndarray:
         return rng.normal(size=shape).astype(np.float32)
 
     done = rng.random((length, width)) < 0.3
+    x, actions = floats(length, width, 3), floats(length, width, 2)
     return Transitions(
-        x=floats(length, width, 3),
-        actions=floats(length, width, 2),
+        observations=x,
+        actions=actions,
+        log_probs=(policy or new_policy()).log_probs(x, actions),
         rewards=floats(length, width),
-        next_x=floats(length, width, 3),
+        next_observations=floats(length, width, 3),
         terminated=done & (rng.random((length, width)) < 0.5),
         done=done,
     )
@@ -97,8 +102,8 @@ def test_only_what_has_no_gradient_counts_as_silenced() -> None:
 def slow_loss(policy: GaussianPolicy, data: Transitions, options: Options) -> torch.Tensor:
     """One minibatch of everything at π = π_old, transition by transition."""
     with torch.no_grad():
-        values = policy.value(torch.from_numpy(data.x)).numpy()
-        after = policy.value(torch.from_numpy(data.next_x)).numpy()
+        values = policy.value(torch.from_numpy(data.observations)).numpy()
+        after = policy.value(torch.from_numpy(data.next_observations)).numpy()
         for t in range(len(values) - 1):
             after[t] = np.where(data.done[t], after[t], values[t + 1])
     lam = options.lam if options.advantage == "gae" else 0.0
@@ -107,7 +112,7 @@ def slow_loss(policy: GaussianPolicy, data: Transitions, options: Options) -> to
     loss = torch.zeros(())
     num = advantage.size
     for t, i in np.ndindex(advantage.shape):
-        x, action = torch.from_numpy(data.x[t, i]), torch.from_numpy(data.actions[t, i])
+        x, action = torch.from_numpy(data.observations[t, i]), torch.from_numpy(data.actions[t, i])
         normal = torch.distributions.Normal(policy.actor(x), policy.log_std.exp())
         log_prob = normal.log_prob(action).sum()
         ratio = torch.exp(log_prob - log_prob.detach())
@@ -158,7 +163,7 @@ def test_adam_keeps_its_moments_from_round_to_round() -> None:
     worker, other = new_policy(), new_policy()
     ppo, adam = LocalPpo(worker, options), torch.optim.Adam(other.parameters(), 0.01, eps=1e-5)
     for seed in (0, 1):
-        data = transitions(seed=seed)
+        data = transitions(seed=seed, policy=worker)
         ppo.train(data, 0.01, np.random.default_rng(0))
         other.flat.grad.zero_()
         slow_loss(other, data, options).backward()
@@ -175,3 +180,14 @@ def test_a_round_ends_where_the_policy_has_moved_too_far() -> None:
 
     assert epochs(None) == 50
     assert epochs(0.02) < 50
+
+
+def test_what_others_changed_since_the_actions_were_drawn_counts() -> None:
+    """π_old is far from the weights that training begins with: the bound ends it after a minibatch."""
+    old, newest = new_policy(), new_policy()
+    with torch.no_grad():
+        newest.log_std.sub_(1.0)
+    options = Options(epochs=4, minibatch_size=24, target_kl=0.02)
+    rng = np.random.default_rng(0)
+    assert LocalPpo(newest, options).train(transitions(policy=old), 1e-6, rng)[1]["off_policy/epochs"] == 1
+    assert LocalPpo(old, options).train(transitions(policy=old), 1e-6, rng)[1]["off_policy/epochs"] == 4

@@ -41,8 +41,8 @@ def test_the_observation_after_an_end_is_the_last_one_of_its_episode() -> None:
     found = new_collector().collect(policy, LENGTH + 1)
     assert found is not None
     data, _ = found
-    np.testing.assert_array_equal(data.next_x[0], data.x[1])
-    assert (data.next_x[LENGTH - 1] != data.x[LENGTH]).all()
+    np.testing.assert_array_equal(data.next_observations[0], data.observations[1])
+    assert (data.next_observations[LENGTH - 1] != data.observations[LENGTH]).all()
 
 
 def test_episodes_and_discounted_returns_go_over_the_ends_of_rounds() -> None:
@@ -83,7 +83,12 @@ def test_the_statistics_of_a_round_do_not_change_within_it() -> None:
     found = new_collector().collect(policy, 40)
     assert found is not None
     data, counted = found
-    raw = OFFSET + 10.0 * SCALE * data.x.reshape(-1, 2).astype(np.float64)
+    raw = data.observations.reshape(-1, 2)
+    x = torch.from_numpy(((raw - OFFSET) / (10.0 * SCALE)).astype(np.float32))
+    actions = torch.from_numpy(data.actions).flatten(0, 1)
+    np.testing.assert_allclose(
+        data.log_probs.ravel(), policy.log_prob(x, actions).detach().numpy(), rtol=1e-3, atol=1e-4
+    )
     np.testing.assert_allclose(counted.observations.mean, raw.mean(axis=0), rtol=1e-4)
     np.testing.assert_allclose(counted.observations.std(), raw.std(axis=0), rtol=1e-3)
     assert policy.observations.count == 1.0

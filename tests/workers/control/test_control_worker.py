@@ -14,6 +14,7 @@ from control_world import World, config_data, control_config, gradient
 
 from distrl.configs.load import check_config
 from distrl.core.errors import ConfigError, EnvError, PolicyError
+from distrl.core.messages import WorkUnit
 from distrl.workers.control.worker import ControlWorker
 
 
@@ -53,6 +54,29 @@ def test_two_workers_statistics_are_counted_once(tmp_path: Path) -> None:
     assert abs(mean - control_envs.OFFSET) < control_envs.SCALE / 5
     std = float(world.policy.observations.std()[0])
     assert std == pytest.approx(control_envs.SCALE / 3**0.5, rel=0.1)
+
+
+def test_a_round_is_trained_from_the_weights_that_are_the_newest_by_then(tmp_path: Path) -> None:
+    world = World(tmp_path, control_config(eval_every=0))
+    work(world, 2)
+    take, sent = world.work, []
+
+    def work_beside_another(collected: str | None = None) -> WorkUnit:
+        if collected:
+            log_std = torch.full_like(world.policy.log_std, 10.0)
+            message, payload = gradient(world, {"log_std": log_std}, unit_id="other", base=2)
+            assert world.master.take_gradient(message, [payload])
+        return take(collected)
+
+    world.work = work_beside_another  # type: ignore[method-assign]
+    log_std = float(world.policy.log_std.detach().mean())
+    deliver = world.send
+    world.send = lambda message, blobs: (sent.append(message), deliver(message, blobs))[1]  # type: ignore
+    work(world, 3)
+    (round_,) = sent
+    assert round_.base_version == world.units[-1].weights.version + 1
+    assert round_.metrics["off_policy/behaviour_lag"] == 1
+    assert float(world.policy.log_std.detach().mean()) == pytest.approx(log_std + 0.1, abs=0.05)
 
 
 def test_the_first_round_only_measures(tmp_path: Path) -> None:
@@ -116,7 +140,7 @@ def test_a_rate_that_falls_to_nothing_changes_nothing(tmp_path: Path) -> None:
     unit = world.units[-1].model_copy(update={"id": "end", "progress": 1.0})
     before = world.policy.flat.vector.clone()
     ends = iter([unit])
-    world.work = lambda: next(ends)  # type: ignore[method-assign]
+    world.work = lambda collected=None: unit if collected else next(ends)  # type: ignore[method-assign]
     with pytest.raises(StopIteration):
         ControlWorker(world.config, "w", world, lambda: False).run()
     assert "end" in world.master.progress.done

@@ -310,13 +310,13 @@ def test_it_is_rejected_and_an_honest_one_after_it_is_taken(
     learner: Learner, client: Client, name: str
 ) -> None:
     change, code = HOSTILE[name]
-    lease = client.lease()
-    good = honest(lease)
-    body = honest(lease, worker=f"hostile-{name}").model_dump(mode="json")
-    change(body, learner)
-    stored, counted = learner.parts.store.count(), num_rejected(learner, code)
+    good, worker = honest(client.lease()), f"hostile-{name}"
     with Wire() as wire:  # a connection of its own, whose rejections count for no other worker
-        answer = Client(wire, learner).send(body)
+        hostile = Client(wire, learner)
+        body = honest(hostile.lease(worker), worker).model_dump(mode="json")
+        change(body, learner)
+        stored, counted = learner.parts.store.count(), num_rejected(learner, code)
+        answer = hostile.send(body)
     assert isinstance(answer, Reject), "it was committed"
     assert (answer.code.value, answer.ref) == (code, body["id"][:500])
     assert learner.parts.store.count() == stored
@@ -327,7 +327,7 @@ def test_it_is_rejected_and_an_honest_one_after_it_is_taken(
 
 def test_a_lease_is_fulfilled_once(learner: Learner, client: Client) -> None:
     lease = client.lease()
-    first, second = honest(lease), honest(lease, worker="twice")
+    first, second = honest(lease), honest(lease)
     assert isinstance(client.submit(first), Ack)
     assert client.submit(second).code.value == "lease-mismatch"
     assert client.submit(first).duplicate

@@ -47,15 +47,15 @@ class RunLimits:
 
     Attributes:
         num_tokens: Size of the vocabulary.
-        max_prompt_tokens, max_context_tokens: Of a prompt, and of a sequence with its answers; None where the
-            policy does not bound them.
+        max_prompt_tokens, max_sequence_tokens: Of a prompt, and of a sequence with its answers; None where
+            the policy does not bound them.
         max_new_tokens: Of an answer.
         newest_version: Tells the newest weight version of the run.
     """
 
     num_tokens: int
     max_prompt_tokens: int | None
-    max_context_tokens: int | None
+    max_sequence_tokens: int | None
     max_new_tokens: int
     newest_version: Callable[[], int]
 
@@ -85,8 +85,8 @@ class RunLimits:
             return f"an answer of {len(tokens)} tokens, learner.max_new_tokens is {self.max_new_tokens}"
         if self.max_prompt_tokens is not None and not chat.continues and len(prompt) > self.max_prompt_tokens:
             return f"a prompt of {len(prompt)} tokens, policy.max_prompt_tokens is {self.max_prompt_tokens}"
-        if self.max_context_tokens is not None and length > self.max_context_tokens:
-            return f"a sequence of {length} tokens, policy.max_context_tokens is {self.max_context_tokens}"
+        if self.max_sequence_tokens is not None and length > self.max_sequence_tokens:
+            return f"a sequence of {length} tokens, and it may have {self.max_sequence_tokens}"
         return ""
 
 
@@ -158,5 +158,7 @@ def _problems_of_completion(completion: Completion) -> Iterator[str]:
     ):
         if values and not low <= min(values) <= max(values) <= high:
             yield f"completion.{name} must be within {low:g} and {high:g}"
+    if not len(completion.token_ids) == len(completion.logprobs) == len(completion.weight_versions):
+        yield "completion: each token needs one log-probability and one weight version"
     if len(completion.server) > MAX_NAME:
         yield f"completion.server has {len(completion.server)} characters, more than {MAX_NAME}"

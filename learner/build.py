@@ -133,7 +133,7 @@ def _parts(
     server.limits = RunLimits(
         policy.num_tokens,
         policy.max_prompt_tokens,
-        policy.max_context_tokens,
+        policy.max_sequence_tokens(learner.max_new_tokens),
         learner.max_new_tokens,
         newest_version=lambda: publisher.version,
     )

@@ -109,14 +109,17 @@ class Episode:
         return math.fsum(step.outcome + step.penalty for step in self.steps)
 
 
-def verify(episode: Episode, policy: Policy, images: Mapping[str, Tensor]) -> None:
+def verify(
+    episode: Episode, policy: Policy, images: Mapping[str, Tensor], max_tokens: int | None = None
+) -> None:
     """Refuses an episode that `policy` cannot have played.
 
     Args:
         images: Its decoded pictures by digest.
+        max_tokens: Of a sequence with its answers; demonstrations come as text, which the wire cannot count.
 
     Raises:
-        PolicyError: See `Policy.verify`.
+        PolicyError: A sequence is too long, or see `Policy.verify`.
     """
     read: dict[int, tuple[tuple[int, ...], tuple[str, ...]]] = {}
     for number, step in enumerate(episode.steps):
@@ -125,6 +128,11 @@ def verify(episode: Episode, policy: Policy, images: Mapping[str, Tensor]) -> No
         for span in step.spans:
             read[id(span.sequence)] = (span.sequence.ids, span.sequence.images)
     for ids, digests in read.values():
+        if max_tokens is not None and len(ids) > max_tokens:
+            raise PolicyError(
+                f"A sequence has {len(ids)} tokens, and it may have {max_tokens}.",
+                "Raise learner.max_new_tokens.",
+            )
         policy.verify(ids, [images[digest] for digest in digests])
 
 

@@ -189,7 +189,9 @@ class Ingest:
             self.num_refused += 1
             _log.warning("trajectory %s is not used: a step of it has no tokens", trajectory.id)
             return None
-        verify(episode, self._policy, self._images.get(episode.digests, is_one_episode=True))
+        images = self._images.get(episode.digests, is_one_episode=True)
+        most = self._policy.max_sequence_tokens(self._config.max_new_tokens)
+        verify(episode, self._policy, images, most)
         return episode
 
     def _watch(self, is_usable: bool) -> None:

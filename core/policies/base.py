@@ -188,6 +188,12 @@ class Policy(nn.Module, ABC):
         """How long a sequence may become, answers included; None where only its prompts are bounded."""
         return None
 
+    def max_sequence_tokens(self, max_new_tokens: int) -> int | None:
+        """How long a sequence may become with answers of `max_new_tokens`; None: without a bound."""
+        if self.max_context_tokens is not None or self.max_prompt_tokens is None:
+            return self.max_context_tokens
+        return self.max_prompt_tokens + max_new_tokens
+
     @abstractmethod
     def prompt_ids(self, messages: Sequence[ChatMessage], images: Sequence[Tensor] = ()) -> list[int]:
         """Tokenises a chat up to where the completion starts.

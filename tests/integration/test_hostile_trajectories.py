@@ -239,6 +239,13 @@ def forged_lease(body: Body, learner: Learner) -> None:
     body["lease_id"] = f"{head}-{'0' * 32}"
 
 
+def long_continuation(body: Body, learner: Learner) -> None:
+    chat = body["steps"][0]["chats"][0]
+    prompt = [1] * (MAX_PROMPT + MAX_NEW)
+    answer = chat["completion"] | {"prompt_token_ids": prompt}
+    body["steps"][0]["chats"].append(chat | {"completion": answer, "continues": True})
+
+
 VERDICT = {"success": False, "score": 0.0, "reason": "no"}
 HOSTILE = {
     "a reward whose sum overflows": (reward(outcome=1.7e308), "limit"),
@@ -256,6 +263,9 @@ HOSTILE = {
     "a log-probability of e^100000": (answer_with(logprobs=[1e5, -1.0]), "limit"),
     "a long prompt": (answer_with(prompt_token_ids=[1] * (MAX_PROMPT + 1)), "limit"),
     "a long answer": (answer_with(**tokens([3] * (MAX_NEW + 1))), "limit"),
+    "a long continuation": (long_continuation, "limit"),
+    "a token without a log-probability": (answer_with(logprobs=[-1.0]), "limit"),
+    "a token without a version": (answer_with(weight_versions=[1]), "limit"),
     "too many steps": (too_many_steps, "limit"),
     "too many chats": (lambda body, _: body["steps"][0].update(chats=body["steps"][0]["chats"] * 9), "limit"),
     "a long name": (at("worker", "w" * 201), "limit"),

@@ -84,6 +84,22 @@ def test_one_whose_rewards_overflow_is_quarantined_and_never_taken_again(
     assert "is quarantined" not in caplog.text, "it was not even looked at"
 
 
+def test_a_demonstration_that_no_memory_has_room_for_is_quarantined(toy, tmp_path, monkeypatch) -> None:
+    learner, world = ready(toy, tmp_path)
+    monkeypatch.setattr(type(learner.parts.engine.policy), "max_prompt_tokens", 8)
+    count = 8 + learner.parts.config.learner.max_new_tokens
+    for number, length in enumerate((count - 1, count)):
+        step = toy.step(0, (1,) * length, (0.0,) * length)
+        trajectory = toy.trajectory(f"d{number}", [step], purpose=Purpose.DEMO)
+        world.store.add(trajectory, toy.pixels)
+        learner.parts.ingest.take(trajectory)
+    assert [episode.id for episode in learner.parts.ingest.demonstrations] == ["d0"]
+    (row,) = world.store.quarantined()
+    assert row.id == "d1"
+    assert f"A sequence has {count + 1} tokens" in row.reason
+    learner.updates.close()
+
+
 def test_a_replayed_one_that_has_become_unusable_leaves_replay(toy, tmp_path) -> None:
     learner, _world = ready(toy, tmp_path)
     names = come(learner, _world, 4)

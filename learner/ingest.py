@@ -131,10 +131,11 @@ class Ingest:
                     self._add(replace(episode, group=closed.stats))
 
     def drop(self, names: Sequence[str]) -> None:
-        """Takes quarantined trajectories out of replay and of what has arrived."""
+        """Takes quarantined trajectories out of replay, of their groups and of what has arrived."""
         self._replay.discard(names)
         for name in names:
             self.episodes.pop(name, None)
+            self._held.pop(name, None)
         kept = [episode for episode in self._arrived if episode.id not in self.quarantine.ids]
         self._arrived = deque(kept, maxlen=MAX_ARRIVED)
 

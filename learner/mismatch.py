@@ -162,16 +162,22 @@ class MismatchProbe:
         self._alarm = Alarm(learner.mismatch, parts.usual_mismatch)
         self._num_without = 0
 
-    def measure(self) -> dict[str, float]:
-        """The `mismatch/*` metrics, if it is time for them; else none.
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to measure."""
+        return self._is_possible and self._parts.progress.updates % self._every == 0
+
+    def measure(self, arrived: Sequence[Episode]) -> dict[str, float]:
+        """The `mismatch/*` metrics.
+
+        Args:
+            arrived: The newest episodes since the last time.
 
         Raises:
             MismatchError: There is an alarm, and the run is to stop then.
         """
-        if not self._is_possible or self._parts.progress.updates % self._every:
-            return {}
         start = time.perf_counter()
-        sample = choose(self._parts.ingest.take_arrived(), list(self._parts.publisher.recent))
+        sample = choose(arrived, list(self._parts.publisher.recent))
         if sample is None:
             return {"mismatch/tokens": 0.0, **self._without()}
         self._num_without = 0

@@ -188,11 +188,9 @@ def critic_warm_up(parts: Parts, updates: Updates, stop: Event) -> bool:
         parts.show(update, wanted)
         parts.tend()
         parts.drain(0.0)
-        batch = updates.uniform_batch()
-        if batch is None:
+        loss = updates.fit_critic()
+        if loss is None:
             return False
-        loss = parts.engine.fit_critic(batch)
-        updates.skipped.note(batch.ids, is_skipped=not math.isfinite(loss))
         losses += [loss] if math.isfinite(loss) else []
     parts.progress.critic_is_warm = True
     announce_part(parts, TRAINING)

@@ -76,7 +76,7 @@ class Quarantine:
         The note stays if an unforeseen error leaves the block, which ends the learner, or a rank has ended.
 
         Args:
-            kind: "compilation", "batching" or "update": a suspect of one is cleared by work of the same kind.
+            kind: "compilation", "update" and so on: a suspect of one is cleared by work of the same kind.
         """
         token = next(self._tokens)
         with self._lock:

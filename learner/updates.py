@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +30,8 @@ from distrl.learner.sum_tree import Indices
 
 MAX_SKIPPED = 10  # batches in a row
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class Skipped:
@@ -111,7 +116,7 @@ class Updates:
         parts, config = self.parts, self._config
         parts.start_clock()
         start, waited = parts.clock(), self._prefetcher.waited_s
-        mismatch = self._mismatch.measure()
+        mismatch = self._measure_mismatch()
         if not config.value_recompute and parts.engine.algorithm.has_critic:
             self._note_values()
         if (drawn := self._next_batch()) is None:
@@ -138,36 +143,62 @@ class Updates:
     def _learn(self, batch: TrajectoryBatch, request: Request) -> Evaluation | None:
         """The update of a batch; None if there was none."""
         engine = self.parts.engine
-        with self._quarantine.working("update", batch.ids):
+
+        def update() -> tuple[Evaluation | None]:
+            is_learning = self._config.updates_enabled
+            return (engine.update(batch, self._progress()) if is_learning else engine.measure(batch),)
+
+        if (done := self._guarded("update", request.episodes, update)) is None:
+            return None
+        (result,) = done
+        self.skipped.note(batch.ids, is_skipped=result is None)
+        return result
+
+    def fit_critic(self) -> float | None:
+        """One update of the critic alone, on trajectories drawn uniformly.
+
+        Returns:
+            The loss; None if no trajectory can be used.
+        """
+        while (batch := self.uniform_batch()) is not None:
+            episodes, fit = self._episodes(batch.ids), partial(self.parts.engine.fit_critic, batch)
+            if (loss := self._guarded("critic update", episodes, fit)) is not None:
+                self.skipped.note(batch.ids, is_skipped=not math.isfinite(loss))
+                return loss
+        return None
+
+    def _guarded(self, kind: str, episodes: Sequence[Episode], attempt: Callable[[], T]) -> T | None:
+        """What `attempt` returns; None if it failed because of some of `episodes`, now quarantined.
+
+        Args:
+            kind: See `Quarantine.working`.
+        """
+        with self._quarantine.working(kind, [episode.id for episode in episodes]):
             try:
-                if self._config.updates_enabled:
-                    result = engine.update(batch, self._progress())
-                else:
-                    result = engine.measure(batch)
+                return attempt()
             except Exception as error:
                 if num_ranks() > 1:  # the others may not have failed, and wait
                     raise
-                self._drop_unusable(request.episodes, self._measure, error)
+                self._drop_unusable(episodes, self._measure, error)
                 return None
-        self.skipped.note(batch.ids, is_skipped=result is None)
-        return result
 
     def _measure(self, episodes: Sequence[Episode]) -> Evaluation:
         return self.parts.engine.measure(self.parts.batcher.trajectories(episodes))
 
+    def _measure_mismatch(self) -> dict[str, float]:
+        """The `mismatch/*` metrics, if it is time for them."""
+        if not self._mismatch.is_due:
+            return {}
+        arrived = self.parts.ingest.take_arrived()
+        return self._guarded("scoring", arrived, lambda: self._mismatch.measure(arrived)) or {}
+
     def _note_values(self) -> None:
         """Gives the episodes that came in their values, see `old_values`."""
-        parts = self.parts
-        try:
-            old_values.note(
-                parts.ingest.episodes, parts.engine, parts.batcher, self._config.batch_trajectories
-            )
-        except Exception as error:
-            if num_ranks() > 1:
-                raise
-            new = [episode for episode in parts.ingest.episodes.values() if not episode.values]
-            self._drop_unusable(new, self._measure, error)
-            self._note_values()
+        episodes, size = self.parts.ingest.episodes, self._config.batch_trajectories
+        note = partial(old_values.note, episodes, self.parts.engine, self.parts.batcher, size)
+        while new := [episode for episode in episodes.values() if not episode.values]:
+            if self._guarded("scoring", new, note) is not None:
+                return
 
     def _build(self, episodes: Sequence[Episode], weights: list[float] | None = None) -> TrajectoryBatch:
         with self._quarantine.working("batching", [episode.id for episode in episodes]):
@@ -268,7 +299,9 @@ class Updates:
         entries = replay.refresh_slice()
         if len(entries):
             episodes = self._episodes(replay.names(entries))
-            replay.update(entries, _numpy(self._measure(episodes).priorities))
+            result = self._guarded("scoring", episodes, lambda: self._measure(episodes))
+            if result is not None:
+                replay.update(entries, _numpy(result.priorities))
 
     def _write(
         self, metrics: dict[str, float], staleness: NDArray[np.int64], start: float, waited_s: float

@@ -6,6 +6,7 @@ import math
 import multiprocessing
 import os
 import signal
+import threading
 from dataclasses import replace
 
 import pytest
@@ -17,6 +18,7 @@ from learning_world import build
 
 from distrl.core.errors import NotFinite
 from distrl.core.types import Purpose, RewardParts
+from distrl.learner.phases import critic_warm_up
 
 
 def come(learner, world, count, spoil=lambda trajectory: trajectory) -> list[str]:
@@ -137,6 +139,58 @@ def test_one_that_cannot_be_scored_is_quarantined(toy, tmp_path) -> None:
     assert make_updates(learner) == 4
     (row,) = world.store.quarantined()
     assert (row.id, row.reason) == (names[5], "IndexError: out of range")
+    learner.updates.close()
+
+
+def hot(trajectory):
+    """Sampled at a temperature of its own, by which a pass knows it."""
+
+    def heat(step):
+        chat = step.chats[0]
+        sampling = chat.completion.sampling.model_copy(update={"temperature": 3.0})
+        answer = chat.completion.model_copy(update={"sampling": sampling})
+        return step.model_copy(update={"chats": (chat.model_copy(update={"completion": answer}),)})
+
+    return trajectory.model_copy(update={"steps": tuple(map(heat, trajectory.steps))})
+
+
+@pytest.mark.parametrize("where", ["mismatch", "refresh", "critic warm-up"])
+def test_one_that_cannot_be_scored_outside_of_an_update_is_quarantined(toy, tmp_path, where) -> None:
+    learner, world = ready(toy, tmp_path, mismatch={"every": 1})
+    come(learner, world, 7)
+    (bad,) = come(learner, world, 1, hot)
+    updates, engine = learner.updates, learner.parts.engine
+    if where == "refresh":
+        make_updates(learner)
+    logprobs, read = engine.logprobs, engine.algorithm.read
+
+    def check(steps):
+        if (steps.temperature == 3.0).any():
+            raise IndexError("out of range")
+
+    engine.logprobs = lambda steps, *more: check(steps) or logprobs(steps, *more)
+    engine.algorithm.read = lambda one, other, rows, *more, **how: (
+        check(rows.steps) or read(one, other, rows, *more, **how)
+    )
+    if where == "mismatch":
+        updates.make()
+    elif where == "refresh":
+        updates._refresh()
+    else:
+        assert critic_warm_up(learner.parts, updates, threading.Event())
+    (row,) = world.store.quarantined()
+    assert (row.id, row.reason) == (bad, "IndexError: out of range")
+    assert bad not in learner.parts.replay
+    updates.close()
+
+
+def test_one_that_is_quarantined_while_its_group_is_open_stays_out_of_replay(toy, tmp_path) -> None:
+    learner, _world = ready(toy, tmp_path, group_size=4, updates_per_episode=0.5)
+    names = come(learner, _world, 3)
+    learner.parts.ingest.quarantine.add(names[0], "by hand")
+    learner.parts.ingest.drop(names[:1])
+    names += come(learner, _world, 1)
+    assert sorted(learner.parts.replay.ids) == sorted(names[1:])
     learner.updates.close()
 
 

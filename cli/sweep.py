@@ -10,9 +10,8 @@ from distrl.cli.options import seeds_of
 from distrl.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from distrl.configs.sweep import Sweep
+    from distrl.core.terminal import Console
 
 STOPPED, SOME_FAILED = 130, 11
 ASKED_ABOUT: dict[str, Any] = {
@@ -64,14 +63,13 @@ def sweep(
     checked before the first run starts. At the end, and with --report-only at any time, the sweep's directory
     gets table.txt, table.csv, results.json and curves.png.
     """
-    from rich.console import Console
-
     from distrl.configs.sweep import load_sweep
+    from distrl.core.terminal import Console
     from distrl.evaluator.sweeps.metric import check_metric
 
     chosen = arms.replace(";", " ").split() if arms is not None else None
     loaded = load_sweep(sweep, seeds_of(seeds), minutes, chosen, runs_dir, name)
-    console = Console(highlight=False)
+    console = Console()
     check_metric(loaded)
     check(loaded)
     if dry_run:
@@ -108,8 +106,8 @@ def run_all(loaded: Sweep, parallel: int, console: Console, named: str) -> int:
         execution = Execution(loaded, parallel, install_signals(), console)
         is_complete = execution.run()
     for failure in execution.failures:
-        console.print(f"\n{failure.title}", soft_wrap=True, markup=False)
-        console.print(failure.tail, soft_wrap=True, markup=False)
+        console.print(f"\n{failure.title}", soft_wrap=True)
+        console.print(failure.tail, soft_wrap=True)
     if not is_complete:
         console.print(f"Stopped. The same command goes on: distrl sweep {named}", soft_wrap=True)
         raise typer.Exit(STOPPED)
@@ -144,10 +142,10 @@ def report(loaded: Sweep, console: Console) -> None:
     from distrl.evaluator.sweeps import write_sweep_report
 
     text, file, hint = write_sweep_report(loaded)
-    console.print(text, markup=False, soft_wrap=True)
+    console.print(text, soft_wrap=True)
     if hint:
-        console.print(f"No plot: {hint}", markup=False, soft_wrap=True)
-    console.print(f"Results: {file}", markup=False, soft_wrap=True)
+        console.print(f"No plot: {hint}", soft_wrap=True)
+    console.print(f"Results: {file}", soft_wrap=True)
 
 
 def difference(one: object, other: object) -> str | None:

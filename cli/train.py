@@ -15,11 +15,10 @@ from distrl.core.errors import ConfigError, DistrlError, MissingDependency, Poli
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rich.console import Console
-
     from distrl.cli.local.run import LocalRun
     from distrl.configs.schema import Config
     from distrl.core.rundir import RunDir
+    from distrl.core.terminal import Console
     from distrl.core.types import Task
 
 NEEDED = {"torch": "train", "transformers": "train", "jinja2": "report"}
@@ -44,8 +43,6 @@ def train(
     if resume and say_complete(loaded):
         return
     check_packages(NEEDED_FOR_CONTROL if loaded.is_control else NEEDED)
-    from rich.console import Console
-
     from distrl.cli.health.run import check_environment
     from distrl.cli.local.programs import check_addresses, free_addresses, unreachable_servers
     from distrl.cli.local.run import LocalRun
@@ -53,6 +50,7 @@ def train(
     from distrl.core.checkpoints import pointed
     from distrl.core.process import install_signals
     from distrl.core.rundir import RunDir
+    from distrl.core.terminal import Console
 
     check_devices(loaded)
     if loaded.local.workers:
@@ -65,7 +63,7 @@ def train(
     check_addresses(network, 0 if loaded.is_control else loaded.local.inference_servers)
     if not loaded.is_control and (unreachable := unreachable_servers(network)):
         typer.echo(f"warning: {unreachable}", err=True)
-    console = Console(highlight=False)
+    console = Console()
     run = RunDir.create_or_open(loaded, resume)
     with run.lock("train"):
         former, progress = run.write_config(loaded), pointed(run.checkpoints, "latest")

@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 from typing import Protocol, TextIO
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from distrl.core.logs import printable
+from distrl.core.terminal import Console
 from distrl.core.types import Fault
 from distrl.evaluator.statistics import EpisodeResult
 
@@ -88,7 +88,7 @@ class BarProgress:
 
     def say(self, message: str) -> None:
         """See `EvaluationProgress`."""
-        self._console.print(printable(message), markup=False, highlight=False)
+        self._console.print(message)
 
     def close(self) -> None:
         """See `EvaluationProgress`."""

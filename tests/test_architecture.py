@@ -39,6 +39,7 @@ ONE_FILE = (
     "miniwob",
     "grpc",
     "google.protobuf",
+    "rich.console.Console",  # core/terminal.py: others would not escape what they print
 )
 
 

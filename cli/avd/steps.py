@@ -6,9 +6,9 @@ import sys
 import time
 from types import TracebackType
 
-from rich.console import Console
 from rich.status import Status
-from rich.text import Text
+
+from distrl.core.terminal import Console
 
 _LINE_EVERY_S = 10.0
 
@@ -21,7 +21,7 @@ class Steps:
     """
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(stderr=True, highlight=False)
+        self._console = console or Console(stderr=True)
         self._status: Status | None = None
         self._text = ""
         self._has_failed = False
@@ -43,21 +43,21 @@ class Steps:
         self._text, self._began_at = text, time.monotonic()
         self._next_line = self._began_at + _LINE_EVERY_S
         if self._console.is_terminal:
-            self._status = self._console.status(Text(text))
+            self._status = self._console.status(self._console.render_str(text))
             self._status.start()
 
     def bytes_done(self, done: int, total: int) -> None:
         """Shows how far the present step is; call it often."""
         share = f"{done / total:4.0%} of {size(total)}" if total else ""
         if self._status is not None:
-            self._status.update(Text(f"{self._text} {share}"))
+            self._status.update(self._console.render_str(f"{self._text} {share}"))
         elif time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + _LINE_EVERY_S
             self._print(f"{self._text} {share}")
 
     def say(self, text: str) -> None:
         """Prints a line that stays."""
-        self._console.print(Text(text), soft_wrap=True)
+        self._console.print(text, soft_wrap=True)
 
     def _end(self, how: str = "") -> None:
         if self._status is not None:
@@ -68,7 +68,7 @@ class Steps:
         self._text = ""
 
     def _print(self, text: str) -> None:
-        self._console.print(Text(text, style="red" if " failed after " in text else ""), soft_wrap=True)
+        self._console.print(text, style="red" if " failed after " in text else None, soft_wrap=True)
 
 
 def size(num_bytes: float) -> str:

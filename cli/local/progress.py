@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from types import TracebackType
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.spinner import Spinner
@@ -20,6 +20,7 @@ from distrl.core.logs import printable
 from distrl.core.messages import Status
 from distrl.core.metrics import PHASE_DONE, PHASE_TOTAL
 from distrl.core.model_points import doubt_of_files
+from distrl.core.terminal import Console
 
 LINE_EVERY_S = 15.0
 RECENT_S, RECENT_CHANGES = 60.0, 10
@@ -70,7 +71,7 @@ class Progress:
 
     def note(self, text: str) -> None:
         """Prints a line that stays."""
-        self._console.print(Text(printable(text)))
+        self._console.print(text)
 
     def show(self, status: Status | None, processes: int, restarts: int) -> None:
         """Shows the newest state; call it often.
@@ -127,7 +128,7 @@ class Progress:
         elif is_new or now >= self._next_line:
             self._next_line = now + LINE_EVERY_S
             line = " · ".join(f"{name} {value}" if name else value for name, value in fields)
-            self._console.print(Text(printable(f"[{phase}] {line}")), soft_wrap=True)
+            self._console.print(f"[{phase}] {line}", soft_wrap=True)
 
     def _count(self, status: Status) -> tuple[str, float, float]:
         """What the phase counts, how many of it are done, and of how many; a total of 0 is unknown."""
@@ -224,10 +225,11 @@ class Progress:
 
     def _render(self, phase: str, fields: list[tuple[str, str]], share: float) -> Group:
         top = Table.grid(padding=(0, 1))
-        top.add_row(self._spinner, Text(phase, style="bold"), ProgressBar(100, share * 100, width=30))
+        name = self._console.render_str(phase, style="bold")
+        top.add_row(self._spinner, name, ProgressBar(100, share * 100, width=30))
         words = Text("  ")
         for name, value in fields:
-            words.append(f"{name} " if name else "", style="dim")
+            words.append(printable(f"{name} ") if name else "", style="dim")
             words.append(f"{value}   ")
         return Group(top, words)
 

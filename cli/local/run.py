@@ -17,8 +17,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rich.console import Console
-
 from distrl.cli.local import gpus, programs
 from distrl.cli.local.progress import Progress, clock
 from distrl.cli.local.watch import LearnerWatch
@@ -26,6 +24,7 @@ from distrl.configs.schema import Config, NetworkConfig
 from distrl.core.checkpoints import resolve
 from distrl.core.rundir import RunDir
 from distrl.core.supervisor import Program, Supervisor
+from distrl.core.terminal import Console
 from distrl.evaluator.progress import tasks_done
 from distrl.evaluator.run_state import arms, is_complete
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
+from distrl.core.terminal import Console
 from distrl.evaluator.control.measure import load_control
 from distrl.evaluator.report.compare import Arm, compare
 from distrl.evaluator.results import load_evaluation
@@ -52,9 +51,9 @@ def print_summary(console: Console, results: Mapping[str, Path], elapsed: str, r
 
 
 def _end(console: Console, elapsed: str, report: Path | None) -> None:
-    console.print(Text(f"Took {elapsed}."))
+    console.print(f"Took {elapsed}.")
     if report is not None:
-        console.print(Text(f"Report: {report}"), soft_wrap=True)
+        console.print(f"Report: {report}", soft_wrap=True)
 
 
 def _rate(arm: Arm | None) -> str:

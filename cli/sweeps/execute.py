@@ -15,8 +15,6 @@ from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-
 from distrl.cli.local import gpus
 from distrl.cli.local.programs import CHECKPOINT_S, distrl
 from distrl.cli.sweeps.progress import SweepProgress
@@ -25,6 +23,7 @@ from distrl.configs.sweep import PlannedRun, Sweep
 from distrl.core.files import write_atomically
 from distrl.core.process import Child, stop_all
 from distrl.core.rundir import RunDir
+from distrl.core.terminal import Console
 from distrl.evaluator.sweeps.metric import not_measured
 from distrl.evaluator.sweeps.runs import is_finished, read_run
 

@@ -7,12 +7,11 @@ import time
 from collections.abc import Sequence
 from types import TracebackType
 
-from rich.console import Console
 from rich.status import Status
-from rich.text import Text
 
 from distrl.cli.local.progress import clock
 from distrl.configs.sweep import PlannedRun, Sweep
+from distrl.core.terminal import Console
 
 LINE_EVERY_S = 300.0
 AROUND_S = 90.0
@@ -74,7 +73,7 @@ class SweepProgress:
 
     def warn(self, text: str) -> None:
         """Says something that must not be missed."""
-        self._console.print(Text(f"WARNING: {text}", style="bold yellow"), soft_wrap=True)
+        self._console.print(f"WARNING: {text}", style="bold yellow", soft_wrap=True)
 
     def show(self, running: Sequence[PlannedRun]) -> None:
         """Shows where it stands; call it often."""
@@ -86,7 +85,7 @@ class SweepProgress:
         done = self._total - self._left
         line = f"{done}/{self._total} done · {names} · {self._rest()}"
         if self._status is not None:
-            self._status.update(Text(line))
+            self._status.update(self._console.render_str(line))
         else:
             self._next_line = now + LINE_EVERY_S
             self._say(line)
@@ -102,7 +101,7 @@ class SweepProgress:
         return f"about {clock(60 * math.ceil(rest_s / 60))} to go" if rest_s else "nothing to go"
 
     def _say(self, text: str) -> None:
-        self._console.print(Text(text), soft_wrap=True)
+        self._console.print(text, soft_wrap=True)
 
 
 def name_of(planned: PlannedRun) -> str:

@@ -7,7 +7,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from distrl.cli.local import gpus
 from distrl.cli.local.programs import free_addresses
@@ -15,6 +14,7 @@ from distrl.cli.local.run import LocalRun
 from distrl.configs.load import load_config
 from distrl.core.rundir import RunDir
 from distrl.core.supervisor import Program, Supervisor
+from distrl.core.terminal import Console
 
 FOUR = ["0", "1", "2", "3"]
 VLLM = "inference.engine=vllm"

@@ -8,7 +8,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
 from distrl.cli import run_learner
@@ -20,6 +19,7 @@ from distrl.configs.schema import Config
 from distrl.core import process
 from distrl.core.rundir import RunDir
 from distrl.core.supervisor import Program, ProgramFailed
+from distrl.core.terminal import Console
 
 LARGE_S = 300.0
 """What a large model's update and checkpoint may take together."""

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from finished_runs import make_run
-from rich.console import Console
 from typer.testing import CliRunner
 
 from distrl.cli.main import app
@@ -21,6 +20,7 @@ from distrl.configs.load import dump_config
 from distrl.configs.sweep import Sweep, load_sweep
 from distrl.core.errors import ConfigError
 from distrl.core.rundir import RunDir, RunLock
+from distrl.core.terminal import Console
 
 runner = CliRunner()
 SWEEP = """

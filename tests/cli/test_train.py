@@ -9,7 +9,6 @@ import socket
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
 from distrl.cli.local import programs
@@ -21,6 +20,7 @@ from distrl.configs.schema import Config, NetworkConfig
 from distrl.core.errors import CheckpointError, NetworkError, SecurityError
 from distrl.core.messages import Status, WeightInfo
 from distrl.core.rundir import RunDir
+from distrl.core.terminal import Console
 from distrl.evaluator.run_state import arms
 
 runner = CliRunner()
@@ -203,7 +203,7 @@ def status(phase: str, **metrics: float) -> Status:
 
 def shown(*states: Status | None, terminal: bool, config: Config | None = None) -> str:
     out = io.StringIO()
-    console = Console(file=out, force_terminal=terminal, width=160, highlight=False)
+    console = Console(file=out, force_terminal=terminal, width=160)
     with Progress(config or Config(), console) as progress:
         for state in states:
             progress.show(state, 4, 1)
@@ -381,7 +381,7 @@ def over_time(
 ) -> str:
     """What is shown for metrics that arrive at these seconds."""
     out, now = io.StringIO(), [0.0]
-    console = Console(file=out, force_terminal=terminal, width=160, highlight=False)
+    console = Console(file=out, force_terminal=terminal, width=160)
     with Progress(config or Config(), console, lambda: now[0]) as progress:
         for second, metrics in rows:
             now[0] = second

@@ -6,8 +6,8 @@ import io
 from pathlib import Path
 
 from episode_factory import make_episode, make_task
-from rich.console import Console
 
+from distrl.core.terminal import Console
 from distrl.core.types import Fault
 from distrl.evaluator.judges.ground_truth import GroundTruthJudge
 from distrl.evaluator.progress import BarProgress, LineProgress, make_progress, tasks_done

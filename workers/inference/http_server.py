@@ -253,6 +253,8 @@ class _Handler(BaseHTTPRequestHandler):
         sent = self.headers.get("Authorization", "").removeprefix("Bearer ")
         if key is not None and not hmac.compare_digest(sent.encode(), key.encode()):
             raise ApiError(401, "The API key is missing or wrong; send it as `Authorization: Bearer KEY`.")
+        if self.headers.defects:  # where a line is no header, the parser ignores those after it
+            raise ApiError(400, "The request's head has a line that is not a header.")
         if "Transfer-Encoding" in self.headers:
             raise ApiError(411, "Transfer-Encoding is not supported; send the body's Content-Length instead.")
         if len(lengths := self.headers.get_all("Content-Length", [])) > 1:

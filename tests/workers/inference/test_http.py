@@ -266,6 +266,8 @@ def test_one_address_does_not_take_all_connections(
         (b"GET /v1/models HTTP/1.1\r\n\r\n", 403),
         (head("Content-Length: 5", "Transfer-Encoding: chunked"), 411),
         (head("Transfer-Encoding: chunked"), 411),
+        (head("Content-Length: 5", "Transfer-Encoding : chunked") + b"01234", 400),
+        (head("Content-Length: 5", "no header", "Transfer-Encoding: chunked") + b"01234", 400),
         (head("Content-Length: 5", "Content-Length: 6"), 400),
         (b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n", 400),
         (head(), 413),

@@ -13,6 +13,7 @@ import inspect
 import os
 import sys
 import traceback
+import warnings
 from typing import IO, Annotated, Any
 
 import typer
@@ -105,7 +106,7 @@ def _told(error: DistrlError, debug: bool) -> typer.Exit:
     from distrl.core.logs import with_pages
 
     if debug:
-        traceback.print_exc()
+        typer.echo(traceback.format_exc(), err=True, nl=False)
     with contextlib.suppress(OSError):  # a log on the disk that is full; the exit code still tells
         typer.echo(f"error: {with_pages(one_line(str(error)))}", err=True)
     return typer.Exit(error.exit_code)
@@ -139,6 +140,19 @@ def _echo_printable(
 
 
 typer.echo = _echo_printable  # here once, so that no command can forget it
+
+
+_format_warning = warnings.formatwarning
+
+
+def _format_printable(*args: Any, **options: Any) -> str:
+    """A library's warning; matplotlib's quote characters that a font lacks, control characters too."""
+    from distrl.core.logs import printable
+
+    return printable(_format_warning(*args, **options))
+
+
+warnings.formatwarning = _format_printable
 
 
 app = typer.Typer(

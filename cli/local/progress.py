@@ -228,8 +228,8 @@ class Progress:
         name = self._console.render_str(phase, style="bold")
         top.add_row(self._spinner, name, ProgressBar(100, share * 100, width=30))
         words = Text("  ")
-        for name, value in fields:
-            words.append(printable(f"{name} ") if name else "", style="dim")
+        for label, value in fields:
+            words.append(printable(f"{label} ") if label else "", style="dim")
             words.append(f"{value}   ")
         return Group(top, words)
 

@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+import warnings
 from itertools import pairwise
 from pathlib import Path
 
@@ -103,11 +104,17 @@ def test_an_error_is_one_line_and_its_exit_code(failing) -> None:
 @pytest.mark.parametrize("environment", [{}, {"DISTRL_DEBUG": "1"}])
 def test_debug_adds_the_traceback(failing, environment: dict[str, str], monkeypatch) -> None:
     monkeypatch.setenv("DISTRL_DEBUG", "")
-    failing(RunDirectoryError("It exists."))
+    failing(RunDirectoryError("\x1b[2J exists."))
     result = runner.invoke(app, [*([] if environment else ["--debug"]), "fail"], env=environment)
     assert result.exit_code == 3
     assert "Traceback" in result.stderr
-    assert result.stderr.endswith("error: It exists.\n")
+    assert result.stderr.endswith("error: \\x1b[2J exists.\n")
+    assert "\x1b" not in result.stderr
+
+
+def test_a_library_s_warning_does_not_control_the_terminal() -> None:
+    shown = warnings.formatwarning("Glyph 155 (\x9b) missing", UserWarning, "figures.py", 1, "")
+    assert shown == "figures.py:1: UserWarning: Glyph 155 (\\x9b) missing\n"
 
 
 def test_ctrl_c_is_quiet(failing) -> None:

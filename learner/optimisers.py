@@ -36,7 +36,7 @@ class Optimiser(Protocol):
         ...
 
     def step(self) -> float:
-        """One step with these gradients. Returns their norm."""
+        """One step with these gradients; none if their norm, which it returns, is not finite."""
         ...
 
     def state_dict(self) -> dict[str, Any]:

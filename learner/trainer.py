@@ -294,4 +294,9 @@ def _step(optimisers: Sequence[Optimiser]) -> list[float] | None:
     norms = [optimiser.norm() for optimiser in optimisers]
     if not all(norm is None or math.isfinite(norm) for norm in norms):
         return None
-    return [optimiser.step() for optimiser in optimisers]
+    found: list[float] = []
+    for optimiser in optimisers:  # one that can only now tell its norm comes first
+        found.append(optimiser.step())
+        if not math.isfinite(found[-1]):
+            return None
+    return found

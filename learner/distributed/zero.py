@@ -7,7 +7,6 @@ the same calls in the same order. DeepSpeed's engine begins at the first call, a
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -77,6 +76,8 @@ class ZeroPolicy:
     def enter(self, user: ZeroOptimiser, lr: float) -> None:
         """Makes `user` the one whose steps follow. Only one has states: another begins afresh."""
         adam = self.engine.optimizer.optimizer
+        if self._config.zero_stage == 3:  # which adds to the gradients of a step that was not made
+            self.engine.optimizer._pre_step()
         if self._user is not user:
             adam.state.clear()
             self._link_states()
@@ -187,16 +188,9 @@ class ZeroOptimiser:
         """See `Optimiser.norm`: DeepSpeed sums, clips and steps in one call."""
 
     def step(self) -> float:
-        """See `Optimiser.step`.
-
-        Raises:
-            PolicyError: The gradient is not finite; what the step did to the weights is not published.
-        """
+        """See `Optimiser.step`."""
         self._zero.engine.step()
-        norm = float(self._zero.engine.get_global_grad_norm())
-        if not math.isfinite(norm):
-            raise PolicyError(f"The gradient's norm became {norm}.", "Lower learner.optim.lr.")
-        return norm
+        return float(self._zero.engine.get_global_grad_norm())
 
     def state_dict(self) -> dict[str, Any]:
         """See `Optimiser.state_dict`."""

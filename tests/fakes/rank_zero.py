@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -188,6 +189,43 @@ def resume(rank: int, size: int, file: str) -> None:
             rest = losses_of(other, 6, 8)
         assert max(abs(a - b) for a, b in zip(rest, expected[4:], strict=True)) < 1e-5, f"after stage {stage}"
     torch.distributed.destroy_process_group()
+
+
+def skip(rank: int, size: int, file: str) -> None:
+    """A gradient that is not finite changes nothing: updates after it are as if it had not been."""
+    expected = losses_of(engine_of(*trainer_of(0), 1)[0], 0, 12)
+    join(rank, size, file)
+    for stage, learner in itertools.product((1, 2, 3), ({}, {"micro_batch_tokens": 20})):
+        trainer, config = trainer_of(stage, **learner)
+        _spoil(trainer.algorithm)
+        if rank > 0:
+            follow(trainer)
+            continue
+        engine, team = engine_of(trainer, config, size)
+        found = losses_of(engine, 0, 2)
+        for number, name in enumerate(("critic_loss", "policy_loss"), start=1):
+            batch = batch_of(50)
+            assert engine.update(replace(batch, ids=[name] * len(batch.ids))) is None, f"stage {stage}"
+            found += losses_of(engine, 5 * number - 3, 5 * number + 2)
+        apart = [abs(one - other) for one, other in zip(found, expected, strict=True)]
+        assert max(apart) < 1e-5, f"stage {stage}, {learner}: {apart}"
+        if team is not None:
+            team.stop()
+    torch.distributed.destroy_process_group()
+
+
+def _spoil(algorithm: Any) -> None:
+    """In a batch of which the trajectories are called like a loss this one has a slope that is not finite."""
+    judge = algorithm.judge
+
+    def spoilt(batch: TrajectoryBatch, outputs: Any) -> Any:
+        result, name = judge(batch, outputs), batch.ids[0]
+        if not name.endswith("_loss"):
+            return result
+        loss = getattr(result, name)
+        return replace(result, **{name: loss + (0.0 * loss).sqrt()})  # 0 times infinity
+
+    algorithm.judge = spoilt
 
 
 def _no_job() -> Any:

@@ -30,6 +30,12 @@ def test_checkpoints_pass_between_engines_and_numbers_of_ranks(tmp_path) -> None
     run_ranks("rank_zero:resume", 2, tmp_path, timeout_s=500.0)
 
 
+@pytest.mark.needs("deepspeed")
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_gradient_that_is_not_finite_is_skipped(size, tmp_path) -> None:
+    run_ranks("rank_zero:skip", size, tmp_path, timeout_s=500.0)
+
+
 def test_without_deepspeed_the_extra_is_named(monkeypatch) -> None:
     import sys
 

@@ -17,6 +17,9 @@ from distrl.core.errors import RunDirectoryError, StoreError
 from distrl.core.rundir import RunLock
 from distrl.core.types import Trajectory
 
+MAX_REFUSED = 100
+"""Refused trajectories that are kept for people, the newest."""
+
 _VERSION = 1
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS spooled (
@@ -133,10 +136,18 @@ class Spool:
             self._connection.executemany("DELETE FROM spooled WHERE id = ?", rows)
 
     def refuse(self, trajectory_id: str, reason: str) -> None:
-        """Keeps a trajectory that the learner will never take for people to look at; it waits no longer."""
+        """Keeps a trajectory that the learner will never take for people to look at; it waits no longer.
+
+        Of these only the newest `MAX_REFUSED` stay, so that a worker at odds with its learner fills no disk.
+        """
         with self._lock, typed_errors(self._path), transaction(self._connection):
             self._connection.execute(
                 "UPDATE spooled SET refused = ? WHERE id = ?", (reason or "refused", trajectory_id)
+            )
+            self._connection.execute(
+                "DELETE FROM spooled WHERE seq IN (SELECT seq FROM spooled WHERE refused != '' "
+                "ORDER BY seq DESC LIMIT -1 OFFSET ?)",
+                (MAX_REFUSED,),
             )
 
     def refused(self) -> dict[str, str]:

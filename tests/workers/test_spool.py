@@ -81,6 +81,16 @@ def test_refused_ones_wait_no_longer_but_stay(spool):
     assert spool.get("a").images == IMAGES
 
 
+def test_only_the_newest_refused_ones_stay_beside_all_that_wait(spool, monkeypatch):
+    monkeypatch.setattr("distrl.workers.spool.MAX_REFUSED", 2)
+    for name in "abcdef":
+        spool.put(episode(name), IMAGES)
+    for name in "bacd":
+        spool.refuse(name, "limit: no")
+    assert list(spool.refused()) == ["c", "d"]
+    assert spool.ids() == ["e", "f"]
+
+
 def test_a_second_process_is_refused(spool, path):
     spool.put(episode("a"), IMAGES)
     with pytest.raises(StoreError, match="in use by another process"):

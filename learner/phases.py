@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 from collections import deque
+from collections.abc import Sequence
 from statistics import mean
 from threading import Event
 
@@ -12,9 +14,10 @@ from distrl.core.errors import PolicyError
 from distrl.core.types import Purpose
 from distrl.learner.batching import StepBatch
 from distrl.learner.demonstrations import take_dataset
-from distrl.learner.episodes import StepData
+from distrl.learner.episodes import Episode, StepData
 from distrl.learner.parts import Parts
 from distrl.learner.prefetch import Prefetcher
+from distrl.learner.ranks import num_ranks
 from distrl.learner.scheduler import CRITIC_WARM_UP, DEMONSTRATIONS, TRAINING, WARM_UP
 from distrl.learner.updates import Skipped, Updates
 
@@ -127,14 +130,37 @@ class Cloning:
         """One update; the next one's batch is made ready meanwhile."""
         while self._prefetcher.num_pending < 2:
             self._prefetcher.submit(self._draw())
-        loss = self._parts.engine.clone(self._prefetcher.get())
-        self._skipped.note(self._drawn.popleft(), is_skipped=not math.isfinite(loss))
+        names, quarantine = self._drawn.popleft(), self._parts.ingest.quarantine
+        with quarantine.working("cloning", names):
+            try:
+                loss = self._parts.engine.clone(self._prefetcher.get())
+            except Exception as error:
+                if num_ranks() > 1:  # the others may not have failed, and wait
+                    raise
+                drawn = [one for one in self._parts.ingest.demonstrations if one.id in names]
+                self._drop(quarantine.blame(drawn, self._score, error))
+                return
+        self._skipped.note(names, is_skipped=not math.isfinite(loss))
         self.num_updates += 1
         if math.isfinite(loss):
             self._losses.append(loss)
             self._recent.append(loss)
         if self.num_updates % LOG_EVERY == 0:
             self.write()
+
+    def _score(self, episode: Episode) -> None:
+        self._parts.engine.logprobs(self._parts.batcher.steps(episode.steps))
+
+    def _drop(self, names: Sequence[str]) -> None:
+        """Forgets quarantined demonstrations, and the batches that are under way."""
+        demonstrations = self._parts.ingest.demonstrations
+        demonstrations[:] = [episode for episode in demonstrations if episode.id not in names]
+        self._num_taken -= len(names)
+        self._steps = [(name, step) for name, step in self._steps if name not in names]
+        self._drawn.clear()
+        for _ in range(self._prefetcher.num_pending):
+            with contextlib.suppress(Exception):
+                self._prefetcher.get()
 
     def write(self) -> None:
         """Writes the mean loss since the last time."""

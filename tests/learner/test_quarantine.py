@@ -184,6 +184,26 @@ def test_one_that_cannot_be_scored_outside_of_an_update_is_quarantined(toy, tmp_
     updates.close()
 
 
+def test_a_demonstration_that_cannot_be_cloned_is_quarantined(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path)
+    come(learner, world, 11)
+    (bad,) = come(learner, world, 1, hot)
+    engine = learner.parts.engine
+    clone, logprobs = engine.clone, engine.logprobs
+
+    def check(steps):
+        if (steps.temperature == 3.0).any():
+            raise IndexError("out of range")
+
+    engine.clone = lambda steps: check(steps) or clone(steps)
+    engine.logprobs = lambda steps: check(steps) or logprobs(steps)
+    learner.start_warm()
+    (row,) = world.store.quarantined()
+    assert (row.id, row.reason) == (bad, "IndexError: out of range")
+    assert learner.progress.is_warm
+    learner.updates.close()
+
+
 def test_one_that_is_quarantined_while_its_group_is_open_stays_out_of_replay(toy, tmp_path) -> None:
     learner, _world = ready(toy, tmp_path, group_size=4, updates_per_episode=0.5)
     names = come(learner, _world, 3)

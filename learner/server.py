@@ -196,8 +196,9 @@ class LearnerServer(Station):
 
     def _rejected(self, peer: bytes, error: ProtocolError, ref: str) -> None:
         """A message was refused; where `ref` names a trajectory, its worker may be suspended."""
-        if ref and RejectCode(error.code) not in TRANSIENT:
-            self._suspensions.note(self._workers.get(peer, ""), f"{error.message} ({error.code})")
+        worker = self._workers.get(peer)  # None of a connection that has named none
+        if worker and ref and RejectCode(error.code) not in TRANSIENT:
+            self._suspensions.note(worker, f"{error.message} ({error.code})")
 
     def _commit(self) -> None:
         """Commits all that waits at once; if that fails one by one, so that a bad one is rejected alone."""

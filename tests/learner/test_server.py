@@ -396,6 +396,14 @@ def test_trajectories_that_are_no_messages_count_for_the_worker_of_the_connectio
     assert peer.ask(LeaseRequest(worker="broken")).reason
 
 
+def test_a_connection_that_has_named_no_worker_suspends_none(server, peer, caplog):
+    frame = edited(submit("bad"), success=1e30)
+    for _ in range(LEAST):
+        peer.channel.raw.send(frame)
+        assert peer.answer().ref == "bad"
+    assert "gets no leases" not in caplog.text
+
+
 def test_one_that_was_accepted_before_is_a_duplicate_even_if_it_would_be_rejected_now(
     server, peer, scheduler
 ):

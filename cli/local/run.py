@@ -21,7 +21,7 @@ from distrl.cli.local import gpus, programs
 from distrl.cli.local.progress import Progress, clock
 from distrl.cli.local.watch import LearnerWatch
 from distrl.configs.schema import Config, NetworkConfig
-from distrl.core.checkpoints import resolve
+from distrl.core.checkpoints import pointed, resolve, step_of
 from distrl.core.rundir import RunDir
 from distrl.core.supervisor import Program, Supervisor
 from distrl.core.terminal import Console
@@ -55,6 +55,7 @@ class LocalRun:
         self._supervisor = Supervisor(run.logs, programs.environment())
         self._started_at = time.monotonic()
         self._progress = Progress(config, console)
+        self._latest = pointed(run.checkpoints, "latest") or ""
 
     @property
     def is_control(self) -> bool:
@@ -88,6 +89,7 @@ class LocalRun:
                     # Those that leave because the run is over are not to be replaced.
                     self._supervisor.closing = watch.is_over
                     self._check()
+                    self._note_fall_back()
                     self._progress.show(
                         watch.status, len(self._supervisor.pids()), self._supervisor.restarts()
                     )
@@ -101,6 +103,14 @@ class LocalRun:
                     self._progress.note(f"{STOPPING}. {AT_ONCE}" if self._stop.is_set() else f"{STOPPING}.")
             finally:  # whoever read the output may have left
                 self._supervisor.stop()
+
+    def _note_fall_back(self) -> None:
+        """Says if the learner resumes from an older checkpoint than the newest, which is then not whole."""
+        before, self._latest = self._latest, pointed(self._run.checkpoints, "latest") or ""
+        if (step_of(self._latest) or 0) < (step_of(before) or 0):
+            self._progress.note(
+                f"{before} is missing or damaged: resuming from {self._latest}. See {self._run.logs / 'learner.log'}."
+            )
 
     def _let_leave(self) -> None:
         """Waits until workers and servers, which know that the run is over, are gone."""

@@ -86,6 +86,21 @@ def test_train_mentions_ctrl_c_only_after_ctrl_c(tmp_path: Path, monkeypatch, is
     assert (AT_ONCE in out.getvalue()) == is_pressed
 
 
+def test_train_says_that_the_newest_checkpoint_is_damaged(tmp_path: Path, monkeypatch) -> None:
+    """The learner's own line about it is in its log only."""
+    latest = tmp_path / "checkpoints" / "latest"
+    latest.parent.mkdir()
+    latest.write_text("step_4\n")
+    code = f"import time; open({str(latest)!r}, 'w').write('step_2'); time.sleep(1)"
+    falls_back = Program("learner", (sys.executable, "-c", code), ends=True)
+    monkeypatch.setattr(programs, "learner", lambda *_: falls_back)
+    monkeypatch.setattr(programs, "servers_and_workers", lambda config, run, network: [])
+    config, out = Config(), io.StringIO()
+    network, console = programs.free_addresses(config.network), Console(file=out, width=200)
+    assert LocalRun(config, network, RunDir(tmp_path), threading.Event(), console).train()
+    assert out.getvalue().count("step_4 is missing or damaged: resuming from step_2") == 1
+
+
 class Left(io.StringIO):
     """A log whose reader has gone."""
 

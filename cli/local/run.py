@@ -108,9 +108,8 @@ class LocalRun:
         """Says if the learner resumes from an older checkpoint than the newest, which is then not whole."""
         before, self._latest = self._latest, pointed(self._run.checkpoints, "latest") or ""
         if (step_of(self._latest) or 0) < (step_of(before) or 0):
-            self._progress.note(
-                f"{before} is missing or damaged: resuming from {self._latest}. See {self._run.logs / 'learner.log'}."
-            )
+            log = self._run.logs / "learner.log"
+            self._progress.note(f"{before} is missing or damaged: resuming from {self._latest}. See {log}.")
 
     def _let_leave(self) -> None:
         """Waits until workers and servers, which know that the run is over, are gone."""

@@ -38,7 +38,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +48,7 @@ from distrl.configs.load import dump_config
 from distrl.configs.schema import Config
 from distrl.core.actions import Action, ActionKind
 from distrl.core.messages import ActReply, ActRequest, Lease
+from distrl.core.security import Client
 from distrl.core.service import Service
 from distrl.core.sockets import Poller, Received, Waker, Wire
 from distrl.core.store import TrajectoryStore
@@ -127,7 +128,7 @@ class ListScheduler:
     def __init__(self, leases: Sequence[Lease], workers: int) -> None:
         self._open, self._workers, self._seen = list(leases), workers, set[str]()
 
-    def grant(self, worker: str, count: int, limits: Mapping[str, int]) -> Sequence[Lease]:
+    def grant(self, worker: str, count: int, limit: int, client: Client | None) -> Sequence[Lease]:
         self._seen.add(worker)
         if len(self._seen) < self._workers:
             return ()

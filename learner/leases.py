@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from distrl.configs.schema import LearnerConfig
 from distrl.core.messages import Lease
+from distrl.core.security import Client
 from distrl.core.types import Purpose, Sampling, Task, Trajectory
 
 MAX_ATTEMPTS = 3
@@ -168,12 +169,13 @@ class LeaseTable:
         limit = now + self._max_s
         self._held[lease.id] = Held(lease, worker, min(now + lease.ttl_s, limit), limit, attempt)
 
-    def make_room(self, owner: str, most: int, now: float) -> None:
-        """Ends the oldest leases of a worker, or of the workers `owner/…`, that are more than `most`.
+    def num_held(self, client: Client, now: float) -> int:
+        """How many leases the workers of a client hold."""
+        return sum(client.owns(held.worker) and held.deadline > now for held in self._held.values())
 
-        Only a worker that has lost its leases, in a restart, or that hoards them has too many.
-        """
-        held = [h for h in self._held.values() if h.worker == owner or h.worker.startswith(f"{owner}/")]
+    def make_room(self, worker: str, most: int, now: float) -> None:
+        """Ends the oldest leases of `worker` that are more than `most`."""
+        held = [h for h in self._held.values() if h.worker == worker]
         for one in sorted(held, key=lambda one: one.deadline)[: max(0, len(held) - most)]:
             one.deadline = now
 

@@ -10,12 +10,13 @@ One lock guards everything; no call blocks. Leases out at a crash are simply gra
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any
 
 from distrl.configs.schema import LearnerConfig
 from distrl.core.messages import Lease
+from distrl.core.security import Client
 from distrl.core.types import Fault, Outcome, Purpose, Task, Trajectory
 from distrl.learner.admission import admits
 from distrl.learner.drift import Drift, TaskSource
@@ -73,18 +74,25 @@ class TaskScheduler:
 
     # ---- network thread ----
 
-    def grant(self, worker: str, count: int, limits: Mapping[str, int] | None = None) -> list[Lease]:
+    def grant(
+        self, worker: str, count: int, limit: int | None = None, client: Client | None = None
+    ) -> list[Lease]:
         """Up to `count` leases: evaluations first, then what the phase asks for.
 
         Args:
             worker: Who asks.
             count: How many it can start now.
-            limits: How many leases a worker, or the workers `NAME/…` together, may hold.
+            limit: The most leases that it may hold. If it asks for more, its oldest end: it has restarted and
+                forgotten them, or it hoards.
+            client: The one with its key, whose workers hold `slots` leases at most.
         """
         with self._lock:
-            for owner, limit in (limits or {}).items():
+            now = self._clock()
+            if limit is not None:
                 count = min(count, limit)
-                self._table.make_room(owner, limit - count, self._clock())
+                self._table.make_room(worker, limit - count, now)
+            if client is not None and client.slots is not None:
+                count = min(count, client.slots - self._table.num_held(client, now))
             leases: list[Lease] = []
             while len(leases) < count:
                 lease = self._next(worker)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import queue
 from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from distrl.core.errors import ProtocolError, StoreError
@@ -49,8 +49,8 @@ _log = logging.getLogger(__name__)
 class Scheduler(Protocol):
     """Decides which episodes are run. Called by the network thread only; must not block."""
 
-    def grant(self, worker: str, count: int, limits: Mapping[str, int]) -> Sequence[Lease]:
-        """Up to `count` leases for `worker`; `limits` are the most that a worker, or a key, may hold."""
+    def grant(self, worker: str, count: int, limit: int, client: Client | None) -> Sequence[Lease]:
+        """Up to `count` leases for `worker`, which may hold `limit`; `client` is the one with its key."""
         ...
 
     def renew(self, worker: str, lease_ids: Sequence[str]) -> None:
@@ -158,10 +158,9 @@ class LearnerServer(Station):
             return LeaseGrant(retry_after_s=seconds, reason=reason)
         if self._backlog:
             return LeaseGrant()
-        limits = {request.worker: self._peers.num_leases(request.worker)}
-        if client is not None and client.slots is not None:
-            limits[client.name] = client.slots
-        return LeaseGrant(leases=tuple(self._scheduler.grant(request.worker, request.count, limits)))
+        limit = self._peers.num_leases(request.worker)
+        leases = self._scheduler.grant(request.worker, request.count, limit, client)
+        return LeaseGrant(leases=tuple(leases))
 
     def _take(self, peer: bytes, submit: Submit, blobs: Sequence[memoryview]) -> None:
         """Checks a Submit and queues it for the next commit."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -12,6 +12,7 @@ from counting_env import COMPLETE, TAP
 
 from distrl.configs.schema import Config
 from distrl.core.messages import ActReply, ActRequest, Lease
+from distrl.core.security import Client
 from distrl.core.service import Service
 from distrl.core.sockets import Poller, Received, Waker, Wire
 from distrl.core.store import TrajectoryStore
@@ -31,7 +32,7 @@ class ListScheduler:
         self._all = {lease.id: lease for lease in leases}
         self.finished: list[Trajectory] = []
 
-    def grant(self, worker: str, count: int, limits: Mapping[str, int]) -> Sequence[Lease]:
+    def grant(self, worker: str, count: int, limit: int, client: Client | None) -> Sequence[Lease]:
         granted, self._open = self._open[:count], self._open[count:]
         return granted
 

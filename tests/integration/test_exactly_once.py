@@ -29,7 +29,7 @@ task = Task(id="q/t/1", suite="q", template="t", split="train", goal="Do it")
 num_granted = 0
 
 class Scheduler:
-    def grant(self, worker, count, limits):
+    def grant(self, worker, count, limit, client):
         global num_granted
         num_granted += count
         return [Lease(id=f"lease{num_granted - i}", task=task) for i in range(count)]

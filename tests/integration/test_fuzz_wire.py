@@ -165,7 +165,7 @@ def ask(endpoint: str, request: Record) -> Record:
 class Scheduler:
     """Has nothing to do."""
 
-    def grant(self, worker, count, limits):
+    def grant(self, worker, count, limit, client):
         return []
 
     def renew(self, worker, lease_ids):

@@ -52,8 +52,8 @@ class FakeScheduler:
         self.granted, self.renewed, self.released, self.finished, self.lost = [], [], [], [], []
         self.ticks, self.misfit = queue.Queue(), ""
 
-    def grant(self, worker, count, limits):
-        self.limits = dict(limits)
+    def grant(self, worker, count, limit, client):
+        self.limit = limit
         leases = [Lease(id=f"{worker}-{len(self.granted)}", task=TASK) for _ in range(count)]
         self.granted += leases
         return leases
@@ -179,7 +179,7 @@ def test_status_on_request_and_on_heartbeat(server, peer):
 def test_leases_are_granted_renewed_and_given_back(server, peer, scheduler):
     peer.ask(Hello(role="worker", name="w", slots=2, waiting=4))
     grant = peer.ask(LeaseRequest(worker="w", count=3))
-    assert scheduler.limits == {"w": 6}
+    assert scheduler.limit == 6
     assert grant.leases == tuple(scheduler.granted)
     assert len(grant.leases) == 3
     assert isinstance(peer.ask(LeaseRenew(worker="w", lease_ids=("a", "unknown"))), Status)

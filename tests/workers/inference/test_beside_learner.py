@@ -2,7 +2,7 @@
 
 import queue
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from distrl.configs.schema import Config
 from distrl.core.errors import PolicyError
 from distrl.core.messages import Holders, Lease
 from distrl.core.policies import build_policy, weights_io
+from distrl.core.security import Client
 from distrl.core.sockets import Wire
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Completion, Sampling, Trajectory, image_digest
@@ -36,7 +37,7 @@ DIGEST = image_digest(PICTURE)
 class NoTasks:
     """A scheduler without work."""
 
-    def grant(self, worker: str, count: int, limits: Mapping[str, int]) -> Sequence[Lease]:
+    def grant(self, worker: str, count: int, limit: int, client: Client | None) -> Sequence[Lease]:
         return ()
 
     def renew(self, worker: str, lease_ids: Sequence[str]) -> None:

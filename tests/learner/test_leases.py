@@ -42,7 +42,9 @@ TASK = Task(id="q/t/1", suite="q", template="t", split="train", goal="Do it", pa
 
 def played(lease: Lease, name: str = "t", **changes: object) -> Trajectory:
     """As it comes over the wire."""
-    answer = Completion(text="tap", token_ids=(1,), logprobs=(-1.0,), sampling=lease.sampling)
+    answer = Completion(
+        text="tap", token_ids=(1,), logprobs=(-1.0,), weight_versions=(1,), sampling=lease.sampling
+    )
     step = TimeStep(
         observation=Observation(image="d", width=1, height=1),
         chats=(Chat(messages=(), completion=answer),) if lease.purpose is not Purpose.DEMO else (),

@@ -13,7 +13,8 @@ Arms, in turns so that other load on the machine hits all of them
     served   2 B clients, so that a full batch waits whenever one ends.
 
 Printed: served/offline in completions per second (median over rounds; target 0.9), served/bare and bare/slow,
-and how long requests wait in the queue against T_max + one batch (p99, as the server measured it): the bound
+the most that served/bare can be on this machine's cores with the CPU time that server and clients take, and
+how long requests wait in the queue against T_max + one batch (p99, as the server measured it): the bound
 of AcceRL eq. 1 for requests that find at most one batch before them.
 
     python benchmarks/batching.py
@@ -24,6 +25,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import os
 import random
 import re
 import statistics
@@ -77,6 +79,8 @@ class Round(NamedTuple):
     bare: float
     slow: float
     served: float
+    served_cpu_s: float
+    """Of server and clients, per completion."""
 
 
 class Requests:
@@ -98,8 +102,8 @@ class Requests:
 
 
 @contextlib.contextmanager
-def server(config: Config, directory: Path) -> Iterator[str]:
-    """`distrl serve-inference` on a fresh policy; gives its endpoint."""
+def server(config: Config, directory: Path) -> Iterator[tuple[str, int]]:
+    """`distrl serve-inference` on a fresh policy; gives its endpoint and process id."""
     engine = build_engine(config, [], "benchmark")
     checkpoint = write_checkpoint(directory, "step_0", lambda path: engine.policy.save(path / "policy"))
     (directory / "config.yaml").write_text(dump_config(config))
@@ -109,7 +113,7 @@ def server(config: Config, directory: Path) -> Iterator[str]:
         assert process.stderr is not None
         for line in process.stderr:
             if found := re.search(r"Serving .* at (\S+)", line):
-                yield found[1]
+                yield found[1], process.pid
                 return
         raise SystemExit("serve-inference did not start")
     finally:
@@ -145,6 +149,12 @@ class Offline:
             self._engine.act(self._ready[num_batches % 4] if is_bare else self._prepare())
             num_batches += 1
         return num_batches * self._size / elapsed
+
+
+def cpu_s(pid: int) -> float:
+    """CPU time of this process and of `pid` so far."""
+    user, system = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
+    return time.process_time() + (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def served(
@@ -210,17 +220,18 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory() as directory,
         Wire() as wire,
-        server(config, Path(directory)) as endpoint,
+        server(config, Path(directory)) as (endpoint, pid),
     ):
         alone = Offline(config, requests)
         for number in range(args.rounds):
             offline, bare = alone.rate(args.seconds, False), alone.rate(args.seconds, True)
             slow = alone.slow_rate(args.seconds)
+            before, started = cpu_s(pid), time.perf_counter()
             rate, found = served(wire, endpoint, requests, 2 * args.batch, args.seconds)
-            rounds.append(Round(offline, bare, slow, rate))
-            print(
-                f"round {number + 1}: " + ", ".join(f"{k} {v:.0f}/s" for k, v in rounds[-1]._asdict().items())
-            )
+            share = (cpu_s(pid) - before) / (time.perf_counter() - started)
+            rounds.append(Round(offline, bare, slow, rate, share / rate))
+            rates = rounds[-1]._asdict().items()
+            print(f"round {number + 1}: " + ", ".join(f"{k} {v:.0f}/s" for k, v in list(rates)[:4]))
             latencies += found
         stats = info(wire, endpoint)
     report(rounds, latencies, stats, args.max_wait_ms)
@@ -236,6 +247,8 @@ def report(
     ratio = statistics.median(r.served / r.offline for r in rounds)
     to_bare = statistics.median(r.served / r.bare for r in rounds)
     to_slow = statistics.median(r.bare / r.slow for r in rounds)
+    cores = os.cpu_count() or 1
+    most = min(1.0, statistics.median(cores / r.served_cpu_s / r.bare for r in rounds))
     bound_ms, wait_ms = max_wait_ms + stats["batch_p99_ms"], stats["queue_wait_p99_ms"]
     percentiles = statistics.quantiles(latencies, n=100)
     print(f"batches of {stats['batch_size']:.1f}, {stats['batch_p50_ms']:.1f} ms each (median)")
@@ -245,7 +258,7 @@ def report(
     print(
         f"queue wait p99 / (T_max + p99 batch): {wait_ms:.1f} / {bound_ms:.1f} ms = {wait_ms / bound_ms:.2f}"
     )
-    print(f"served / bare: {to_bare:.2f}, bare / slow: {to_slow:.2f}")
+    print(f"served / bare: {to_bare:.2f}, at most {most:.2f} on {cores} cores; bare / slow: {to_slow:.2f}")
     print(f"served / offline: {ratio:.2f} (target {TARGET}) {'ok' if ratio >= TARGET else 'MISSED'}")
 
 

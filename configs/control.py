@@ -63,7 +63,7 @@ class AppoConfig(Section):
     lam: Fraction = 0.95
     advantage: Literal["gae", "td"] = "gae"
     clip: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.2
-    target_kl: Positive | None = 0.02
+    target_kl: Positive | None = 0.03
     value_weight: NonNegative = 0.5
     entropy: NonNegative = 0.0
     grad_clip: Positive = 0.5

@@ -87,7 +87,7 @@ class PpoOptions(Protocol):
 
     @property
     def grad_clip(self) -> float:
-        """The longest gradient, of θ and of ω each."""
+        """The longest gradient, of θ and ω together."""
         ...
 
 
@@ -227,7 +227,8 @@ class LocalPpo:
         value_loss = ((target - policy.value(x)) ** 2).mean()
         loss = policy_loss - options.entropy * policy.entropy() + options.value_weight * value_loss
         loss.backward()  # type: ignore[no-untyped-call]
-        self._clip()
+        norm = torch.linalg.vector_norm(flat.grad)
+        flat.grad.mul_(torch.clamp(options.grad_clip / (norm + 1e-6), max=1.0))
         self._apply(lr)
         with torch.no_grad():
             ratio = log_ratio.detach().exp()
@@ -235,13 +236,6 @@ class LocalPpo:
             beyond = torch.where(advantage > 0, ratio > 1.0 + options.clip, ratio < 1.0 - options.clip)
             silenced = beyond.float().mean()
             return torch.stack([policy_loss.detach(), value_loss.detach(), kl, silenced])
-
-    def _clip(self) -> None:
-        """θ and ω are clipped each by its own norm: the critic's errors do not slow the actor down."""
-        actor, critic = self.policy.flat.grad.tensor_split([self.policy.num_actor])
-        for part in (actor, critic):
-            norm = torch.linalg.vector_norm(part)
-            part.mul_(torch.clamp(self._options.grad_clip / (norm + 1e-6), max=1.0))
 
     def _apply(self, lr: float) -> None:
         flat = self.policy.flat

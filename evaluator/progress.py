@@ -124,12 +124,12 @@ class LineProgress:
         """See `EvaluationProgress`."""
 
 
-def tasks_done(log: Path) -> tuple[int, int] | None:
-    """How many tasks are done, and of how many, by the newest line of a `LineProgress` in a log file."""
+def read_counts(log: Path) -> tuple[int, int] | None:
+    """How many tasks or episodes an evaluation has done, and of how many, by the newest line of its log."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-            lines = re.findall(rb"(\d+) of (\d+) tasks", file.read())
+            lines = re.findall(rb"(\d+) of (\d+) (?:tasks|episodes)", file.read())
     except OSError:  # not there yet
         return None
     return (int(lines[-1][0]), int(lines[-1][1])) if lines else None

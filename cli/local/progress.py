@@ -49,7 +49,7 @@ class Progress:
         }
         self._console = console
         self._started_at = now()
-        self._phase = "starting"
+        self._phase, self._is_counted = "starting", False
         self._seen: dict[str, deque[tuple[float, float]]] = {}  # by unit, when it changed, and to what
         self._next_line = 0.0
         self._spinner = Spinner("dots")
@@ -71,7 +71,7 @@ class Progress:
 
     def note(self, text: str) -> None:
         """Prints a line that stays."""
-        self._console.print(text)
+        self._console.print(text, soft_wrap=True)
 
     def show(self, status: Status | None, processes: int, restarts: int) -> None:
         """Shows the newest state; call it often.
@@ -94,13 +94,13 @@ class Progress:
         """Shows how far the evaluations are; call it often.
 
         Args:
-            counts: By checkpoint, how many tasks are done, and of how many. Those that have begun.
-            num: How many evaluations there are; each has the same tasks.
+            counts: By checkpoint, how many tasks or episodes are done, and of how many, once that is known.
+            num: How many evaluations there are; each has as many.
         """
         done = sum(done for done, _ in counts.values())
         total = num * max((total for _, total in counts.values()), default=0)
         fields = [(name, f"{done}/{total}") for name, (done, total) in counts.items()] if num > 1 else []
-        self._draw("evaluating", "tasks", done, total, fields)
+        self._draw("evaluating", "episodes" if self._is_control else "tasks", done, total, fields)
 
     def _draw(
         self,
@@ -111,11 +111,14 @@ class Progress:
         fields: list[tuple[str, str]],
         status: Status | None = None,
     ) -> None:
-        """Draws the display on a terminal; prints a line in a log when it is time or the phase is new."""
-        now, is_new = self._now(), phase != self._phase
-        if is_new:
-            self._phase = phase
+        """Draws the display on a terminal; prints a line in a log when it is time, or when the phase or its
+        total is new.
+        """
+        now = self._now()
+        is_new = (phase, total > 0) != (self._phase, self._is_counted)
+        if phase != self._phase:
             self._seen.clear()
+        self._phase, self._is_counted = phase, total > 0
         left_s = self._rest_s(unit, done, total)
         if status is not None and phase == "training":
             left_s = self._training_left_s(status, left_s)

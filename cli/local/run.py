@@ -25,7 +25,7 @@ from distrl.core.checkpoints import pointed, resolve, step_of
 from distrl.core.rundir import RunDir
 from distrl.core.supervisor import Program, Supervisor
 from distrl.core.terminal import Console
-from distrl.evaluator.progress import tasks_done
+from distrl.evaluator.progress import read_counts
 from distrl.evaluator.run_state import arms, is_complete
 
 TICK_S = 0.2
@@ -169,7 +169,7 @@ class LocalRun:
             if self._stop.wait(TICK_S):
                 return False
             self._check()
-            counts = {name: tasks_done(self._run.logs / f"{name}.log") for name in names}
+            counts = {name: read_counts(self._run.logs / f"{name}.log") for name in names}
             known = {name.removeprefix("evaluate-"): one for name, one in counts.items() if one is not None}
             self._progress.show_evaluations(known, num)
         return True

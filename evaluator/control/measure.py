@@ -24,6 +24,7 @@ from distrl.core.files import write_atomically
 from distrl.core.rundir import is_free
 from distrl.core.types import Number, Record
 from distrl.evaluator.evaluator import EvaluationStopped
+from distrl.evaluator.progress import LINE_EVERY_S
 from distrl.evaluator.results import RESULTS_FILE, SPEC_FILE, Subject
 from distrl.evaluator.statistics import Interval, t_interval
 from distrl.workers.control.episodes import Actor, run_episodes
@@ -97,9 +98,17 @@ def measure_control(
     started_at, clock = time.time(), time.monotonic()
     with contextlib.closing(GymGroup(options, min(evaluate.slots, spec.episodes))) as group:
         actor = _actor(subject, spec.env_id, group.space)
-        say(f"measuring {spec.episodes} episodes of {spec.env_id}")
+        say(f"evaluating {spec.env_id}: 0 of {spec.episodes} episodes")
+        next_line = time.monotonic() + LINE_EVERY_S
+
+        def ended(num: int) -> None:
+            nonlocal next_line
+            if time.monotonic() >= next_line or num == spec.episodes:
+                next_line = time.monotonic() + LINE_EVERY_S
+                say(f"{num} of {spec.episodes} episodes")
+
         seeds = range(TEST_SEEDS, TEST_SEEDS + spec.episodes)
-        episodes = run_episodes(group, actor, seeds, stop.is_set)
+        episodes = run_episodes(group, actor, seeds, stop.is_set, ended)
     if episodes is None:
         raise EvaluationStopped("Interrupted; nothing is kept.", "Measure again with --resume.")
     returns = [episode.total for episode in episodes]

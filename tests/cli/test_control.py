@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from pathlib import Path
 
@@ -9,18 +10,23 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from distrl.core.terminal import Console
+
 pytest.importorskip("torch", reason="needs torch: not installed")
 pytest.importorskip("gymnasium", reason="needs gymnasium: not installed")
 
 from control_world import config_data
 
+from distrl.cli.local.progress import Progress
 from distrl.cli.main import app
 from distrl.cli.train import check_tasks
 from distrl.configs.load import check_config
 from distrl.core.errors import CheckpointError, ConfigError, RunDirectoryError
 from distrl.core.policies.gaussian import ControlSpec, GaussianPolicy
+from distrl.evaluator.control import measure
 from distrl.evaluator.control.measure import load_control, measure_control
 from distrl.evaluator.evaluator import EvaluationStopped
+from distrl.evaluator.progress import read_counts
 from distrl.evaluator.results import RESULTS_FILE, Subject
 
 
@@ -81,6 +87,23 @@ def test_a_measurement_is_replaced_only_by_one_of_the_same(tmp_path: Path) -> No
     (output / RESULTS_FILE).write_bytes(b"{\xff}")
     with pytest.raises(RunDirectoryError, match="no evaluation of continuous control"):
         load_control(output)
+
+
+def test_a_measurement_shows_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "LINE_EVERY_S", 0.0)
+    config = check_config(config_data() | {"evaluate": {"episodes": 3, "slots": 2}}, "test")
+    log = tmp_path / "evaluate-step_1.log"
+    seen: list[tuple[int, int] | None] = []
+
+    def say(line: str) -> None:
+        log.write_text(f"{line}\n")
+        seen.append(read_counts(log))
+
+    measure_control(config, save(tmp_path / "step_1"), tmp_path / "out", say=say)
+    assert seen == [(0, 3), (1, 3), (2, 3), (3, 3)]
+    out = io.StringIO()
+    Progress(config, Console(file=out)).show_evaluations({"step_1": (2, 3)}, 1)
+    assert "[evaluating] 0:00 · episodes 2/3" in out.getvalue()
 
 
 def test_a_policy_of_another_environment_is_refused(tmp_path: Path) -> None:

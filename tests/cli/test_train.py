@@ -211,22 +211,24 @@ def shown(*states: Status | None, terminal: bool, config: Config | None = None) 
     return out.getvalue()
 
 
-def test_a_log_gets_a_line_per_phase() -> None:
+def test_a_log_gets_a_line_per_phase_and_one_as_soon_as_it_is_counted() -> None:
     episodes = {"train/success": 0.525, "eval/val/success": 0.75, "updates": 12.0}
     episodes |= {"phase/done": 40.0, "phase/total": 2000.0, "workers/actions_per_s": 31.55}
     text = shown(
         None,
+        status("demonstrations"),
         status("demonstrations", **{"phase/done": 3.0, "phase/total": 200.0}),
         status("demonstrations", **{"phase/done": 4.0, "phase/total": 200.0}),
         status("training", **episodes),
         terminal=False,
     )
     lines = text.splitlines()
-    assert [line.partition("]")[0] for line in lines[:-1]] == ["[starting", "[demonstrations", "[training"]
-    assert "demonstrations 3/200" in lines[1]
-    assert "episodes 40/2000" in lines[2]
-    assert "train success 52% · validation 75% · updates 12 · actions/s 31.6 · version 4" in lines[2]
-    assert "processes 4 · restarts 1" in lines[2]
+    phases = ["[starting", "[demonstrations", "[demonstrations", "[training"]
+    assert [line.partition("]")[0] for line in lines[:-1]] == phases
+    assert "demonstrations 3/200" in lines[2]  # at once, though the phase had its line
+    assert "episodes 40/2000" in lines[3]
+    assert "train success 52% · validation 75% · updates 12 · actions/s 31.6 · version 4" in lines[3]
+    assert "processes 4 · restarts 1" in lines[3]
     assert lines[-1] == "worker-1 died"
 
 
@@ -443,9 +445,9 @@ def test_continuous_control_shows_the_time_left() -> None:
 def test_evaluations_show_their_tasks_and_the_time_left() -> None:
     out, now = io.StringIO(), [0.0]
     progress = Progress(Config(), Console(file=out, width=160), lambda: now[0])
-    for second in range(31):
+    for second in range(32):
         now[0] = float(second)
         progress.show_evaluations({"step_0": (second, 60), "step_9": (second // 2, 60)} if second else {}, 2)
     lines = out.getvalue().splitlines()
     assert lines[0] == "[evaluating] 0:00"
-    assert lines[-1] == "[evaluating] 0:30 · tasks 45/120 · 0:50 left · step_0 30/60 · step_9 15/60"
+    assert lines[-1] == "[evaluating] 0:31 · tasks 46/120 · 0:49 left · step_0 31/60 · step_9 15/60"

@@ -10,7 +10,7 @@ from episode_factory import make_episode, make_task
 from distrl.core.terminal import Console
 from distrl.core.types import Fault
 from distrl.evaluator.judges.ground_truth import GroundTruthJudge
-from distrl.evaluator.progress import BarProgress, LineProgress, make_progress, tasks_done
+from distrl.evaluator.progress import BarProgress, LineProgress, make_progress, read_counts
 from distrl.evaluator.results import episode_result
 from distrl.evaluator.statistics import EpisodeResult
 
@@ -36,15 +36,15 @@ def test_a_log_gets_whole_lines() -> None:
 
 def test_another_process_can_follow_a_log(tmp_path: Path) -> None:
     log = tmp_path / "evaluate-step_0.log"
-    assert tasks_done(log) is None
+    assert read_counts(log) is None
     with log.open("w") as out:
         progress = LineProgress(out)
-        assert tasks_done(log) is None
+        assert read_counts(log) is None
         progress.start(2, 1)
-        assert tasks_done(log) == (1, 2)
+        assert read_counts(log) == (1, 2)
         progress.say("one faulted; trying again")
         progress.add(result(1, False), is_final=True)
-        assert tasks_done(log) == (2, 2)
+        assert read_counts(log) == (2, 2)
 
 
 def test_a_terminal_gets_a_bar() -> None:

@@ -20,6 +20,7 @@ def run_episodes(
     actor: Actor,
     seeds: Sequence[int],
     is_stopping: Callable[[], bool] = lambda: False,
+    ended: Callable[[int], None] = lambda num: None,
 ) -> list[EpisodeReturn] | None:
     """Returns and lengths in the order of `seeds`; None if `is_stopping` said so meanwhile.
 
@@ -29,6 +30,8 @@ def run_episodes(
         group: Where; its environments start anew.
         actor: Who acts.
         seeds: Of the episodes.
+        is_stopping: Ends it early.
+        ended: Called with the number of episodes that have ended, whenever it changes.
 
     Raises:
         EnvError: An environment failed.
@@ -62,4 +65,5 @@ def run_episodes(
                 found[place] = EpisodeReturn(total=float(totals[place]), length=int(lengths[place]))
                 del running[index]
                 begin(index)
+                ended(len(found))
     return [found[place] for place in range(len(seeds))]

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import zmq
 import zmq.utils.z85
+from zmq.utils.monitor import recv_monitor_message
 
 from distrl.core.errors import NetworkError, ProtocolError, SecurityError
 from distrl.core.messages import (
@@ -98,6 +99,7 @@ class Channel:
         self._has_clients = self._is_router and raw.getsockopt(zmq.CURVE_SERVER) == 1
         self._timeout_ms = -2
         self._monitor: zmq.Socket[bytes] | None = None
+        self._was_lost = False
         self._unsendable: set[type[Record]] = set()
 
     def send(
@@ -116,6 +118,7 @@ class Channel:
             ProtocolError: The message cannot be encoded, or is larger than any receiver takes.
         """
         check_blobs(blobs)
+        self._heed_monitor()
         frames: list[Any] = [encode(message), *blobs]
         if self._is_router:
             assert peer, "a router needs a peer"
@@ -153,6 +156,7 @@ class Channel:
             NetworkError: The channel is closed.
         """
         try:
+            self._heed_monitor()
             if not self.raw.poll(max(0, round(timeout_s * 1000))):
                 return None
             frames = self.raw.recv_multipart(zmq.NOBLOCK, copy=False)
@@ -174,25 +178,37 @@ class Channel:
     @property
     def is_connected(self) -> bool:
         """Whether a connecting channel has a server that takes messages now."""
+        self._heed_monitor()
         return bool(self.raw.poll(0, zmq.POLLOUT))
 
     def lost_connection(self) -> bool:
-        """Whether the connection was lost since the last call, however short; needs `watch_connection`."""
-        assert self._monitor is not None
-        was_lost = False
-        while self._monitor.poll(0):
-            self._monitor.recv_multipart(zmq.NOBLOCK)
-            was_lost = True
+        """Whether a connecting channel lost its connection since the last call, however short."""
+        self._heed_monitor()
+        was_lost, self._was_lost = self._was_lost, False
         return was_lost
 
     def watch_connection(self) -> None:
-        """Starts to watch for lost connections."""
-        self._monitor = self.raw.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        """Starts to watch for lost connections, and for servers that libzmq gives up on."""
+        self._monitor = self.raw.get_monitor_socket(
+            zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+        )
+
+    def _heed_monitor(self) -> None:
+        """Connects again after a server with keys where none are set, or without where some are.
+
+        libzmq never does, and the next server at that address may be the right one.
+        """
+        while self._monitor is not None and self._monitor.poll(0):
+            self._was_lost = True
+            if recv_monitor_message(self._monitor)["event"] == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
+                self.raw.disconnect(self.endpoint)
+                self.raw.connect(self.endpoint)
 
     def close(self) -> None:
         """Closes the socket; what is queued has a second to leave."""
         if self._monitor is not None:
             self.raw.disable_monitor()
+            self._monitor.close()
         self.raw.close()
 
     def _set_timeout(self, timeout_s: float) -> None:
@@ -323,6 +339,8 @@ class Wire:
             elif not is_local(endpoint):
                 raise _no_keys("Connecting to", endpoint)
             raw.setsockopt(zmq.IPV6, "[" in endpoint)
+            channel = Channel(raw, endpoint)
+            channel.watch_connection()
             raw.connect(endpoint)
         except zmq.ZMQError as error:
             raw.close()
@@ -330,7 +348,7 @@ class Wire:
         except SecurityError:
             raw.close()
             raise
-        return Channel(raw, endpoint)
+        return channel
 
     def _secure_server(self, raw: zmq.Socket[bytes], endpoint: str) -> None:
         if self._security is None:

@@ -113,7 +113,6 @@ class LearnerLink:
         """Connects in the background, for as long as it takes."""
         control = self._wire.connect_dealer(self._control_endpoint)
         broadcast = self._wire.connect_sub(self._broadcast_endpoint)
-        control.watch_connection()
         self._channels = control, broadcast
         self._thread.start()
 
@@ -228,7 +227,8 @@ class LearnerLink:
         poller = Poller([control, broadcast], self._waker)
         try:
             while not self._stopping.is_set():
-                for channel in poller.wait(POLL_S):
+                poller.wait(POLL_S)
+                for channel in self._channels:
                     self._drain(channel)
                 self._greet(control)
                 if self._is_connected:

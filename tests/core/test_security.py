@@ -1,5 +1,6 @@
 """Keys in files, and who gets in."""
 
+import contextlib
 import os
 import stat
 
@@ -18,7 +19,7 @@ from distrl.core.security import (
     load_security,
     remove_client,
 )
-from distrl.core.sockets import Wire, new_keypair
+from distrl.core.sockets import Channel, Wire, new_keypair
 
 NOTHING_MS = 300  # how long "gets nothing" is watched
 
@@ -33,6 +34,19 @@ def keys(tmp_path):
 def server(keys):
     with Wire(load_security(keys)) as wire:
         yield wire.bind_router("tcp://127.0.0.1:0")
+
+
+def bound_again(wire: Wire, endpoint: str) -> Channel:
+    """A server at an address that another one is about to leave."""
+    found: list[Channel] = []
+
+    def binds() -> bool:
+        with contextlib.suppress(NetworkError):
+            found.append(wire.bind_router(endpoint))
+        return bool(found)
+
+    until(binds)
+    return found[0]
 
 
 def gets_an_answer(server, security) -> bool:
@@ -81,6 +95,21 @@ def test_a_client_without_keys_gets_nothing(server):
     assert not raw.poll(NOTHING_MS)
     assert server.recv(0.0) is None
     raw.close()
+
+
+@pytest.mark.parametrize("has_keys", [True, False])
+def test_a_client_that_met_another_server_first_finds_its_own_at_the_same_address(keys, has_keys):
+    security = load_security(keys)
+    with Wire(security if has_keys else None) as wire, Wire(None if has_keys else security) as other:
+        stranger = other.bind_router("tcp://127.0.0.1:0")
+        client = wire.connect_dealer(stranger.endpoint)
+        gave_up = client.raw.get_monitor_socket(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
+        assert gave_up.poll(5000)
+        stranger.close()
+        server = bound_again(wire, stranger.endpoint)
+        until(lambda: client.is_connected, deadline_s=10.0)
+        client.send(StatusRequest())
+        assert server.recv(5.0).message == StatusRequest()
 
 
 def test_a_broadcast_is_secret_too(keys):

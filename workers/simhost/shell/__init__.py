@@ -58,7 +58,8 @@ async def run(system: AndroidSystem, command: str, io: Io, *, interrupts: asynci
             status = await interruptible(shell, shell.program(command))
         else:
             status = await interact(shell)
-        await interruptible(shell, shell.finish())
+        if interrupts is None:  # a terminal hangs up on what is still in the background
+            await shell.finish()
         return INTERRUPTED if status is None else status
     finally:
         shell.stop()

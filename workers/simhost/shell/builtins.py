@@ -66,11 +66,17 @@ async def export(call: Call) -> int:
 
 
 async def local(call: Call) -> int:
-    """local, typeset, readonly NAME[=VALUE]…: sets variables; they stay after the function."""
+    """local, typeset, readonly NAME[=VALUE]…: sets variables, local and typeset until the function ends."""
+    shell = call.shell
     for arg in call.args:
         name, equals, value = arg.partition("=")
-        if is_name(name) and equals:
-            call.shell.variables[name] = value
+        if not is_name(name):
+            return await _refused(call, f"{call.name} {arg}")
+        outer = None if call.name == "readonly" else shell.outer_values
+        if outer is not None and name not in outer:
+            outer[name] = shell.variables.pop(name, None)
+        if equals:
+            shell.variables[name] = value
     return 0
 
 
@@ -237,9 +243,7 @@ async def unsupported(call: Call) -> int:
 
 async def _refused(call: Call, what: str) -> int:
     await call.shell.complain(f"{what}: {UNSUPPORTED}")
-    if call.shell.tty:
-        return 2
-    raise Leave("exit", 2)
+    raise Leave("error", 2)
 
 
 BUILTINS: dict[str, Command] = {

@@ -1,4 +1,4 @@
-"""How a shell program leaves where it is: exit, return, break, continue."""
+"""How a shell program leaves where it is: exit, return, break, continue, or an error that ends it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ class Leave(Exception):
     """Ends the shell (exit), a function (return) or a loop (break, continue).
 
     Args:
-        kind: "exit", "return", "break" or "continue".
+        kind: "exit", "return", "break" or "continue"; "error" ends a script as "exit" does, and of an
+            interactive shell the line.
         status: The exit status, or how many loops are left.
     """
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING
 
 from distrl.workers.simhost.files import normal
@@ -73,6 +73,7 @@ class Interpreter:
         self.cwd = "/"
         self.name = "sh"
         self.positional: list[str] = []
+        self.outer_values: dict[str, str | None] | None = None  # of a function's local variables
         self.functions: dict[str, Command] = {}
         self.options: set[str] = set()
         self.status = 0
@@ -100,6 +101,7 @@ class Interpreter:
         child.functions = dict(self.functions)
         child.options = set(self.options)
         child.positional = list(self.positional)
+        child.outer_values = None if self.outer_values is None else dict(self.outer_values)
         child.jobs = {}
         return child
 
@@ -120,7 +122,7 @@ class Interpreter:
         try:
             return await self.run(sequence)
         except Leave as leave:
-            return leave.status & 255 if leave.kind in ("exit", "return") else self.status
+            return leave.status & 255 if leave.kind in ("exit", "return", "error") else self.status
         except BrokenPipeError:
             return SIGPIPE_STATUS
 
@@ -303,11 +305,14 @@ class Interpreter:
             return await self.call(args)
         finally:
             self.exported -= added
-            for name, value in before.items():
-                if value is None:
-                    self.variables.pop(name, None)
-                else:
-                    self.variables[name] = value
+            self._put_back(before)
+
+    def _put_back(self, values: Mapping[str, str | None]) -> None:
+        for name, value in values.items():
+            if value is None:
+                self.variables.pop(name, None)
+            else:
+                self.variables[name] = value
 
     async def function(self, body: Command, args: list[str]) -> int:
         """Calls a function."""
@@ -315,6 +320,8 @@ class Interpreter:
             await self.complain(f"{args[0]}: recursion too deep")
             return 1
         outer, self.positional = self.positional, args[1:]
+        before = dict[str, str | None]()
+        outer_values, self.outer_values = self.outer_values, before
         self.depth += 1
         try:
             return await self._command(body)
@@ -325,6 +332,8 @@ class Interpreter:
         finally:
             self.depth -= 1
             self.positional = outer
+            self._put_back(before)
+            self.outer_values = outer_values
 
     async def call(self, args: list[str]) -> int:
         """Runs one command: its name and arguments."""
@@ -343,7 +352,7 @@ class Interpreter:
             sequence = parse(text, self.depth)
         except ShellSyntaxError as error:
             await self.complain(str(error))
-            return 1
+            raise Leave("error", 1) from error
         self.depth += 1
         try:
             return await self.run(sequence)

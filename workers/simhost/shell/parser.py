@@ -146,6 +146,8 @@ class _Parser(Lexer):
             raise self.unexpected_word()
         if self.reserved(("select",)):
             raise ShellSyntaxError(f"select: {UNSUPPORTED}")
+        if self.starts("(("):
+            return Simple((), ((Text("let"),), (self._arithmetic(quoted=True),)), ())
         opener = "(" if self.starts("(") else self.reserved(_OPENERS)
         if not opener:
             return self.simple()

@@ -67,6 +67,8 @@ async def interact(shell: Interpreter) -> int:
             except Leave as leave:
                 if leave.kind == "exit":
                     return leave.status & 255
+                if leave.kind == "error":
+                    shell.status = leave.status
             except BrokenPipeError:
                 return SIGPIPE_STATUS
         if not line:

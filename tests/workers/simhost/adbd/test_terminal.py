@@ -213,6 +213,18 @@ def test_ctrl_d_ends_a_command_s_input_and_then_the_shell() -> None:
     session(test)
 
 
+@pytest.mark.parametrize("way", ["exit 3\n", "(exit 3)\n\x04"])
+def test_the_shell_ends_while_a_job_runs_in_the_background(way: str) -> None:
+    async def test(shell: Session) -> None:
+        await shell.start()
+        await shell.type(b"sleep 600 &\n")
+        await shell.until(PROMPT)
+        await shell.type(way.encode())
+        assert await shell.ended() == 3
+
+    session(test)
+
+
 def test_ctrl_c_ends_a_command_that_was_given_a_terminal() -> None:
     async def test(shell: Session) -> None:
         await shell.start(b"echo go; sleep 600; echo never")

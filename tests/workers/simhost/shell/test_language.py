@@ -146,6 +146,21 @@ def test_an_interactive_shell_goes_on_after_what_it_lacks(sh: Any) -> None:
     assert result.out == "2\non\n"
 
 
+@pytest.mark.parametrize("program", ["trap x EXIT", "eval 'echo {a,b}'", "eval 'echo )'", "local -i n=1"])
+def test_errors_of_builtins_end_a_script_on_a_terminal_too(sh: Any, program: str) -> None:
+    assert sh(f"{program}; echo never", tty=True).out == ""
+    assert sh("", f"{program}\necho on\n".encode(), tty=True).out == "on\n"
+
+
+def test_local_variables_end_with_their_function(sh: Any) -> None:
+    program = "x=9; g() { typeset x=3 y; echo $x; }; f() { local x=1 y; g; (local x=2); local x; echo $x; }; f; "
+    assert sh(program + "echo $x $y").out == "3\n1\n9\n"
+
+
+def test_double_parentheses_are_arithmetic(sh: Any) -> None:
+    assert sh("i=1; ((i += 2)) && echo $i; ((i > 5)) || echo less").out == "3\nless\n"
+
+
 @pytest.mark.parametrize("word", ["{}", "{a}", "{1..3}", "'{a,b}'", "a,b", "}a,b{", '"{a,$HOME}"', "\\{a,b}"])
 def test_other_braces_are_themselves(sh: Any, word: str) -> None:
     assert sh(f"echo {word}").out == sh(f"x={word}; echo $x").out != "\n"

@@ -253,7 +253,7 @@ class TestFaults:
 
     def test_a_snapshot_of_another_gpu_mode(self, made: Result) -> None:
         result = run("verify", "pixel", "base", "--gpu", "host", *port())
-        assert "was made by another emulator version or GPU mode" in error_of(result)
+        assert "or with another GPU mode or other cores" in error_of(result)
 
     def test_a_snapshot_is_not_what_it_was(self, made: Result, world: EmulatorWorld) -> None:
         folder = world.sdk.store.get("pixel").snapshots / "base"
@@ -266,7 +266,7 @@ class TestFaults:
             path.write_text(text)
         assert result.exit_code == 8
         assert "the API level is 34, the manifest says 33" in error_of(result)
-        assert "make it anew with `distrl snapshot-avd create pixel base`" in error_of(result)
+        assert "make it again with `distrl snapshot-avd create pixel base`" in error_of(result)
 
     @pytest.mark.parametrize(
         ("verb", "remedy"), [("load", "Make it with"), ("verify", "Make it with"), ("delete", "Name one of")]

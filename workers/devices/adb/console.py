@@ -32,10 +32,11 @@ TOKEN = Path("~/.emulator_console_auth_token")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _ROW = re.compile(r"^\S+\s+(\S.*?)\s+[\d.]+\s*[KMGT]?i?B?\s+\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _MAX_REPLY = 2**20
-_ANEW = (
-    "It is damaged, or was made by another emulator version or GPU mode; make it anew with "
-    "`distrl snapshot-avd create`."
+UNLOADABLE = (
+    "It is damaged, or was made by another emulator version, or with another GPU mode or other cores, memory "
+    "or feature flags. Undo that, or make it again with `distrl snapshot-avd create`."
 )
+"""The remedy for a snapshot that does not load."""
 _REASONS: tuple[tuple[str, type[EmulatorError], str], ...] = (
     ("pending", SnapshotPending, "Wait until the other snapshot operation ends, then try again."),
     ("read-only", SnapshotFailed, "Start the emulator without -read-only: with it, it has no snapshots."),
@@ -209,7 +210,7 @@ class Console:
                 )
         return SnapshotFailed(
             f"cannot {verb} snapshot {name!r}: {said or 'no reason given'}.",
-            _ANEW if verb == "load" else "See the emulator's log.",
+            UNLOADABLE if verb == "load" else "See the emulator's log.",
             serial=self.serial,
             evidence=said,
         )

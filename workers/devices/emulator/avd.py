@@ -144,7 +144,7 @@ class AvdStore:
             EmulatorError: If there is none, or it cannot be used.
         """
         require_name(name)
-        if not self.ini(name).exists():
+        if not os.path.lexists(self.ini(name)):
             raise EmulatorError(f"there is no AVD {name!r} in {self.home}.", self._hint(name))
         avd = self._read(self.ini(name))
         if not avd.directory.is_dir():

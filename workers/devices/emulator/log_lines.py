@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from distrl.workers.devices.adb.console import UNLOADABLE
 from distrl.workers.devices.emulator import acceleration
 from distrl.workers.devices.errors import (
     AvdLocked,
@@ -190,8 +191,7 @@ _SNAPSHOT = (
         "Failed to load snapshot '([^']*)'",
         SnapshotFailed,
         "the snapshot {0!r} does not load.",
-        "It is damaged, or was made by another emulator version or GPU mode; make it anew with "
-        "`distrl snapshot-avd create`.",
+        UNLOADABLE,
     ),
     _Meaning(
         r"(?:[Cc]old boot\b:?\s*|(?=ignoring -snapshot option\b))(.*)",

@@ -220,7 +220,7 @@ class Snapshotter:
             SnapshotMismatch: With all that differs, or because there is no manifest.
         """
         info = get_snapshot(self.avd, name)
-        again = f"make it anew with `distrl snapshot-avd create {self.avd.name} {name}`."
+        again = f"make it again with `distrl snapshot-avd create {self.avd.name} {name}`."
         if info.manifest is None:
             why = info.problem or f"the snapshot {name!r} has no manifest: it was not saved by this tool."
             raise SnapshotMismatch(why, f"Nobody knows what it should be; {again}")

@@ -241,7 +241,7 @@ class SlotTable:
             if job.steps:
                 slot.fault.error, slot.fault.is_host = error, self._is_host(error)
             if slot.is_there:
-                self._rest(slot, f"no step helped: {error}" if job.steps else "it failed too often")
+                self._rest(slot, f"no step helped: {error}" if job.steps else "it failed too often.")
             else:
                 if not job.steps:
                     slot.due = self._clock() + slot.circuit.pause(self._clock())  # it rests while it is away
@@ -287,7 +287,7 @@ class SlotTable:
         assert fault is not None, f"{slot.id} is not well, for no reason"
         if len(slot.stuck) >= MAX_STUCK:
             if slot.machine.state is SlotState.SUSPECT:
-                self._rest(slot, "earlier attempts at it still hang")
+                self._rest(slot, "earlier attempts at it still hang.")
             else:
                 slot.due = now + slot.circuit.short_pause()
             return None
@@ -299,7 +299,7 @@ class SlotTable:
             first = 0 if fault.is_host else _first_rung(ladder, fault.error, slot.circuit.count(now))
             steps = ladder[:1] if fault.is_host else ladder[first:]
         limit_s = limit_of(slot.member, steps, self._health.probe_timeout_s)
-        self._to(slot, SlotState.RECOVERING, "under repair" if steps else "it failed too often")
+        self._to(slot, SlotState.RECOVERING, "under repair" if steps else "it failed too often.")
         return Job(JobKind.RECOVER, slot, slot.token, now + limit_s, steps, fault)
 
     def _next_due(self, slot: Slot) -> float:

@@ -87,6 +87,8 @@ def test_an_unreadable_one_says_why(store: AvdStore) -> None:
     (store.home / "dir.ini").mkdir()
     with pytest.raises(EmulatorError, match=r"dir\.ini cannot be read: Is a directory"):
         store.get("dir")
+    (store.home / "link.ini").symlink_to("nowhere")
+    assert list(store.broken()) == ["dir", "link"]
 
 
 def test_list_and_get(store: AvdStore) -> None:

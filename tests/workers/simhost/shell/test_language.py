@@ -153,7 +153,9 @@ def test_errors_of_builtins_end_a_script_on_a_terminal_too(sh: Any, program: str
 
 
 def test_local_variables_end_with_their_function(sh: Any) -> None:
-    program = "x=9; g() { typeset x=3 y; echo $x; }; f() { local x=1 y; g; (local x=2); local x; echo $x; }; f; "
+    program = (
+        "x=9; g() { typeset x=3 y; echo $x; }; f() { local x=1 y; g; (local x=2); local x; echo $x; }; f; "
+    )
     assert sh(program + "echo $x $y").out == "3\n1\n9\n"
 
 

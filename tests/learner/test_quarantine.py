@@ -102,6 +102,27 @@ def test_a_demonstration_that_no_memory_has_room_for_is_quarantined(toy, tmp_pat
     learner.updates.close()
 
 
+def test_a_demonstration_with_too_many_pixels_is_quarantined(toy, tmp_path, monkeypatch) -> None:
+    learner, world = ready(toy, tmp_path)
+    monkeypatch.setattr("distrl.core.policies.images.MAX_TOTAL_PIXELS", 2 * 4)  # two pictures
+    for number in (2, 3):
+        # Text, as the expert sends it: its pictures are decoded to tokenise the prompt.
+        steps = [toy.step(0, (1,), (0.0,), image=image) for image in range(number)]
+        answer = steps[0].chats[0].completion.model_copy(update={"token_ids": (), "logprobs": ()})
+        steps = [
+            step.model_copy(update={"chats": (step.chats[0].model_copy(update={"completion": answer}),)})
+            for step in steps
+        ]
+        trajectory = toy.trajectory(f"d{number}", steps, purpose=Purpose.DEMO)
+        world.store.add(trajectory, toy.pixels)
+        learner.parts.ingest._images._images.clear()
+        learner.parts.ingest.take(trajectory)
+    assert [episode.id for episode in learner.parts.ingest.demonstrations] == ["d2"]
+    (row,) = world.store.quarantined()
+    assert (row.id, "have 12 pixels together" in row.reason) == ("d3", True)
+    learner.updates.close()
+
+
 def test_a_replayed_one_that_has_become_unusable_leaves_replay(toy, tmp_path) -> None:
     learner, _world = ready(toy, tmp_path)
     names = come(learner, _world, 4)

@@ -4,6 +4,7 @@ import contextlib
 import queue
 
 import pytest
+from waiting import until
 
 from distrl.configs.schema import LearnerConfig
 from distrl.core.errors import SecurityError
@@ -161,6 +162,17 @@ def test_a_worker_holds_no_more_leases_than_it_has_slots(learner, connect):
     assert ask(LeaseRequest(worker="farm", count=58)).leases == ()
     assert isinstance(ask(Hello(role="worker", name="farm", slots=2, waiting=1)), Welcome)
     assert len(ask(LeaseRequest(worker="farm", count=58)).leases) == 3
+
+
+@pytest.mark.parametrize("slots_of_key", [None, 3])
+def test_a_worker_that_asks_for_more_loses_what_it_has(keys, learner, connect, slots_of_key):
+    """It has restarted and forgotten its leases."""
+    change_client(keys, "farm", ["worker"], slots_of_key)
+    ask = connect("farm", learner.endpoints.control)
+    ask(Hello(role="worker", name="farm", slots=3))
+    before, after = (ask(LeaseRequest(worker="farm", count=3)).leases for _ in range(2))
+    assert (len(before), len(after)) == (3, 3)
+    until(lambda: learner._scheduler.metrics()["scheduler/leases_out"] == 3)
 
 
 def test_a_lease_is_renewed_given_back_and_finished_by_its_owner_only(learner, connect):

@@ -98,6 +98,7 @@ def learn(config: Config, resume: bool, stop: threading.Event, command: Sequence
     Raises:
         DistrlError: Anything that a user can mend.
     """
+    from distrl.cli.train import check_devices
     from distrl.core.logs import setup
     from distrl.core.rundir import RunDir
     from distrl.evaluator.run_state import check_trained, is_complete
@@ -109,6 +110,7 @@ def learn(config: Config, resume: bool, stop: threading.Event, command: Sequence
         _log.info("the run %s is complete: raise learner.episodes to continue it", RunDir.of(config).path)
         check_trained(RunDir.of(config), config)
         return True
+    check_devices(config, ["learner"])
     _log.info("loading torch and the run's tasks")
     opened = _control_learner(config, stop) if config.is_control else _learner(config, stop, command)
     run = RunDir.create_or_open(config, resume)

@@ -11,9 +11,10 @@ import typer
 
 from distrl.cli.options import ConfigArgument, DryRunOption, ResumeOption, SetOption, load
 from distrl.core.errors import ConfigError, DistrlError, MissingDependency, PolicyError, TaskError
+from distrl.core.hub_cache import is_hub_id
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from distrl.cli.local.run import LocalRun
     from distrl.configs.schema import Config
@@ -42,7 +43,9 @@ def train(
     loaded = load(config, overrides, dry_run)
     if resume and say_complete(loaded):
         return
-    check_packages(NEEDED_FOR_CONTROL if loaded.is_control else NEEDED)
+    needed = NEEDED_FOR_CONTROL if loaded.is_control else NEEDED
+    is_sharded = loaded.learner.engine == "deepspeed"
+    check_packages({**needed, "deepspeed": "deepspeed"} if is_sharded else needed)
     from distrl.cli.health.run import check_environment
     from distrl.cli.local.programs import check_addresses, free_addresses, unreachable_servers
     from distrl.cli.local.run import LocalRun
@@ -53,6 +56,7 @@ def train(
     from distrl.core.terminal import Console
 
     check_devices(loaded)
+    check_model_names(loaded)
     if loaded.local.workers:
         check_environment(loaded)
     for warning in check_tasks(loaded):
@@ -194,15 +198,16 @@ def check_demonstrations(config: Config) -> None:
         check_dataset(path, wanted_of(config), demonstrations.episodes)
 
 
-def check_devices(config: Config) -> None:
-    """Makes sure that the devices that learner and policy are to compute on exist.
+def check_devices(config: Config, sections: Sequence[str] = ("learner", "policy")) -> None:
+    """Makes sure that the devices that these sections are to compute on exist.
 
     Raises:
         ConfigError: One does not; it names the key.
     """
     from distrl.cli.local.gpus import visible
 
-    for key, device in (("learner.device", config.learner.device), ("policy.device", config.policy.device)):
+    for section in sections:
+        key, device = f"{section}.device", getattr(config, section).device
         kind, _, index = device.partition(":")
         if kind == "cuda" and not Path("/dev/kfd").exists():  # only torch knows AMD's GPUs
             gpus = visible()
@@ -216,6 +221,24 @@ def check_devices(config: Config) -> None:
                 resolve_device(device)
             except PolicyError as error:
                 raise ConfigError(f"{key}: {error.message}", f"Set {key} to auto or cpu.") from error
+
+
+def check_model_names(config: Config) -> None:
+    """Makes sure that the models of the policy are directories, or could be models of the hub.
+
+    Raises:
+        ConfigError: One is neither; it names the key.
+    """
+    policy = config.policy
+    if policy.import_path is not None or policy.kind not in ("hub", "autoui"):
+        return
+    for key in ("model", "image_features"):
+        name = getattr(policy, key)
+        if name and not Path(name).expanduser().is_dir() and not is_hub_id(name):
+            raise ConfigError(
+                f"`policy.{key}` is {name!r}, which is neither a directory nor a model id.",
+                "Name an existing directory, or OWNER/NAME on the hub.",
+            )
 
 
 def check_packages(needed: Mapping[str, str] = NEEDED) -> None:

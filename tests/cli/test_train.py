@@ -54,6 +54,7 @@ def test_an_existing_run_is_refused_and_left_alone(tmp_path: Path) -> None:
         (["--set", "tasks.test=[nosplit]"], 6, "no split 'nosplit'"),
         (["--set", "tasks.suite=broken.yaml"], 6, "broken.yaml"),
         (["--set", "tasks.suite=unknown.yaml"], 6, "u/train: on the simulated phone there is no"),
+        (["--set", "policy={kind: hub, model: ./nowhere}"], 2, "`policy.model` is './nowhere'"),
         (["--resume"], 3, "is not a run"),
         (["--set", "learner.episods=3"], 2, "Did you mean `learner.episodes`?"),
         (["--set", "network.control=tcp://0.0.0.0:0"], 5, "needs keys"),
@@ -77,6 +78,31 @@ def test_bad_input_is_one_line_and_makes_nothing(
     assert result.stderr.startswith("error: ")
     assert result.stderr.count("\n") == 1
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "setting"),
+    [
+        ("run-worker", "env.options.widht=3"),
+        ("run-worker", "env.import_path=nowhere:Env"),
+        ("run-learner", "learner.device=cuda:99"),
+        ("serve-inference", "policy.device=cuda:99"),
+    ],
+)
+def test_each_process_refuses_what_it_cannot_use_before_it_waits_or_loads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, setting: str
+) -> None:
+    monkeypatch.setattr("distrl.cli.local.gpus.visible", list)
+    result = runner.invoke(
+        app,
+        [command, "quickstart", "--set", f"runs_dir={tmp_path}", "--set", setting],
+        catch_exceptions=False,
+    )
+    assert result.exit_code == 2
+    key = setting.partition("=")[0]
+    assert result.stderr.startswith("error: ")
+    assert key.rpartition(".")[0] in result.stderr or "nowhere:Env" in result.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_missing_config_is_one_line(tmp_path: Path) -> None:

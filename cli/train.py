@@ -83,7 +83,7 @@ def train(
                 former.replace(run.config)  # what was refused is not the run's configuration
             raise
         if results is None:
-            console.print(f"Stopped. Go on with: distrl train {run.config} --resume", soft_wrap=True)
+            console.print(f"Stopped. Continue with: distrl train {run.path} --resume", soft_wrap=True)
             raise typer.Exit(STOPPED)
         report(run, results, local, console)
 

@@ -83,12 +83,12 @@ def apply_override(data: dict[str, Any], override: str) -> None:
     """Writes one `a.b=c` into `data`, making the sections on the way.
 
     Raises:
-        ConfigError: If it is no assignment, its value is not YAML, or its path leads through a plain value.
+        ConfigError: If it is not an assignment, its value is not YAML, or its path leads through a plain value.
     """
     key, equals, value = override.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts):
-        raise ConfigError(f"--set {override!r} is no assignment.", "Write it as --set section.key=value.")
+        raise ConfigError(f"--set {override!r} is not an assignment.", "Write it as --set section.key=value.")
     section: Any = data
     for depth, part in enumerate(parts[:-1]):
         if section.get(part) is None:

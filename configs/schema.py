@@ -68,7 +68,7 @@ class NetworkConfig(Section):
     def _is_an_address(cls, value: str | None) -> str | None:
         if value is not None and not _ADDRESS.fullmatch(value):
             raise ValueError(
-                f"{value!r} is no address like tcp://127.0.0.1:5700 (ports up to 65535) or ipc:///PATH"
+                f"{value!r} is not an address like tcp://127.0.0.1:5700 (ports up to 65535) or ipc:///PATH"
             )
         return value
 

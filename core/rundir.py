@@ -78,7 +78,7 @@ class RunDir:
         except FileExistsError as error:
             raise RunDirectoryError(
                 f"The run directory {run.path} exists already.",
-                "Go on with --resume, or start another with --set name=NAME.",
+                "Continue it with --resume, or start another with --set name=NAME.",
             ) from error
         except OSError as error:
             raise run._not_made(error) from error

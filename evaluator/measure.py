@@ -61,8 +61,8 @@ class Who:
         given = [self.checkpoint, self.inference, self.learner, self.agent]
         if sum(bool(one) for one in given) != 1:
             raise ConfigError(
-                "Whom to measure is not clear.",
-                "Give exactly one of --checkpoint, --inference, --learner and --agent.",
+                "Choose what to evaluate.",
+                "Pass exactly one of --checkpoint, --inference, --learner and --agent.",
             )
         if self.checkpoint is not None:
             return Subject(kind="checkpoint", name=str(find_checkpoint(self.checkpoint)))

@@ -26,7 +26,7 @@ def unmake(run: RunDir, error: DistrlError) -> None:
         return
     run.discard()
     if not run.path.exists():
-        removed = f"Nothing had begun, so {run.path} is removed again: correct it and start anew."
+        removed = f"Nothing was stored, so {run.path} was removed. Fix the problem and run the command again."
         error.remedy = removed if isinstance(error, ProgramFailed) else f"{error.remedy} {removed}".strip()
 
 

@@ -91,7 +91,7 @@ def test_a_run_whose_worker_cannot_start_leaves_nothing_behind(tmp_path: Path) -
     options = ("local.inference_servers=1", "local.workers=1", "env.options={latency: nonsense}")
     result = run(tmp_path, "train", "quickstart", *(f"--set={option}" for option in options))
     check(result, 2, "worker-0 stopped: ")
-    assert "runs/quickstart is removed again" in result.stderr
+    assert "runs/quickstart was removed" in result.stderr
     assert list((tmp_path / "runs").iterdir()) == [], "nothing may block the next start"
 
 

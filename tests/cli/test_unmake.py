@@ -47,7 +47,7 @@ def test_a_run_that_came_to_nothing_is_removed(run: RunDir, error: DistrlError) 
 def test_what_to_do_is_said_all_the_same(run: RunDir) -> None:
     error = NetworkError("Is in use.", "Choose another port.")
     unmake(run, error)
-    assert str(error).startswith("Is in use. Choose another port. Nothing had begun, so ")
+    assert str(error).startswith("Is in use. Choose another port. Nothing was stored, so ")
 
 
 def test_logs_of_a_crash_stay(run: RunDir) -> None:

@@ -104,9 +104,9 @@ def test_a_mistake_in_the_file_is_one_line_that_names_it(write, text: str, messa
     [
         ("worker.slts=3", "--set: unknown key `worker.slts`. Did you mean `worker.slots`?"),
         ("worker.slots=many", "--set: `worker.slots` is 'many', expected a valid integer"),
-        ("worker.slots", "no assignment"),
-        ("=3", "no assignment"),
-        ("worker..slots=3", "no assignment"),
+        ("worker.slots", "not an assignment"),
+        ("=3", "not an assignment"),
+        ("worker..slots=3", "not an assignment"),
         ("worker.slots=[1", "--set worker.slots=[1, line 1"),
         ("name.first=x", "`name` holds 'run', it is not a section"),
     ],

@@ -238,7 +238,7 @@ def test_an_unknown_split_is_an_error_before_anything_is_written(tmp_path: Path)
     "who", [Who(), Who(agent="expert", learner="tcp://127.0.0.1:1"), Who(agent="monkey")]
 )
 def test_it_must_be_clear_whom_to_measure(who: Who) -> None:
-    with pytest.raises(ConfigError, match=r"Whom to measure is not clear|no baseline agent 'monkey'"):
+    with pytest.raises(ConfigError, match=r"Choose what to evaluate|no baseline agent 'monkey'"):
         who.subject()
 
 

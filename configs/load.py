@@ -83,7 +83,7 @@ def apply_override(data: dict[str, Any], override: str) -> None:
     """Writes one `a.b=c` into `data`, making the sections on the way.
 
     Raises:
-        ConfigError: If it is not an assignment, its value is not YAML, or its path leads through a plain value.
+        ConfigError: If it is no assignment, its value is not YAML, or its path leads through a plain value.
     """
     key, equals, value = override.partition("=")
     parts = key.strip().split(".")

@@ -11,7 +11,6 @@ import typer
 
 from distrl.cli.options import ConfigArgument, DryRunOption, ResumeOption, SetOption, load
 from distrl.core.errors import ConfigError, DistrlError, MissingDependency, PolicyError, TaskError
-from distrl.core.hub_cache import is_hub_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -229,6 +228,8 @@ def check_model_names(config: Config) -> None:
     Raises:
         ConfigError: One is neither; it names the key.
     """
+    from distrl.core.hub_cache import is_hub_id
+
     policy = config.policy
     if policy.import_path is not None or policy.kind not in ("hub", "autoui"):
         return

@@ -16,8 +16,9 @@ from distrl.core.verdicts import Spent
 MAX_NAME = 200
 """Characters of a name, an id or an address."""
 
-MAX_REWARD = 1e6
-"""The magnitude of a part of a reward, and the sum of all magnitudes of a trajectory."""
+MAX_REWARD = 1e3
+"""The magnitude of a part of a reward, and the sum of all magnitudes of a trajectory. A success is 1: where
+advantages are normalised, one return of 10⁶ leaves nothing of all others in its batch."""
 
 MAX_SUM = 1e12
 """The magnitude of seconds, costs and counts, which reports add up."""
@@ -154,7 +155,7 @@ def _problems_of_completion(completion: Completion) -> Iterator[str]:
         ("prompt_token_ids", completion.prompt_token_ids, 0, MAX_TOKEN),
         ("token_ids", completion.token_ids, 0, MAX_TOKEN),
         ("logprobs", completion.logprobs, *LOGPROBS),
-        ("weight_versions", completion.weight_versions, -1, MAX_VERSION),
+        ("weight_versions", completion.weight_versions, 0, MAX_VERSION),
     ):
         if values and not low <= min(values) <= max(values) <= high:
             yield f"completion.{name} must be within {low:g} and {high:g}"

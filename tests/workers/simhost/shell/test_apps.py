@@ -11,6 +11,7 @@ import pytest
 from PIL import Image, ImageChops
 
 from distrl.workers.simhost.android import AndroidSystem
+from distrl.workers.simhost.shell.commands.display import DISPLAY_ID
 from distrl.workers.simphone.apps import BUILT_IN
 
 FOCUS = re.compile(r"mCurrentFocus=Window{.*\s+(?P<package>[^\s]+)/(?P<activity>[^\s]+)\}")
@@ -264,6 +265,9 @@ def test_screenshots_as_png_and_raw(phone: AndroidSystem, sh: Any) -> None:
     ).out == ("/sdcard/a.png\n/sdcard/b.png\n")
     assert phone.files.read("/sdcard/a.png") == phone.files.read("/sdcard/b.png") == sh("screencap -p").data
     assert sh("screencap -p /nope/a.png").status == 1
+    assert sh(f"screencap -p -d {DISPLAY_ID}").data == sh("screencap -p").data
+    refused = sh("screencap -d 5 -p")
+    assert (refused.status, refused.data, refused.err) == (1, b"", "Display Id '5' is not valid.\n")
 
 
 def test_the_same_screen_is_encoded_once(phone: AndroidSystem, sh: Any) -> None:

@@ -19,7 +19,10 @@ async def screencap(call: Call) -> int:
     while args:
         arg = args.pop(0)
         if arg == "-d" and args:
-            args.pop(0)
+            display = args.pop(0)
+            if display != DISPLAY_ID:
+                await call.error(f"Display Id '{display}' is not valid.")
+                return 1
         elif arg in ("-h", "--help"):
             await call.error("usage: screencap [-ahp] [-d display-id] [FILENAME]")
             return 1

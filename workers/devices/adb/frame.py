@@ -68,7 +68,7 @@ class Frames:
         png = picture_in(data)
         if not png.startswith(_SIGNATURE):
             talk = data[:300].decode("utf-8", "replace").strip()
-            said = " ".join(talk.split())[:120]
+            said = " ".join(talk.split())[:120].rstrip(".")
             raise self._truncated(f"is not a PNG picture but {len(data)} bytes{said and f': {said}'}", talk)
         if not png.endswith(_END):
             raise self._truncated(f"ends after {len(png)} bytes, in the middle", repr(png[-16:]))

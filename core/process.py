@@ -32,6 +32,14 @@ os.execvp(sys.argv[2], sys.argv[2:])
 """
 
 
+def num_cpus() -> int:
+    """CPUs that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # only Linux knows about affinity
+        return os.cpu_count() or 1
+
+
 class StopEvent(threading.Event):
     """Set when the process should stop. `on_set` callbacks wake loops that wait for something else."""
 

@@ -6,11 +6,14 @@ import contextlib
 import logging
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import mean
 from threading import Event
 
+import torch
+
 from distrl.core.errors import PolicyError
+from distrl.core.process import num_cpus
 from distrl.core.types import Purpose
 from distrl.learner.batching import StepBatch
 from distrl.learner.demonstrations import take_dataset
@@ -24,6 +27,7 @@ from distrl.learner.updates import Skipped, Updates
 POLL_S = 0.25
 LOG_EVERY = 20
 RECENT_LOSSES = 20  # cloning may end when their mean is low enough
+WARM_UP_THREADS = 4  # workers are idle, or soon will be; small models gain nothing from more
 _log = logging.getLogger(__name__)
 
 
@@ -62,6 +66,17 @@ def demonstrate(parts: Parts, cloning: Cloning, stop: Event) -> None:
             parts.drain(POLL_S)
 
 
+@contextlib.contextmanager
+def _more_threads() -> Iterator[None]:
+    """As many threads as there are CPUs, at most `WARM_UP_THREADS`, then `learner.threads` again."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(max(before, min(WARM_UP_THREADS, num_cpus())))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def warm_up(parts: Parts, cloning: Cloning, stop: Event) -> None:
     """Makes the cloning updates that are left, and writes the checkpoint `step_0`.
 
@@ -79,12 +94,13 @@ def warm_up(parts: Parts, cloning: Cloning, stop: Event) -> None:
         )
     announce(parts, WARM_UP)
     parts.start_clock()  # demonstrations of a dataset have not done so
-    while not cloning.is_over():
-        if stop.is_set():
-            return
-        parts.show(cloning.num_updates, config.updates)
-        parts.tend()
-        cloning.update()
+    with _more_threads():
+        while not cloning.is_over():
+            if stop.is_set():
+                return
+            parts.show(cloning.num_updates, config.updates)
+            parts.tend()
+            cloning.update()
     cloning.write()
     parts.ingest.demonstrations.clear()
     parts.progress.is_warm = True
@@ -208,16 +224,17 @@ def critic_warm_up(parts: Parts, updates: Updates, stop: Event) -> bool:
     wanted = config.demonstrations.critic_updates
     parts.stop_online()
     announce_part(parts, CRITIC_WARM_UP)
-    for update in range(wanted):
-        if stop.is_set():
-            return False
-        parts.show(update, wanted)
-        parts.tend()
-        parts.drain(0.0)
-        loss = updates.fit_critic()
-        if loss is None:
-            return False
-        losses += [loss] if math.isfinite(loss) else []
+    with _more_threads():
+        for update in range(wanted):
+            if stop.is_set():
+                return False
+            parts.show(update, wanted)
+            parts.tend()
+            parts.drain(0.0)
+            loss = updates.fit_critic()
+            if loss is None:
+                return False
+            losses += [loss] if math.isfinite(loss) else []
     parts.progress.critic_is_warm = True
     announce_part(parts, TRAINING)
     if losses:

@@ -11,6 +11,7 @@ from pathlib import Path
 from distrl.cli.run_learner import GRACE_S
 from distrl.configs.schema import Config, NetworkConfig
 from distrl.core.errors import ConfigError, NoUpdates
+from distrl.core.process import num_cpus
 from distrl.core.rundir import RunDir
 from distrl.core.security import load_security
 from distrl.core.sockets import Wire, is_local
@@ -141,10 +142,7 @@ def environment(inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 def too_few_cpus(programs: Sequence[Program]) -> str | None:
     """A warning if the machine has fewer CPUs than it should for that many processes."""
-    try:
-        cpus = len(os.sched_getaffinity(0))
-    except AttributeError:  # only Linux knows about affinity
-        cpus = os.cpu_count() or 1
+    cpus = num_cpus()
     if cpus * 4 < len(programs) or cpus < 2:
         return f"{len(programs)} processes share {cpus} CPU{'s' if cpus > 1 else ''}: expect a slow run."
     return None

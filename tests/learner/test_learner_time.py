@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("torch", reason="needs torch: not installed")
+torch = pytest.importorskip("torch", reason="needs torch: not installed")
 
 from learning_world import OPTIONS, build
 
 from distrl.core.metrics import read_metrics
+from distrl.learner import phases
 from distrl.learner.parts import PEERS_S
 from distrl.learner.updates import Updates
 
@@ -147,3 +148,24 @@ def test_waiting_for_the_first_worker_costs_no_time(toy, tmp_path) -> None:
     kept_s = again.parts.elapsed_s()
     now[0] += 7.0
     assert again.parts.elapsed_s() == kept_s + 7.0
+
+
+def test_warm_ups_have_the_cpus_that_workers_do_not_need(toy, tmp_path, monkeypatch) -> None:
+    learner, _ = build(toy, tmp_path)
+    engine, found = learner.parts.engine, {}
+    monkeypatch.setattr(phases, "num_cpus", lambda: 3)
+
+    def note(name):
+        real = getattr(engine, name)
+
+        def call(*args):
+            found[name] = torch.get_num_threads()
+            return real(*args)
+
+        monkeypatch.setattr(engine, name, call)
+
+    for name in ("clone", "fit_critic", "update"):
+        note(name)
+    before = torch.get_num_threads()
+    learner.run()
+    assert found == {"clone": 3, "fit_critic": 3, "update": before}

@@ -146,7 +146,7 @@ class Updates:
 
         def update() -> tuple[Evaluation | None]:
             is_learning = self._config.updates_enabled
-            return (engine.update(batch, self._progress()) if is_learning else engine.measure(batch),)
+            return (engine.update(batch, self._progress()) if is_learning else self._measured(batch),)
 
         if (done := self._guarded("update", request.episodes, update)) is None:
             return None
@@ -183,7 +183,13 @@ class Updates:
                 return None
 
     def _measure(self, episodes: Sequence[Episode]) -> Evaluation:
-        return self.parts.engine.measure(self.parts.batcher.trajectories(episodes))
+        return self._measured(self.parts.batcher.trajectories(episodes))
+
+    def _measured(self, batch: TrajectoryBatch) -> Evaluation:
+        result = self.parts.engine.measure(batch)
+        if not bool(result.priorities.isfinite().all()):
+            raise PolicyError("The scores are not finite.", "Lower learner.optim.lr.")
+        return result
 
     def _measure_mismatch(self) -> dict[str, float]:
         """The `mismatch/*` metrics, if it is time for them."""

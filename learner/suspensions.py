@@ -53,10 +53,8 @@ class Suspensions:
         if problem and total >= LEAST and 2 * count > total:
             seconds = min(LONGEST_S, FIRST_S * 2**client.num_suspensions)
             client.num_suspensions += 1
-            client.until, client.reason = (
-                now + seconds,
-                f"{count} of its last {total} trajectories were rejected",
-            )
+            client.until = now + seconds
+            client.reason = f"{count} of its last {total} trajectories were rejected"
             client.rejected.clear()
             _log.warning(
                 "worker %s gets no leases for %g s: %s; the last one: %s",
@@ -67,9 +65,9 @@ class Suspensions:
 
     def of(self, name: str) -> tuple[float, str]:
         """The seconds for which `name` gets no leases, and why; (0, "") if it may have some."""
-        client = self._clients.get(name)
-        left = client.until - self._clock() if client is not None else 0.0
-        return (left, client.reason) if client is not None and left > 0.0 else (0.0, "")
+        client = self._clients.get(name, _Client())
+        left = client.until - self._clock()
+        return (left, client.reason) if left > 0.0 else (0.0, "")
 
     @property
     def count(self) -> int:

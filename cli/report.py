@@ -29,11 +29,12 @@ def report(
 
 def _evaluations(run: RunDir) -> dict[str, Path]:
     """The complete evaluations by label, the earliest checkpoint first, others after them."""
+    from distrl.configs.load import load_config
     from distrl.core.checkpoints import step_of
     from distrl.evaluator.results import RESULTS_FILE
     from distrl.evaluator.run_state import arms
 
-    labels = {name: label for label, name in arms(run, is_control=False).items()}
+    labels = {name: label for label, name in arms(run, load_config(run.config).is_control).items()}
     found = [path for path in run.evaluations.glob("*") if (path / RESULTS_FILE).is_file()]
     steps = {path: step_of(path.name) for path in found}
     found.sort(key=lambda path: (steps[path] is None, steps[path] or 0, path.name))

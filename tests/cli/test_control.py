@@ -20,9 +20,11 @@ from control_world import config_data
 from distrl.cli.local.progress import Progress
 from distrl.cli.main import app
 from distrl.cli.train import check_tasks
-from distrl.configs.load import check_config
+from distrl.configs.load import check_config, load_config
+from distrl.core.checkpoints import point
 from distrl.core.errors import CheckpointError, ConfigError, RunDirectoryError
 from distrl.core.policies.gaussian import ControlSpec, GaussianPolicy
+from distrl.core.rundir import RunDir
 from distrl.evaluator.control import measure
 from distrl.evaluator.control.measure import load_control, measure_control
 from distrl.evaluator.evaluator import EvaluationStopped
@@ -104,6 +106,19 @@ def test_a_measurement_shows_how_far_it_is(tmp_path: Path, monkeypatch: pytest.M
     out = io.StringIO()
     Progress(config, Console(file=out)).show_evaluations({"step_1": (2, 3)}, 1)
     assert "[evaluating] 0:00 · episodes 2/3" in out.getvalue()
+
+
+@pytest.mark.needs("jinja2")
+def test_a_run_without_an_update_is_reported_as_before_training(tmp_path: Path) -> None:
+    small = {"evaluate": {"episodes": 1, "slots": 1}, "name": "demo", "runs_dir": str(tmp_path)}
+    run = RunDir.create(check_config(config_data() | small, "test"))
+    subject = save(run.checkpoints / "step_0")
+    point(run.checkpoints, "final", "step_0")
+    measure_control(load_config(run.path), subject, run.evaluations / "step_0")
+    result = CliRunner().invoke(app, ["report", str(run.path)])
+    assert result.exit_code == 0, result.output
+    assert "before training" in run.report.read_text()
+    assert "warm start" not in run.report.read_text()
 
 
 def test_a_policy_of_another_environment_is_refused(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -172,7 +171,7 @@ def _list(stores: Sequence[TrajectoryStore], filters: Filters, limit: int) -> No
         numbers = [f"{result.num_steps}", f"{result.reward:.2f}"]
         rows.append([*texts, one.task.id, *numbers, " ".join(one.task.goal.split())])
     taken = sum(2 + max(map(len, column)) for column in zip(*(row[:-1] for row in rows), strict=True))
-    is_narrow = (terminal_width() or sys.maxsize) < taken + MIN_GOAL
+    is_narrow = terminal_width() < taken + MIN_GOAL
     if is_narrow:
         rows = [[row[0], row[1], row[5], row[7]] for row in rows]
     print_table(rows, texts=2 if is_narrow else 5, tail=True)
@@ -185,14 +184,14 @@ def _list_quarantined(stores: Sequence[TrajectoryStore]) -> None:
     """What the learner must not use, and why."""
     from datetime import datetime
 
-    from distrl.core.logs import one_line
+    from distrl.cli.inspect_suite import print_table
 
-    found = [row for store in stores for row in store.quarantined()]
-    if found:
-        typer.echo(f"\n{'quarantined':<12}  {'since':<16}  reason")
-    for row in found:
-        since = datetime.fromtimestamp(row.at).strftime("%Y-%m-%d %H:%M")
-        typer.echo(f"{one_line(row.id[:12]):<12}  {since}  {one_line(row.reason)}")
+    rows = [["quarantined", "since", "reason"]]
+    for row in (row for store in stores for row in store.quarantined()):
+        rows.append([row.id[:12], f"{datetime.fromtimestamp(row.at):%Y-%m-%d %H:%M}", row.reason])
+    if len(rows) > 1:
+        typer.echo("")
+        print_table(rows, texts=3)
 
 
 def _write_listing(

@@ -103,7 +103,7 @@ def print_table(rows: Sequence[Sequence[str]], texts: int, tail: bool = False) -
 
     last, rows = len(rows[0]) - 1, [[one_line(cell) for cell in row] for row in rows]
     widths = [max(cell_len(row[at]) for row in rows) for at in range(last + 1)]
-    room = max((terminal_width() or sys.maxsize) - sum(widths[:last]) - 2 * last, cell_len(rows[0][last]), 1)
+    room = max(terminal_width() - sum(widths[:last]) - 2 * last, cell_len(rows[0][last]), 1)
     for row in rows:
         cells = [
             " " * max(0, width - cell_len(cell)) + cell if at >= texts else set_cell_size(cell, width)
@@ -115,6 +115,6 @@ def print_table(rows: Sequence[Sequence[str]], texts: int, tail: bool = False) -
         typer.echo("  ".join(cells).rstrip())
 
 
-def terminal_width() -> int | None:
-    """Characters in a line of the terminal; None if the output goes elsewhere, where nothing is cut."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+def terminal_width() -> int:
+    """Characters in a line of the terminal; no limit if the output goes elsewhere, where nothing is cut."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize

@@ -83,7 +83,7 @@ def apply_override(data: dict[str, Any], override: str) -> None:
     """Writes one `a.b=c` into `data`, making the sections on the way.
 
     Raises:
-        ConfigError: If it is no assignment, its value is not YAML, or its path leads through a plain value.
+        ConfigError: It is not an assignment, its value is not YAML, or its path leads through a plain value.
     """
     key, equals, value = override.partition("=")
     parts = key.strip().split(".")
@@ -110,11 +110,13 @@ def check_config(data: dict[str, Any], source: str) -> Config:
     """
     try:
         # Through JSON: strict, yet a list may fill a tuple.
-        data = json.loads(json.dumps(data))
-        for section, key in REMOVED:
-            if isinstance(data.get(section), dict):
-                data[section].pop(key, None)
-        return Config.model_validate_json(json.dumps(data), strict=True)
+        kept = {
+            section: {key: value for key, value in keys.items() if (section, key) not in REMOVED}
+            if isinstance(keys, dict)
+            else keys
+            for section, keys in data.items()
+        }
+        return Config.model_validate_json(json.dumps(kept), strict=True)
     except ValidationError as error:
         problems = error.errors(include_url=False)
         # An unknown key first: a mistyped key often causes the other problems.

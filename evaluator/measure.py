@@ -23,8 +23,6 @@ from distrl.workers.client import LearnerLink
 from distrl.workers.joining import wait_for_learner
 from distrl.workers.worker import SlotPolicy
 
-"""How long a served policy may be without weights."""
-
 MODEL = "model"
 """The agent that is the policy of the configuration before any training."""
 

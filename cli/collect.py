@@ -45,7 +45,7 @@ def collect(
         Path | None,
         typer.Option("--output", metavar="DIR", help="Default: RUNS_DIR/collections/NAME-SPLIT."),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a collection, or add to it.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a collection, or add to it.")] = False,
     overrides: SetOption = None,
     dry_run: DryRunOption = False,
 ) -> None:

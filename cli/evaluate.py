@@ -67,7 +67,7 @@ SeedsOption = Annotated[
         "--seeds", metavar="0,1,2", help="Repeat it with each of these; mean and deviation over them."
     ),
 ]
-ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on with an interrupted evaluation.")]
+ResumeOption = Annotated[bool, typer.Option("--resume", help="Continue an interrupted evaluation.")]
 RejudgeOption = Annotated[
     Path | None,
     typer.Option(
@@ -166,7 +166,7 @@ def check_measured(evaluation: Evaluation) -> None:
             f"nothing was measured: all {len(faulted)} tasks faulted, the last by {faulted[-1].fault.value}"
         )
         detail = " ".join(faulted[-1].fault_detail.split())
-        raise NothingCameIn(f"{rule} ({detail}).", "Mend that, and go on with --resume.")
+        raise NothingCameIn(f"{rule} ({detail}).", "Fix the cause and continue with --resume.")
 
 
 def evaluate_control(
@@ -293,7 +293,7 @@ def print_numbers(evaluation: Evaluation) -> None:
         if result.spent.calls:
             typer.echo(f"  asking the model took {result.spent.describe()}, faulted tries included")
         if result.num_unjudged:
-            typer.echo(f"  {result.num_unjudged} tasks that nobody could judge are not counted")
+            typer.echo(f"  {result.num_unjudged} tasks without a verdict are not counted")
         if result.num_retries:
             typer.echo(f"  {result.num_retries} faulted episodes were tried again")
         if result.faulted:

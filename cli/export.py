@@ -118,7 +118,7 @@ def _write_merged(policy_dir: Path, config: str, directory: Path) -> Path:
     loaded = load_config(config)
     if loaded.is_control:
         raise ConfigError(
-            "A policy of continuous control is no model of transformers.", "Use its checkpoint as it is."
+            "A policy of continuous control is not a transformers model.", "Use its checkpoint as it is."
         )
     policy = build_policy(loaded.policy, checkpoint_words(policy_dir) or [], loaded.seed)
     policy.load(policy_dir)

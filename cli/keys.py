@@ -63,7 +63,10 @@ def add(directory: Directory, name: ClientName, role: Roles = ["worker"], slots:
 
 @app.command("set")
 def change(directory: Directory, name: ClientName, role: Roles, slots: Slots = None) -> None:
-    """Change the roles and slots of a client. They take effect at its next connection; its key stays."""
+    """Replace the roles and the limit of slots of a client, from its next connection on. Its key stays.
+
+    Without --slots there is no limit.
+    """
     from distrl.core.security import change_client
 
     change_client(directory, name, role, slots)

@@ -44,7 +44,10 @@ ProcessesOption = Annotated[
 WaitOption = Annotated[
     float | None,
     typer.Option(
-        "--wait", min=0.0, metavar="SECONDS", help="Limit of the wait for the learner. Default: no limit."
+        "--wait",
+        min=0.0,
+        metavar="SECONDS",
+        help="Longest wait for the learner or the policy. Default: no limit.",
     ),
 ]
 NameOption = Annotated[
@@ -106,7 +109,7 @@ def check_name(name: str) -> str:
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
         raise ConfigError(
-            f"--name {name!r} is no name.", "Use letters, digits, dots, dashes and underscores."
+            f"--name {name!r} is not a valid name.", "Use letters, digits, dots, hyphens and underscores."
         )
     return name
 

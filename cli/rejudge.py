@@ -69,7 +69,7 @@ def rejudge_stored(config: Config, place: Path) -> None:
         typer.echo(f"Verdicts: {rejudged.file}")
         if stop.is_set():
             raise EvaluationStopped(
-                f"Interrupted; {rejudged.file} keeps the verdicts.", "Go on with the same command."
+                f"Interrupted; {rejudged.file} keeps the verdicts.", "Run the same command again to continue."
             )
         try:
             typer.echo(f"Report: {rejudged.write_page()}")

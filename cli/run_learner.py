@@ -64,7 +64,7 @@ def run_learner(
     if _is_first():
         stop.on_set(_say_stopping)
     if not learn(loaded, resume, stop, command):
-        typer.echo("Stopped; go on with --resume.", err=True)
+        typer.echo("Stopped. Continue with --resume.", err=True)
         raise typer.Exit(130)
 
 

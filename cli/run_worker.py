@@ -125,7 +125,7 @@ def work(
         name = own_name(name, spool_dir, stack)
         for other, count in left_behind(spool_dir, host_name()).items():
             _log.warning(
-                "%d episodes of the worker %s wait in %s, and nobody delivers them: run one with --name %s",
+                "%d episodes of the worker %s wait in %s: run a worker with --name %s to deliver them",
                 count, other, spool_dir, other,
             )  # fmt: skip
         spool = Spool(spool_dir / f"{name}.sqlite3")

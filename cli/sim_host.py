@@ -30,7 +30,7 @@ def sim_host(
         typer.Option(
             "--adb-server-port",
             envvar="ANDROID_ADB_SERVER_PORT",
-            help="The adb server that is told about the phones; 0 tells nobody. It is never started.",
+            help="The adb server to announce the phones to; 0 for none. It is never started.",
         ),
     ] = 5037,
     processes: Annotated[

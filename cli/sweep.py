@@ -109,7 +109,7 @@ def run_all(loaded: Sweep, parallel: int, console: Console, named: str) -> int:
         console.print(f"\n{failure.title}", soft_wrap=True)
         console.print(failure.tail, soft_wrap=True)
     if not is_complete:
-        console.print(f"Stopped. The same command goes on: distrl sweep {named}", soft_wrap=True)
+        console.print(f"Stopped. Continue with: distrl sweep {named}", soft_wrap=True)
         raise typer.Exit(STOPPED)
     return len(execution.failures)
 

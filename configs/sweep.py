@@ -79,7 +79,7 @@ class SweepSpec(Section):
     def _arms_name_directories(cls, value: dict[str, Any]) -> dict[str, Any]:
         for name in value:
             if not _NAME.fullmatch(name):
-                raise ValueError(f"{name!r} is no name of an arm; use letters, digits and ._=,+-")
+                raise ValueError(f"{name!r} is not a valid name of an arm; use letters, digits and ._=,+-")
         return value
 
 

@@ -115,7 +115,7 @@ class TableSpec(Section):
     def _names_are_directories(cls, value: dict[str, Any]) -> dict[str, Any]:
         for name in value:
             if not _NAME.fullmatch(name):
-                raise ValueError(f"{name!r} is no name; use letters, digits and ._-")
+                raise ValueError(f"{name!r} is not a valid name; use letters, digits and ._-")
         return value
 
     @model_validator(mode="after")
@@ -123,7 +123,7 @@ class TableSpec(Section):
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError("a seed appears twice")
         if self.generalisation is not None and self.generalisation.trained_on not in self.suites:
-            raise ValueError(f"generalisation.trained_on {self.generalisation.trained_on!r} is no suite")
+            raise ValueError(f"generalisation.trained_on {self.generalisation.trained_on!r} is not a suite")
         for name, agent in self.agents.items():
             if agent.over is not None and (agent.over == name or agent.over not in self.agents):
                 raise ValueError(f"{name} cannot be compared with {agent.over!r}; `over` names another row")

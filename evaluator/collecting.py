@@ -126,7 +126,7 @@ class Collector:
         finished = next_episode(pool, places, patience_s, self._stop, self._progress.say)
         if finished is None:
             raise EvaluationStopped(
-                f"Interrupted; {self._output} keeps what was collected.", "Go on with --resume."
+                f"Interrupted; {self._output} keeps what was collected.", "Continue with --resume."
             )
         return finished
 

@@ -174,7 +174,7 @@ class Evaluator:
         finished = next_episode(pool, places, patience_s, self._stop, self._progress.say)
         if finished is None:
             raise EvaluationStopped(
-                f"Interrupted; {self._output} keeps what was measured.", "Go on with --resume."
+                f"Interrupted; {self._output} keeps what was measured.", "Continue with --resume."
             )
         return finished
 

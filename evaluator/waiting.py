@@ -56,7 +56,7 @@ def next_episode(
     where = f"; devices: {line}" if line else ""
     raise DistrlError(
         f"No episode ended for {patience_s:g} s{where}.",
-        f"Look at the {'devices' if line else 'environments'}; go on with --resume.",
+        f"Check the {'devices' if line else 'environments'}; continue with --resume.",
     )
 
 

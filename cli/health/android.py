@@ -79,8 +79,8 @@ def wanted_avd(store: AvdStore, name: str, snapshot: str | None) -> Iterator[Fin
     if info.manifest is None:
         yield bad(
             f"snapshot {snapshot}",
-            info.problem or "it has no manifest, so nobody can tell whether it is what it should be.",
-            f"Make it anew: `distrl snapshot-avd create {name} {snapshot}`.",
+            info.problem or "it has no manifest to compare it with.",
+            f"Make it again: `distrl snapshot-avd create {name} {snapshot}`.",
         )
     else:
         yield good(f"snapshot {snapshot}", f"API {info.manifest.api_level}, {info.manifest.gpu}.")

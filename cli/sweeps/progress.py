@@ -93,7 +93,7 @@ class SweepProgress:
     def _rest(self) -> str:
         """How long the rest takes if runs take their time limit, and besides as much as those before."""
         if not self._around and not all(self._minutes.values()):
-            return "time to go unknown until a run has finished"  # only episodes end them
+            return "time left unknown until a run has finished"  # only episodes end them
         around_s = sum(self._around) / len(self._around) if self._around else AROUND_S
         mean_s = 60.0 * sum(self._minutes.values()) / max(1, len(self._minutes))
         spent_s = sum(time.monotonic() - began for began in self._began.values())

@@ -367,7 +367,7 @@ class Policy(nn.Module, ABC):
             PolicyError: This policy is no such model.
         """
         raise PolicyError(
-            f"The policy {self.name!r} is no model of transformers.", "Use its checkpoint as it is."
+            f"The policy {self.name!r} is not a transformers model.", "Use its checkpoint as it is."
         )
 
 

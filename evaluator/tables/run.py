@@ -44,7 +44,7 @@ def measure_cell(cell: Cell, stop: threading.Event, say: Callable[[str], None]) 
         try:
             measure(cell.config, who, cell.directory, cell.splits, True, stop, seeds=seeds)
         except EvaluationStopped as error:  # a table has no --resume
-            raise EvaluationStopped(error.message, "Go on with the same command.") from None
+            raise EvaluationStopped(error.message, "Run the same command again to continue.") from None
     if cell.whom:
         pool(cell.directory, list(cell.whom))
 

@@ -51,7 +51,7 @@ def test_devices_that_are_none_are_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "../up", "a b", ".hidden"])
 def test_a_name_that_is_no_name_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ConfigError, match="is no name"):
+    with pytest.raises(ConfigError, match="is not a valid name"):
         work(Config(), name, tmp_path, threading.Event())
 
 
@@ -83,7 +83,7 @@ def test_a_worker_tells_what_its_host_left_behind_under_another_name(tmp_path: P
     with pytest.raises(LearnerUnreachable):
         work(Config.model_validate({"network": network}), None, tmp_path, threading.Event(), 0.2)
     assert f"1 episodes of the worker old-0 wait in {tmp_path}" in caplog.text
-    assert "run one with --name old-0" in caplog.text
+    assert "run a worker with --name old-0" in caplog.text
 
 
 def test_an_unreachable_learner_is_one_line_and_an_exit_code(tmp_path: Path) -> None:

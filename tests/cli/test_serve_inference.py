@@ -71,7 +71,7 @@ def test_a_damaged_or_missing_checkpoint_is_named(tmp_path: Path) -> None:
 
 
 def test_what_cannot_start_says_why(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is no name"):
+    with pytest.raises(ConfigError, match="is not a valid name"):
         serve(config(), "a b", None, threading.Event())
     lonely = {"control": "tcp://127.0.0.1:1"}
     with pytest.raises(LearnerUnreachable, match="No learner"):

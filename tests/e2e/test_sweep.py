@@ -99,7 +99,7 @@ def test_a_sweep_goes_on_after_an_interruption_and_past_a_failure(tmp_path: Path
     first.process.send_signal(signal.SIGINT)
     assert first.process.wait(60.0) == 130, first.output
     assert "Waiting for the checkpoint of the run under way" in first.output
-    assert "The same command goes on" in first.output
+    assert "Continue with: distrl sweep" in first.output
     assert "broken, seed 5 failed" in first.output
     assert "Nothing" in first.output, "the failed run's log is shown"
     assert (runs / "lagging" / "seed-5" / "checkpoints" / "latest").is_file()

@@ -272,9 +272,9 @@ def test_shipped_tables_are_sound(name: str, tmp_path: Path) -> None:
     ("change", "expected"),
     [
         ({"agents": {"x": {}}}, "exactly one of agent, checkpoint and inference"),
-        ({"agents": {"a/b": {"agent": "expert"}}}, "is no name"),
+        ({"agents": {"a/b": {"agent": "expert"}}}, "is not a valid name"),
         ({"seeds": [1, 1]}, "a seed appears twice"),
-        ({"generalisation": {"trained_on": "moon", "suites": {"hard": {}}}}, "'moon' is no suite"),
+        ({"generalisation": {"trained_on": "moon", "suites": {"hard": {}}}}, "'moon' is not a suite"),
         ({"rows": 3}, "rows"),
         ({"base": "nowhere"}, "nowhere"),
     ],
@@ -297,5 +297,5 @@ def test_who_interrupts_a_table_is_told_the_way_on(file: Path, tmp_path: Path) -
     stop.set()
     with pytest.raises(EvaluationStopped) as caught:
         measure_cell(cells[0], stop, lambda line: None)
-    assert "Go on with the same command." in str(caught.value)
+    assert "Run the same command again to continue." in str(caught.value)
     assert "--resume" not in str(caught.value)

@@ -27,7 +27,7 @@ from distrl.core.errors import SecurityError
 SERVER = "server"
 ANY_CLIENT = "client"
 ROLES = ("worker", "inference", "evaluate")  # what each may send: distrl.core.service
-UNSAID_ROLES = ("worker",)  # of a client whose entry names none, as those made before roles existed
+DEFAULT_ROLES = ("worker",)  # of a client whose entry names none, as those made before roles existed
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _Z85_KEY = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
 
@@ -195,7 +195,7 @@ def add_client(
     keys_dir: Path,
     name: str,
     client: KeyPair,
-    roles: Sequence[str] = UNSAID_ROLES,
+    roles: Sequence[str] = DEFAULT_ROLES,
     slots: int | None = None,
 ) -> None:
     """Writes `NAME.key` and puts its public half on the allow-list.
@@ -255,7 +255,7 @@ def _read_client(path: Path) -> Client:
     """An entry of the allow-list: a public key; lines `roles ROLE…` and `slots N`, which may be missing."""
     public, *lines = _read(path).strip().splitlines() or [""]
     fields = dict(line.partition(" ")[::2] for line in lines)
-    roles = tuple(fields.pop("roles", " ".join(UNSAID_ROLES)).split())
+    roles = tuple(fields.pop("roles", " ".join(DEFAULT_ROLES)).split())
     slots = fields.pop("slots", None)
     if not _Z85_KEY.fullmatch(public) or fields or not set(roles) <= set(ROLES) or not roles:
         raise _broken(path)

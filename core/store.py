@@ -46,8 +46,8 @@ CREATE TABLE IF NOT EXISTS uses (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS uses_of_trajectory ON uses (seq);
 """
-# Stores of this version that were made before these tables lack them. A trimmed trajectory leaves its row:
-# emptied rows would keep their pages, 1.5 KB each.
+# Stores of this version that were made before these tables lack them. Trimming deletes a trajectory's row and
+# keeps its id in `trimmed`: a row that is only emptied would keep its pages, 1.5 KB.
 _LATER_TABLES = (
     "CREATE TABLE IF NOT EXISTS quarantined (id TEXT PRIMARY KEY, reason TEXT NOT NULL, at REAL NOT NULL)",
     "CREATE TABLE IF NOT EXISTS trimmed (seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE)",

@@ -86,8 +86,9 @@ class Learner:
             self.rounds.finish()
             if self.updates.owed() < 1 or not critic_warm_up(parts, self.updates, self.stop):
                 continue
+            before = self.progress.updates
             self.update()
-            if not self.is_over():  # else the last round is due
+            if self.progress.updates > before and not self.is_over():  # else the last round is due
                 self.rounds.after_update()
         parts.stop_online()
         if not self.stop.is_set():

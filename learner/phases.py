@@ -214,7 +214,7 @@ def critic_warm_up(parts: Parts, updates: Updates, stop: Event) -> bool:
     Its time does not count towards `learner.max_minutes`.
 
     Returns:
-        Whether the critic is ready; False if stopped before the end.
+        Whether the critic is ready; False if stopped before the end, or if no trajectory can be used.
     """
     config = parts.config.learner
     is_learning = config.updates_enabled and parts.engine.algorithm.has_critic

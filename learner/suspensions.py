@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 @dataclass
 class _Client:
     rejected: deque[bool] = field(default_factory=lambda: deque(maxlen=WINDOW))
-    num_suspensions: int = 0
+    lasted_s: float = 0.0  # the last suspension
     until: float = 0.0
     reason: str = ""
 
@@ -51,25 +51,22 @@ class Suspensions:
         client.rejected.append(bool(problem))
         total, count = len(client.rejected), sum(client.rejected)
         if problem and total >= LEAST and 2 * count > total:
-            seconds = min(LONGEST_S, FIRST_S * 2**client.num_suspensions)
-            client.num_suspensions += 1
-            client.until, client.reason = (
-                now + seconds,
-                f"{count} of its last {total} trajectories were rejected",
-            )
+            seconds = client.lasted_s = min(LONGEST_S, 2 * client.lasted_s or FIRST_S)
+            client.until = now + seconds
+            client.reason = f"{count} of its last {total} trajectories were rejected"
             client.rejected.clear()
             _log.warning(
                 "worker %s gets no leases for %g s: %s; the last one: %s",
                 name, seconds, client.reason, problem,
             )  # fmt: skip
         elif total == WINDOW and 2 * count <= total:
-            client.num_suspensions = 0
+            client.lasted_s = 0.0
 
     def of(self, name: str) -> tuple[float, str]:
         """The seconds for which `name` gets no leases, and why; (0, "") if it may have some."""
-        client = self._clients.get(name)
-        left = client.until - self._clock() if client is not None else 0.0
-        return (left, client.reason) if client is not None and left > 0.0 else (0.0, "")
+        client = self._clients.get(name, _Client())
+        left = client.until - self._clock()
+        return (left, client.reason) if left > 0.0 else (0.0, "")
 
     @property
     def count(self) -> int:

@@ -55,9 +55,10 @@ class Skipped:
             self._row.clear()
             return
         self.count += 1
-        self._row.append(list(dict.fromkeys(ids)))
+        names = list(dict.fromkeys(ids))
+        self._row.append(names)
         _log.warning(
-            "a batch is skipped: its loss or gradient is not finite; trajectories %s", ", ".join(ids)
+            "a batch is skipped: its loss or gradient is not finite; trajectories %s", ", ".join(names)
         )
         if len(self._row) >= MAX_SKIPPED:
             names = [name for name, _ in Counter(name for row in self._row for name in row).most_common()]
@@ -90,7 +91,7 @@ class Updates:
         self._prefetcher: Prefetcher[Request, TrajectoryBatch] = Prefetcher(
             lambda request: self._build(request.episodes, request.weights)
         )
-        self._requests: deque[Request] = deque()  # what the prefetcher is at
+        self._requests: deque[Request] = deque()  # those that the prefetcher has not answered yet
         # Of each update, seconds: since the end of the one before; of these without episodes, and a batch.
         self._recent: deque[tuple[float, float, float]] = deque(maxlen=50)
         self._last_end, self._idle_s = parts.clock(), 0.0
@@ -146,7 +147,7 @@ class Updates:
 
         def update() -> tuple[Evaluation | None]:
             is_learning = self._config.updates_enabled
-            return (engine.update(batch, self._progress()) if is_learning else engine.measure(batch),)
+            return (engine.update(batch, self._progress()) if is_learning else self._measured(batch),)
 
         if (done := self._guarded("update", request.episodes, update)) is None:
             return None
@@ -183,7 +184,13 @@ class Updates:
                 return None
 
     def _measure(self, episodes: Sequence[Episode]) -> Evaluation:
-        return self.parts.engine.measure(self.parts.batcher.trajectories(episodes))
+        return self._measured(self.parts.batcher.trajectories(episodes))
+
+    def _measured(self, batch: TrajectoryBatch) -> Evaluation:
+        result = self.parts.engine.measure(batch)
+        if not bool(result.priorities.isfinite().all()):
+            raise PolicyError("The scores are not finite.", "Lower learner.optim.lr.")
+        return result
 
     def _measure_mismatch(self) -> dict[str, float]:
         """The `mismatch/*` metrics, if it is time for them."""

@@ -205,6 +205,23 @@ def test_one_that_cannot_be_scored_outside_of_an_update_is_quarantined(toy, tmp_
     updates.close()
 
 
+def test_one_whose_scores_are_not_finite_is_quarantined(toy, tmp_path) -> None:
+    learner, world = ready(toy, tmp_path)
+    names = come(learner, world, 8)
+    make_updates(learner)
+    measure = learner.parts.engine.measure
+
+    def spoil(batch):
+        result = measure(batch)
+        result.priorities[[name == names[5] for name in batch.ids]] = math.nan
+        return result
+
+    learner.parts.engine.measure = spoil
+    learner.updates._refresh()
+    assert [row.id for row in world.store.quarantined()] == [names[5]]
+    learner.updates.close()
+
+
 def test_a_demonstration_that_cannot_be_cloned_is_quarantined(toy, tmp_path) -> None:
     learner, world = build(toy, tmp_path)
     come(learner, world, 11)
@@ -296,6 +313,22 @@ def test_a_batch_that_is_not_finite_changes_nothing_and_ten_in_a_row_end_the_run
     assert sorted(named) == sorted(set(bad))
     assert learner.parts.checkpointer.load() is not None, "what was learnt before is saved"
     learner.updates.close()
+
+
+def test_a_skipped_batch_starts_no_second_round_after_the_same_update(toy, tmp_path) -> None:
+    learner, _ = build(toy, tmp_path, episodes=60, eval_every=5)
+    algorithm, start, rounds = learner.parts.engine.algorithm, learner.rounds.start, []
+    judge, skips = algorithm.judge, iter([True, True, False] * 100)
+
+    def infinite(batch, outputs):
+        result = judge(batch, outputs)
+        return replace(result, critic_loss=result.critic_loss * math.inf) if next(skips) else result
+
+    algorithm.judge = infinite
+    learner.rounds.start = lambda *version: rounds.append(learner.progress.updates) or start(*version)
+    learner.run()
+    assert learner.updates.skipped.count > 30
+    assert len(rounds[:-1]) == len(set(rounds[:-1]))  # the last one measures the final weights
 
 
 def die_at(toy, path, bad: str, incarnation: str) -> None:

@@ -174,7 +174,7 @@ class ControlWorker:
 
         while True:
             newest = self._master.work(unit.id)
-            if newest.weights.version == unit.weights.version:
+            if newest.weights == unit.weights:  # a resumed learner may use a version's number again
                 return unit
             weights = self._master.fetch(newest.weights)
             if weights is not None:

@@ -14,7 +14,7 @@ from control_world import World, config_data, control_config, gradient
 
 from distrl.configs.load import check_config
 from distrl.core.errors import ConfigError, EnvError, PolicyError
-from distrl.core.messages import WorkUnit
+from distrl.core.messages import WeightInfo, WorkUnit
 from distrl.workers.control.worker import ControlWorker
 
 
@@ -77,6 +77,26 @@ def test_a_round_is_trained_from_the_weights_that_are_the_newest_by_then(tmp_pat
     assert round_.base_version == world.units[-1].weights.version + 1
     assert round_.metrics["off_policy/behaviour_lag"] == 1
     assert float(world.policy.log_std.detach().mean()) == pytest.approx(log_std + 0.1, abs=0.05)
+
+
+def test_a_resumed_learners_weights_are_loaded_though_their_version_is_the_same(tmp_path: Path) -> None:
+    world = World(tmp_path, control_config(eval_every=0))
+    work(world, 2)
+    take, fetch = world.work, world.fetch
+    fetched = []
+
+    def work_of_resumed(collected: str | None = None) -> WorkUnit:
+        unit = take(collected)
+        other = unit.weights.model_copy(update={"digest": "other"})
+        return unit.model_copy(update={"weights": other}) if collected else unit
+
+    def fetch_any(info: WeightInfo) -> memoryview | None:
+        fetched.append(info.digest)
+        return fetch(world.units[-1].weights)
+
+    world.work, world.fetch = work_of_resumed, fetch_any  # type: ignore[method-assign]
+    work(world, 3)
+    assert fetched[-1] == "other"
 
 
 def test_the_first_round_only_measures(tmp_path: Path) -> None:

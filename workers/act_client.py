@@ -19,7 +19,7 @@ POLL_S = 0.1  # how often a waiting call looks at the stop flag and the connecti
 CONNECT_S = 2.0  # a server that cannot be reached for this long is passed over
 AVOID_S = {RejectCode.BUSY: 0.5, RejectCode.NOT_READY: 1.0}
 AVOID_FAILED_S = 5.0
-# These tell about the request; all others tell about the server.
+# The request is at fault; with any other code it is the server.
 _REFUSALS = frozenset(
     {
         RejectCode.MALFORMED,

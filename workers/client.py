@@ -332,9 +332,9 @@ class LearnerLink:
             )
             with self._condition:
                 self._condition.notify_all()
-        elif not reject.ref:
-            self._misunderstood(f"it refuses a message: {reject.reason} ({reject.code.value})")
+            return
         if not reject.ref:
+            self._misunderstood(f"it refuses a message: {reject.reason} ({reject.code.value})")
             return
         _log.error("the learner refused %s: %s (%s)", reject.ref, reject.reason, reject.code.value)
         if self._delivery is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 from collections.abc import Callable
@@ -53,7 +52,7 @@ def wait_for_learner(
                     f"The learner at {address} does not understand this process: {link.misfit}.",
                     "Run the same distrl version everywhere.",
                 ) from None
-            if waited_s >= (math.inf if wait_s is None else wait_s):
+            if wait_s is not None and waited_s >= wait_s:
                 raise LearnerUnreachable(
                     f"No learner answered at {address} within {wait_s:g} s.",
                     f"Start `distrl run-learner`, or correct {setting}; check that the keys match.",

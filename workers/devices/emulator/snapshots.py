@@ -223,7 +223,7 @@ class Snapshotter:
         again = f"make it again with `distrl snapshot-avd create {self.avd.name} {name}`."
         if info.manifest is None:
             why = info.problem or f"the snapshot {name!r} has no manifest: it was not saved by this tool."
-            raise SnapshotMismatch(why, f"Nobody knows what it should be; {again}")
+            raise SnapshotMismatch(why, f"There is nothing to compare the device with; {again}")
         found, _ = self._look(name)
         # A clone says the name of its own AVD; what the snapshot holds is the same.
         differences = replace(info.manifest, avd=found.avd).differences(found)

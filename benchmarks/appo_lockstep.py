@@ -235,9 +235,10 @@ def run(job: Job, folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Row:
-    """What one run came to. `reached`: steps to the threshold, None if never."""
+    """What one run came to. `reached`: steps to the threshold, `reached_s`: CPU time; nan if never."""
 
-    reached: int | None
+    reached: float
+    reached_s: float
     mean: float
     lowest: float
     cpu_s: float
@@ -251,13 +252,14 @@ def summarise(result: dict[str, Any], threshold: float) -> Row:
         last.append(total)
         steps.append(at)
         means.append(sum(last) / len(last))
-    reached = next((at for at, mean in zip(steps, means, strict=True) if mean >= threshold), None)
+    reached = next((at for at, mean in zip(steps, means, strict=True) if mean >= threshold), float("nan"))
+    reached_s = reached / result["steps"] * result["cpu_s"]
     third = np.interp(np.arange(2 * result["steps"] / 3, result["steps"], GRID), steps, means)
-    return Row(reached, float(third.mean()), float(third.min()), result["cpu_s"])
+    return Row(reached, reached_s, float(third.mean()), float(third.min()), result["cpu_s"])
 
 
 def report(folder: Path, env: str, threshold: float) -> None:
-    """Prints each finished run, then each arm, and its ratios to stable-baselines3 on the seeds of both."""
+    """Prints each finished run, then each arm, also beside stable-baselines3 on the seeds of both."""
     arms: dict[str, dict[int, Row]] = {}
     for file in sorted(folder.glob(f"{env}-*.json")):
         result = json.loads(file.read_text())
@@ -266,24 +268,27 @@ def report(folder: Path, env: str, threshold: float) -> None:
     print(f"\n{env}\n{'arm':<12}{'seed':>6}{columns}{'lowest':>10}{'CPU s':>8}")
     for arm, rows in arms.items():
         for seed, row in sorted(rows.items()):
-            reached = "never" if row.reached is None else f"{row.reached:,}"
-            print(f"{arm:<12}{seed:>6}{reached:>12}{row.mean:>12,.0f}{row.lowest:>10,.0f}{row.cpu_s:>8.0f}")
+            print(
+                f"{arm:<12}{seed:>6}{row.reached:>12,.0f}{row.mean:>12,.0f}{row.lowest:>10,.0f}{row.cpu_s:>8.0f}"
+            )
     print(f"\n{'means':<12}{'seeds':>6}{columns}   beside {PEER} on the same seeds")
     for arm, rows in arms.items():
-        steps, mean = _means(rows.values())
+        steps, _, mean = _means(rows.values())
         shared = rows.keys() & arms.get(PEER, {}).keys()
         ratios = ""
         if arm != PEER and shared:
             own = _means([rows[seed] for seed in shared])
             its = _means([arms[PEER][seed] for seed in shared])
-            ratios = f"   {own[0] / its[0]:.2f} of its steps, {own[1] / its[1]:.2f} of its return"
+            steps_ratio, cpu_ratio, _ = (a / b for a, b in zip(own, its, strict=True))
+            ratios = f"   {steps_ratio:.2f} of its steps, {cpu_ratio:.2f} of its CPU time, "
+            ratios += f"return {own[2] - its[2]:+,.0f}"
         print(f"{arm:<12}{len(rows):>6}{steps:>12,.0f}{mean:>12,.0f}{ratios}")
 
 
-def _means(rows: Iterable[Row]) -> tuple[float, float]:
-    """Mean steps to the threshold, nan if a run never reached it, and mean return of the last third."""
-    reached, returns = zip(*((row.reached or float("nan"), row.mean) for row in rows), strict=True)
-    return float(np.mean(reached)), float(np.mean(returns))
+def _means(rows: Iterable[Row]) -> tuple[float, float, float]:
+    """Steps and CPU time to the threshold, nan if a run never reached it, and return of the last third."""
+    steps, cpu_s, returns = np.mean([(row.reached, row.reached_s, row.mean) for row in rows], axis=0)
+    return float(steps), float(cpu_s), float(returns)
 
 
 def main() -> None:

@@ -43,7 +43,7 @@ from distrl.core.weights import Buffer
 from distrl.learner.control.master import Master
 from distrl.learner.publish import Publisher
 from distrl.workers.control.worker import ControlWorker, Stopped
-from distrl.workers.envs.gym import GymGroup
+from distrl.workers.envs.gym import GymGroup, make_env
 
 Episodes = list[tuple[int, float]]
 """Environment steps of the run when an episode was counted, and its return."""
@@ -192,7 +192,8 @@ def train_peer(job: Job) -> Episodes:
             episodes.extend((self.num_timesteps, float(total)) for total in ended)
             return True
 
-    env = make_vec_env(job.env, n_envs=slots, seed=job.seed)
+    # By its id, make_vec_env would ask for pictures, with which Box2D takes several times as long.
+    env = make_vec_env(lambda: make_env(config.env.options), n_envs=slots, seed=job.seed)
     model = PPO(
         "MlpPolicy",
         VecNormalize(

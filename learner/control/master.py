@@ -103,8 +103,8 @@ class Master:
             collected: A round whose transitions are there: it goes on with the newest weights.
         """
         with self._lock:
-            if collected is not None:
-                return self._round(collected)
+            if collected is not None and self._newest is not None:
+                return self._round(collected, self._newest)
             unit = self._measuring.grant(worker, self._share())
             if unit is not None:
                 measured = self._measuring.current
@@ -117,7 +117,7 @@ class Master:
             if self._started_at is None:
                 self._started_at = self._clock()
             self._num_rounds += 1
-            return self._round(f"{self._prefix}-r{self._num_rounds}")
+            return self._round(f"{self._prefix}-r{self._num_rounds}", self._newest)
 
     def take_gradient(self, gradient: Gradient, blobs: Sequence[Blob]) -> bool:
         """Applies a worker's change, and publishes what comes of it. False if it was applied before.
@@ -157,9 +157,8 @@ class Master:
         with self._lock:
             self._measuring.keep_only(workers)
 
-    def _round(self, unit_id: str) -> WorkUnit:
-        assert self._newest is not None
-        return WorkUnit(id=unit_id, kind="train", weights=self._newest.info, progress=self._share())
+    def _round(self, unit_id: str, weights: Weights) -> WorkUnit:
+        return WorkUnit(id=unit_id, kind="train", weights=weights.info, progress=self._share())
 
     def _staleness(self, gradient: Gradient) -> int:
         """Versions between a gradient's base and the newest weights."""

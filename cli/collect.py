@@ -55,6 +55,7 @@ def collect(
     back from mistakes. A run starts from DIR with --set learner.demonstrations.dataset=DIR;
     `distrl export DIR --dataset OUT` makes a Hugging Face dataset of it; `distrl inspect DIR` shows it.
     """
+    from distrl.cli.health.run import check_environment, check_installed
     from distrl.core.logs import setup
     from distrl.core.process import install_signals
     from distrl.evaluator.collecting import Collector
@@ -64,6 +65,8 @@ def collect(
         raise ConfigError("Continuous control has no expert.", "Collect from a configuration of GUI tasks.")
     setup(role="collect", level="WARNING")
     spec = spec_of(loaded, split or loaded.tasks.train, episodes, noise)
+    check_installed(loaded, is_worker=True)
+    check_environment(loaded)
     directory = output or Path(loaded.runs_dir).expanduser() / "collections" / f"{loaded.name}-{spec.split}"
     stop = install_signals(GRACE_S + loaded.devices.close_s)
     results = Collector(loaded, directory, spec, drawing(loaded, spec.split), resume, stop).run()

@@ -113,6 +113,7 @@ def evaluate(
     With --rejudge nothing is run: a judge says how many stored episodes are solved, and is compared with
     their ground truth.
     """
+    from distrl.cli.health.run import check_environment, check_installed
     from distrl.core.logs import setup
     from distrl.core.process import install_signals
     from distrl.evaluator.measure import Who, measure, model_of
@@ -138,6 +139,8 @@ def evaluate(
         load_evaluation(baseline)  # a wrong directory is told now, not after the measurement
     directory = output or default_output(loaded, label_of(subject.kind, subject.name))
     check_folder(directory)
+    check_installed(loaded, is_worker=True)
+    check_environment(loaded)
     stop: threading.Event = install_signals(GRACE_S + loaded.devices.close_s)
     if loaded.is_control:
         evaluate_control(loaded, subject, directory, resume, stop)

@@ -98,19 +98,20 @@ def learn(config: Config, resume: bool, stop: threading.Event, command: Sequence
     Raises:
         DistrlError: Anything that a user can mend.
     """
-    from distrl.cli.train import check_devices
+    from distrl.cli.train import check_devices, check_models
     from distrl.core.logs import setup
     from distrl.core.rundir import RunDir
-    from distrl.evaluator.run_state import check_trained, is_complete
+    from distrl.evaluator.run_state import check_trained, describe_complete, is_complete
 
     if not _is_first():
         return _follow(config)
     setup(role="learner")
     if resume and is_complete(RunDir.of(config), config):
-        _log.info("the run %s is complete: raise learner.episodes to continue it", RunDir.of(config).path)
+        typer.echo(describe_complete(RunDir.of(config), config), err=True)
         check_trained(RunDir.of(config), config)
         return True
     check_devices(config, ["learner"])
+    check_models(config)
     _log.info("loading torch and the run's tasks")
     opened = _control_learner(config, stop) if config.is_control else _learner(config, stop, command)
     run = RunDir.create_or_open(config, resume)

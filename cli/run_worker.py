@@ -72,13 +72,14 @@ def run_worker(
     Ctrl-C, and when the learner says that the run is over. Trajectories that the learner has not taken yet
     stay in the spool; a worker of the same name delivers them.
     """
-    from distrl.cli.health.run import check_environment
+    from distrl.cli.health.run import check_environment, check_installed
     from distrl.core.logs import setup
     from distrl.core.process import install_signals
 
     more = [f"worker.slots={slots}"] if slots is not None else []
     more += [f"devices.pool={adb_pool(devices)}"] if devices is not None else []
     loaded = load(config, [*(overrides or []), *more], dry_run)
+    check_installed(loaded, is_worker=True)
     check_environment(loaded)
     setup(role=name or "worker")
     directory = spool or Path(loaded.runs_dir).expanduser() / ".spool" / loaded.name

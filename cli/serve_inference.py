@@ -62,13 +62,14 @@ def serve_inference(
     learner says that the run is over. With --checkpoint it needs no learner. With --http other agents and
     tools can ask the policy too, as they would ask OpenAI's models.
     """
-    from distrl.cli.train import check_devices
+    from distrl.cli.train import check_devices, check_models
     from distrl.core.logs import setup
     from distrl.core.process import install_signals
 
     loaded = load(config, overrides, dry_run)
     setup(role=name or "inference")
     check_devices(loaded, ["policy"])
+    check_models(loaded)
     _log.info("loading torch and the policy")
     serve(loaded, name, checkpoint, install_signals(GRACE_S), http, wait)
 

@@ -42,10 +42,8 @@ def train(
     loaded = load(config, overrides, dry_run)
     if resume and say_complete(loaded):
         return
-    needed = NEEDED_FOR_CONTROL if loaded.is_control else NEEDED
-    is_sharded = loaded.learner.engine == "deepspeed"
-    check_packages({**needed, "deepspeed": "deepspeed"} if is_sharded else needed)
-    from distrl.cli.health.run import check_environment
+    check_packages(NEEDED_FOR_CONTROL if loaded.is_control else NEEDED)
+    from distrl.cli.health.run import check_environment, check_installed
     from distrl.cli.local.programs import check_addresses, free_addresses, unreachable_servers
     from distrl.cli.local.run import LocalRun
     from distrl.cli.local.unmake import unmake
@@ -54,8 +52,9 @@ def train(
     from distrl.core.rundir import RunDir
     from distrl.core.terminal import Console
 
+    check_installed(loaded, is_worker=False)
     check_devices(loaded)
-    check_model_names(loaded)
+    check_models(loaded)
     if loaded.local.workers:
         check_environment(loaded)
     for warning in check_tasks(loaded):
@@ -94,15 +93,12 @@ def say_complete(config: Config) -> bool:
         NoUpdates: It is, and ended before its first update.
     """
     from distrl.core.rundir import RunDir
-    from distrl.evaluator.run_state import check_trained, is_complete, is_measured
+    from distrl.evaluator.run_state import check_trained, describe_complete, is_complete, is_measured
 
     run = RunDir.of(config)
     if not is_complete(run, config) or not is_measured(run, config):
         return False
-    key = "learner.appo.max_env_steps" if config.is_control else "learner.episodes"
-    typer.echo(f"{run.path} is complete. To continue it, raise {key} (and learner.max_minutes, if set).")
-    is_there = run.report.is_file()
-    typer.echo(f"Report: {run.report}" if is_there else f"Write its report with: distrl report {run.path}")
+    typer.echo(describe_complete(run, config))
     check_trained(run, config)
     return True
 
@@ -138,8 +134,8 @@ def say_unmeasured(run: RunDir, page: Path, console: Console) -> None:
 
 
 def check_tasks(config: Config) -> list[str]:
-    """Makes sure that the suite and its splits are there, that simulated phones know their tasks, and that
-    what is trained on other devices can be shown and judged as the configuration wants.
+    """Makes sure that the suite and its splits are there, that the environment knows their tasks, and that
+    they can be demonstrated and judged as the configuration wants.
 
     With continuous control, which has no tasks, that the environment can be made.
 
@@ -148,7 +144,7 @@ def check_tasks(config: Config) -> list[str]:
 
     Raises:
         TaskError: One is not, or they do not.
-        ConfigError: There is no such environment; nobody can show or judge the tasks.
+        ConfigError: There is no such environment; the tasks cannot be demonstrated or judged.
         MissingDependency: It needs a package.
     """
     if config.is_control:
@@ -157,21 +153,27 @@ def check_tasks(config: Config) -> list[str]:
         control_space(config.env.options)
         return []
     from distrl.evaluator.suites.playable import check_expert, check_playable, check_truth
+    from distrl.learner.task_sampling import demonstration_sampler
 
     tasks, found = config.tasks, _tasks_by_split(config)
     for among in found.values():
         check_playable(config, among)
     check_expert(config, found[tasks.train])
+    demonstration_sampler(config.learner, found[tasks.train], config.seed)  # refuses wrong weights
     judged = dict.fromkeys((tasks.train, tasks.validation) if config.learner.eval_every else (tasks.train,))
     warnings = [check_truth(config, split, found[split]) for split in judged]
     return [warning for warning in warnings if warning is not None]
 
 
 def _tasks_by_split(config: Config) -> dict[str, list[Task]]:
-    """The tasks of the splits that a run uses; an error says which key names the split."""
+    """The tasks of the splits that a run uses; an error says which key names the suite or the split."""
     from distrl.evaluator.suites import load_suite
 
     tasks, found = config.tasks, {}
+    try:
+        load_suite(tasks.suite)
+    except TaskError as error:
+        raise TaskError(f"tasks.suite: {error.message}", error.remedy) from error
     named = [("train", tasks.train), ("validation", tasks.validation), *(("test", one) for one in tasks.test)]
     for key, split in [*named, *([("drift.split", tasks.drift.split)] if tasks.drift else [])]:
         try:
@@ -219,27 +221,35 @@ def check_devices(config: Config, sections: Sequence[str] = ("learner", "policy"
             try:
                 resolve_device(device)
             except PolicyError as error:
-                raise ConfigError(f"{key}: {error.message}", f"Set {key} to auto or cpu.") from error
+                said = f"`{key}` is {device!r}, which torch cannot use on this machine."
+                raise ConfigError(said, f"Set {key} to auto, cpu or cuda.") from error
 
 
-def check_model_names(config: Config) -> None:
-    """Makes sure that the models of the policy are directories, or could be models of the hub.
+def check_models(config: Config) -> None:
+    """Makes sure that the models of the policy are there, or that a hub answers that may have them.
 
     Raises:
-        ConfigError: One is neither; it names the key.
+        ConfigError: One is no directory and cannot be a model of the hub; it names the key.
+        PolicyError: One is not in the cache, and the hub cannot be reached.
     """
-    from distrl.core.hub_cache import is_hub_id
+    from distrl.core.hub_cache import cached, has_weights, is_hub_id
+    from distrl.core.policies.hub_files import located
 
     policy = config.policy
     if policy.import_path is not None or policy.kind not in ("hub", "autoui"):
         return
     for key in ("model", "image_features"):
         name = getattr(policy, key)
-        if name and not Path(name).expanduser().is_dir() and not is_hub_id(name):
+        if not name or Path(name).expanduser().is_dir():
+            continue
+        if not is_hub_id(name):
             raise ConfigError(
                 f"`policy.{key}` is {name!r}, which is neither a directory nor a model id.",
                 "Name an existing directory, or OWNER/NAME on the hub.",
             )
+        snapshot = cached(name)
+        if snapshot is None or not has_weights(snapshot):
+            located(f"policy.{key}", name)
 
 
 def check_packages(needed: Mapping[str, str] = NEEDED) -> None:

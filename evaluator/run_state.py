@@ -97,13 +97,30 @@ def check_trained(run: RunDir, config: Config) -> None:
     rule = "No update of reinforcement learning was made: "
     needed = max(learner.min_replay, ceil(1.0 / learner.updates_per_episode))
     needs = "" if config.is_control else f", and the first update needs {needed}"
-    what, key = "the run ended", "learner.appo.max_env_steps" if config.is_control else "learner.episodes"
+    what = "the run ended"
     if ending.is_out_of_time(config):
-        what, key = f"learner.max_minutes={learner.max_minutes:g} ended the run", "learner.max_minutes"
+        what = f"learner.max_minutes={learner.max_minutes:g} ended the run"
     raise NoUpdates(
         f"{rule}{what} after {ending.amount:,} {_kind(config)}{needs}.",
-        f"Raise {key} and continue with --resume.",
+        f"Raise {_limit(ending, config)} and continue with --resume.",
     )
+
+
+def describe_complete(run: RunDir, config: Config) -> str:
+    """Two lines on a complete run: which key continues it, and where its report is."""
+    ending = read_ending(run, config)
+    assert ending is not None
+    report = f"Report: {run.report}" if run.report.is_file() else f"Report: run distrl report {run.path}"
+    return f"{run.path} is complete. To continue it, raise {_limit(ending, config)}.\n{report}"
+
+
+def _limit(ending: Ending, config: Config) -> str:
+    """The key that ended a complete run, and that continues it when it is raised."""
+    if ending.is_out_of_time(config):
+        return "learner.max_minutes"
+    if ending.is_solved:
+        return "learner.appo.stop_at_return"
+    return "learner.appo.max_env_steps" if config.is_control else "learner.episodes"
 
 
 def describe(run: RunDir, config: Config, amount: float = 0.0) -> str:

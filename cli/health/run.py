@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from distrl.cli.escaped import known
 from distrl.cli.health.finding import Finding, Need, bad, good
-from distrl.core.errors import DistrlError
+from distrl.core.errors import ConfigError, DistrlError, MissingDependency
 from distrl.core.hub_cache import cached, has_weights, hub_cache, is_hub_id
 
 if TYPE_CHECKING:
@@ -115,15 +115,50 @@ def check_environment(config: Config) -> None:
     environment = choose(ENVS, config.env.kind, config.env.import_path)
     if not config.devices.pool:
         check_options(environment, config.env.options, "env")
-    if _env_kind(config) == "browser":
-        from distrl.workers.envs.browser import load_site
-
-        load_site(config.env.options.get("site", "miniwob"))
+    if _env_kind(config) in ("phone", "browser", "two_screens"):
+        _try_options(config)
     build_agent(config.agent)
     if _env_kind(config) == "android_world":
         from distrl.workers.envs.android_world_options import checked, find_adb
 
         find_adb(checked(config.env.options).adb_path)
+
+
+def _try_options(config: Config) -> None:
+    """Makes environments whose constructors start nothing, on simulated phones where there is a pool."""
+    from distrl.configs.devices import SimMembers
+    from distrl.workers.devices.sim import SimDevice
+    from distrl.workers.envs import build_env
+
+    pool = config.devices.pool
+    sims = [SimDevice(part.width, part.height) for part in pool if isinstance(part, SimMembers)]
+    for device in sims or [SimDevice() if pool else None]:
+        try:
+            build_env(config.env, device).close()
+        except TypeError as error:
+            raise ConfigError(f"env.options {config.env.options}: {error}.", "Correct the value.") from error
+
+
+def check_installed(config: Config, is_worker: bool) -> None:
+    """Makes sure that the programs and packages that only some configurations need are there.
+
+    Args:
+        is_worker: Only workers run on this machine.
+
+    Raises:
+        MissingDependency: One is not installed.
+        ConfigError: The pool of devices cannot be made.
+    """
+    from distrl.cli.health import packages
+
+    needed = needs(config, is_worker) - {Need.BASE, Need.TRAINING, Need.REPORTS}
+    for finding in packages.look(config.env.options if _env_kind(config) == "browser" else None):
+        if finding.level(needed) == "fail":
+            raise MissingDependency(f"{finding.about}: {finding.said}", finding.remedy)
+    if config.devices.pool and (is_worker or config.local.workers):
+        from distrl.workers.devices.pool.sources import make_pool
+
+        make_pool(config, limit=1)
 
 
 def _checked(about: str, said: str, check: Callable[[], object]) -> Finding:

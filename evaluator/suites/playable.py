@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from distrl.configs.devices import SimMembers
 from distrl.configs.schema import Config
@@ -11,13 +11,17 @@ from distrl.core.types import Task
 
 
 def check_playable(config: Config, tasks: Iterable[Task]) -> None:
-    """Makes sure that the simulated phones of `config`, if it has any in its processes, know all `tasks`.
+    """Makes sure that the environment of `config` knows all `tasks`, as far as that is known without it.
 
-    Devices behind adb are not asked: real ones take any task.
+    Devices behind adb are not asked: real ones take any task. Nor are classes and sites of the user's own.
 
     Raises:
         TaskError: There is no such template, or its parameters are others; it names the task.
     """
+    if (check := _check_of(config)) is not None:
+        for task in tasks:
+            check(task)
+        return
     if not _plays_on_simulated_phones(config):
         return
     from distrl.workers.simphone.tasks import template
@@ -30,6 +34,25 @@ def check_playable(config: Config, tasks: Iterable[Task]) -> None:
             if not _is_simulated(task):
                 remedy += " Tasks of your own are for devices of your own: see the preset phones."
             raise TaskError(f"{task.id}: on the simulated phone {error.message}", remedy) from error
+
+
+def _check_of(config: Config) -> Callable[[Task], object] | None:
+    """What refuses tasks that are not the environment's; None for phones and for what is the user's own."""
+    kind = config.env.kind if config.env.import_path is None else None
+    if kind == "two_screens":
+        from distrl.workers.envs.two_screens import arrangement
+
+        return arrangement
+    if kind == "android_world":
+        from distrl.workers.envs.android_world import named
+
+        return named
+    is_miniwob = kind == "browser" and config.env.options.get("site", "miniwob") == "miniwob"
+    if is_miniwob and config.local.workers:  # without workers here, its package need not be here
+        from distrl.workers.envs.miniwob import MiniWob
+
+        return MiniWob().page_of
+    return None
 
 
 def check_expert(config: Config, tasks: Iterable[Task]) -> None:

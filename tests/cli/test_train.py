@@ -21,7 +21,7 @@ from distrl.core.errors import CheckpointError, NetworkError, SecurityError
 from distrl.core.messages import Status, WeightInfo
 from distrl.core.rundir import RunDir
 from distrl.core.terminal import Console
-from distrl.evaluator.run_state import arms
+from distrl.evaluator.run_state import Ending, arms, describe_complete
 
 runner = CliRunner()
 
@@ -50,7 +50,19 @@ def test_an_existing_run_is_refused_and_left_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "exit_code", "message"),
     [
-        (["--set", "tasks.suite=nowhere"], 6, "there is no suite 'nowhere'"),
+        (["--set", "tasks.suite=nowhere"], 6, "tasks.suite: there is no suite 'nowhere'"),
+        (["--set", "env.kind=two_screens"], 6, "Take the suite two_screens"),
+        (["--set", "env.options.backend=zz"], 2, "backend='zz' is not a task backend"),
+        (["--set", "env.options.width=-3"], 2, "got -3x1200"),
+        (["--set", "env.options.width=wide"], 2, "env.options {'width': 'wide'}"),
+        (["--set", "devices.pool=[{kind: sim, width: 100, height: 100}]"], 2, "got 100x100"),
+        (["--set", "devices.pool=[{kind: avd, avd: P, sdk: nowhere}]"], 7, "no Android emulator was found"),
+        (["--set", "learner.demonstrations.weights={fly: 2.0}"], 2, "the template 'fly'"),
+        (
+            ["--set", "policy.device=gpu"],
+            2,
+            "`policy.device` is 'gpu', which torch cannot use on this machine. Set",
+        ),
         (["--set", "tasks.test=[nosplit]"], 6, "no split 'nosplit'"),
         (["--set", "tasks.suite=broken.yaml"], 6, "broken.yaml"),
         (["--set", "tasks.suite=unknown.yaml"], 6, "u/train: on the simulated phone there is no"),
@@ -84,6 +96,9 @@ def test_bad_input_is_one_line_and_makes_nothing(
     ("command", "setting"),
     [
         ("run-worker", "env.options.widht=3"),
+        ("run-worker", "env.options.backend=zz"),
+        ("evaluate --agent=expert", "env.options.backend=zz"),
+        ("collect", "env.options.backend=zz"),
         ("run-worker", "env.import_path=nowhere:Env"),
         ("run-learner", "learner.device=cuda:99"),
         ("serve-inference", "policy.device=cuda:99"),
@@ -95,7 +110,7 @@ def test_each_process_refuses_what_it_cannot_use_before_it_waits_or_loads(
     monkeypatch.setattr("distrl.cli.local.gpus.visible", list)
     result = runner.invoke(
         app,
-        [command, "quickstart", "--set", f"runs_dir={tmp_path}", "--set", setting],
+        [*command.split(), "quickstart", "--set", f"runs_dir={tmp_path}", "--set", setting],
         catch_exceptions=False,
     )
     assert result.exit_code == 2
@@ -103,6 +118,32 @@ def test_each_process_refuses_what_it_cannot_use_before_it_waits_or_loads(
     assert result.stderr.startswith("error: ")
     assert key.rpartition(".")[0] in result.stderr or "nowhere:Env" in result.stderr
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.needs("torch", "transformers", "jinja2")
+@pytest.mark.parametrize(
+    ("preset", "settings", "exit_code", "message"),
+    [
+        ("quickstart", ["env.kind=android_world"], 7, "android_world: not installed"),
+        ("qwen-vl", ["policy.model=nobody/none"], 9, "'nobody/none' is not on this machine"),
+    ],
+)
+def test_what_this_machine_lacks_is_said_before_anything_starts(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    preset: str,
+    settings: list[str],
+    exit_code: int,
+    message: str,
+) -> None:
+    monkeypatch.setattr("distrl.cli.health.packages.find_spec", lambda name: None)
+    monkeypatch.setattr("distrl.core.policies.hub_files._unreachable", lambda model: "no network")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    sets = [f"--set={one}" for one in (f"runs_dir={tmp_path}/runs", *settings)]
+    result = runner.invoke(app, ["train", preset, *sets])
+    assert result.exit_code == exit_code, result.output
+    assert message in result.stderr
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_missing_config_is_one_line(tmp_path: Path) -> None:
@@ -366,6 +407,32 @@ def test_resuming_a_complete_run_says_so_and_starts_nothing(over: RunDir, monkey
         assert result.exit_code == 0, result.output
         assert f"{moved} is complete" in result.stdout
         assert f"Report: {moved}/report.html" in result.stdout
+
+
+@pytest.mark.parametrize("command", ["train", "run-learner"])
+def test_a_complete_run_names_its_report_and_the_key_that_continues_it(over: RunDir, command: str) -> None:
+    learnt(over)
+    over.report.touch()
+    limited = ["--set=learner.episodes=999", "--set=learner.max_minutes=0.5"]
+    for more, key in (([], "learner.episodes"), (limited, "learner.max_minutes")):
+        result = runner.invoke(app, [command, str(over.path), "--resume", *more])
+        assert result.exit_code == 0, result.output
+        assert f"{over.path} is complete. To continue it, raise {key}." in result.output
+        assert f"Report: {over.report}" in result.output
+
+
+@pytest.mark.parametrize(
+    ("ending", "key"),
+    [
+        (Ending(5, 5, 1.0), "learner.appo.max_env_steps"),
+        (Ending(4, 5, 1.0, is_solved=True), "learner.appo.stop_at_return"),
+    ],
+)
+def test_continuous_control_is_continued_by_its_own_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: Ending, key: str
+) -> None:
+    monkeypatch.setattr("distrl.evaluator.run_state.read_ending", lambda run, config: ending)
+    assert f"raise {key}." in describe_complete(RunDir(tmp_path), load_config("appo-lunarlander"))
 
 
 @pytest.mark.needs("torch", "transformers", "jinja2")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PIL import Image
 
-from distrl.core.errors import EnvError
+from distrl.core.errors import ConfigError, EnvError
 from distrl.workers.devices import app_names
 from distrl.workers.devices.base import Key, Screen
 from distrl.workers.simphone import hierarchy, render
@@ -26,7 +26,7 @@ class SimDevice:
         cache: Where rendered pictures are kept, by default shared by the whole process.
 
     Raises:
-        EnvError: If the screen size is out of range or of another shape than a phone.
+        ConfigError: If the screen size is out of range or of another shape than a phone.
     """
 
     settles_at_once = True
@@ -40,16 +40,14 @@ class SimDevice:
         cache: render.RenderCache | None = None,
     ) -> None:
         if not (_SMALLEST <= width <= _LARGEST and _SMALLEST <= height <= _LARGEST):
-            raise EnvError(
+            raise ConfigError(
                 f"a screen's sides must be {_SMALLEST} to {_LARGEST} pixels, got {width}x{height}.",
-                "Correct the env's width and height.",
-                fault="device",
+                "Correct width and height.",
             )
         if not 2.0 <= height / width <= 2.5:
-            raise EnvError(
+            raise ConfigError(
                 f"the simulated phone is tall: height / width must be 2 to 2.5, got {width}x{height}.",
                 "540x1200 is the default.",
-                fault="device",
             )
         self._size = (width, height)
         self._cache = render.SHARED if cache is None else cache

@@ -104,7 +104,7 @@ class AndroidWorldEnv:
         self._tear_down()
         if self._unclean:
             raise EnvError(f"the task before was not torn down: {self._unclean}", fault="device")
-        name, family = _named(task)
+        name, family = named(task)
         self._process.forget_log()
         self._claim.note({"family": family, "name": name, "seed": task.seed})
         found = self._process.call("reset", self._deadlines.reset_s, family=family, name=name, seed=task.seed)
@@ -225,7 +225,7 @@ class AndroidWorldEnv:
         return self._grid().cell(point)
 
 
-def _named(task: Task) -> tuple[str, str]:
+def named(task: Task) -> tuple[str, str]:
     name, family = task.params.get("task"), task.params.get("family", FAMILY)
     if not isinstance(name, str) or not isinstance(family, str):
         raise TaskError(

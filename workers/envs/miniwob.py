@@ -81,7 +81,7 @@ class MiniWob:
 
     def begin(self, browser: Chromium, task: Task) -> None:
         """Starts the episode of `task`; its page stays open in a tab for the next one."""
-        self._show(browser, self._page_of(task))
+        self._show(browser, self.page_of(task))
         browser.rest_mouse()
         browser.run(_BEGIN + _AFTER_IMAGES, task.seed)
 
@@ -93,7 +93,7 @@ class MiniWob:
 
     def expert(self, browser: Chromium, task: Task) -> Action:
         """A click on the element that the page's expert names; IMPOSSIBLE once that has gone."""
-        page = self._page_of(task)
+        page = self.page_of(task)
         if page not in TARGETS:
             raise EnvError(f"MiniWoB page {page!r} has no expert.", "Add one to TARGETS in miniwob_experts.")
         point = browser.run(VISIBLE_POINT.replace("TARGET", TARGETS[page]), *SIZE)
@@ -114,7 +114,7 @@ class MiniWob:
     def _show(self, browser: Chromium, page: str) -> None:
         browser.show((self._pages / f"{page}.html").as_uri())
 
-    def _page_of(self, task: Task) -> str:
+    def page_of(self, task: Task) -> str:
         page = task.params.get("env")
         if (
             not isinstance(page, str)
@@ -123,6 +123,6 @@ class MiniWob:
         ):
             raise TaskError(
                 f"Task {task.id!r} names the MiniWoB page {page!r}, which does not exist.",
-                'Set params["env"] to a page such as "click-test".',
+                "Take the suite miniwob, or set params.env to a page such as click-test.",
             )
         return page

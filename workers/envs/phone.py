@@ -111,13 +111,14 @@ class PhoneEnv:
         width, height: Screen of the simulated phone in pixels; ignored when a backend is given.
         latency: Fields of `Latency`; None acts at once.
         backend: The tasks and their device; by default a simulated phone. Its `guard`, if it has one, looks
-            after every action.
+            after every action. A configuration cannot name one.
         settle: Fields of `Settle`: how to wait for a still screen.
         sleep: Waits for so many seconds.
         faults: Fields of `Faults`: what goes wrong on purpose; None for nothing.
 
     Raises:
         ConfigError: If `latency`, `settle` or `faults` has an unknown or wrong field.
+        ValueError: If `backend` is not one.
     """
 
     def __init__(
@@ -130,6 +131,8 @@ class PhoneEnv:
         sleep: Callable[[float], None] = time.sleep,
         faults: Mapping[str, object] | Faults | None = None,
     ) -> None:
+        if backend is not None and not hasattr(backend, "device"):
+            raise ValueError(f"backend={backend!r} is not a task backend; leave it out of a configuration")
         self._backend = _simulated(width, height) if backend is None else backend
         self._device = self._backend.device
         self._latency = read_fields(Latency, latency, "latency")

@@ -89,7 +89,7 @@ class TwoScreensEnv:
         Raises:
             TaskError: The task's parameters are no arrangement of buttons.
         """
-        self._task = _arrangement(task)
+        self._task = arrangement(task)
         rng = random.Random(f"two_screens/{task.seed}")
         self._middles = [[_shaken(PLACES[button.place], rng) for button in s] for s in self._task.screens]
         self._tapped = []
@@ -168,7 +168,7 @@ def _is_on(middle: Point, point: Point) -> bool:
     return all(abs(at - centre) <= half for at, centre, half in zip(point, middle, _HALF, strict=True))
 
 
-def _arrangement(task: Task) -> Arrangement:
+def arrangement(task: Task) -> Arrangement:
     try:
         return Arrangement.model_validate(task.params)
     except ValidationError as error:

@@ -64,13 +64,29 @@ def test_an_unknown_template_is_answered_in_a_line(template: str, nearest: str |
 @pytest.mark.parametrize(
     "fields",
     [
-        {"env": {"kind": "browser"}},
+        {"env": {"kind": "browser", "options": {"site": "mine:Site"}}},
+        {"env": {"kind": "browser"}, "local": {"workers": 0}},
         {"env": {"import_path": "mine:Env"}},
         {"devices": {"pool": [ADB]}},
     ],
 )
 def test_others_take_any_task(fields: dict[str, Any]) -> None:
     check_playable(Config.model_validate(fields), [task()])
+
+
+@pytest.mark.parametrize(
+    ("kind", "suite"),
+    [
+        ("two_screens", "two_screens"),
+        pytest.param("browser", "miniwob", marks=pytest.mark.needs("miniwob")),
+        ("android_world", None),
+    ],
+)
+def test_tasks_of_another_environment_are_refused(kind: str, suite: str | None) -> None:
+    config = Config.model_validate({"env": {"kind": kind}})
+    check_playable(config, load_suite(suite) if suite else [task("any", task="ClockStopWatchRunning")])
+    with pytest.raises(TaskError, match="quickstart/"):
+        check_playable(config, load_suite("quickstart"))
 
 
 @pytest.mark.parametrize("member", [ADB, AVD, PHONE])

@@ -161,7 +161,7 @@ def test_snapshots_are_bounded() -> None:
 
 @pytest.mark.parametrize("size", [(10, 10), (540, 800), (9000, 20000)])
 def test_impossible_screens_are_refused(size: tuple[int, int]) -> None:
-    with pytest.raises(EnvError, match=r"pixels|2 to 2\.5"):
+    with pytest.raises(ConfigError, match=r"pixels|2 to 2\.5"):
         SimDevice(*size)
 
 

@@ -88,8 +88,8 @@ def _estimate(config: Config, gpu: str | None, as_json: bool) -> None:
         raise ConfigError("Continuous control has no estimate.", "Its policies take some kB.")
     if gpu not in (None, "cpu") and estimate.known_gpu(gpu) is None:
         raise ConfigError(
-            f"--gpu {gpu!r} is no GPU of which speed and memory are known.",
-            f"Name one of {', '.join(estimate.PEAKS)}, or cpu.",
+            f"--gpu {gpu!r} is not a GPU with known speed and memory.",
+            f"Use one of {', '.join(estimate.PEAKS)}, or cpu.",
         )
     name, memory = machine.first_gpu() if gpu is None else (None if gpu == "cpu" else gpu, None)
     limits = [task.max_steps for task in load_suite(config.tasks.suite)]

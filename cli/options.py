@@ -144,7 +144,7 @@ def seeds_of(seeds: str | None) -> list[int] | None:
     for part in seeds.split(","):
         low, dash, high = part.strip().partition("-")
         if not low.isdecimal() or (dash and not high.isdecimal()) or int(high or low) < int(low):
-            raise ConfigError(f"--seeds {seeds!r} are no seeds.", "Write 0,1,2 or 0-4.")
+            raise ConfigError(f"--seeds {seeds!r} is not a list of seeds.", "Write 0,1,2 or 0-4.")
         if int(high or low) - int(low) >= MAX_SEEDS:
             raise ConfigError(f"--seeds {seeds!r} are more than {MAX_SEEDS}.", "Write 0,1,2 or 0-4.")
         found += range(int(low), int(high or low) + 1)

@@ -97,7 +97,7 @@ def create(
     from distrl.workers.devices.adb.console import require_snapshot_name
 
     if setup is not None and not setup.is_file():
-        raise ConfigError(f"--setup {setup} is no file.", "Name a shell script.")
+        raise ConfigError(f"--setup {setup} is not a file.", "Pass a shell script.")
     require_snapshot_name(snapshot)
     place = Place(sdk, avd_home, adb_port, port, boot_timeout)
     with Steps() as steps:

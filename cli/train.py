@@ -245,7 +245,7 @@ def check_models(config: Config) -> None:
         if not is_hub_id(name):
             raise ConfigError(
                 f"`policy.{key}` is {name!r}, which is neither a directory nor a model id.",
-                "Name an existing directory, or OWNER/NAME on the hub.",
+                f"Set policy.{key} to an existing directory, or to OWNER/NAME on the hub.",
             )
         snapshot = cached(name)
         if snapshot is None or not has_weights(snapshot):

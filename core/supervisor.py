@@ -32,7 +32,7 @@ class ProgramFailed(DistrlError):
     """A program that a run needs cannot be kept alive.
 
     Attributes:
-        is_explained: It ended by an error of the user's that the message tells; logs have no more to say.
+        is_explained: It ended with an error that the user can fix; its message says all that the logs do.
     """
 
     exit_code = 11

@@ -46,7 +46,8 @@ def check_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
     """
     if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
         raise ConfigError(
-            f"{', '.join(map(str, seeds)) or 'nothing'} are no seeds.", "Name each seed once, as in 0,1,2."
+            f"{', '.join(map(str, seeds)) or 'nothing'} is not a list of seeds.",
+            "Give each seed once, as in 0,1,2.",
         )
     return tuple(seeds)
 

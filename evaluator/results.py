@@ -361,7 +361,7 @@ def load_evaluation(directory: Path) -> LoadedEvaluation:
     if not (directory / RESULTS_FILE).is_file():
         raise RunDirectoryError(
             f"{directory} holds no complete evaluation ({RESULTS_FILE} is missing).",
-            "Name a directory that `distrl evaluate` wrote.",
+            "Pass a directory that `distrl evaluate` wrote.",
         )
     evaluation = _read_model(directory / RESULTS_FILE, Evaluation)
     places = [directory / f"seed-{seed}" for seed in evaluation.seeds] or [directory]

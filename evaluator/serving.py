@@ -60,9 +60,9 @@ def find_checkpoint(path: Path) -> Path:
     if path.is_dir():
         raise CheckpointError(
             f"{path} holds no checkpoint ({MANIFEST} is missing).",
-            "Name one such as RUN/checkpoints/step_100.",
+            "Pass one such as RUN/checkpoints/step_100.",
         )
-    raise CheckpointError(f"There is no checkpoint {path}.", "Name one such as RUN/checkpoints/step_100.")
+    raise CheckpointError(f"There is no checkpoint {path}.", "Pass one such as RUN/checkpoints/step_100.")
 
 
 def wait_for_policy(

@@ -24,7 +24,7 @@ def open_store(place: Path) -> TrajectoryStore:
     file = place / STORE_FILE if place.is_dir() else place
     if not file.is_file():
         raise StoreError(
-            f"There is no trajectory store {file}.", "Name a run, an evaluation or a store.sqlite3."
+            f"There is no trajectory store {file}.", "Pass a run, an evaluation or a store.sqlite3."
         )
     if not file.stat().st_size:  # SQLite would make a store of it
         raise StoreError(f"{file} is empty.", "Restore it, or name another store.")

@@ -37,7 +37,7 @@ class Place:
         """The AVDs."""
         if self.avd_home is not None and not self.avd_home.is_dir():
             raise ConfigError(
-                f"--avd-home {self.avd_home} is no directory.", "Name the one with the .ini files."
+                f"--avd-home {self.avd_home} is not a directory.", "Pass the one with the .ini files."
             )
         return AvdStore(self.avd_home)
 

@@ -181,8 +181,8 @@ def _model(key: str, model: str) -> Finding:
         said = f"{key} {model} has no config.json, or not all of its weights."
         return bad(about, said, "Copy all of the model's files there.", Need.RUN)
     if not is_hub_id(model):
-        said = f"{key} {model} is no directory, and no id of the hub."
-        return bad(about, said, "Name a directory, or OWNER/NAME.", Need.RUN)
+        said = f"{key} {model} is neither a directory nor a model id."
+        return bad(about, said, "Set it to an existing directory, or to OWNER/NAME on the hub.", Need.RUN)
     snapshot = cached(model)
     if snapshot is not None and has_weights(snapshot):
         return good(about, f"{key} {model} is in the hub's cache {hub_cache()}.", Need.RUN)

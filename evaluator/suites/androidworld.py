@@ -36,7 +36,9 @@ def parse_seeds(text: str) -> range:
     except ValueError:
         seeds = range(0)
     if not 0 < len(seeds) <= MAX_SEEDS or seeds[0] < 0:
-        raise TaskError(f"{text!r} are no seeds.", f"Write A:B with 0 <= A < B, at most {MAX_SEEDS} of them.")
+        raise TaskError(
+            f"{text!r} is not a range of seeds.", f"Write A:B with 0 <= A < B, at most {MAX_SEEDS} of them."
+        )
     return seeds
 
 

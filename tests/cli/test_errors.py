@@ -88,7 +88,8 @@ def test_a_resumed_run_that_cannot_start_stays(tmp_path: Path) -> None:
 
 @pytest.mark.needs("torch", "transformers", "jinja2")
 def test_a_run_whose_worker_cannot_start_leaves_nothing_behind(tmp_path: Path) -> None:
-    options = ("local.inference_servers=1", "local.workers=1", "env.options={latency: nonsense}")
+    (tmp_path / "mine.py").write_text("def make():\n    raise ValueError('the phone is off')\n")
+    options = ("local.inference_servers=1", "local.workers=1", "env.import_path=mine:make")
     result = run(tmp_path, "train", "quickstart", *(f"--set={option}" for option in options))
     check(result, 2, "worker-0 stopped: ")
     assert "runs/quickstart was removed" in result.stderr

@@ -91,7 +91,7 @@ def test_bad_input_is_one_line_and_writes_nothing(tmp_path: Path) -> None:
         (["--checkpoint", str(broken)], 4, "1 bytes, not 100"),
         (unreachable, 5, "No learner answered at tcp://127.0.0.1:9"),
         (silent, 5, "No policy to measure"),
-        ([], 2, "Give exactly one of"),
+        ([], 2, "Pass exactly one of"),
         (["--agent", "monkey"], 2, "no baseline agent 'monkey'"),
         (["--agent", "expert", "--split", "moon"], 6, "no split 'moon'"),
         (["--agent", "expert", "--baseline", str(tmp_path)], 3, "no complete evaluation"),

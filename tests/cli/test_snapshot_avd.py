@@ -224,7 +224,7 @@ class TestFaults:
         world.avd("bad-name")
         result = run("create", "bad-name", "a b", *port())
         assert result.exit_code == 8
-        assert "'a b' is no name for a snapshot" in error_of(result)
+        assert "'a b' is not a valid snapshot name" in error_of(result)
         assert "starting" not in result.stderr
 
     @pytest.mark.parametrize(("fault", "waits_for"), [("hang_boot", ""), ("offline", "adb")])

@@ -109,7 +109,7 @@ def test_import_writes_a_task_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ),
         (["A", "-o", "x.jsonl"], 6, "'A' is no list. Write SPLIT=FILE; with --androidworld, task names."),
         (["--androidworld", "-o", "x.txt"], 6, "ends in .jsonl or .yaml"),
-        (["--androidworld", "-o", "x.jsonl", "--train-seeds", "x"], 6, "'x' are no seeds"),
+        (["--androidworld", "-o", "x.jsonl", "--train-seeds", "x"], 6, "'x' is not a range of seeds"),
         (["--androidworld", "-o", "x.jsonl", "--train-seeds", "0:9", "--eval-seeds", "8"], 6, "e.g. 8"),
     ],
 )

@@ -173,6 +173,6 @@ def arrangement(task: Task) -> Arrangement:
         return Arrangement.model_validate(task.params)
     except ValidationError as error:
         raise TaskError(
-            f"Task {task.id!r} is no task of the env two_screens: {first_problem(error, 'params')}.",
+            f"Task {task.id!r} is not a task of the env two_screens: {first_problem(error, 'params')}.",
             "Take the suite two_screens, or parameters like those of its tasks.",
         ) from error

@@ -100,7 +100,7 @@ def make_avd(
         EmulatorError: If it cannot be written.
     """
     if not NAME.fullmatch(name):
-        raise ConfigError(f"{name!r} is no name for an AVD.", "Use letters, digits, dots and hyphens.")
+        raise ConfigError(f"{name!r} is not a valid AVD name.", "Use letters, digits, dots and hyphens.")
     if store.exists(name):
         raise ConfigError(f"there is an AVD {name!r} already.", "Choose another name.")
     directory = store.directory(name)

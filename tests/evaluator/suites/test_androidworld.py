@@ -70,7 +70,7 @@ def test_seeds(text: str, seeds: range) -> None:
 
 @pytest.mark.parametrize("text", ["", "a", "3:3", "5:2", "-1:4", "0:99999", "1:", "1.5"])
 def test_what_is_no_seeds(text: str) -> None:
-    with pytest.raises(TaskError, match="are no seeds"):
+    with pytest.raises(TaskError, match="is not a range of seeds"):
         parse_seeds(text)
 
 

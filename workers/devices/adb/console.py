@@ -58,7 +58,7 @@ def require_snapshot_name(name: str, serial: str = "") -> None:
     """
     if not _NAME.fullmatch(name):
         raise SnapshotFailed(
-            f"{name!r} is no name for a snapshot.",
+            f"{name!r} is not a valid snapshot name.",
             "Use letters, digits, dots, hyphens and underscores.",
             serial=serial,
         )

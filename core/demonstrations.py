@@ -84,7 +84,7 @@ def read_collection(path: Path) -> CollectionSpec:
     if not file.is_file():
         raise RunDirectoryError(
             f"{path} holds no collection ({COLLECTION_FILE} is missing).",
-            "Set it to a directory that `distrl collect` wrote.",
+            "Use a directory that `distrl collect` wrote.",
         )
     try:
         return CollectionSpec.model_validate_json(file.read_bytes())

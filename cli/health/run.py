@@ -125,18 +125,19 @@ def check_environment(config: Config) -> None:
 
 
 def _try_options(config: Config) -> None:
-    """Makes environments whose constructors start nothing, on simulated phones where there is a pool."""
+    """Makes an environment whose constructor starts nothing, on a simulated phone if there is a pool."""
     from distrl.configs.devices import SimMembers
     from distrl.workers.devices.sim import SimDevice
     from distrl.workers.envs import build_env
 
     pool = config.devices.pool
-    sims = [SimDevice(part.width, part.height) for part in pool if isinstance(part, SimMembers)]
-    for device in sims or [SimDevice() if pool else None]:
-        try:
-            build_env(config.env, device).close()
-        except TypeError as error:
-            raise ConfigError(f"env.options {config.env.options}: {error}.", "Correct the value.") from error
+    for part in pool:
+        if isinstance(part, SimMembers):
+            SimDevice(part.width, part.height).close()  # refuses impossible screens
+    try:
+        build_env(config.env, SimDevice() if pool else None).close()
+    except TypeError as error:
+        raise ConfigError(f"env.options {config.env.options}: {error}.", "Correct the value.") from error
 
 
 def check_installed(config: Config, is_worker: bool) -> None:

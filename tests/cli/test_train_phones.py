@@ -92,6 +92,7 @@ def test_tasks_that_are_not_learnt_from_are_told_on_the_terminal(monkeypatch: py
         "worker.rewards.source=environment",
         "network.control=tcp://0.0.0.0:0",
         "devices.pool=[{kind: adb, serials: [emulator-5554]}]",
+        "policy.model=.",
     ]
     result = runner.invoke(app, ["train", "phones", *(f"--set={option}" for option in options)])
     assert "needs keys" in result.stderr  # it would have begun

@@ -116,7 +116,7 @@ def test_the_base_is_found_beside_the_sweep_and_options_of_an_environment_merge(
         ("base: quickstart\nseeds: [one]", "`seeds.0`"),
         ("base: quickstart\nminutes: 0", "`minutes`"),
         ("base: quickstart\ngrid: {learner.optim.lr: []}", "`grid.learner.optim.lr`"),
-        ("base: quickstart\narms: {'../up': {}}", "no name of an arm"),
+        ("base: quickstart\narms: {'../up': {}}", "not a valid name of an arm"),
         ("base: quickstart\narms: {a: {}, A: {}}", "two arms are called 'A'"),
         ("base: quickstart\nset: {learner.episods: 3}", "set: unknown key `learner.episods`. Did you mean"),
         ("base: quickstart\narms: {x: {learner.replay.alfa: 1}}", "arm x: unknown key `learner.replay.alfa`"),

@@ -89,7 +89,7 @@ def test_the_embedded_policy_is_no_model_of_transformers(tmp_path: Path) -> None
     (tmp_path / "config.yaml").write_text(Config.model_validate({"policy": TINY}).to_yaml())
     code, error = export(tmp_path, "--merged", tmp_path / "out")
     assert (code, error.count("\n")) == (9, 1)
-    assert "no model of transformers" in error
+    assert "not a transformers model" in error
 
 
 @pytest.mark.needs("datasets")

@@ -113,7 +113,7 @@ def test_seeds(text: str | None, seeds: list[int] | None) -> None:
 
 @pytest.mark.parametrize("text", ["", "a", "1,", "-1", "2-", "1.5", "3-1"])
 def test_what_is_no_seed_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="no seeds"):
+    with pytest.raises(ConfigError, match="not a list of seeds"):
         seeds_of(text)
 
 

@@ -59,7 +59,7 @@ def test_an_interrupted_session_says_how_to_go_on(tmp_path: Path, monkeypatch: p
     with JudgeEndpoint([status(True)]) as endpoint:
         result = CliRunner().invoke(app, command(tmp_path, endpoint))
     assert result.exit_code != 0
-    assert "with the same command" in f"{' '.join(result.output.split())} {result.exception}"
+    assert "Run the same command again" in f"{' '.join(result.output.split())} {result.exception}"
 
 
 def test_the_command_prints_the_numbers_and_writes_the_page(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def test_making_it_again_keeps_the_avds(sdk: SimSdk, avd: Avd) -> None:
     assert make_sdk(sdk.root).store.list() == [avd]
     with pytest.raises(ConfigError, match="is an AVD 'pixel' already"):
         make_avd(sdk.store, "pixel")
-    with pytest.raises(ConfigError, match="no name for an AVD"):
+    with pytest.raises(ConfigError, match="not a valid AVD name"):
         make_avd(sdk.store, "a b")
 
 

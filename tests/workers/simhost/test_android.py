@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distrl.core.errors import EnvError
+from distrl.core.errors import ConfigError, EnvError
 from distrl.workers.simhost.android import AndroidSystem
 from distrl.workers.simhost.files import ROOT, SHELL
 
@@ -139,5 +139,5 @@ def test_the_same_start_gives_the_same_phone(system: AndroidSystem) -> None:
 
 
 def test_a_screen_of_another_shape_is_refused() -> None:
-    with pytest.raises(EnvError, match="tall"):
+    with pytest.raises(ConfigError, match="tall"):
         AndroidSystem(width=1000, height=1000)

@@ -13,7 +13,7 @@ import pytest
 from sim_phones import Console
 from waiting import until
 
-from distrl.core.errors import ConfigError, EnvError
+from distrl.core.errors import ConfigError
 from distrl.workers.devices.errors import PortInUse
 from distrl.workers.simhost.host import SimHost
 
@@ -159,7 +159,7 @@ def test_a_phone_may_start_with_a_fault() -> None:
         ({"base_port": 65530, "num": 8}, ConfigError),
         ({"base_port": 62540, "grpc": True}, ConfigError),
         ({"processes": 0}, ConfigError),
-        ({"width": 10}, EnvError),
+        ({"width": 10}, ConfigError),
         ({"faults": {"emulator-1": "blank"}}, ConfigError),
         ({"faults": {"emulator-5554": "dance"}}, ConfigError),
         ({"faults": {"emulator-5554": "crash"}}, ConfigError),

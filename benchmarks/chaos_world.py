@@ -27,13 +27,13 @@ from distrl.core.messages import Lease, Status
 from distrl.core.types import Fault, Purpose, Trajectory
 from distrl.evaluator.suites import load_suite
 from distrl.learner.scheduler import TaskScheduler
+from distrl.simulator.adb.host import HostedDevice, SimHost
 from distrl.workers.devices.adb.client import AdbClient
 from distrl.workers.devices.adb.console import Console
 from distrl.workers.devices.adb.server import AdbServer, adb_path
 from distrl.workers.devices.errors import DeviceError
 from distrl.workers.devices.pool.sources import make_pool
 from distrl.workers.places import PooledPlaces
-from distrl.workers.simhost.host import HostedDevice, SimHost
 from distrl.workers.worker import Worker
 
 MARK = "DISTRL_CHAOS"

@@ -33,12 +33,12 @@ from functools import partial
 
 import adbutils
 
+from distrl.simulator.adb.host import SimHost
+from distrl.simulator.device import SimDevice
+from distrl.simulator.phone import nodes
 from distrl.workers.devices.adb.client import AdbClient
 from distrl.workers.devices.adb.server import AdbServer
 from distrl.workers.devices.base import Key
-from distrl.workers.devices.sim import SimDevice
-from distrl.workers.simhost.host import SimHost
-from distrl.workers.simphone import nodes
 
 SIZES = ((1080, 2400), (540, 1200))
 DEADLINE_S = 60.0

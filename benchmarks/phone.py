@@ -19,9 +19,9 @@ import statistics
 import time
 from collections.abc import Callable
 
+from distrl.simulator.device import SimDevice
+from distrl.simulator.phone import nodes, render
 from distrl.workers.devices.base import Key
-from distrl.workers.devices.sim import SimDevice
-from distrl.workers.simphone import nodes, render
 
 SIZE = (540, 1200)
 ARMS: dict[str, Callable[[SimDevice], object]] = {

@@ -24,27 +24,27 @@ from distrl import __version__
 from distrl.cli.escaped import known
 from distrl.core.errors import DistrlError
 
-# Command → module under distrl.cli, attribute: a function, or a typer app with subcommands.
+# Command → module, attribute: a function, or a typer app with subcommands.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "train": ("train", "train"),
-    "run-learner": ("run_learner", "run_learner"),
-    "serve-inference": ("serve_inference", "serve_inference"),
-    "run-worker": ("run_worker", "run_worker"),
-    "evaluate": ("evaluate", "evaluate"),
-    "table": ("table", "table"),
-    "sweep": ("sweep", "sweep"),
-    "train-judge": ("train_judge", "train_judge"),
-    "collect": ("collect", "collect"),
-    "report": ("report", "report"),
-    "inspect": ("inspect", "inspect"),
-    "export": ("export", "export"),
-    "tasks": ("tasks", "app"),
-    "keys": ("keys", "app"),
-    "snapshot-avd": ("snapshot_avd", "app"),
-    "sim-sdk": ("sim_sdk", "sim_sdk"),
-    "doctor": ("doctor", "doctor"),
-    "cleanup": ("cleanup", "cleanup"),
-    "sim-host": ("sim_host", "sim_host"),
+    "train": ("distrl.cli.train", "train"),
+    "run-learner": ("distrl.cli.run_learner", "run_learner"),
+    "serve-inference": ("distrl.cli.serve_inference", "serve_inference"),
+    "run-worker": ("distrl.cli.run_worker", "run_worker"),
+    "evaluate": ("distrl.cli.evaluate", "evaluate"),
+    "table": ("distrl.cli.table", "table"),
+    "sweep": ("distrl.cli.sweep", "sweep"),
+    "train-judge": ("distrl.cli.train_judge", "train_judge"),
+    "collect": ("distrl.cli.collect", "collect"),
+    "report": ("distrl.cli.report", "report"),
+    "inspect": ("distrl.cli.inspect", "inspect"),
+    "export": ("distrl.cli.export", "export"),
+    "tasks": ("distrl.cli.tasks", "app"),
+    "keys": ("distrl.cli.keys", "app"),
+    "snapshot-avd": ("distrl.cli.snapshot_avd", "app"),
+    "sim-sdk": ("distrl.simulator.cli", "sim_sdk"),
+    "doctor": ("distrl.cli.doctor", "doctor"),
+    "cleanup": ("distrl.cli.cleanup", "cleanup"),
+    "sim-host": ("distrl.simulator.cli", "sim_host"),
 }
 
 
@@ -61,7 +61,7 @@ class LazyGroup(typer.core.TyperGroup):
             return None
         if cmd_name not in self.commands:
             module_name, attribute = COMMANDS[cmd_name]
-            found = getattr(importlib.import_module(f"distrl.cli.{module_name}"), attribute)
+            found = getattr(importlib.import_module(module_name), attribute)
             if isinstance(found, typer.Typer):
                 command: Any = typer.main.get_group(found)
             else:

@@ -16,7 +16,7 @@ _CONTROL = re.compile(
 """Control characters but for tab and line feed, marks and overrides of writing direction, lone surrogates."""
 
 _FORMAT = "{asctime}.{msecs:03.0f} {levelname:<7} {role} {name}: {message}"
-_PAGE = re.compile(r"(?<![\w/])docs/[a-z-]+\.md")
+_PAGE = re.compile(r"(?<![\w/])(?:simulator/)?docs/[a-z-]+\.md")
 
 
 def setup(log_file: Path | None = None, level: str = "INFO", role: str = "distrl") -> None:
@@ -48,7 +48,7 @@ def setup(log_file: Path | None = None, level: str = "INFO", role: str = "distrl
 
 
 def with_pages(text: str) -> str:
-    """`text`, in which each "docs/PAGE.md" is the path of that page of the installed documentation."""
+    """`text` with each "docs/PAGE.md" (and "simulator/docs/PAGE.md") replaced by its installed path."""
     return _PAGE.sub(lambda found: str(Path(distrl.__file__).parent / found[0]), text)
 
 

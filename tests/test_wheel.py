@@ -47,7 +47,9 @@ def names(source: Path, tmp_path_factory: pytest.TempPathFactory) -> set[str]:
 def test_every_file_of_the_package_is_in_the_wheel(source: Path, names: set[str]) -> None:
     expected = {"distrl/__init__.py", "distrl/__main__.py", "distrl/py.typed"}
     for folder in FOLDERS:
-        files = [path for path in (source / folder).rglob("*") if path.is_file()]
+        files = [
+            path for path in (source / folder).rglob("*") if path.is_file() and path.parent.name != "images"
+        ]
         expected |= {f"distrl/{path.relative_to(source).as_posix()}" for path in files}
     assert sorted(expected - names) == []
 
@@ -58,7 +60,7 @@ def test_the_presets_are_in_the_wheel(names: set[str]) -> None:
 
 def test_the_pages_that_messages_refer_to_are_in_the_wheel(source: Path, names: set[str]) -> None:
     text = "".join(path.read_text(encoding="utf-8") for path in source.rglob("*.py"))
-    pages = set(re.findall(r"docs/[a-z-]+\.md", text))
+    pages = set(re.findall(r"(?<![\w/])(?:simulator/)?docs/[a-z-]+\.md", text))
     assert "docs/extending.md" in pages
     assert {f"distrl/{page}" for page in pages} <= names
 

@@ -127,15 +127,16 @@ def check_environment(config: Config) -> None:
 def _try_options(config: Config) -> None:
     """Makes an environment whose constructor starts nothing, on a simulated phone if there is a pool."""
     from distrl.configs.devices import SimMembers
-    from distrl.workers.devices.sim import SimDevice
+    from distrl.core.importing import import_object
     from distrl.workers.envs import build_env
+    from distrl.workers.envs.phone import SIMULATED_DEVICE
 
-    pool = config.devices.pool
+    pool, phone = config.devices.pool, import_object(SIMULATED_DEVICE)
     for part in pool:
         if isinstance(part, SimMembers):
-            SimDevice(part.width, part.height).close()  # refuses impossible screens
+            phone(part.width, part.height).close()  # refuses impossible screens
     try:
-        build_env(config.env, SimDevice() if pool else None).close()
+        build_env(config.env, phone() if pool else None).close()
     except TypeError as error:
         raise ConfigError(f"env.options {config.env.options}: {error}.", "Correct the value.") from error
 

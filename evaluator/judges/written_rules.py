@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import logging
 import re
 from pathlib import Path
 
@@ -14,19 +13,15 @@ from distrl.configs.parse import read_yaml
 from distrl.core.actions import ActionKind
 from distrl.core.errors import ConfigError
 from distrl.core.fields import first_problem
-from distrl.workers.simphone.templates import TEMPLATES
 
 NAME = re.compile(r"\{([A-Za-z_]\w*)\}")
 """What stands for a named group of the goal or a param of the task."""
 
 _KINDS = [kind.value for kind in ActionKind]
-_log = logging.getLogger(__name__)
 
 
 def written_rules(config: RulesConfig) -> list[Rule]:
     """All rules, those of the configuration before those of the file.
-
-    A template that no task of the simulated phone has is told in the log: it may be that of another world.
 
     Raises:
         ConfigError: There are none, or one is wrong.
@@ -38,7 +33,6 @@ def written_rules(config: RulesConfig) -> list[Rule]:
         _check_patterns(rule, number)
         _check_kinds(rule, number)
         _check_boxes(rule, number)
-        _tell_unknown(rule, number)
     return rules
 
 
@@ -87,17 +81,6 @@ def _check_boxes(rule: Rule, number: int) -> None:
                 f"Rule {number}: nothing can be tapped in {box}.",
                 "Write [left, top, right, bottom] in shares of the screen: from 0 to 1, and not in pixels.",
             )
-
-
-def _tell_unknown(rule: Rule, number: int) -> None:
-    if not any(re.search(rule.template, name) for name in TEMPLATES):
-        _log.warning(
-            "rule %d: no task of the simulated phone has a template like %r. %s"
-            "It is for no episode unless tasks of your own have one",
-            number,
-            rule.template,
-            _near(rule.template, list(TEMPLATES)),
-        )
 
 
 def _near(word: str, known: list[str]) -> str:

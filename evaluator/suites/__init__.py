@@ -22,11 +22,11 @@ from distrl.evaluator.suites.files import load_file
 from distrl.evaluator.suites.leakage import DEFAULT_RULES, masked
 
 SUITES: dict[str, str] = {
-    "quickstart": "distrl.evaluator.suites.quickstart:tasks",
-    "webshop": "distrl.evaluator.suites.webshop:tasks",
-    "general": "distrl.evaluator.suites.general:tasks",
-    "apps": "distrl.evaluator.suites.apps:tasks",
-    "install": "distrl.evaluator.suites.install:tasks",
+    "quickstart": "distrl.simulator.tasks.suites.quickstart:tasks",
+    "webshop": "distrl.simulator.tasks.suites.webshop:tasks",
+    "general": "distrl.simulator.tasks.suites.general:tasks",
+    "apps": "distrl.simulator.tasks.suites.apps:tasks",
+    "install": "distrl.simulator.tasks.suites.install:tasks",
     "miniwob": "distrl.evaluator.suites.miniwob:tasks",
     "two_screens": "distrl.evaluator.suites.two_screens:tasks",
 }

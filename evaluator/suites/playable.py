@@ -7,7 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from distrl.configs.devices import SimMembers
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, TaskError
+from distrl.core.importing import import_object
 from distrl.core.types import Task
+
+TEMPLATES = "distrl.simulator.tasks:TEMPLATES"
+CHECK = "distrl.simulator.tasks.play:template"
+"""What the simulated phone's tasks are, and whether one has the right parameters."""
 
 
 def check_playable(config: Config, tasks: Iterable[Task]) -> None:
@@ -24,11 +29,10 @@ def check_playable(config: Config, tasks: Iterable[Task]) -> None:
         return
     if not _plays_on_simulated_phones(config):
         return
-    from distrl.workers.simphone.tasks import template
-
+    check_template = import_object(CHECK)
     for task in tasks:
         try:
-            template(task.template, task.params)
+            check_template(task.template, task.params)
         except TaskError as error:
             remedy = error.remedy
             if not _is_simulated(task):
@@ -107,9 +111,7 @@ def check_truth(config: Config, split: str, tasks: Sequence[Task]) -> str | None
 
 
 def _is_simulated(task: Task) -> bool:
-    from distrl.workers.simphone.templates import TEMPLATES
-
-    return task.template in TEMPLATES
+    return task.template in import_object(TEMPLATES)
 
 
 def _is_phone(config: Config) -> bool:

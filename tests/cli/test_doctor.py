@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from distrl.cli.health import android, machine, packages
 from distrl.cli.health.finding import Need, bad, good
 from distrl.cli.main import app
+from distrl.simulator.emulator.fake_sdk import make_avd, make_sdk
 from distrl.workers.devices.emulator.acceleration import Acceleration
-from distrl.workers.simemulator.fake_sdk import make_avd, make_sdk
 
 runner = CliRunner()
 NO_KVM = Acceleration(False, "there is no /dev/kvm.", "Switch on virtualisation.")

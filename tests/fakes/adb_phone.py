@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from distrl.workers.simhost.adbd.server import AdbdServer
-from distrl.workers.simhost.android import AndroidSystem
-from distrl.workers.simhost.faults import Faults, parse
+from distrl.simulator.adb.adbd.server import AdbdServer
+from distrl.simulator.adb.android import AndroidSystem
+from distrl.simulator.adb.faults import Faults, parse
 
 
 @dataclass

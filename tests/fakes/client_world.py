@@ -8,7 +8,7 @@ from pathlib import Path
 
 import adb_programs
 
-from distrl.workers.simhost.process_phone import PhoneSpec
+from distrl.simulator.adb.process_phone import PhoneSpec
 
 DEADLINE_S = 120
 

@@ -14,13 +14,13 @@ import adb_programs
 import pytest
 import sim_phones
 
+from distrl.simulator.emulator.fake_sdk import SimSdk, make_avd, make_sdk
 from distrl.workers.devices.adb.client import AdbClient
 from distrl.workers.devices.emulator.avd import Avd
 from distrl.workers.devices.emulator.ports import PortAllocator
 from distrl.workers.devices.emulator.process import EmulatorOptions, EmulatorProcess
 from distrl.workers.devices.emulator.registry import Registry
 from distrl.workers.devices.emulator.sdk import find_sdk
-from distrl.workers.simemulator.fake_sdk import SimSdk, make_avd, make_sdk
 
 WIDTH, HEIGHT = 270, 600
 CONFIG = {"sim.lock_s": "0.1", "sim.boot_s": "0"}

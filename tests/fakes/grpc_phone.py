@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from distrl.workers.simhost.control import controller, messages, snapshots
+from distrl.simulator.adb.emulator_grpc import controller, messages, snapshots
 
 DEADLINE_S = 60.0
 

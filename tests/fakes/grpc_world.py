@@ -11,11 +11,11 @@ import grpc
 import pytest
 from grpc_phone import Client, connected
 
-from distrl.workers.simhost.android import AndroidSystem
-from distrl.workers.simhost.console_snapshots import Snapshots
-from distrl.workers.simhost.control.server import ControlServer
-from distrl.workers.simhost.faults import Faults
-from distrl.workers.simhost.machine import Machine
+from distrl.simulator.adb.android import AndroidSystem
+from distrl.simulator.adb.console_snapshots import Snapshots
+from distrl.simulator.adb.emulator_grpc.server import ControlServer
+from distrl.simulator.adb.faults import Faults
+from distrl.simulator.adb.machine import Machine
 
 WIDTH, HEIGHT = 270, 600
 

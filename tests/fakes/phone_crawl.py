@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 
-from distrl.workers.simphone import nodes, tasks
-from distrl.workers.simphone.nodes import Node
-from distrl.workers.simphone.phone import Phone, new_state
+from distrl.simulator.phone import nodes
+from distrl.simulator.phone.nodes import Node
+from distrl.simulator.phone.phone import Phone, new_state
+from distrl.simulator.tasks import play as tasks
 
 
 def everyday(layout: int, app: str) -> Phone:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from distrl.workers.simphone import nodes
-from distrl.workers.simphone.phone import Phone
+from distrl.simulator.phone import nodes
+from distrl.simulator.phone.phone import Phone
 
 
 def centre(phone: Phone, rid: str) -> tuple[float, float]:

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from distrl.workers.simhost.process import ProcessSpec, serve
-from distrl.workers.simhost.process_phone import PhoneSpec
+from distrl.simulator.adb.process import ProcessSpec, serve
+from distrl.simulator.adb.process_phone import PhoneSpec
 
 START_S = 60.0
 

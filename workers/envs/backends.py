@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from distrl.core.errors import EnvError
+from distrl.core.importing import import_object
 from distrl.workers.devices.adb_device import AdbDevice
 from distrl.workers.devices.base import Device
-from distrl.workers.devices.sim import SimDevice
-from distrl.workers.envs.phone import TaskBackend
+from distrl.workers.envs.phone import SIMULATED, TaskBackend
+
+SIMULATED_ADB = "distrl.simulator.adb.backend:AdbSimBackend"
+"""Tasks of a simulated phone that is reached through adb."""
 
 
 def backend_for(device: Device, **recipe: Any) -> TaskBackend:
@@ -20,18 +22,14 @@ def backend_for(device: Device, **recipe: Any) -> TaskBackend:
             snapshot, guard. The guard "physical" has all its rules on a physical phone; elsewhere it is none.
 
     Raises:
-        EnvError: If there is none for such a device, or a device behind adb cannot be asked what it is.
+        EnvError: A device behind adb does not answer what it is.
     """
-    if isinstance(device, SimDevice):
-        from distrl.workers.simphone.backend import SimBackend
-
-        return SimBackend(device)
     if not isinstance(device, AdbDevice):
-        raise EnvError(f"no backend knows tasks for a {type(device).__name__}.", "Pass PhoneEnv a backend.")
+        backend: TaskBackend = import_object(SIMULATED)(device)
+        return backend
     if device.is_simulated:
-        from distrl.workers.envs.adb_sim import AdbSimBackend
-
-        return AdbSimBackend(device)
+        behind_adb: TaskBackend = import_object(SIMULATED_ADB)(device)
+        return behind_adb
     from distrl.workers.envs.recipe_backend import RecipeBackend
 
     if recipe.get("guard") == "physical":

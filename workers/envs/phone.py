@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import EnvError
 from distrl.core.fields import read_fields
+from distrl.core.importing import import_object
 from distrl.core.types import Task
 from distrl.workers.devices.base import Device, Key
 from distrl.workers.devices.errors import OutputInvalid, Untypable
@@ -27,6 +28,10 @@ from distrl.workers.envs.base import Frame, StepResult
 from distrl.workers.envs.phone_faults import Faults, black
 
 _log = logging.getLogger(__name__)
+SIMULATED_DEVICE = "distrl.simulator.device:SimDevice"
+"""The phone that tasks run on where no other device is given."""
+SIMULATED = "distrl.simulator.backend:SimBackend"
+"""Its tasks."""
 MAX_DISTANCE = 60
 """The expert rehearses at most so many steps."""
 _KEYS = {ActionKind.BACK: Key.BACK, ActionKind.HOME: Key.HOME, ActionKind.ENTER: Key.ENTER}
@@ -133,7 +138,9 @@ class PhoneEnv:
     ) -> None:
         if backend is not None and not hasattr(backend, "device"):
             raise ValueError(f"backend={backend!r} is not a task backend; leave it out of a configuration")
-        self._backend = _simulated(width, height) if backend is None else backend
+        if backend is None:
+            backend = import_object(SIMULATED)(import_object(SIMULATED_DEVICE)(width, height))
+        self._backend: TaskBackend = backend
         self._device = self._backend.device
         self._latency = read_fields(Latency, latency, "latency")
         self._faults = read_fields(Faults, faults, "faults")
@@ -313,10 +320,3 @@ def texts_of(hierarchy: str) -> tuple[str, ...]:
         raise OutputInvalid(f"the screen's hierarchy is no XML: {error}.", "Look again.") from error
     found = (node.get("text") or node.get("content-desc") or "" for node in nodes)
     return tuple(text for text in found if text)
-
-
-def _simulated(width: int, height: int) -> TaskBackend:
-    from distrl.workers.devices.sim import SimDevice
-    from distrl.workers.simphone.backend import SimBackend
-
-    return SimBackend(SimDevice(width, height))

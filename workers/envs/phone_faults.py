@@ -1,6 +1,6 @@
 """Faults of a phone on purpose: it hangs, crashes, goes offline, or shows a black screen, by chance.
 
-They are for trying out what a run does about them. `distrl simhost` has faults of its own, below adb.
+They are for trying out what a run does about them. `distrl sim-host` has faults of its own, below adb.
 """
 
 from __future__ import annotations

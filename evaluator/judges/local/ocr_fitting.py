@@ -23,7 +23,7 @@ from distrl.evaluator.judges.local.ocr import (
     normalised,
     padded,
 )
-from distrl.workers.simphone import fonts
+from distrl.simulator.phone import fonts
 
 COMMON = "eeeeeeeetttttaaaaaoooooiiiiinnnnnssssrrrrhhhllldddccuummffppggwwyybbvk"
 POOL = 8

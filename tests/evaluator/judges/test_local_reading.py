@@ -36,7 +36,7 @@ from distrl.evaluator.judges.local.ocr import (
     decoded,
 )
 from distrl.evaluator.judges.local.ocr_fitting import OcrRecipe, fit_reader, sample
-from distrl.workers.simphone import fonts
+from distrl.simulator.phone import fonts
 
 
 def screen(*texts: tuple[str, int, int], size: tuple[int, int] = (540, 1200)) -> Image.Image:

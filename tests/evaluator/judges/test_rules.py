@@ -134,13 +134,6 @@ def test_what_is_wrong_in_a_file_is_told_where_it_is(text: str, told: str, tmp_p
     assert told in str(caught.value)
 
 
-def test_a_template_that_no_task_has_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    RulesJudge(RulesConfig.model_validate({"rules": [{"template": "open"}, {"template": "opn_app"}]}))
-    (told,) = [record.getMessage() for record in caplog.records]
-    assert told.startswith("rule 2: no task of the simulated phone has a template like 'opn_app'")
-    assert "Did you mean 'open_app'?" in told
-
-
 def test_a_missing_file_is_told() -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         RulesJudge(RulesConfig(path="/nowhere/rules.yaml"))

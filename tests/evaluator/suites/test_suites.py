@@ -136,11 +136,11 @@ def test_a_missing_file_and_a_missing_suite() -> None:
 
 
 def test_suites_by_import_path() -> None:
-    assert load_suite("distrl.evaluator.suites.quickstart:tasks") == load_suite("quickstart")
+    assert load_suite("distrl.simulator.tasks.suites.quickstart:tasks") == load_suite("quickstart")
     with pytest.raises(TaskError, match="cannot be imported"):
-        load_suite("distrl.evaluator.suites.quickstart:nothing")
+        load_suite("distrl.simulator.tasks.suites.quickstart:nothing")
     with pytest.raises(TaskError, match="gives no list of Task"):
-        load_suite("distrl.evaluator.suites.quickstart:HOURS")
+        load_suite("distrl.simulator.tasks.suites.quickstart:HOURS")
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from adb_server_fake import Answer, FakeDevice, Peer, fake_server, runs
 from PIL import Image
 
 from distrl.core.errors import EnvError
+from distrl.simulator.adb.backend import AdbSimBackend
 from distrl.workers.devices.adb.client import DEFAULT_DISPLAY, AdbClient, Display
 from distrl.workers.devices.adb_device import IDLE_S, AdbDevice
 from distrl.workers.devices.base import Device, Key
@@ -24,7 +25,6 @@ from distrl.workers.devices.errors import (
     OutputInvalid,
     ServiceRejected,
 )
-from distrl.workers.envs.adb_sim import AdbSimBackend
 from distrl.workers.envs.backends import backend_for
 from distrl.workers.envs.recipe_backend import RecipeBackend
 

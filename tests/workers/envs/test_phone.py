@@ -12,13 +12,13 @@ from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import ConfigError, EnvError
 from distrl.core.messages import Lease
 from distrl.core.types import Completion, Fault, Outcome, Purpose, Task, Trajectory
+from distrl.simulator.backend import SimBackend
+from distrl.simulator.device import SimDevice
 from distrl.workers.agents.autoui import AutoUIAgent
 from distrl.workers.devices.base import Device
 from distrl.workers.devices.errors import OutputInvalid, Untypable
-from distrl.workers.devices.sim import SimDevice
 from distrl.workers.envs.base import Env
 from distrl.workers.envs.phone import Latency, PhoneEnv
-from distrl.workers.simphone.backend import SimBackend
 from distrl.workers.slot import EpisodeRunner
 
 TASK = Task(

@@ -9,10 +9,10 @@ import pytest
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import ConfigError, EnvError
 from distrl.core.types import Task
+from distrl.simulator.backend import SimBackend
+from distrl.simulator.device import SimDevice
 from distrl.workers.devices.errors import DeviceDisconnected, DeviceError, DeviceOffline, DeviceTimeout
-from distrl.workers.devices.sim import SimDevice
 from distrl.workers.envs.phone import PhoneEnv
-from distrl.workers.simphone.backend import SimBackend
 
 WAIT = Action(kind=ActionKind.WAIT)
 LATENCY = {"kind": "lognormal", "median_s": 1.0, "sigma": 0.0}

@@ -10,11 +10,13 @@ from typing import Any
 from distrl.configs.devices import AdbMembers, AvdMembers, DevicesConfig, PhoneMembers, SimMembers
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError
+from distrl.core.importing import import_object
 from distrl.workers.devices.errors import EmulatorError
 from distrl.workers.devices.pool.member import ManagedDevice
 from distrl.workers.devices.pool.pool import DevicePool
 from distrl.workers.devices.pool.postmortem import Postmortems
-from distrl.workers.devices.pool.sim_member import SimMember
+
+SIMULATED = "distrl.simulator.pool_member:SimMember"
 
 
 def make_pool(config: Config, limit: int) -> DevicePool:
@@ -35,7 +37,7 @@ def make_pool(config: Config, limit: int) -> DevicePool:
     for number, part in enumerate(devices.pool):
         if isinstance(part, SimMembers):
             names = (f"sim-{number}-{index}" for index in range(part.count))
-            members += [SimMember(name, part.width, part.height) for name in names]
+            members += [import_object(SIMULATED)(name, part.width, part.height) for name in names]
     trackers = []
     if any(not isinstance(part, SimMembers) for part in devices.pool):
         behind_adb, tracker = _behind_adb(devices)

@@ -10,9 +10,9 @@ from adb_world import AdbWorld, adb_world
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from distrl.simulator.phone.phone import new_state
+from distrl.simulator.phone.state import MAX_TEXT, focus, show
 from distrl.workers.devices.emulator_device import EmulatorDevice
-from distrl.workers.simphone.phone import new_state
-from distrl.workers.simphone.state import MAX_TEXT, focus, show
 
 FIELD = "browser.query"
 PICKED = (

@@ -12,9 +12,9 @@ import pytest
 from avds import avd_with_snapshot
 from emulator_programs import bystander, dead_pid
 
+from distrl.simulator.emulator.fake_sdk import make_avd
 from distrl.workers.devices.emulator.avd import AvdStore, avd_home
 from distrl.workers.devices.errors import AvdLocked, EmulatorError, SnapshotPending
-from distrl.workers.simemulator.fake_sdk import make_avd
 
 
 @pytest.mark.parametrize(

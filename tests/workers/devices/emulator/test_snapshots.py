@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from distrl.simulator.emulator.fake_sdk import make_avd
 from distrl.workers.devices.emulator import manifest as manifests
 from distrl.workers.devices.emulator.avd import Avd, AvdStore
 from distrl.workers.devices.emulator.clone import clone
@@ -30,7 +31,6 @@ from distrl.workers.devices.errors import (
     SnapshotMismatch,
     SnapshotMissing,
 )
-from distrl.workers.simemulator.fake_sdk import make_avd
 
 
 @dataclass(frozen=True)

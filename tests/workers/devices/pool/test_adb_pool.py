@@ -12,6 +12,8 @@ import sim_phones
 from waiting import until
 
 from distrl.configs.schema import Config
+from distrl.simulator.adb.process_phone import PhoneSpec
+from distrl.simulator.adb.shell.commands.display import DISPLAY_ID
 from distrl.workers.devices.adb.client import DEFAULT_DISPLAY, AdbClient
 from distrl.workers.devices.adb.server import AdbServer
 from distrl.workers.devices.adb.shell import ShellResult
@@ -23,8 +25,6 @@ from distrl.workers.devices.pool.pool import DevicePool
 from distrl.workers.devices.pool.sources import make_pool
 from distrl.workers.devices.pool.state import SlotState
 from distrl.workers.devices.recipes import Recipe
-from distrl.workers.simhost.process_phone import PhoneSpec
-from distrl.workers.simhost.shell.commands.display import DISPLAY_ID
 
 pytestmark = [
     pytest.mark.needs("adbutils", "isal"),

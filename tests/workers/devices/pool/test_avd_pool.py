@@ -16,6 +16,7 @@ from waiting import until
 
 from distrl.configs.schema import Config
 from distrl.core.errors import EnvError
+from distrl.simulator.emulator.fake_sdk import SimSdk, make_avd, make_sdk
 from distrl.workers.devices.adb.server import AdbServer
 from distrl.workers.devices.emulator import manifest as manifests
 from distrl.workers.devices.emulator.manifest import Manifest
@@ -31,7 +32,6 @@ from distrl.workers.devices.pool.avd_member import AvdFleet, AvdMember
 from distrl.workers.devices.pool.pool import DevicePool
 from distrl.workers.devices.pool.sources import make_pool
 from distrl.workers.devices.pool.state import SlotState
-from distrl.workers.simemulator.fake_sdk import SimSdk, make_avd, make_sdk
 
 pytestmark = [
     pytest.mark.needs("adbutils", "isal"),

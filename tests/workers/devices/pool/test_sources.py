@@ -11,9 +11,9 @@ from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, MissingDependency
 from distrl.evaluator.measure import Who, measure
 from distrl.evaluator.progress import LineProgress
+from distrl.simulator.emulator.fake_sdk import make_avd, make_sdk
 from distrl.workers.devices.pool.sources import make_pool, postmortem_folder
 from distrl.workers.devices.pool.state import SlotState
-from distrl.workers.simemulator.fake_sdk import make_avd, make_sdk
 
 DEADLINE_S = 20.0
 

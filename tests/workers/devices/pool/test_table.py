@@ -11,6 +11,7 @@ from pool_devices import STEPS
 from slot_world import FAULT, SlotWorld, state
 
 from distrl.core.errors import EnvError
+from distrl.simulator.device import SimDevice
 from distrl.workers.devices.errors import (
     DeviceDisconnected,
     DeviceTimeout,
@@ -21,7 +22,6 @@ from distrl.workers.devices.errors import (
 from distrl.workers.devices.pool.slot import Slot
 from distrl.workers.devices.pool.state import SlotState
 from distrl.workers.devices.pool.table import SERVER_S, JobKind
-from distrl.workers.devices.sim import SimDevice
 
 
 @pytest.fixture

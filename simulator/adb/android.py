@@ -1,0 +1,263 @@
+"""One simulated Android system: the phone, and what adb sees of it besides its screen.
+
+    SimDevice (screen, touch, apps)          device
+    files, properties, settings, packages    what lasts over a reboot
+    activities, input, ime, power            what its system services know
+    log, processes, network, programs        what does not last
+
+It is used from the event loop of its host only, and waits for nothing.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgpack
+from PIL import Image
+
+from distrl.core.errors import EnvError
+from distrl.simulator.adb import android_proc, android_tree, png, properties
+from distrl.simulator.adb.android_activities import Activities
+from distrl.simulator.adb.android_ime import InputMethods
+from distrl.simulator.adb.android_input import Input
+from distrl.simulator.adb.android_processes import Processes
+from distrl.simulator.adb.files import Files
+from distrl.simulator.adb.log import LogBuffer
+from distrl.simulator.adb.network import Network
+from distrl.simulator.adb.packages import Packages
+from distrl.simulator.adb.packages_install import Installer
+from distrl.simulator.adb.settings import Settings
+from distrl.simulator.apps import launcher
+from distrl.simulator.device import SimDevice
+from distrl.simulator.phone import interruptions
+from distrl.simulator.phone.render import RenderCache
+from distrl.simulator.phone.state import State
+
+if TYPE_CHECKING:
+    from distrl.simulator.adb.shell.call import Command
+
+FORMAT = 1
+"""Version of the bytes that `AndroidSystem.dump` makes."""
+DAY_S = 1748908800
+"""The phone's day, Tuesday, June 3, 2025, in seconds since 1970."""
+
+
+class AndroidSystem:
+    """A simulated phone with everything that adb can reach.
+
+    Args:
+        serial: Its serial, e.g. "emulator-5554".
+        width, height: Screen size in pixels.
+        api_level: The Android API level it reports.
+        state: The phone's state; fresh from the box when None.
+        cache: Where rendered pictures are kept; pictures are only read here.
+
+    Attributes:
+        device: Screen, touch and the apps.
+        files, properties, settings, packages, log: The rest of the system.
+        activities, input, ime, installer, processes: Its system services, and what runs.
+        programs: Further commands of its shell, by name; they come before the shell's own.
+        network: Its ports, where programs on the phone answer.
+        encode_png: Makes PNG bytes of a picture.
+        screen_on: Whether the display is lit; a dark display shows black.
+        blank: Whether the display shows black though it is on (a fault).
+        uid: Who a shell is: `files.SHELL`, or `files.ROOT` after `adb root`.
+
+    Raises:
+        EnvError: If the screen size is not one of a phone.
+    """
+
+    def __init__(
+        self,
+        serial: str = "emulator-5554",
+        width: int = 1080,
+        height: int = 2400,
+        api_level: int = 34,
+        state: State | None = None,
+        cache: RenderCache | None = None,
+    ) -> None:
+        self.serial = serial
+        self.api_level = api_level
+        self.device = SimDevice(width, height, state, cache)
+        self.encode_png: Callable[[Image.Image], bytes] = png.encode
+        self.screen_on = True
+        self.blank = False
+        self.packages = Packages(lambda: self.state["installed"])
+        self.settings = Settings(lambda: self.state["apps"]["settings"], self._change_settings)
+        self.files = Files(lambda: int(self.clock()))
+        android_tree.build(
+            self.files, android_proc.sources(self), [each.name for each in self.packages.all()]
+        )
+        self.properties = properties.boot(serial, api_level, self.density)
+        self.log = LogBuffer(self.clock)
+        self.network = Network()
+        self.processes = Processes()
+        self.activities = Activities(self)
+        self.input = Input(self)
+        self.ime = InputMethods(self)
+        self.installer = Installer(self)
+        self.programs: dict[str, Command] = {}
+        self._load_listeners: list[Callable[[], None]] = []
+        self._boots = 0
+        self._start()
+        self._png: tuple[object, bytes] | None = None
+
+    @property
+    def state(self) -> State:
+        """The phone's state."""
+        return self.device.phone.state
+
+    @property
+    def density(self) -> int:
+        """Dots per inch: the screen is 360 dp wide."""
+        return round(self.device.size[0] * 160 / 360)
+
+    @property
+    def uid(self) -> int:
+        """Who a shell is."""
+        return self.files.uid
+
+    @uid.setter
+    def uid(self, uid: int) -> None:
+        self.files.uid = uid
+
+    def clock(self) -> float:
+        """The phone's time in seconds since 1970; it passes by inputs, not by itself."""
+        return float(DAY_S + self.state["time"] * 60 + self.state["elapsed_s"])
+
+    def _start(self) -> None:
+        """Begins to run: the rest of a boot."""
+        self.booted_at = time.monotonic()
+        # Tools tell one boot from another by this id.
+        rng = random.Random(f"boot/{self.serial}/{self._boots}/{self.state['elapsed_s']}")
+        self.boot_id = f"{rng.getrandbits(128):032x}"
+        self._boots += 1
+        self.log.write("I", "boot_progress_enable_screen", "1", buffer="events")
+        self.log.write("I", "SystemServer", "Boot completed", buffer="system")
+        self.activities.observe()
+
+    @property
+    def uptime(self) -> float:
+        """Seconds since it was booted, by the host's clock."""
+        return time.monotonic() - self.booted_at
+
+    def power(self, on: bool) -> None:
+        """Turns the display on or off."""
+        if on != self.screen_on:
+            self.screen_on = on
+            self.log.write(
+                "I", "PowerManagerService", "Waking up" if on else "Going to sleep", buffer="system"
+            )
+
+    def change(self, edit: Callable[[State], None]) -> None:
+        """Runs `edit` on the phone's state and shows the result."""
+        edit(self.state)
+        self.device.load(self.state)
+
+    def _change_settings(self, edit: Callable[[dict[str, Any]], None]) -> None:
+        self.change(lambda state: edit(state["apps"]["settings"]))
+
+    def screenshot(self) -> Image.Image:
+        """What the display shows, an RGB picture that is only to be read: black when off or blank."""
+        if self.blank or not self.screen_on:
+            return Image.new("RGB", self.device.size)
+        return self.device.shown()
+
+    def screen_key(self) -> object:
+        """What two looks at the display have in common if, and only if, they show the same."""
+        return None if self.blank or not self.screen_on else self.device.screen().key
+
+    def screenshot_png(self) -> bytes:
+        """The same as PNG bytes; the same screen seen twice is encoded once."""
+        key = self.screen_key()
+        if self._png is None or self._png[0] != key:
+            self._png = (key, self.encode_png(self.screenshot()))
+        return self._png[1]
+
+    def dump(self) -> bytes:
+        """Everything but what a reboot would lose anyway, as one snapshot."""
+        files = [
+            (
+                path,
+                node.mode,
+                node.mtime,
+                node.uid,
+                node.gid,
+                node.target if node.is_link else bytes(node.data),
+            )
+            for top in android_tree.KEPT
+            for path, node in self.files.tree(top)
+        ]
+        snapshot = {
+            "format": FORMAT,
+            "phone": self.device.phone.dump(),
+            "screen_on": self.screen_on,
+            "uid": self.uid,
+            "files": files,
+            "properties": self.properties,
+            "settings": self.settings.dump(),
+            "packages": self.packages.dump(),
+            "log": self.log.dump(),
+        }
+        packed: bytes = msgpack.packb(snapshot)
+        return packed
+
+    def load(self, data: bytes) -> None:
+        """Replaces everything by what `dump` gave.
+
+        Raises:
+            EnvError: If `data` is no snapshot of this format.
+        """
+        try:
+            snapshot = msgpack.unpackb(data)
+        except ValueError as error:
+            raise EnvError(f"a snapshot cannot be read: {error}.", "Save it again.", "device") from error
+        if not isinstance(snapshot, dict) or snapshot.get("format") != FORMAT:
+            raise EnvError(f"the snapshot is not of format {FORMAT}.", "Save it again.", "device")
+        self.device.phone.load(snapshot["phone"])
+        self.screen_on, self.uid = snapshot["screen_on"], snapshot["uid"]
+        own = dict.fromkeys(("ro.serialno", "ro.boot.serialno"), self.serial)
+        self.properties = {**snapshot["properties"], **own}
+        self.settings.load(snapshot["settings"])
+        self.packages.load(snapshot["packages"])
+        self.log.load(snapshot["log"])
+        self.files.replace(android_tree.KEPT, snapshot["files"])
+        self.input.reset()
+        self.processes.reset()
+        self.activities.restore()
+        for listener in self._load_listeners:
+            listener()
+
+    def on_load(self, listener: Callable[[], None]) -> None:
+        """Calls `listener` after every load of a snapshot: what was connected to the phone is so no more."""
+        self._load_listeners.append(listener)
+
+    def reboot(self) -> None:
+        """What remains after a boot: home screen, files, settings and packages; the rest is as new."""
+        persistent = {name: value for name, value in self.properties.items() if name.startswith("persist.")}
+        self.properties = properties.boot(self.serial, self.api_level, self.density) | persistent
+        self.change(_restart)
+        self.screen_on = True
+        self.input.reset()
+        self.processes.reset()
+        self.activities.reset()
+        self.log.clear()
+        self.settings.put("global", "boot_count", str(self._boots + 1))
+        self._start()
+
+
+def _restart(state: State) -> None:
+    """Closes every app and shows the home page."""
+    state["front"] = "launcher"
+    launcher.close(state)
+    interruptions.leave(state)
+    state["shade"] = None if state["shade"] is None else False
+    state["flashlight"] = False
+    state["stacks"] = {name: [["root"]] for name in state["stacks"]}
+    for key in ("scrolls", "fields"):
+        state[key] = {}
+    state["focus"] = state["toast"] = ""
+    state["shift"] = state["symbols"] = False

@@ -1,0 +1,139 @@
+"""The emulator's console: a line protocol on TCP, with the token, `avd …`, `kill`, and `sim fault …`.
+
+One task per connection; commands run on the phone's event loop and answer with lines, then "OK" or "KO: why".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import logging
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+from distrl.core.errors import DistrlError
+from distrl.simulator.adb import console_commands
+from distrl.simulator.adb.adbd.server import listen
+from distrl.simulator.adb.machine import Machine, Refused
+
+TOKEN_FILE = "~/.emulator_console_auth_token"
+"""Where the emulator, and `adb emu`, have the token."""
+_BANNER = (
+    "Android Console: Authentication required\r\n"
+    "Android Console: type 'auth <auth_token>' to authenticate\r\n"
+    "Android Console: you can find your <auth_token> in \r\n'{}'\r\nOK\r\n"
+)
+_WELCOME = "Android Console: type 'help' for a list of commands\r\nOK\r\n"
+_MAX_LINE = 4096
+_MAX_SESSIONS = 64
+"""Most open connections; another is closed at once."""
+_log = logging.getLogger(__name__)
+
+
+def read_token(file: Path) -> str:
+    """The token in `file`, which is made with a new one, readable by its owner only, if it is not there.
+
+    Raises:
+        OSError: If it can neither be read nor written.
+    """
+    try:
+        return file.read_text(encoding="ascii", errors="replace").strip()
+    except FileNotFoundError:
+        token = secrets.token_urlsafe(12)
+        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as out:
+            out.write(token)
+        return token
+
+
+class ConsoleServer:
+    """The console of one phone, on 127.0.0.1 only.
+
+    Args:
+        machine: What it controls.
+        token: What a client must know before it may do anything that matters; "" lets everybody in.
+        token_file: Where the banner says that the token is.
+    """
+
+    def __init__(self, machine: Machine, token: str = "", token_file: str = TOKEN_FILE) -> None:
+        self._machine = machine
+        self._token = token
+        self._token_file = token_file
+        self._server: asyncio.Server | None = None
+        self._sessions: set[asyncio.Task[None]] = set()
+
+    async def start(self, port: int = 0) -> int:
+        """Listens at `port`, 0 for a free one. Returns the port.
+
+        Raises:
+            PortInUse: If another process listens there.
+        """
+        self._server = await listen(self._protocol, port, self._machine.system.serial)
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
+
+    async def stop(self) -> None:
+        """Stops listening and ends the sessions. May be called twice, and from a session."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        others = [task for task in self._sessions if task is not asyncio.current_task()]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    def _protocol(self) -> asyncio.Protocol:
+        reader = asyncio.StreamReader(limit=_MAX_LINE)
+        return asyncio.StreamReaderProtocol(reader, self._serve)
+
+    def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._sessions) >= _MAX_SESSIONS:
+            writer.close()
+            return
+        task = asyncio.ensure_future(self._session(reader, writer))
+        self._sessions.add(task)
+        task.add_done_callback(self._sessions.discard)
+
+    async def _session(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        is_known = not self._token
+        try:
+            writer.write((_WELCOME if is_known else _BANNER.format(self._token_file)).encode())
+            while line := await reader.readline():
+                words = line.decode("utf-8", "replace").strip()
+                if words in ("quit", "exit"):
+                    return
+                if words.split(" ")[0] == "auth":
+                    is_known = self._authenticate(words, is_known, writer.write)
+                elif words:
+                    writer.write(self._answer(words, is_known))
+                await writer.drain()
+                if words == "kill" and is_known:
+                    writer.close()
+                    self._machine.kill()
+                    return
+        except (ConnectionError, ValueError) as error:  # gone, or a line that does not end
+            _log.debug("%s: console: %s", self._machine.system.serial, error)
+        finally:
+            with contextlib.suppress(RuntimeError):  # the loop may be closing
+                writer.close()
+
+    def _authenticate(self, line: str, is_known: bool, write: Callable[[bytes], object]) -> bool:
+        given = line.partition(" ")[2].strip()
+        if hmac.compare_digest(given.encode(), self._token.encode()) or not self._token:
+            write(_WELCOME.encode())
+            return True
+        where = self._token_file
+        write(f"KO: authentication token does not match {where}\r\n".encode())
+        return is_known
+
+    def _answer(self, line: str, is_known: bool) -> bytes:
+        try:
+            lines = console_commands.run(self._machine, line, is_known)
+        except Refused as refused:
+            return f"KO: {refused}\r\n".encode()
+        except DistrlError as error:
+            return f"KO: {error.message}\r\n".encode()
+        text = "".join(f"{said}\r\n" for said in lines)
+        return text.encode() if line == "kill" else f"{text}OK\r\n".encode()

@@ -1,0 +1,62 @@
+"""The emulator's gRPC services on a simulated phone: EmulatorController and SnapshotService.
+
+    server.py ── the only file that knows gRPC: port, token, errors as status codes
+      controller.py ── status, screen, run state ── pictures.py
+                    └─ touch, mouse, keys ───────── fingers.py, keyboard.py ── keys.py
+      snapshots.py ─── the same snapshots as the console's
+    messages.py ── the only file that knows protobuf
+
+Everything runs on the phone's event loop. Nothing of it is imported before somebody asks for gRPC.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from distrl.core.errors import MissingDependency
+
+if TYPE_CHECKING:
+    from distrl.simulator.adb.emulator_grpc.server import ControlServer
+    from distrl.simulator.adb.machine import Machine
+
+_NEEDED = {"grpc": "grpcio", "google.protobuf": "protobuf"}
+"""The modules that are needed, and the packages that bring them."""
+
+
+def require() -> None:
+    """Makes sure that gRPC can be served.
+
+    Raises:
+        MissingDependency: If a package is not installed.
+    """
+    missing = [package for module, package in _NEEDED.items() if not _is_there(module)]
+    if missing:
+        raise MissingDependency(
+            f"gRPC needs the package {missing[0]}, which is not installed.",
+            'Install the extra "android-env", e.g. pip install "distrl[android-env]".',
+        )
+
+
+def serve(machine: Machine, token: str = "") -> ControlServer:
+    """The gRPC server of a phone, not started yet; see `ControlServer`.
+
+    Args:
+        machine: The phone.
+        token: What clients must know; "" lets everybody in.
+
+    Raises:
+        MissingDependency: If a package is not installed.
+    """
+    require()
+    from distrl.simulator.adb.emulator_grpc.server import ControlServer
+
+    return ControlServer(machine, token)
+
+
+def _is_there(module: str) -> bool:
+    try:
+        found = find_spec(module)
+    except ModuleNotFoundError:  # not even what it lies in
+        return False
+    return found is not None and found.origin is not None  # a mere folder of that name is no package

@@ -1,0 +1,368 @@
+"""The simulated phone's file tree, in memory: POSIX paths, modes, owners, links and errors.
+
+Paths are absolute and use "/"; "." and ".." and symbolic links are followed as the kernel follows them. Every
+failure is an `OSError` with the errno that the kernel would give. Nothing here touches the host's disk.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat as modes
+from collections.abc import Callable, Iterable, Iterator
+
+from distrl.simulator.adb.files_node import ROOT, SHELL, SYSTEM, Node, Stat
+
+__all__ = ["GROUPS", "ROOT", "SHELL", "SYSTEM", "Files", "Node", "Stat", "fail", "normal"]
+
+Entries = list[tuple[str, Stat]]
+Entry = tuple[str, int, int, int, int, "str | bytes"]
+
+MAX_BYTES = 1 << 30
+"""Most bytes that the files of one phone take together; beyond it writing fails with ENOSPC."""
+MAX_NODES = 100_000
+"""Most files and directories of one phone."""
+MAX_LINKS = 16
+"""Most symbolic links followed in one path."""
+MAX_NAME = 255
+"""Most bytes in one name."""
+
+GROUPS = frozenset({2000, 1004, 1007, 1011, 1015, 1028, 1078, 1079, 3001, 3002, 3003, 3006, 3009, 3011})
+"""The groups of the user `shell`: input, log, adb, sdcard_rw, …"""
+
+
+def fail(number: int, path: str) -> OSError:
+    """The OSError of `number`, of the right subclass, with the kernel's text."""
+    return OSError(number, os.strerror(number), path)
+
+
+def normal(path: str, cwd: str = "/") -> str:
+    """`path` as an absolute path, seen from `cwd`; "." and ".." are left to the lookup."""
+    return path if path.startswith("/") else f"{cwd.rstrip('/')}/{path}"
+
+
+class Files:
+    """A file tree.
+
+    Args:
+        clock: Gives the phone's time in seconds since 1970.
+
+    Attributes:
+        uid: Who acts: `ROOT` may do everything, others what the modes allow.
+    """
+
+    def __init__(self, clock: Callable[[], int] = lambda: 0) -> None:
+        self._clock = clock
+        self._inodes = 1
+        self._count = 1
+        self._bytes = 0
+        self.uid = ROOT
+        self.root = Node(modes.S_IFDIR | 0o755, clock(), 1)
+        self.readonly: tuple[str, ...] = ()
+        """Top-level directories where nothing may be changed, e.g. "system"; "" is the root itself."""
+
+    def _new(self, mode: int, gid: int | None = None) -> Node:
+        if self._count >= MAX_NODES:
+            raise fail(errno.ENOSPC, "")
+        self._count += 1
+        self._inodes += 1
+        return Node(mode, self._clock(), self._inodes, self.uid, self.uid if gid is None else gid)
+
+    def _may(self, node: Node, want: int) -> bool:
+        if self.uid == ROOT:
+            return True
+        shift = 6 if node.uid == self.uid else 3 if node.gid == self.uid or node.gid in GROUPS else 0
+        return (node.mode >> shift) & want == want
+
+    def _walk(self, path: str, follow: bool) -> tuple[Node, str, Node | None, str]:
+        """The parent directory, the last name, the node of that name (None if absent), and its real path."""
+        if not path:
+            raise fail(errno.ENOENT, path)
+        names = [name for name in path.split("/") if name and name != "."]
+        must_be_dir = path.endswith(("/", "/."))
+        trail: list[tuple[str, Node]] = [("", self.root)]
+        links = 0
+        while names:
+            name = names.pop(0)
+            here = trail[-1][1]
+            if not here.is_dir:
+                raise fail(errno.ENOTDIR, path)
+            if not self._may(here, 1):
+                raise fail(errno.EACCES, path)
+            if name == "..":
+                del trail[max(1, len(trail) - 1) :]
+                continue
+            if len(os.fsencode(name)) > MAX_NAME:
+                raise fail(errno.ENAMETOOLONG, path)
+            child = here.children.get(name)
+            last = not names
+            if child is not None and child.is_link and (follow or not last or must_be_dir):
+                links += 1
+                if links > MAX_LINKS:
+                    raise fail(errno.ELOOP, path)
+                names = [part for part in child.target.split("/") if part and part != "."] + names
+                if child.target.startswith("/"):
+                    trail = trail[:1]
+                continue
+            if child is None:
+                if last and not path.endswith("/."):
+                    return here, name, None, _join(trail, name)
+                raise fail(errno.ENOENT, path)
+            trail.append((name, child))
+        name, node = trail[-1]
+        if must_be_dir and not node.is_dir:
+            raise fail(errno.ENOTDIR, path)
+        parent = trail[-2][1] if len(trail) > 1 else self.root
+        return parent, name, node, _join(trail[:-1], name)
+
+    def _get(self, path: str, follow: bool = True) -> Node:
+        node = self._walk(path, follow)[2]
+        if node is None:
+            raise fail(errno.ENOENT, path)
+        return node
+
+    def _change(self, parent: Node, real: str, path: str) -> None:
+        """Checks that entries of `parent` may be changed."""
+        top = real.split("/")[1] if real.count("/") > 1 else ""
+        if top in self.readonly:
+            raise fail(errno.EROFS, path)
+        if not self._may(parent, 3):
+            raise fail(errno.EACCES, path)
+
+    def real(self, path: str) -> str:
+        """The path with links and dots resolved; its last part need not exist."""
+        return self._walk(path, True)[3]
+
+    def exists(self, path: str) -> bool:
+        """Whether there is something at `path`, links followed."""
+        try:
+            return self._walk(path, True)[2] is not None
+        except OSError:
+            return False
+
+    def stat(self, path: str) -> Stat:
+        """stat(2): links are followed."""
+        return self._get(path).stat()
+
+    def lstat(self, path: str) -> Stat:
+        """lstat(2): a link in the last place is not followed."""
+        return self._get(path, follow=False).stat()
+
+    def readlink(self, path: str) -> str:
+        """A link's target."""
+        node = self._get(path, follow=False)
+        if not node.is_link:
+            raise fail(errno.EINVAL, path)
+        return node.target
+
+    def list(self, path: str) -> Entries:
+        """The entries of a directory (without "." and ".."), by name, links not followed."""
+        node = self._get(path)
+        if not node.is_dir:
+            raise fail(errno.ENOTDIR, path)
+        if not self._may(node, 4):
+            raise fail(errno.EACCES, path)
+        return [(name, child.stat()) for name, child in sorted(node.children.items())]
+
+    def read(self, path: str) -> bytes:
+        """A file's bytes."""
+        node = self._get(path)
+        if node.is_dir:
+            raise fail(errno.EISDIR, path)
+        if not self._may(node, 4):
+            raise fail(errno.EACCES, path)
+        return bytes(node.data) if node.source is None else node.source()
+
+    def write(
+        self, path: str, data: bytes, mode: int = 0o644, mtime: int | None = None, append: bool = False
+    ) -> None:
+        """Creates or replaces a file (or appends to it); an existing file keeps its mode.
+
+        Args:
+            path: Where; the directory must exist.
+            data: The bytes.
+            mode: Permission bits of a new file.
+            mtime: Seconds since 1970; now when None.
+            append: Whether `data` is put after what the file has.
+        """
+        parent, name, node, real = self._walk(path, True)
+        if node is None and path.endswith("/"):
+            raise fail(errno.EISDIR, path)
+        if node is None:
+            self._change(parent, real, path)
+            node = self._new(modes.S_IFREG | (mode & 0o7777), parent.gid if parent.mode & 0o2000 else None)
+            parent.children[name] = node
+        elif node.is_dir:
+            raise fail(errno.EISDIR, path)
+        elif modes.S_ISCHR(node.mode):
+            return
+        elif real.split("/")[1] in self.readonly:
+            raise fail(errno.EROFS, path)
+        elif not self._may(node, 2):
+            raise fail(errno.EACCES, path)
+        added = len(data) if append else len(data) - len(node.data)
+        if self._bytes + added > MAX_BYTES:
+            raise fail(errno.ENOSPC, path)
+        self._bytes += added
+        if not append:
+            node.data = bytes(data)
+        elif data:
+            if not isinstance(node.data, bytearray):
+                node.data = bytearray(node.data)
+            node.data += data
+        node.mtime = self._clock() if mtime is None else mtime
+
+    def mkdir(self, path: str, mode: int = 0o755, parents: bool = False) -> None:
+        """Makes a directory; with `parents`, also those above it, and an existing one is no error."""
+        if parents:
+            made = ""
+            for name in [name for name in path.split("/") if name]:
+                made = f"{made}/{name}"
+                if not self.exists(made):
+                    self.mkdir(made, mode)
+            if not self.stat(path).is_dir:
+                raise fail(errno.EEXIST, path)
+            return
+        parent, name, node, real = self._walk(path.rstrip("/") or "/", False)
+        if node is not None:
+            raise fail(errno.EEXIST, path)
+        self._change(parent, real, path)
+        inherited = parent.mode & 0o2000
+        parent.children[name] = self._new(
+            modes.S_IFDIR | (mode & 0o7777) | inherited, parent.gid if inherited else None
+        )
+        parent.mtime = self._clock()
+
+    def symlink(self, target: str, path: str) -> None:
+        """Makes a link at `path`."""
+        parent, name, node, real = self._walk(path, False)
+        if node is not None:
+            raise fail(errno.EEXIST, path)
+        self._change(parent, real, path)
+        link = self._new(modes.S_IFLNK | 0o777)
+        link.target = target
+        parent.children[name] = link
+
+    def remove(self, path: str) -> None:
+        """Removes a file, a link or an empty directory."""
+        parent, name, node, real = self._walk(path, False)
+        if node is None:
+            raise fail(errno.ENOENT, path)
+        if node is self.root:
+            raise fail(errno.EBUSY, path)
+        self._change(parent, real, path)
+        if node.children:
+            raise fail(errno.ENOTEMPTY, path)
+        del parent.children[name]
+        self._bytes -= len(node.data)
+        self._count -= 1
+        parent.mtime = self._clock()
+
+    def remove_tree(self, path: str) -> None:
+        """Removes a file or a directory with everything in it."""
+        node = self._get(path, follow=False)
+        for name in list(node.children):
+            self.remove_tree(f"{path.rstrip('/')}/{name}")
+        self.remove(path)
+
+    def rename(self, source: str, target: str) -> None:
+        """Moves a file or directory; a file at `target` is replaced."""
+        parent, name, node, real = self._walk(source, False)
+        if node is None:
+            raise fail(errno.ENOENT, source)
+        into, new, old, real_target = self._walk(target, False)
+        if f"{real_target}/".startswith(f"{real}/") and node is not old:
+            raise fail(errno.EINVAL, target)
+        self._change(parent, real, source)
+        self._change(into, real_target, target)
+        if old is node:
+            return
+        if old is not None:
+            if old.is_dir and not node.is_dir:
+                raise fail(errno.EISDIR, target)
+            if node.is_dir and not old.is_dir:
+                raise fail(errno.ENOTDIR, target)
+            self.remove(target)
+        del parent.children[name]
+        into.children[new] = node
+
+    def chmod(self, path: str, mode: int) -> None:
+        """Sets the permission bits."""
+        node = self._get(path)
+        self._own(node, path)
+        node.mode = modes.S_IFMT(node.mode) | (mode & 0o7777)
+
+    def chown(self, path: str, uid: int, gid: int) -> None:
+        """Sets owner and group; only root may."""
+        node = self._get(path)
+        if self.uid != ROOT:
+            raise fail(errno.EPERM, path)
+        node.uid, node.gid = uid, gid
+
+    def utime(self, path: str, mtime: int) -> None:
+        """Sets the time of the last change, in seconds since 1970."""
+        node = self._get(path)
+        self._own(node, path)
+        node.mtime = mtime
+
+    def _own(self, node: Node, path: str) -> None:
+        if self.uid not in (ROOT, node.uid):
+            raise fail(errno.EPERM, path)
+
+    def generated(self, path: str, source: Callable[[], bytes], mode: int = 0o444) -> None:
+        """Makes a file whose bytes `source` gives anew at each read."""
+        parent, name, _, _ = self._walk(path, True)
+        node = self._new(modes.S_IFREG | mode)
+        node.source = source
+        parent.children[name] = node
+
+    def character(self, path: str, source: Callable[[], bytes] = bytes) -> None:
+        """Makes a character device that swallows what is written to it."""
+        self.generated(path, source)
+        self._get(path).mode = modes.S_IFCHR | 0o666
+
+    def tree(self, path: str = "/") -> Iterator[tuple[str, Node]]:
+        """All nodes below `path` with their paths, parents first, whoever acts."""
+        node = self._walk(path, True)[2]
+        if node is None:
+            raise fail(errno.ENOENT, path)
+        yield from _tree(node, path.rstrip("/"))
+
+    def used(self) -> int:
+        """Bytes that all files take."""
+        return self._bytes
+
+    def replace(self, tops: tuple[str, ...], entries: Iterable[Entry]) -> None:
+        """Empties the directories `tops` and fills them with `entries`, whoever acts.
+
+        Args:
+            tops: Directories that stay as they are themselves.
+            entries: (path, mode, mtime, uid, gid, contents), parents first; a link has its target (str),
+                a file its bytes as contents.
+        """
+        for top in tops:
+            for _, node in list(_tree(self._get(top), top)):
+                self._bytes -= len(node.data)
+                self._count -= 1
+            self._get(top).children.clear()
+        for path, mode, mtime, uid, gid, contents in entries:
+            folder, _, name = path.rpartition("/")
+            node = self._new(mode)
+            node.mtime, node.uid, node.gid = mtime, uid, gid
+            if isinstance(contents, str):
+                node.target = contents
+            else:
+                node.data = contents
+                self._bytes += len(contents)
+            self._get(folder).children[name] = node
+
+
+def _join(trail: list[tuple[str, Node]], name: str) -> str:
+    parts = [part for part, _ in trail[1:]]
+    return "/" + "/".join([*parts, name] if name else parts)
+
+
+def _tree(node: Node, path: str) -> Iterator[tuple[str, Node]]:
+    for name, child in sorted(node.children.items()):
+        yield f"{path}/{name}", child
+        yield from _tree(child, f"{path}/{name}")

@@ -1,0 +1,345 @@
+"""The calendar: a month, the events of a day, one event, and the form for new and changed ones."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+
+from distrl.simulator.apps import forms, sheets
+from distrl.simulator.apps.base import App, Args
+from distrl.simulator.phone import state as st
+from distrl.simulator.phone import widgets
+from distrl.simulator.phone.nodes import WIDTH, Node
+from distrl.simulator.phone.state import State
+from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
+
+TODAY = datetime.date(2025, 6, 3)
+SLOTS = tuple(range(8 * 60, 20 * 60, 30))
+"""The times at which an event can start, in minutes after midnight."""
+LENGTHS = (30, 60, 90, 120)
+_COLORS = ("#1a73e8", "#188038", "#d93025", "#8430ce", "#f29900")
+_CELL, _ROW = 46.0, 48.0
+_TOP = STATUS_H + widgets.BAR_H
+
+
+def data() -> State:
+    """The month and day shown, three events, and the draft of the form."""
+    return {
+        "month": "2025-06",
+        "day": TODAY.isoformat(),
+        "events": [
+            event("Team meeting", "2025-06-03", 600, 60),
+            event("Dentist", "2025-06-05", 840, 30),
+            event("Book club", "2025-06-12", 1110, 90),
+        ],
+        "draft": {"day": TODAY.isoformat(), "minutes": 540, "length": 60},
+    }
+
+
+def event(title: str, day: str, minutes: int, length: int = 60) -> State:
+    """An event; `day` is an ISO date, times are in minutes."""
+    return {"title": title, "day": day, "minutes": minutes, "length": length}
+
+
+def day_text(day: str, with_year: bool = False) -> str:
+    """An ISO date as "Thu, June 5"."""
+    date = datetime.date.fromisoformat(day)
+    year = f" {date.year}" if with_year else ""
+    return f"{date:%a}, {date:%B} {date.day}{year}"
+
+
+def find(state: State, title: str) -> int:
+    """The place of the event with this title, -1 when there is none."""
+    events: list[State] = state["apps"]["calendar"]["events"]
+    return next((place for place, entry in enumerate(events) if entry["title"] == title), -1)
+
+
+def view(ui: Ui) -> list[Node]:
+    """The month, an event, a search, the form or its page of times."""
+    top = st.page(ui.state, "calendar")
+    if top[0] == "event":
+        return _event(ui, int(top[1]))
+    if top[0] == "delete":
+        index = int(top[1])
+        said = f"“{ui.state['apps']['calendar']['events'][index]['title']}” will be removed."
+        tap = ("calendar", "really_delete", index)
+        return sheets.confirm(ui, _event(ui, index), "Delete event?", said, "Delete", tap)
+    if top[0] == "search":
+        return _search(ui)
+    if top[0] == "time":
+        return _times(ui)
+    return _form(ui, len(top) > 1) if top[0] == "form" else _month(ui)
+
+
+def _month(ui: Ui) -> list[Node]:
+    calendar, theme = ui.state["apps"]["calendar"], ui.theme
+    year, month = (int(part) for part in calendar["month"].split("-"))
+    first = datetime.date(year, month, 1)
+    busy = {entry["day"] for entry in calendar["events"]}
+    left = (WIDTH - 7 * _CELL) / 2
+    nodes = []
+    for place, letter in enumerate("MTWTFSS"):
+        nodes.append(ui.text(left + _CELL * place, _TOP, _CELL, 24, letter, 14, theme.muted, True, "c"))
+    date = first
+    while date.month == month:
+        line, column = divmod(first.weekday() + date.day - 1, 7)
+        box = (left + _CELL * column, _TOP + 26 + _ROW * line)
+        nodes.append(_day_cell(ui, *box, date, calendar["day"], date.isoformat() in busy))
+        date += datetime.timedelta(days=1)
+    actions = [
+        ui.icon_button(WIDTH - 52, STATUS_H + 8, "search", "Search", ("calendar", "search"), "search"),
+        ui.icon_button(
+            WIDTH - 102, STATUS_H + 8, "chevron_right", "Next month", ("calendar", "turn", 1), "next"
+        ),
+        ui.icon_button(
+            WIDTH - 152, STATUS_H + 8, "chevron_left", "Previous month", ("calendar", "turn", -1), "previous"
+        ),
+    ]
+    listed = _TOP + 26 + 6 * _ROW + 4
+    return [
+        *nodes,
+        viewport(ui, "calendar.day", listed, ui.bottom, lambda y: _agenda(ui, y, calendar["day"])),
+        widgets.app_bar(ui, f"{first:%B} {year}", actions, back=False),
+        widgets.fab(ui, "add", "New event", ("calendar", "add"), "add_event"),
+    ]
+
+
+def _day_cell(ui: Ui, x: float, y: float, date: datetime.date, chosen: str, busy: bool) -> Node:
+    theme, on = ui.theme, date.isoformat() == chosen
+    is_today = date == TODAY
+    color = theme.on_primary if on else theme.primary if is_today else theme.text
+    face = Node(
+        x + 5,
+        y + 2,
+        36,
+        36,
+        "widget.TextView",
+        text=str(date.day),
+        fill=theme.primary if on else "",
+        radius=18,
+        size=16,
+        bold=on or is_today,
+        align="c",
+        color=color,
+    )
+    children = [face]
+    if busy:
+        children.append(Node(x + 20, y + 40, 6, 6, fill=theme.primary, radius=3))
+    tap = ("calendar", "day", date.isoformat())
+    return Node(
+        x,
+        y,
+        _CELL,
+        _ROW,
+        "view.View",
+        f"day_{date.day}",
+        desc=day_text(date.isoformat()),
+        tap=tap,
+        checked=on,
+        children=tuple(children),
+    )
+
+
+def _agenda(ui: Ui, y: float, day: str) -> tuple[Sequence[Node], float]:
+    events = ui.state["apps"]["calendar"]["events"]
+    shown = sorted((entry["minutes"], place) for place, entry in enumerate(events) if entry["day"] == day)
+    nodes: list[Node] = [ui.text(24, y, 300, 32, day_text(day), 16, bold=True, rid="agenda_day")]
+    if not shown:
+        nodes.append(ui.text(24, y + 32, 300, 40, "No events", 15, ui.theme.muted))
+    for line, (_, place) in enumerate(shown):
+        nodes.append(_event_row(ui, y + 36 + 74 * line, events[place], place, when=_span(events[place])))
+    return nodes, y + 36 + 74 * len(shown) + 88
+
+
+def _span(entry: State) -> str:
+    start, end = entry["minutes"], entry["minutes"] + entry["length"]
+    return f"{st.clock_text(start)} – {st.clock_text(end, period=True)}"
+
+
+def _event_row(ui: Ui, y: float, entry: State, place: int, when: str) -> Node:
+    stripe = Node(
+        widgets.MARGIN + 12, y + 12, 6, 44, fill=_COLORS[sum(map(ord, entry["title"])) % 5], radius=3
+    )
+    tap, rid = ("calendar", "open", place), f"event_{place}"
+    return widgets.row(ui, y, entry["title"], when, lead=stripe, tap=tap, rid=rid, h=68, fill=ui.theme.card)
+
+
+def _search(ui: Ui) -> list[Node]:
+    events = ui.state["apps"]["calendar"]["events"]
+    found = [
+        (entry["day"], entry["minutes"], place)
+        for place, entry in enumerate(events)
+        if forms.asked(ui.state, "calendar", entry["title"])
+    ]
+
+    def build(y: float) -> tuple[Sequence[Node], float]:
+        rows = [
+            _event_row(ui, y + 8 + 74 * line, events[place], place, f"{day_text(day)}, {st.clock_text(at)}")
+            for line, (day, at, place) in enumerate(sorted(found))
+        ]
+        return rows, y + 8 + 74 * len(rows)
+
+    listed = viewport(ui, "calendar.found", _TOP, ui.bottom, build)
+    return [listed, forms.search_bar(ui, "calendar", "Search events")]
+
+
+def _event(ui: Ui, index: int) -> list[Node]:
+    entry, theme = ui.state["apps"]["calendar"]["events"][index], ui.theme
+    color = _COLORS[sum(map(ord, entry["title"])) % 5]
+    nodes = [
+        Node(widgets.MARGIN, _TOP + 16, 8, 56, fill=color, radius=4),
+        ui.text(40, _TOP + 8, 300, 72, entry["title"], 26, lines=2, rid="event_title"),
+    ]
+    length = f"{entry['length']} minutes"
+    facts = (
+        ("event", day_text(entry["day"], with_year=True)),
+        ("schedule", _span(entry)),
+        ("hourglass_bottom", length),
+    )
+    for place, (icon, said) in enumerate(facts):
+        y = _TOP + 96 + 64 * place
+        lead = ui.disc(widgets.MARGIN + 10, y + 8, 40, icon, theme.tint, theme.on_tint)
+        nodes.append(widgets.row(ui, y, said, lead=lead, h=56, fill=theme.card, rid=f"fact_{place}"))
+    actions = [
+        ui.icon_button(WIDTH - 56, STATUS_H + 8, "delete", "Delete", ("calendar", "delete", index), "delete"),
+        ui.icon_button(WIDTH - 106, STATUS_H + 8, "edit", "Edit", ("calendar", "edit", index), "edit"),
+    ]
+    return [*nodes, widgets.app_bar(ui, "", actions)]
+
+
+def _form(ui: Ui, is_change: bool) -> list[Node]:
+    draft = ui.state["apps"]["calendar"]["draft"]
+    nodes = forms.clearable(ui, _TOP + 8, "calendar", "calendar.title", "Title", "event_note")
+    nodes.append(
+        forms.stepper(
+            ui,
+            _TOP + 76,
+            "day",
+            day_text(draft["day"]),
+            ("calendar", "shift", -1),
+            ("calendar", "shift", 1),
+            "form_day",
+        )
+    )
+    lead = ui.disc(widgets.MARGIN + 14, _TOP + 168, 40, "schedule", ui.theme.tint, ui.theme.on_tint)
+    when = st.clock_text(draft["minutes"], period=True)
+    nodes.append(
+        widgets.row(
+            ui,
+            _TOP + 158,
+            "Starts",
+            when,
+            lead=lead,
+            tap=("calendar", "time"),
+            rid="form_time",
+            h=62,
+            fill=ui.theme.card,
+        )
+    )
+    nodes += forms.chips(
+        ui,
+        _TOP + 228,
+        [f"{length} min" for length in LENGTHS],
+        [("calendar", "length", length) for length in LENGTHS],
+        [f"length_{length}" for length in LENGTHS],
+        [draft["length"] == length for length in LENGTHS],
+    )
+    return forms.form(ui, "Edit event" if is_change else "New event", nodes, ("calendar", "save"))
+
+
+def _times(ui: Ui) -> list[Node]:
+    chosen = ui.state["apps"]["calendar"]["draft"]["minutes"]
+    cells = []
+    for place, minutes in enumerate(SLOTS):
+        line, column = divmod(place, 3)
+        label = st.clock_text(minutes, period=True)
+        tap = ("calendar", "at", minutes)
+        cells.append(
+            forms.chip(
+                ui,
+                widgets.MARGIN + 111 * column,
+                _TOP + 8 + 60 * line,
+                105,
+                label,
+                tap,
+                f"at_{minutes}",
+                minutes == chosen,
+            )
+        )
+    return [*cells, widgets.app_bar(ui, "Starts")]
+
+
+def act(state: State, verb: str, args: Args) -> None:
+    """Turns months, chooses days, opens, adds, changes and deletes events."""
+    calendar = state["apps"]["calendar"]
+    number = int(args[0]) if args and isinstance(args[0], int) else 0
+    if verb == "turn":
+        year, month = (int(part) for part in calendar["month"].split("-"))
+        months = min(2030 * 12, max(2020 * 12, 12 * year + month - 1 + number))
+        calendar["month"] = f"{months // 12}-{months % 12 + 1:02d}"
+    elif verb == "day":
+        calendar["day"] = str(args[0])
+    elif verb == "search":
+        forms.start_search(state, "calendar")
+    elif verb in ("open", "delete"):
+        st.push(state, "calendar", "event" if verb == "open" else "delete", number)
+    elif verb == "really_delete":
+        calendar["events"].pop(number)
+        st.reset(state, "calendar")
+        state["toast"] = "Event deleted"
+    elif verb in ("add", "edit"):
+        _start_form(state, calendar, number if verb == "edit" else -1)
+    elif verb == "clear":
+        forms.clear(state, str(args[0]))
+    elif verb == "save":
+        _save(state, calendar)
+    else:
+        _fill(state, calendar["draft"], verb, number)
+
+
+def _start_form(state: State, calendar: State, index: int) -> None:
+    if index < 0:
+        calendar["draft"] = {"day": calendar["day"], "minutes": 540, "length": 60}
+        state["fields"]["calendar.title"] = ""
+        st.push(state, "calendar", "form")
+        st.focus(state, "calendar.title")
+        return
+    entry = calendar["events"][index]
+    calendar["draft"] = {key: entry[key] for key in ("day", "minutes", "length")}
+    state["fields"]["calendar.title"] = entry["title"]
+    st.push(state, "calendar", "form", index)
+
+
+def _fill(state: State, draft: State, verb: str, number: int) -> None:
+    """What is touched in the form besides its title."""
+    if verb == "shift":
+        day = datetime.date.fromisoformat(draft["day"]) + datetime.timedelta(days=number)
+        draft["day"] = day.isoformat()
+    elif verb == "length":
+        draft["length"] = number
+    elif verb == "time":
+        st.push(state, "calendar", "time")
+        st.blur(state)
+    elif verb == "at":
+        draft["minutes"] = number
+        st.pop(state, "calendar")
+
+
+def _save(state: State, calendar: State) -> None:
+    page, title = st.page(state, "calendar"), st.take(state, "calendar.title")
+    entry = {"title": title or "Untitled", **calendar["draft"]}
+    if len(page) > 1:
+        calendar["events"][int(page[1])].update(entry)
+    elif len(calendar["events"]) < st.MAX_ITEMS:
+        calendar["events"].append(entry)
+    calendar["day"], calendar["month"] = entry["day"], entry["day"][:7]
+    st.reset(state, "calendar")
+    state["toast"] = "Event saved"
+
+
+def submit(state: State, key: str) -> None:
+    """Enter closes the keyboard."""
+    st.blur(state)
+
+
+APP = App("calendar", "Calendar", "calendar_month", "#1a73e8", data, view, act, submit, keeps=("events",))

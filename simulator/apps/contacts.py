@@ -1,0 +1,305 @@
+"""Contacts: the list, a contact's page, the form, and in the second edition search, calls and editing."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+from distrl.simulator.apps import forms, sheets
+from distrl.simulator.apps.base import App, Args
+from distrl.simulator.phone import state as st
+from distrl.simulator.phone import widgets
+from distrl.simulator.phone.nodes import WIDTH, Event, Node
+from distrl.simulator.phone.state import State
+from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
+
+COLORS: dict[str, str] = {
+    "Anna": "#d93025",
+    "Ben": "#1a73e8",
+    "Carla": "#188038",
+    "David": "#f29900",
+    "Emma": "#8430ce",
+    "Felix": "#007b83",
+    "Grace": "#e52592",
+    "Henry": "#5f4b32",
+    "Maria": "#90a4ae",
+    "Oscar": "#7cb342",
+}
+"""Avatar colours of the names in the built-in address books; other names get one by hash."""
+_OTHERS = ("#546e7a", "#ad1457", "#00838f", "#6d4c41", "#3949ab")
+
+
+def color(name: str) -> str:
+    """The avatar colour of a name, the same on every phone."""
+    return COLORS.get(name, _OTHERS[zlib.crc32(name.encode("utf-8", "replace")) % len(_OTHERS)])
+
+
+def phone_number(name: str) -> str:
+    """A made-up number, always the same for a name."""
+    digits = f"{zlib.crc32(name.encode()) % 10_000:04d}"
+    return f"555 01{digits[:2]}"
+
+
+def data() -> State:
+    """The address book: names in order, with numbers and whether they are favourites; calls, newest first."""
+    names = ("Anna", "Ben", "Carla", "David", "Maria", "Oscar")
+    return {"edition": 1, "people": [person(name) for name in names], "calls": []}
+
+
+def person(name: str) -> State:
+    """An entry of the address book."""
+    return {"name": name, "phone": phone_number(name), "starred": False}
+
+
+def view(ui: Ui) -> list[Node]:
+    """The list, a search, a contact, a call, the calls or the form."""
+    top = st.page(ui.state, "contacts")
+    people = ui.state["apps"]["contacts"]["people"]
+    if top[0] == "detail":
+        return _detail(ui, people[int(top[1])], int(top[1]))
+    if top[0] == "delete":
+        index, name = int(top[1]), people[int(top[1])]["name"]
+        event = ("contacts", "really_delete", index)
+        under = _detail(ui, people[index], index)
+        return sheets.confirm(ui, under, "Delete contact?", f"{name} will be removed.", "Delete", event)
+    if top[0] == "call":
+        return _call(ui, str(top[1]))
+    if top[0] == "calls":
+        return _calls(ui)
+    if top[0] == "edit":
+        top_y = STATUS_H + widgets.BAR_H
+        fields = [
+            *forms.clearable(ui, top_y + 16, "contacts", "contacts.name", "Name", "person"),
+            *forms.clearable(ui, top_y + 92, "contacts", "contacts.phone", "Phone", "phone"),
+        ]
+        return forms.form(ui, "Edit contact", fields, ("contacts", "change", int(top[1])))
+    if top[0] == "add":
+        return _form(ui)
+    return _list(ui, searching=top[0] == "search")
+
+
+def _list(ui: Ui, searching: bool) -> list[Node]:
+    people = ui.state["apps"]["contacts"]["people"]
+    shown = list(enumerate(people))
+    is_asked = searching and bool(st.text(ui.state, "contacts.search").strip())
+    if is_asked:
+        shown = [pair for pair in shown if forms.asked(ui.state, "contacts", pair[1]["name"])]
+
+    def build(y: float) -> tuple[Sequence[Node], float]:
+        if not shown:
+            message = "Nobody found" if is_asked else "No contacts yet"
+            return widgets.empty(ui, y + 80, "person", message), y + 240
+        rows = []
+        for line, (place, entry) in enumerate(shown):
+            top = y + line * (widgets.ROW_H + 6)
+            name = entry["name"]
+            lead = widgets.avatar(widgets.MARGIN + 12, top + 10, 52, name, color(name))
+            star = None
+            if entry["starred"]:
+                star = Node(
+                    WIDTH - 64, top, 32, widgets.ROW_H, "widget.ImageView", icon="star", color="#f29900"
+                )
+            rows.append(
+                widgets.row(
+                    ui,
+                    top,
+                    name,
+                    lead=lead,
+                    trail=star,
+                    tap=("contacts", "open", place),
+                    rid=f"contact_{place}",
+                    fill=ui.theme.card,
+                )
+            )
+        return rows, y + len(shown) * (widgets.ROW_H + 6) + 96
+
+    top, actions = STATUS_H + widgets.BAR_H, []
+    if searching:
+        listed = viewport(ui, "contacts.list", top, ui.bottom, build)
+        return [listed, forms.search_bar(ui, "contacts", "Search contacts")]
+    if ui.state["apps"]["contacts"]["edition"] > 1:
+        for x, icon, label in ((WIDTH - 56, "search", "Search"), (WIDTH - 106, "history", "Calls")):
+            verb = label.lower()
+            actions.append(ui.icon_button(x, STATUS_H + 8, icon, label, ("contacts", verb), verb))
+    return [
+        viewport(ui, "contacts.list", top, ui.bottom, build),
+        widgets.app_bar(ui, "Contacts", actions, back=False),
+        widgets.fab(ui, "person_add", "Add contact", ("contacts", "add"), "add_contact"),
+    ]
+
+
+def _detail(ui: Ui, entry: State, index: int) -> list[Node]:
+    name, theme = entry["name"], ui.theme
+    star = "star" if entry["starred"] else "star_border"
+    top = STATUS_H + widgets.BAR_H
+    actions = [
+        ui.icon_button(WIDTH - 56, STATUS_H + 8, star, "Favourite", ("contacts", "star", index), "favourite")
+    ]
+    nodes = [
+        Node(0, 0, WIDTH, top + 236, fill=theme.tint, radius=0),
+        widgets.avatar(WIDTH / 2 - 64, top + 8, 128, name, color(name)),
+        ui.text(24, top + 148, WIDTH - 48, 48, name, 32, theme.on_tint, align="c", rid="contact_name"),
+    ]
+    more = ui.state["apps"]["contacts"]["edition"] > 1
+    if more:
+        edit = ui.icon_button(WIDTH - 106, STATUS_H + 8, "edit", "Edit", ("contacts", "edit", index), "edit")
+        actions.append(edit)
+    label = ui.text(widgets.MARGIN + 72, top + 264, 200, 24, entry["phone"], 18)
+    kind = ui.text(widgets.MARGIN + 72, top + 288, 200, 22, "Mobile", 14, theme.muted)
+    lead = ui.disc(widgets.MARGIN + 14, top + 264, 44, "phone", "#12a150")
+    card = widgets.card(ui, top + 252, 72, [lead, label, kind], rid="phone_card")
+    call: Event = ("contacts", "call", name) if more else ()
+    nodes.append(replace(card, tap=call, desc=f"Call {name}" if more else ""))
+    lead = ui.disc(widgets.MARGIN + 14, top + 350, 44, "chat", "#1a73e8")
+    event = ("contacts", "message", index)
+    nodes.append(
+        widgets.row(
+            ui, top + 336, "Send a message", lead=lead, tap=event, rid="send_message", fill=theme.card
+        )
+    )
+    lead = ui.disc(widgets.MARGIN + 14, top + 434, 44, "delete", "#d93025")
+    event = ("contacts", "delete", index)
+    nodes.append(widgets.row(ui, top + 420, "Delete", lead=lead, tap=event, rid="delete", fill=theme.card))
+    nodes.append(widgets.app_bar(ui, "", actions, fill=theme.tint))
+    return nodes
+
+
+def _call(ui: Ui, name: str) -> list[Node]:
+    theme, y = ui.theme, STATUS_H + 96
+    end = Node(
+        WIDTH / 2 - 40,
+        ui.bottom - 130,
+        80,
+        80,
+        "widget.ImageButton",
+        "end_call",
+        desc="End call",
+        tap=("contacts", "hang_up"),
+        fill="#d93025",
+        radius=40,
+        icon="phone_disabled",
+        icon_size=36,
+        color="#ffffff",
+    )
+    return [
+        Node(0, 0, WIDTH, ui.bottom, fill=theme.tint),
+        ui.text(24, y - 56, WIDTH - 48, 32, "Calling…", 18, theme.on_tint, align="c"),
+        widgets.avatar(WIDTH / 2 - 72, y, 144, name, color(name)),
+        ui.text(24, y + 164, WIDTH - 48, 48, name, 32, theme.on_tint, align="c", rid="callee"),
+        ui.text(24, y + 212, WIDTH - 48, 32, phone_number(name), 18, theme.on_tint, align="c"),
+        end,
+    ]
+
+
+def _calls(ui: Ui) -> list[Node]:
+    calls = ui.state["apps"]["contacts"]["calls"]
+
+    def build(y: float) -> tuple[Sequence[Node], float]:
+        if not calls:
+            return widgets.empty(ui, y + 80, "call", "No calls yet"), y + 240
+        rows = []
+        for place, (name, kind) in enumerate(calls):
+            top = y + place * (widgets.ROW_H + 6)
+            icon = {"out": "call_made", "in": "call_received", "missed": "call_missed"}[kind]
+            told = {"out": "Outgoing", "in": "Incoming", "missed": "Missed"}[kind]
+            lead = widgets.avatar(widgets.MARGIN + 12, top + 10, 52, name, color(name))
+            tint = ui.legible("#d93025") if kind == "missed" else ui.theme.muted
+            sign = Node(WIDTH - 64, top, 32, widgets.ROW_H, "widget.ImageView", icon=icon, color=tint)
+            tap, rid = ("contacts", "call", name), f"call_{place}"
+            rows.append(
+                widgets.row(ui, top, name, told, lead=lead, trail=sign, tap=tap, rid=rid, fill=ui.theme.card)
+            )
+        return rows, y + len(calls) * (widgets.ROW_H + 6)
+
+    top = STATUS_H + widgets.BAR_H
+    return [viewport(ui, "contacts.calls", top, ui.bottom, build), widgets.app_bar(ui, "Calls")]
+
+
+def _form(ui: Ui) -> list[Node]:
+    top = STATUS_H + widgets.BAR_H
+    nodes = [
+        widgets.field(ui, top + 16, "contacts.name", "Name", icon="person", h=60),
+        widgets.field(ui, top + 92, "contacts.phone", "Phone", icon="phone", h=60),
+    ]
+    return forms.form(ui, "New contact", nodes, ("contacts", "save"))
+
+
+def act(state: State, verb: str, args: Args) -> None:
+    """Opens, adds, stars, changes, deletes, calls or writes to a contact."""
+    people = state["apps"]["contacts"]["people"]
+    if verb == "open":
+        st.push(state, "contacts", "detail", int(args[0]))
+    elif verb == "add":
+        state["fields"].pop("contacts.name", None)
+        state["fields"].pop("contacts.phone", None)
+        st.push(state, "contacts", "add")
+        st.focus(state, "contacts.name")
+    elif verb == "star":
+        entry = people[int(args[0])]
+        entry["starred"] = not entry["starred"]
+    elif verb == "delete" and state["apps"]["contacts"]["edition"] > 1:
+        st.push(state, "contacts", "delete", int(args[0]))
+    elif verb in ("delete", "really_delete"):
+        entry = people.pop(int(args[0]))
+        st.reset(state, "contacts")
+        state["toast"] = f"{entry['name']} deleted"
+    elif verb == "message":
+        state["fields"].pop("messages.text", None)
+        st.reset(state, "messages", ["thread", people[int(args[0])]["name"]])
+        st.show(state, "messages")
+    elif verb == "save":
+        _save(state, people)
+    else:
+        _more(state, people, verb, args)
+
+
+def _more(state: State, people: list[State], verb: str, args: Args) -> None:
+    """What the second edition can do."""
+    if verb == "search":
+        forms.start_search(state, "contacts")
+    elif verb == "calls":
+        st.push(state, "contacts", "calls")
+    elif verb == "call":
+        calls = state["apps"]["contacts"]["calls"]
+        calls.insert(0, [str(args[0]), "out"])
+        del calls[st.MAX_ITEMS :]
+        st.push(state, "contacts", "call", str(args[0]))
+    elif verb == "hang_up":
+        st.pop(state, "contacts")
+    elif verb == "edit":
+        entry = people[int(args[0])]
+        state["fields"].update({"contacts.name": entry["name"], "contacts.phone": entry["phone"]})
+        st.push(state, "contacts", "edit", int(args[0]))
+    elif verb == "change":
+        name, phone = st.take(state, "contacts.name"), st.take(state, "contacts.phone")
+        entry = people[int(args[0])]
+        entry.update(name=name or entry["name"], phone=phone)
+        _sort(people)
+        st.reset(state, "contacts", ["detail", people.index(entry)])
+    elif verb == "clear":
+        forms.clear(state, str(args[0]))
+
+
+def _sort(people: list[State]) -> None:
+    people.sort(key=lambda entry: str(entry["name"]).lower())
+
+
+def _save(state: State, people: list[State]) -> None:
+    name, phone = st.take(state, "contacts.name"), st.take(state, "contacts.phone")
+    st.reset(state, "contacts")
+    if name and len(people) < st.MAX_ITEMS:
+        people.append({"name": name, "phone": phone, "starred": False})
+        _sort(people)
+        state["toast"] = f"{name} saved"
+
+
+def submit(state: State, key: str) -> None:
+    """Enter moves from the name to the phone number, and then closes the keyboard."""
+    if key == "contacts.name":
+        st.focus(state, "contacts.phone")
+    else:
+        st.blur(state)
+
+
+APP = App("contacts", "Contacts", "person", "#e2483d", data, view, act, submit, keeps=("people", "calls"))

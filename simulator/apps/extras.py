@@ -1,0 +1,326 @@
+"""The small apps of the store: checklists, readers, counters, players and a game, each with a sign-in page.
+
+What an app shows is in its entry of the store; `_PAGES` says how each kind of page looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from distrl.simulator.apps.base import App, Args
+from distrl.simulator.phone import state as st
+from distrl.simulator.phone import widgets
+from distrl.simulator.phone.nodes import WIDTH, Node
+from distrl.simulator.phone.state import State
+from distrl.simulator.phone.store_catalog import ENTRIES, Entry
+from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
+
+_TOP = STATUS_H + widgets.BAR_H
+_NEIGHBOURS = ((0, 1, 3), (0, 1, 2, 4), (1, 2, 5), (0, 3, 4, 6), (1, 3, 4, 5, 7), (2, 4, 5, 8), (3, 6, 7))
+_LIGHTS = (*_NEIGHBOURS, (4, 6, 7, 8), (5, 7, 8))
+"""Which lights of the three by three a touch turns over."""
+
+
+def user_field(app: str) -> str:
+    """The key of the sign-in page's first field."""
+    return app + ".user"
+
+
+def password_field(app: str) -> str:
+    """The key of the sign-in page's second field."""
+    return app + ".password"
+
+
+def _view(entry: Entry, ui: Ui) -> list[Node]:
+    page = st.page(ui.state, entry.name)
+    if page[0] == "sign_in":
+        return _sign_in(entry, ui)
+    if page[0] == "item":
+        return _item(entry, ui, int(page[1]))
+    user = ui.state["apps"][entry.name]["user"]
+    who = "Account of " + user if user else "Sign in"
+    account = ui.icon_button(
+        WIDTH - 56, STATUS_H + 8, "account_circle", who, (entry.name, "account"), "account"
+    )
+    bar = widgets.app_bar(ui, entry.label, [account], back=False)
+    return [*_PAGES[entry.kind](entry, ui), bar]
+
+
+def _sign_in(entry: Entry, ui: Ui) -> list[Node]:
+    data, name, top = ui.state["apps"][entry.name], entry.name, _TOP
+    if data["user"]:
+        return [
+            *widgets.empty(ui, top + 60, "account_circle", f"Signed in as {data['user']}"),
+            ui.button(60, top + 230, WIDTH - 120, "Sign out", (name, "sign_out"), "sign_out", "outlined"),
+            widgets.app_bar(ui, "Account"),
+        ]
+    return [
+        widgets.field(ui, top + 16, user_field(name), "User name or email", icon="person", rid="user_name"),
+        widgets.field(ui, top + 88, password_field(name), "Password", icon="lock", rid="password"),
+        ui.button(16, top + 164, WIDTH - 32, "Sign in", (name, "sign_in"), "sign_in"),
+        ui.text(16, top + 228, WIDTH - 32, 24, f"Welcome to {entry.label}", 14, ui.theme.muted, align="c"),
+        widgets.app_bar(ui, "Sign in"),
+    ]
+
+
+def _rows(ui: Ui, key: str, build: Callable[[float], Sequence[Node]], top: float = _TOP) -> list[Node]:
+    """A scrolling list of rows, 80 dp each."""
+
+    def measured(y: float) -> tuple[Sequence[Node], float]:
+        nodes = build(y + 8)
+        return nodes, y + 16 + 80 * len(nodes)
+
+    return [viewport(ui, key, top, ui.bottom, measured)]
+
+
+def _checklist(entry: Entry, ui: Ui) -> list[Node]:
+    items, name = ui.state["apps"][entry.name]["items"], entry.name
+
+    def build(y: float) -> list[Node]:
+        return [
+            widgets.row(
+                ui,
+                y + 80 * place,
+                text,
+                lead=Node(
+                    36,
+                    y + 80 * place,
+                    28,
+                    72,
+                    "widget.CheckBox",
+                    icon="check_box" if done else "check_box_outline_blank",
+                    color=ui.theme.primary,
+                ),
+                tap=(name, "tick", place),
+                rid=f"item_{place}",
+                checked=done,
+                fill=ui.theme.card,
+            )
+            for place, (text, done) in enumerate(items)
+        ]
+
+    field = widgets.field(ui, _TOP + 4, name + ".new", "Add an item", icon="add", rid="new_item")
+    return [*_rows(ui, name + ".list", build, _TOP + 64), field]
+
+
+def _reader(entry: Entry, ui: Ui) -> list[Node]:
+    saved, name = ui.state["apps"][entry.name]["saved"], entry.name
+
+    def build(y: float) -> list[Node]:
+        return [
+            widgets.row(
+                ui,
+                y + 80 * place,
+                line,
+                "Saved" if place in saved else f"{3 + 2 * place} min",
+                lead=ui.disc(32, y + 80 * place + 14, 44, entry.icon, entry.color),
+                tap=(name, "read", place),
+                rid=f"item_{place}",
+                fill=ui.theme.card,
+            )
+            for place, line in enumerate(entry.lines)
+        ]
+
+    return _rows(ui, name + ".list", build)
+
+
+def _item(entry: Entry, ui: Ui, place: int) -> list[Node]:
+    is_saved = place in ui.state["apps"][entry.name]["saved"]
+    banner = Node(16, _TOP + 8, WIDTH - 32, 160, "widget.ImageView", fill=entry.color, radius=24)
+    words = f"{entry.summary} {entry.lines[place]} is what people who like {entry.label} look at most."
+    return [
+        banner,
+        Node(16, _TOP + 8, WIDTH - 32, 160, icon=entry.icon, icon_size=88, color="#ffffffd9"),
+        ui.text(20, _TOP + 184, WIDTH - 40, 40, entry.lines[place], 26, rid="headline"),
+        ui.text(20, _TOP + 230, WIDTH - 40, 120, words, 16, ui.theme.muted, lines=5, top=True),
+        ui.button(
+            20,
+            _TOP + 366,
+            WIDTH - 40,
+            "Saved" if is_saved else "Save for later",
+            (entry.name, "save", place),
+            "save_item",
+            "tonal" if is_saved else "filled",
+        ),
+        widgets.app_bar(ui, entry.label),
+    ]
+
+
+def _counter(entry: Entry, ui: Ui) -> list[Node]:
+    counts, name, nodes = ui.state["apps"][entry.name]["counts"], entry.name, []
+    for place, line in enumerate(entry.lines):
+        y = _TOP + 12 + 132 * place
+        parts = (
+            ui.text(40, y + 10, 200, 34, line, 18),
+            ui.text(40, y + 46, 120, 62, str(counts[place]), 44, rid=f"count_{place}"),
+            _round(
+                ui, WIDTH - 176, y + 44, "remove", f"Less {line}", (name, "count", place, -1), f"less_{place}"
+            ),
+            _round(
+                ui, WIDTH - 100, y + 44, "add", f"More {line}", (name, "count", place, 1), f"more_{place}"
+            ),
+        )
+        nodes.append(widgets.card(ui, y, 120, parts, rid=f"counter_{place}"))
+    return nodes
+
+
+def _round(ui: Ui, x: float, y: float, icon: str, desc: str, tap: tuple[str | int, ...], rid: str) -> Node:
+    theme = ui.theme
+    return Node(
+        x,
+        y,
+        60,
+        60,
+        "widget.ImageButton",
+        rid,
+        desc=desc,
+        tap=tap,
+        fill=theme.tint,
+        radius=30,
+        icon=icon,
+        icon_size=28,
+        color=theme.on_tint,
+    )
+
+
+def _player(entry: Entry, ui: Ui) -> list[Node]:
+    playing, name = ui.state["apps"][entry.name]["playing"], entry.name
+
+    def build(y: float) -> list[Node]:
+        return [
+            widgets.row(
+                ui,
+                y + 80 * place,
+                line,
+                "On air" if place == playing else "Live",
+                lead=ui.disc(32, y + 80 * place + 14, 44, entry.icon, entry.color),
+                trail=Node(
+                    WIDTH - 76,
+                    y + 80 * place,
+                    40,
+                    72,
+                    "widget.ImageView",
+                    icon="pause_circle" if place == playing else "play_circle",
+                    icon_size=36,
+                    color=ui.theme.primary,
+                ),
+                tap=(name, "play", place),
+                rid=f"item_{place}",
+                fill=ui.theme.card,
+            )
+            for place, line in enumerate(entry.lines)
+        ]
+
+    return _rows(ui, name + ".list", build)
+
+
+def _game(entry: Entry, ui: Ui) -> list[Node]:
+    data, side = ui.state["apps"][entry.name], 96.0
+    left, top = (WIDTH - 3 * side - 16) / 2, _TOP + 96
+    is_won = not any(data["board"])
+    cells = [
+        Node(
+            left + (side + 8) * (place % 3),
+            top + (side + 8) * (place // 3),
+            side,
+            side,
+            "widget.Button",
+            f"light_{place}",
+            desc=f"Light {place + 1}",
+            tap=(entry.name, "light", place),
+            checked=on,
+            fill=entry.color if on else ui.theme.raised,
+            radius=20,
+            icon="lightbulb",
+            icon_size=40,
+            color="#ffffff" if on else ui.theme.muted,
+        )
+        for place, on in enumerate(data["board"])
+    ]
+    words = "Solved!" if is_won else entry.lines[0]
+    return [
+        ui.text(20, _TOP + 16, WIDTH - 40, 36, words, 22, align="c", rid="goal"),
+        ui.text(20, _TOP + 52, WIDTH - 40, 28, f"Moves: {data['moves']}", 16, ui.theme.muted, align="c"),
+        *cells,
+        ui.button(100, top + 336, WIDTH - 200, "New game", (entry.name, "new"), "new_game", "tonal"),
+    ]
+
+
+_PAGES: dict[str, Callable[[Entry, Ui], list[Node]]] = {
+    "checklist": _checklist,
+    "reader": _reader,
+    "counter": _counter,
+    "player": _player,
+    "game": _game,
+}
+
+
+def _act(entry: Entry, state: State, verb: str, args: Args) -> None:
+    name, data = entry.name, state["apps"][entry.name]
+    place = int(args[0]) if args else 0
+    if verb == "account":
+        for field in (user_field(name), password_field(name)):
+            state["fields"].pop(field, None)
+        st.push(state, name, "sign_in")
+    elif verb in ("sign_in", "sign_out"):
+        _account(state, name, verb == "sign_in")
+    elif verb == "read":
+        st.push(state, name, "item", place)
+    elif verb == "save":
+        data["saved"] = sorted({*data["saved"]} ^ {place})
+    elif verb == "tick":
+        data["items"][place][1] = not data["items"][place][1]
+    elif verb == "count":
+        data["counts"][place] = min(max(0, data["counts"][place] + int(args[1])), 999)
+    elif verb == "play":
+        data["playing"] = -1 if data["playing"] == place else place
+    elif verb == "light" and any(data["board"]):
+        data["moves"] += 1
+        for each in _LIGHTS[place]:
+            data["board"][each] = not data["board"][each]
+    elif verb == "new":
+        data |= {key: value for key, value in entry.data().items() if key in ("board", "moves")}
+
+
+def _account(state: State, name: str, is_in: bool) -> None:
+    data = state["apps"][name]
+    if not is_in:
+        data["user"] = data["password"] = ""
+    elif st.text(state, user_field(name)).strip() and st.text(state, password_field(name)).strip():
+        data["user"] = st.take(state, user_field(name))
+        data["password"] = st.take(state, password_field(name))
+        st.blur(state)
+    else:
+        state["toast"] = "Enter user name and password"
+
+
+def _submit(entry: Entry, state: State, key: str) -> None:
+    """Enter: the next field, or what the page's button does."""
+    items = state["apps"][entry.name].get("items")
+    if key == user_field(entry.name):
+        st.focus(state, password_field(entry.name))
+    elif key == password_field(entry.name):
+        _account(state, entry.name, True)
+    elif items is not None:
+        text = st.take(state, key)
+        if text and len(items) < st.MAX_ITEMS:
+            items.append([text, False])
+        st.blur(state)
+
+
+EXTRAS: tuple[App, ...] = tuple(
+    App(
+        entry.name,
+        entry.label,
+        entry.icon,
+        entry.color,
+        entry.data,
+        partial(_view, entry),
+        partial(_act, entry),
+        partial(_submit, entry),
+        keeps=("user", "password", "items", "saved", "counts"),
+    )
+    for entry in ENTRIES.values()
+)
+"""An app for every entry of the store."""

@@ -1,0 +1,237 @@
+"""The launcher: wallpaper, clock widget, search pill, home grid, dock, and the app drawer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from distrl.simulator.apps import weather
+from distrl.simulator.apps.base import App
+from distrl.simulator.phone import installs, widgets
+from distrl.simulator.phone import state as st
+from distrl.simulator.phone.nodes import WIDTH, Node
+from distrl.simulator.phone.state import State, clock_text
+from distrl.simulator.phone.theme import Layout, layout
+from distrl.simulator.phone.ui import STATUS_H, Ui, nav_height, viewport
+
+CELL_W, CELL_H, ICON = 90.0, 100.0, 60.0
+DATE = "Tue, June 3"
+DRAWER_LIST = "launcher.drawer"
+"""The scroll offset of the drawer's list."""
+SEARCH = "launcher.apps"
+"""The drawer's search field."""
+_DRAWER_ROW = 112.0
+
+
+def view(ui: Ui, apps: Sequence[App]) -> list[Node]:
+    """The home page, or the drawer when it is open."""
+    return _drawer(ui, apps) if ui.state["drawer"] else _home(ui, apps)
+
+
+def _place(ui: Ui, y: float) -> float:
+    """A top edge that counts from the status bar, or from the navigation bar when negative."""
+    return STATUS_H + y if y >= 0 else ui.height - nav_height(ui.layout) + y
+
+
+def _first_page(version: Layout) -> set[str]:
+    """The apps that are on the first page and in the dock."""
+    return {name for row in (*version.grid, version.dock) for name in row}
+
+
+def has_more(state: State) -> bool:
+    """Whether there are apps that the first page has no place for."""
+    return not set(state["installed"]) <= _first_page(layout(state["layout"]))
+
+
+def turn(state: State, step: int) -> None:
+    """Turns to another page of the home screen, if there is one."""
+    if not state["drawer"]:
+        state["home_page"] = min(max(0, state["home_page"] + step), int(has_more(state)))
+
+
+def pull(state: State, is_open: bool) -> None:
+    """Opens or closes the drawer; with nothing to close, the first page is shown."""
+    if not is_open and not state["drawer"]:
+        state["home_page"] = 0
+    if state["drawer"] != is_open:
+        close(state)
+        state["drawer"] = is_open
+        state["scrolls"].pop(DRAWER_LIST, None)
+
+
+def close(state: State) -> None:
+    """Closes the drawer, forgets what was searched there, and turns to the first page."""
+    state["drawer"] = False
+    state["home_page"] = 0
+    state["fields"].pop(SEARCH, None)
+    if state["focus"] == SEARCH:
+        st.blur(state)
+
+
+def _home(ui: Ui, apps: Sequence[App]) -> list[Node]:
+    by_name = {app.name: app for app in apps}
+    dark = ui.layout.dark
+    ink = "#ffffff" if dark else "#10182b"
+    dock_y = ui.height - nav_height(ui.layout) - 104
+    if ui.layout.search_y < 0 and ui.layout.search_y > -100:
+        dock_y -= 72
+    if ui.state["home_page"] and has_more(ui.state):
+        nodes = _second_page(ui, apps, dock_y)
+    else:
+        nodes = _widget(ui, ink)
+        nodes.append(_search(ui))
+        for place, row in enumerate(ui.layout.grid):
+            for column, name in enumerate(row):
+                if name:
+                    y = _place(ui, ui.layout.grid_y) + place * CELL_H
+                    nodes.append(_icon(ui, by_name[name], column * CELL_W, y, ui.layout.label, labelled=True))
+    count = len(ui.layout.dock)
+    if dark:
+        plate = "#ffffff26" if ui.layout.nav == "gesture" else "#00000040"
+        nodes.append(Node(10, dock_y, WIDTH - 20, 92, "view.View", "dock", fill=plate, radius=32))
+    left = (WIDTH - count * 84) / 2
+    for place, name in enumerate(ui.layout.dock):
+        nodes.append(_icon(ui, by_name[name], left + 84 * place - 3, dock_y - 4, ink, labelled=False))
+    if has_more(ui.state):
+        nodes += _dots(ui, dock_y + (95 if dark else 80), ink)
+    return [Node(0, 0, WIDTH, ui.height, "view.View", "workspace", scroll="drawer", children=tuple(nodes))]
+
+
+def _second_page(ui: Ui, apps: Sequence[App], dock_y: float) -> list[Node]:
+    """What the first page has no place for, as many as there is room for; all are in the drawer."""
+    first, top = _first_page(ui.layout), STATUS_H + 24
+    rows = int((dock_y - top - 24) // CELL_H)
+    shown = [app for app in apps if app.name not in first][: 4 * rows]
+    height = CELL_H * ((len(shown) + 3) // 4) + 20
+    ground = ui.theme.card + "d9"
+    nodes = [Node(8, top, WIDTH - 16, height, "view.View", "home_page_2", fill=ground, radius=28)]
+    for place, app in enumerate(shown):
+        row, column = divmod(place, 4)
+        x, y = 8 + column * (WIDTH - 16) / 4, top + 10 + row * CELL_H
+        nodes.append(_icon(ui, app, x - 2, y, ui.theme.text, labelled=True))
+    return nodes
+
+
+def _dots(ui: Ui, y: float, ink: str) -> list[Node]:
+    """Which of the two pages is shown."""
+    return [
+        Node(
+            WIDTH / 2 - 10 + 14 * place,
+            y,
+            6,
+            6,
+            fill=ink if place == ui.state["home_page"] else ink + "66",
+            radius=3,
+        )
+        for place in range(2)
+    ]
+
+
+def _widget(ui: Ui, ink: str) -> list[Node]:
+    y = _place(ui, ui.layout.widget_y)
+    time = ui.text(28, y, WIDTH - 56, 64, clock_text(ui.time), 58, ink, rid="home_clock")
+    icon, _, color, degrees = weather.forecast(ui.state["apps"]["weather"]["city"], 0)
+    date = ui.text(30, y + 64, 102, 28, DATE, 18, ink, rid="home_date")
+    color = color if ui.is_plain else ink  # the wallpaper may be of any colour
+    sky = Node(134, y + 64, 28, 28, "widget.ImageView", icon=icon, icon_size=22, color=color)
+    warm = ui.text(166, y + 64, 80, 28, f"{degrees}°", 18, ink, rid="home_degrees")
+    face = Node(
+        20,
+        y - 6,
+        WIDTH - 40,
+        104,
+        "view.ViewGroup",
+        "clock_widget",
+        desc="Clock",
+        tap=("system", "open", "clock"),
+    )
+    return [face.with_children(time, date, sky, warm)]
+
+
+def _search(ui: Ui) -> Node:
+    y = _place(ui, ui.layout.search_y)
+    theme = ui.theme
+    glass = Node(24 + 14, y, 28, 54, "widget.ImageView", icon="search", color=theme.muted)
+    hint = ui.text(24 + 54, y, 180, 54, "Search", 17, theme.muted)
+    mic = Node(WIDTH - 24 - 44, y, 28, 54, "widget.ImageView", icon="mic", color=theme.primary)
+    return Node(
+        24,
+        y,
+        WIDTH - 48,
+        54,
+        "view.ViewGroup",
+        "home_search",
+        desc="Search the web",
+        tap=("system", "search"),
+        fill=theme.card,
+        radius=27,
+        children=(glass, hint, mic),
+    )
+
+
+def _icon(ui: Ui, app: App, x: float, y: float, ink: str, labelled: bool) -> Node:
+    plate = Node(
+        x + (CELL_W - ICON) / 2,
+        y + 8,
+        ICON,
+        ICON,
+        "widget.ImageView",
+        fill=app.color,
+        radius=ui.layout.icon_radius * ICON / 56,
+        icon=app.icon,
+        icon_size=34,
+        color="#ffffff",
+    )
+    children = [plate]
+    if labelled:
+        margin = 0 if installs.entry(app.name) is None else 4
+        width = CELL_W - 2 * margin
+        children.append(ui.text(x + margin, y + 72, width, 22, app.label, 14, ink, align="c"))
+    return Node(
+        x + 3,
+        y,
+        CELL_W - 6,
+        CELL_H - 2 if labelled else 80,
+        "widget.TextView",
+        "app_" + app.name,
+        value=app.label,
+        desc=app.label,
+        tap=("system", "open", app.name),
+        hold=("system", "uninstall", app.name) if installs.entry(app.name) is not None else (),
+        children=tuple(children),
+    )
+
+
+def _drawer(ui: Ui, apps: Sequence[App]) -> list[Node]:
+    theme = ui.theme
+    by_label = sorted(apps, key=lambda app: app.label)
+    nodes = [Node(0, 0, WIDTH, ui.height, "view.View", "drawer", fill=theme.bg)]
+    if has_more(ui.state):
+        nodes += _long_list(ui, by_label)
+    else:
+        nodes.append(ui.text(24, STATUS_H + 16, WIDTH - 48, 48, "All apps", 26, rid="title"))
+        nodes += _cells(ui, by_label, STATUS_H + 84)
+    return [Node(0, 0, WIDTH, ui.height, "view.View", "workspace", scroll="drawer", children=tuple(nodes))]
+
+
+def _cells(ui: Ui, apps: Sequence[App], top: float) -> list[Node]:
+    """Icons in rows of four."""
+    return [
+        _icon(ui, app, place % 4 * CELL_W, top + place // 4 * _DRAWER_ROW, ui.theme.text, labelled=True)
+        for place, app in enumerate(apps)
+    ]
+
+
+def _long_list(ui: Ui, apps: Sequence[App]) -> list[Node]:
+    """A search field, and below it what it finds; it scrolls if need be."""
+    wanted = st.text(ui.state, SEARCH).strip().lower()
+    found = [app for app in apps if wanted in app.label.lower()]
+
+    def build(y: float) -> tuple[Sequence[Node], float]:
+        return _cells(ui, found, y + 8), y + 16 + (len(found) + 3) // 4 * _DRAWER_ROW
+
+    top = STATUS_H + 76
+    nodes = [viewport(ui, DRAWER_LIST, top, ui.bottom, build)]
+    if not found:
+        nodes += widgets.empty(ui, top + 80, "search", "No apps found")
+    nodes.append(widgets.field(ui, STATUS_H + 12, SEARCH, "Search apps", icon="search", pill=True))
+    return nodes

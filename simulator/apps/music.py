@@ -1,0 +1,347 @@
+"""Music: the songs, albums and playlists of a library, a player, and what plays next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from distrl.simulator.apps import forms, sheets
+from distrl.simulator.apps.base import App, Args
+from distrl.simulator.phone import state as st
+from distrl.simulator.phone import widgets
+from distrl.simulator.phone.nodes import WIDTH, Node
+from distrl.simulator.phone.state import State
+from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
+
+ALBUMS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "Night Ferry": ("The Harbour Lights", "#1f4e79", ("Night Ferry", "Lanterns", "Salt Wind", "Low Tide")),
+    "Paper Moons": ("Ada Vale", "#8e3a9c", ("Paper Moon", "Letters Home", "Blue Ink", "Quiet Room")),
+    "Long Roads": ("Grey Wagon", "#b4530a", ("Long Road", "Dust and Gold", "Mile Ninety", "Old Engine")),
+    "Glass Garden": ("Mira Sol", "#1b7f5c", ("Glass Garden", "Green Rain", "Fern", "Morning Dew")),
+}
+"""Each album's artist, colour and songs."""
+SONGS: tuple[tuple[str, str], ...] = tuple(
+    (title, album) for album, (_, _, titles) in ALBUMS.items() for title in titles
+)
+"""Every song with its album; a song's place here is its number."""
+_TABS = (("music_note", "Songs"), ("album", "Albums"), ("queue_music", "Playlists"))
+_TAB_H, _MINI = 72.0, 68.0
+_TOP = STATUS_H + widgets.BAR_H
+
+
+def data() -> State:
+    """Nothing plays; one playlist."""
+    return {
+        "tab": 0,
+        "song": -1,
+        "on": False,
+        "shuffle": False,
+        "repeat": False,
+        "liked": [],
+        "queue": [],
+        "playlists": {"Favourites": [0, 5]},
+    }
+
+
+def number(title: str) -> int:
+    """The number of the song with this title."""
+    return [song for song, _ in SONGS].index(title)
+
+
+def view(ui: Ui) -> list[Node]:
+    """The page on top."""
+    top = st.page(ui.state, "music")
+    if top[0] == "player":
+        return _player(ui)
+    if top[0] == "queue":
+        return _listing(ui, "Up next", ui.state["apps"]["music"]["queue"], "Nothing is waiting")
+    if top[0] == "album":
+        songs = [place for place, song in enumerate(SONGS) if song[1] == top[1]]
+        return _listing(ui, str(top[1]), songs, "")
+    if top[0] == "playlist":
+        listed = ui.state["apps"]["music"]["playlists"].get(top[1], [])
+        return _listing(ui, str(top[1]), listed, "No songs yet")
+    if top[0] == "menu":
+        return _menu(ui, int(top[1]))
+    if top[0] == "pick":
+        return _pick(ui, int(top[1]))
+    if top[0] == "new":
+        field = widgets.field(ui, _TOP + 16, "music.name", "Name", icon="queue_music", h=60)
+        return forms.form(ui, "New playlist", [field], ("music", "save"))
+    return _root(ui)
+
+
+def _root(ui: Ui) -> list[Node]:
+    music = ui.state["apps"]["music"]
+    items = [(icon, label, ("music", "tab", place)) for place, (icon, label) in enumerate(_TABS)]
+    if ui.layout.tabs == "bottom":
+        top, bottom = _TOP, ui.bottom - _TAB_H
+        tabs = widgets.tab_bar(ui, bottom, items, music["tab"], _TAB_H)
+        bar = widgets.app_bar(ui, "Music", back=False)
+    else:
+        top, bottom = STATUS_H + _TAB_H + 4, ui.bottom
+        tabs = widgets.tab_bar(ui, STATUS_H, items, music["tab"], _TAB_H)
+        bar = Node(0, 0, WIDTH, STATUS_H, fill=ui.theme.raised)
+    nodes = [bar, tabs]
+    if music["song"] >= 0:
+        bottom -= _MINI
+        nodes.append(_mini(ui, bottom))
+    if music["tab"] == 2:
+        nodes.append(widgets.fab(ui, "add", "New playlist", ("music", "new"), "new_playlist", bottom))
+    build = (_songs, _albums, _playlists)[music["tab"]]
+    return [viewport(ui, "music.list", top, bottom, lambda y: build(ui, y)), *nodes]
+
+
+def _cover(x: float, y: float, d: float, album: str) -> Node:
+    return Node(
+        x,
+        y,
+        d,
+        d,
+        "widget.ImageView",
+        fill=ALBUMS[album][1],
+        radius=d * 0.16,
+        icon="album",
+        icon_size=d * 0.62,
+        color="#ffffffcc",
+    )
+
+
+def _song_row(ui: Ui, y: float, song: int, line: int) -> Node:
+    title, album = SONGS[song]
+    row = widgets.row(
+        ui,
+        y,
+        title,
+        ALBUMS[album][0],
+        lead=_cover(widgets.MARGIN + 8, y + 9, 50, album),
+        trail=Node(WIDTH - 68, y, 1, 1),
+        tap=("music", "play", song),
+        rid=f"song_{song}" if line < 0 else f"song_{song}_{line}",
+        h=68,
+    )
+    name = f"more_{song}" if line < 0 else f"more_{song}_{line}"
+    more = ui.icon_button(WIDTH - 64, y + 10, "more_vert", f"More of {title}", ("music", "menu", song), name)
+    return row.with_children(*row.children, more)
+
+
+def _songs(ui: Ui, y: float) -> tuple[Sequence[Node], float]:
+    rows = [_song_row(ui, y + 70 * place, place, -1) for place in range(len(SONGS))]
+    return rows, y + 70 * len(rows)
+
+
+def _albums(ui: Ui, y: float) -> tuple[Sequence[Node], float]:
+    nodes = []
+    for place, (album, (artist, _, _)) in enumerate(ALBUMS.items()):
+        line, column = divmod(place, 2)
+        x, top = 16 + 168 * column, y + 8 + 214 * line
+        parts = (
+            _cover(x + 8, top + 8, 144, album),
+            ui.text(x + 8, top + 154, 144, 26, album, 16, bold=True),
+            ui.text(x + 8, top + 178, 144, 22, artist, 14, ui.theme.muted),
+        )
+        nodes.append(
+            Node(
+                x,
+                top,
+                160,
+                206,
+                "view.ViewGroup",
+                f"album_{place}",
+                desc=album,
+                tap=("music", "album", album),
+                children=parts,
+            )
+        )
+    return nodes, y + 16 + 214 * ((len(ALBUMS) + 1) // 2)
+
+
+def _playlist_row(ui: Ui, y: float, name: str, place: int, tap: tuple[str | int, ...]) -> Node:
+    count = len(ui.state["apps"]["music"]["playlists"][name])
+    lead = ui.disc(widgets.MARGIN + 12, y + 12, 48, "queue_music", ui.theme.tint, ui.theme.on_tint)
+    told = f"{count} song{'' if count == 1 else 's'}"
+    return widgets.row(ui, y, name, told, lead=lead, tap=tap, rid=f"playlist_{place}", fill=ui.theme.card)
+
+
+def _playlists(ui: Ui, y: float) -> tuple[Sequence[Node], float]:
+    names = ui.state["apps"]["music"]["playlists"]
+    rows = [
+        _playlist_row(ui, y + 8 + 80 * place, name, place, ("music", "playlist", name))
+        for place, name in enumerate(names)
+    ]
+    return rows, y + 8 + 80 * len(rows) + 96
+
+
+def _mini(ui: Ui, y: float) -> Node:
+    """What plays, with a button to pause it; a tap on it opens the player."""
+    music, theme = ui.state["apps"]["music"], ui.theme
+    title, album = SONGS[music["song"]]
+    icon = "pause" if music["on"] else "play_arrow"
+    parts = (
+        _cover(20, y + 9, 48, album),
+        ui.text(80, y + 10, 190, 26, title, 16, theme.on_tint, True),
+        ui.text(80, y + 34, 190, 22, ALBUMS[album][0], 14, theme.on_tint),
+        ui.icon_button(
+            WIDTH - 72, y + 9, icon, "Pause or play", ("music", "toggle"), "mini_play", theme.on_tint
+        ),
+    )
+    return Node(
+        8,
+        y + 2,
+        WIDTH - 16,
+        _MINI - 6,
+        "view.ViewGroup",
+        "mini_player",
+        desc="Player",
+        tap=("music", "player"),
+        fill=theme.tint,
+        radius=20,
+        children=parts,
+    )
+
+
+def _player(ui: Ui) -> list[Node]:
+    music, theme = ui.state["apps"]["music"], ui.theme
+    title, album = SONGS[music["song"]]
+    liked = music["song"] in music["liked"]
+    y = _TOP + 8
+    middle = y + 372
+    nodes = [
+        _cover(52, y, 256, album),
+        ui.text(24, y + 270, 248, 38, title, 26, bold=True, rid="player_title"),
+        ui.text(24, y + 306, 248, 28, ALBUMS[album][0], 17, theme.muted),
+        ui.icon_button(
+            WIDTH - 68, y + 276, "favorite" if liked else "favorite_border", "Like", ("music", "like"), "like"
+        ),
+        Node(24, y + 350, WIDTH - 48, 6, fill=theme.line, radius=3),
+        Node(24, y + 350, 110, 6, fill=theme.primary, radius=3),
+    ]
+    for x, icon, label, verb, on in (
+        (16.0, "shuffle", "Shuffle", "shuffle", music["shuffle"]),
+        (80.0, "skip_previous", "Previous", "previous", False),
+        (232.0, "skip_next", "Next", "next", False),
+        (296.0, "repeat", "Repeat", "repeat", music["repeat"]),
+    ):
+        color = theme.primary if on else theme.text if "skip" in icon else theme.muted
+        nodes.append(ui.icon_button(x, middle + 12, icon, label, ("music", verb), verb, color))
+    nodes.append(
+        Node(
+            WIDTH / 2 - 36,
+            middle,
+            72,
+            72,
+            "widget.ImageButton",
+            "play",
+            desc="Pause" if music["on"] else "Play",
+            tap=("music", "toggle"),
+            fill=theme.primary,
+            radius=36,
+            icon="pause" if music["on"] else "play_arrow",
+            icon_size=40,
+            color=theme.on_primary,
+        )
+    )
+    queue = ui.icon_button(
+        WIDTH - 56, STATUS_H + 8, "playlist_play", "Up next", ("music", "queue"), "up_next"
+    )
+    return [*nodes, widgets.app_bar(ui, "Now playing", [queue])]
+
+
+def _listing(ui: Ui, title: str, songs: Sequence[int], nothing: str) -> list[Node]:
+    def build(y: float) -> tuple[Sequence[Node], float]:
+        if not songs:
+            return widgets.empty(ui, y + 80, "music_note", nothing), y + 240
+        rows = [_song_row(ui, y + 70 * line, song, line) for line, song in enumerate(songs)]
+        return rows, y + 70 * len(rows)
+
+    return [viewport(ui, "music.songs", _TOP, ui.bottom, build), widgets.app_bar(ui, title)]
+
+
+def _menu(ui: Ui, song: int) -> list[Node]:
+    liked = song in ui.state["apps"]["music"]["liked"]
+    items = (
+        ("queue_music", "Add to queue", ("music", "enqueue", song), "menu_queue"),
+        ("playlist_add", "Add to playlist", ("music", "pick", song), "menu_playlist"),
+        ("favorite", "Unlike" if liked else "Like", ("music", "like_song", song), "menu_like"),
+    )
+    return sheets.menu(ui, _root(ui), items)
+
+
+def _pick(ui: Ui, song: int) -> list[Node]:
+    names = ui.state["apps"]["music"]["playlists"]
+
+    def build(y: float) -> tuple[Sequence[Node], float]:
+        rows = [
+            _playlist_row(ui, y + 8 + 80 * place, name, place, ("music", "put", song, name))
+            for place, name in enumerate(names)
+        ]
+        return rows, y + 8 + 80 * len(rows)
+
+    return [viewport(ui, "music.pick", _TOP, ui.bottom, build), widgets.app_bar(ui, "Add to playlist")]
+
+
+def act(state: State, verb: str, args: Args) -> None:
+    """Opens pages here; what changes what plays or is kept, in `_play` and `_keep`."""
+    music = state["apps"]["music"]
+    if verb == "tab":
+        music["tab"] = int(args[0])
+        state["scrolls"].pop("music.list", None)
+    elif verb in ("player", "queue", "album", "playlist", "menu"):
+        st.push(state, "music", verb, *args)
+    elif verb == "pick":
+        st.pop(state, "music")
+        st.push(state, "music", "pick", *args)
+    elif verb == "new":
+        state["fields"].pop("music.name", None)
+        st.push(state, "music", "new")
+        st.focus(state, "music.name")
+    elif verb in ("save", "put", "enqueue", "like", "like_song"):
+        _keep(state, music, verb, args)
+    else:
+        _play(music, verb, args)
+
+
+def _play(music: State, verb: str, args: Args) -> None:
+    if verb == "play":
+        music["song"], music["on"] = int(args[0]), True
+    elif verb == "toggle":
+        music["on"] = not music["on"]
+    elif verb in ("shuffle", "repeat"):
+        music[verb] = not music[verb]
+    elif verb == "next" and music["queue"]:
+        music["song"] = music["queue"].pop(0)
+    else:
+        music["song"] = (music["song"] + (1 if verb == "next" else -1)) % len(SONGS)
+
+
+def _keep(state: State, music: State, verb: str, args: Args) -> None:
+    if verb == "save":
+        name = st.take(state, "music.name")
+        st.reset(state, "music")
+        if name and name not in music["playlists"] and len(music["playlists"]) < st.MAX_ITEMS:
+            music["playlists"][name] = []
+        return
+    song = int(args[0]) if args else music["song"]
+    if verb == "put":
+        songs = music["playlists"][str(args[1])]
+        if song not in songs:
+            songs.append(song)
+        state["toast"] = f"Added to {args[1]}"
+    elif verb == "enqueue":
+        if len(music["queue"]) < st.MAX_ITEMS:
+            music["queue"].append(song)
+        state["toast"] = "Added to the queue"
+    elif song in music["liked"]:
+        music["liked"].remove(song)
+    else:
+        music["liked"].append(song)
+    if verb != "like":
+        st.pop(state, "music")
+
+
+def submit(state: State, key: str) -> None:
+    """Enter closes the keyboard."""
+    st.blur(state)
+
+
+_KEEPS = ("playlists", "liked", "queue")
+APP = App("music", "Music", "music_note", "#d81b60", data, view, act, submit, keeps=_KEEPS)

@@ -1,0 +1,298 @@
+"""The shop "Market" inside the browser: front page, search results, product page and cart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from distrl.simulator.apps import catalog
+from distrl.simulator.apps.base import Args
+from distrl.simulator.phone import state as st
+from distrl.simulator.phone import widgets
+from distrl.simulator.phone.nodes import WIDTH, Node
+from distrl.simulator.phone.state import Page, State
+from distrl.simulator.phone.ui import Ui, viewport
+
+Area = tuple[float, float]
+ORANGE = "#e8710a"
+HEAD_H = 64.0
+MAX_CART = 20
+_SORTS = (("relevance", "Best match"), ("price", "Price"), ("rating", "Rating"))
+
+
+def view(ui: Ui, page: Page, area: Area) -> list[Node]:
+    """The shop's page in `area` (top and bottom in dp)."""
+    if page[0] == "shop_results":
+        body = _results(ui, (area[0] + HEAD_H + 76, area[1]))
+        return [*body, *_head(ui, area[0]), _search_field(ui, area[0] + HEAD_H)]
+    if page[0] == "shop_product":
+        return [
+            *_product(ui, catalog.PRODUCTS[int(page[1])], (area[0] + HEAD_H, area[1])),
+            *_head(ui, area[0]),
+        ]
+    if page[0] == "shop_cart":
+        return [*_cart(ui, (area[0] + HEAD_H, area[1])), *_head(ui, area[0])]
+    return [
+        *_front(ui, (area[0] + HEAD_H + 76, area[1])),
+        *_head(ui, area[0]),
+        _search_field(ui, area[0] + HEAD_H),
+    ]
+
+
+def _head(ui: Ui, y: float) -> list[Node]:
+    count = len(ui.state["apps"]["browser"]["cart"])
+    cart = ui.icon_button(WIDTH - 60, y + 8, "shopping_cart", "Cart", ("browser", "cart"), "cart", "#ffffff")
+    parts = [
+        Node(16, y, 40, HEAD_H, "widget.ImageView", icon="storefront", icon_size=30, color="#ffffff"),
+        ui.text(62, y, 180, HEAD_H, "Market", 24, "#ffffff", True),
+        cart,
+    ]
+    if count:
+        badge = Node(
+            WIDTH - 34,
+            y + 10,
+            22,
+            22,
+            "widget.TextView",
+            text=str(count),
+            fill="#ffffff",
+            radius=11,
+            size=13,
+            bold=True,
+            align="c",
+            color=ORANGE,
+        )
+        parts.append(badge)
+    return [Node(0, y, WIDTH, HEAD_H, "view.ViewGroup", "shop_head", fill=ORANGE, children=tuple(parts))]
+
+
+def _search_field(ui: Ui, y: float) -> Node:
+    field = widgets.field(
+        ui, y + 10, "shop.query", "Search Market", icon="search", pill=True, h=56, rid="shop_search"
+    )
+    return Node(0, y, WIDTH, 76, "view.ViewGroup", "shop_bar", fill=ui.theme.bg, children=(field,))
+
+
+def _front(ui: Ui, area: Area) -> list[Node]:
+    def build(y: float) -> tuple[Sequence[Node], float]:
+        banner = Node(
+            16,
+            y + 4,
+            WIDTH - 32,
+            92,
+            "view.ViewGroup",
+            fill="#7b2d00" if ui.theme.dark else "#ffe1c7",
+            radius=24,
+            children=(
+                ui.text(36, y + 18, 210, 32, "Summer sale", 24, ORANGE, True),
+                ui.text(36, y + 52, 210, 26, "Up to 40% off bikes", 16),
+                Node(
+                    WIDTH - 108,
+                    y + 8,
+                    80,
+                    84,
+                    "widget.ImageView",
+                    icon="pedal_bike",
+                    icon_size=64,
+                    color=ORANGE,
+                ),
+            ),
+        )
+        nodes: list[Node] = [banner, ui.text(24, y + 106, 200, 32, "Popular", 18, bold=True)]
+        for place, product in enumerate(catalog.PRODUCTS[place * 25 + 4] for place in range(6)):
+            row, column = divmod(place, 2)
+            nodes.append(_tile(ui, 16 + 168 * column, y + 142 + 196 * row, product))
+        return nodes, y + 142 + 196 * 3
+
+    return [viewport(ui, "shop.front", area[0], area[1], build)]
+
+
+def picture(product: catalog.Product, x: float, y: float, w: float, h: float, size: float) -> Node:
+    """The product's picture: its shape in its colour, on a light ground."""
+    icon = catalog.NOUNS[product.noun]
+    return Node(
+        x,
+        y,
+        w,
+        h,
+        "widget.ImageView",
+        desc=product.title,
+        fill="#eef0f3",
+        radius=18,
+        icon=icon,
+        icon_size=size,
+        color=catalog.COLORS[product.color],
+        art=() if icon else ("shoe",),
+    )
+
+
+def _tile(ui: Ui, x: float, y: float, product: catalog.Product) -> Node:
+    parts = (
+        picture(product, x + 8, y + 8, 144, 108, 84),
+        ui.text(x + 12, y + 120, 136, 24, product.title, 14),
+        ui.text(x + 12, y + 144, 136, 30, catalog.price(product.price), 18, bold=True),
+    )
+    return Node(
+        x,
+        y,
+        160,
+        188,
+        "view.ViewGroup",
+        f"product_{product.id}",
+        desc=product.title,
+        tap=("browser", "product", product.id),
+        fill=ui.theme.card,
+        radius=22,
+        children=parts,
+    )
+
+
+def _results(ui: Ui, area: Area) -> list[Node]:
+    browser = ui.state["apps"]["browser"]
+    found = ranked(browser["shop_query"], browser["sort"])
+
+    def build(y: float) -> tuple[Sequence[Node], float]:
+        nodes: list[Node] = []
+        for place, (key, label) in enumerate(_SORTS):
+            style = "filled" if browser["sort"] == key else "outlined"
+            nodes.append(
+                ui.button(
+                    16 + 112 * place, y, 104, label, ("browser", "sort", key), "sort_" + key, style, 48, 14
+                )
+            )
+        note = f"{len(found)} {'result' if len(found) == 1 else 'results'} for {browser['shop_query']}"
+        nodes.append(ui.text(24, y + 56, 312, 32, note, 15, ui.theme.muted, rid="result_count"))
+        y += 92
+        for product in found[:24]:
+            nodes.append(_listing(ui, y, product))
+            y += 124
+        return nodes, y
+
+    return [viewport(ui, "shop.results", area[0], area[1], build)]
+
+
+def _listing(ui: Ui, y: float, product: catalog.Product) -> Node:
+    parts = (
+        picture(product, 24, y + 8, 100, 100, 72),
+        ui.text(138, y + 8, 196, 44, product.title, 16, lines=2),
+        Node(136, y + 52, 22, 24, "widget.ImageView", icon="star", icon_size=18, color="#f29900"),
+        ui.text(160, y + 52, 160, 24, f"{product.rating / 10} ({product.reviews})", 14, ui.theme.muted),
+        ui.text(138, y + 78, 160, 30, catalog.price(product.price), 20, bold=True),
+    )
+    return Node(
+        16,
+        y,
+        WIDTH - 32,
+        116,
+        "view.ViewGroup",
+        f"product_{product.id}",
+        desc=product.title,
+        tap=("browser", "product", product.id),
+        fill=ui.theme.card,
+        radius=22,
+        children=parts,
+    )
+
+
+def _product(ui: Ui, product: catalog.Product, area: Area) -> list[Node]:
+    def build(y: float) -> tuple[Sequence[Node], float]:
+        stars = [
+            Node(
+                20 + 26 * place,
+                y + 330,
+                26,
+                28,
+                "widget.ImageView",
+                color="#f29900",
+                icon="star" if product.rating >= 10 * place + 8 else "star_border",
+            )
+            for place in range(5)
+        ]
+        nodes = [
+            picture(product, 16, y + 10, WIDTH - 32, 260, 200),
+            ui.text(20, y + 282, 320, 44, product.title, 24, bold=True, rid="title"),
+            *stars,
+            ui.text(158, y + 330, 180, 28, f"{product.reviews} reviews", 15, ui.theme.muted),
+            ui.text(20, y + 366, 200, 44, catalog.price(product.price), 32, bold=True, rid="price"),
+            ui.text(20, y + 412, 320, 26, "Free delivery in two days", 15, "#188038"),
+            ui.text(
+                20,
+                y + 440,
+                320,
+                48,
+                f"In {product.color}, by {product.make}. Made to last.",
+                15,
+                ui.theme.muted,
+                lines=2,
+            ),
+        ]
+        return nodes, y + 500
+
+    event = ("browser", "add", product.id)
+    button = ui.button(16, area[1] - 68, WIDTH - 32, "Add to cart", event, "add_to_cart", h=60, size=18)
+    return [viewport(ui, "shop.product", area[0], area[1] - 76, build), button]
+
+
+def _cart(ui: Ui, area: Area) -> list[Node]:
+    cart = [catalog.PRODUCTS[index] for index in ui.state["apps"]["browser"]["cart"]]
+    total = sum(product.price for product in cart)
+
+    def build(y: float) -> tuple[Sequence[Node], float]:
+        if not cart:
+            return widgets.empty(ui, y + 80, "shopping_cart", "Your cart is empty"), y + 240
+        nodes: list[Node] = [ui.text(24, y + 8, 300, 40, "Your cart", 24, bold=True, rid="title")]
+        for place, product in enumerate(cart):
+            nodes.append(_cart_row(ui, y + 56 + 96 * place, product, place))
+        return nodes, y + 64 + 96 * len(cart)
+
+    sum_row = ui.text(24, area[1] - 60, 300, 44, f"Total {catalog.price(total)}", 24, bold=True, rid="total")
+    return [viewport(ui, "shop.cart", area[0], area[1] - 68, build), sum_row]
+
+
+def _cart_row(ui: Ui, y: float, product: catalog.Product, place: int) -> Node:
+    bin_button = ui.icon_button(
+        WIDTH - 72, y + 20, "delete", "Remove", ("browser", "remove", place), f"remove_{place}"
+    )
+    parts = (
+        picture(product, 24, y + 8, 72, 72, 52),
+        ui.text(110, y + 12, 170, 30, product.title, 16),
+        ui.text(110, y + 44, 170, 30, catalog.price(product.price), 18, bold=True),
+        bin_button,
+    )
+    return widgets.card(ui, y, 88, parts, rid=f"cart_{place}")
+
+
+def ranked(query: str, sort: str) -> list[catalog.Product]:
+    """The products found, in the chosen order."""
+    found = catalog.find_products(query)
+    if sort == "price":
+        return sorted(found, key=lambda product: (product.price, product.id))
+    if sort == "rating":
+        return sorted(found, key=lambda product: (-product.rating, product.id))
+    return found
+
+
+def search(state: State, query: str) -> None:
+    """Shows the results for `query`, in place of earlier results."""
+    browser = state["apps"]["browser"]
+    browser["shop_query"], browser["sort"] = query, "relevance"
+    state["fields"]["shop.query"] = query
+    state["scrolls"].pop("shop.results", None)
+    if st.page(state, "browser")[0] == "shop_results":
+        st.pop(state, "browser")
+    st.push(state, "browser", "shop_results")
+
+
+def act(state: State, verb: str, args: Args) -> None:
+    """Sorting, products and the cart."""
+    browser = state["apps"]["browser"]
+    if verb == "sort":
+        browser["sort"] = str(args[0])
+    elif verb == "product":
+        st.push(state, "browser", "shop_product", int(args[0]))
+    elif verb == "cart":
+        st.push(state, "browser", "shop_cart")
+    elif verb == "add" and len(browser["cart"]) < MAX_CART:
+        browser["cart"].append(int(args[0]))
+        state["toast"] = "Added to cart"
+    elif verb == "remove":
+        browser["cart"].pop(int(args[0]))

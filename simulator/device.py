@@ -1,0 +1,143 @@
+"""The simulated phone as a `Device`, in process."""
+
+from __future__ import annotations
+
+from PIL import Image
+
+from distrl.core.errors import ConfigError, EnvError
+from distrl.simulator.phone import hierarchy, render
+from distrl.simulator.phone.nodes import WIDTH
+from distrl.simulator.phone.phone import Phone, new_state
+from distrl.simulator.phone.state import State
+from distrl.workers.devices import app_names
+from distrl.workers.devices.base import Key, Screen
+
+MAX_SNAPSHOTS = 32
+"""Most snapshots of one device; beyond it saving another name is an error."""
+_SMALLEST, _LARGEST = 64, 4320
+
+
+class SimDevice:
+    """One simulated phone.
+
+    Args:
+        width, height: Screen size in pixels; the screen is always 360 dp wide.
+        state: The state to start from; a phone fresh from the box when None.
+        cache: Where rendered pictures are kept, by default shared by the whole process.
+
+    Raises:
+        ConfigError: If the screen size is out of range or of another shape than a phone.
+    """
+
+    settles_at_once = True
+    """Nothing on it moves by itself; see `distrl.workers.devices.settle`."""
+
+    def __init__(
+        self,
+        width: int = 540,
+        height: int = 1200,
+        state: State | None = None,
+        cache: render.RenderCache | None = None,
+    ) -> None:
+        if not (_SMALLEST <= width <= _LARGEST and _SMALLEST <= height <= _LARGEST):
+            raise ConfigError(
+                f"a screen's sides must be {_SMALLEST} to {_LARGEST} pixels, got {width}x{height}.",
+                "Correct width and height.",
+            )
+        if not 2.0 <= height / width <= 2.5:
+            raise ConfigError(
+                f"the simulated phone is tall: height / width must be 2 to 2.5, got {width}x{height}.",
+                "540x1200 is the default.",
+            )
+        self._size = (width, height)
+        self._cache = render.SHARED if cache is None else cache
+        self._snapshots: dict[str, str] = {}
+        self.phone = Phone(new_state() if state is None else state, height * WIDTH / width)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height in pixels."""
+        return self._size
+
+    def load(self, state: State) -> None:
+        """Replaces the phone's state; the phone owns it from now on."""
+        self.phone = Phone(state, self.phone.height)
+
+    def screenshot(self) -> Image.Image:
+        """The screen as an RGB picture; the caller owns it."""
+        return self.screen().picture()
+
+    def shown(self) -> Image.Image:
+        """The same, not copied: others see it too, so it is only to be read."""
+        return self._cache.shown(self.phone.tree(), *self._size)
+
+    def screen(self) -> Screen:
+        """The present screen; its key is the tree that it is drawn from."""
+        tree, (width, height) = self.phone.tree(), self._size
+        return Screen(lambda: self._cache.picture(tree, width, height), (tree, width, height))
+
+    def _dp(self, x: int, y: int) -> tuple[float, float]:
+        scale = WIDTH / self._size[0]
+        return (x + 0.5) * scale, (y + 0.5) * scale
+
+    def tap(self, x: int, y: int) -> None:
+        """A short touch at pixel (x, y)."""
+        self.phone.tap(*self._dp(x, y))
+
+    def double_tap(self, x: int, y: int) -> None:
+        """Two short touches at pixel (x, y); no app of this phone takes them for one gesture."""
+        self.tap(x, y)
+        self.tap(x, y)
+
+    def long_press(self, x: int, y: int) -> None:
+        """A long touch at pixel (x, y)."""
+        self.phone.long_press(*self._dp(x, y))
+
+    def swipe(self, x1: int, y1: int, x2: int, y2: int, duration_ms: int = 300) -> None:
+        """A finger that moves from (x1, y1) to (x2, y2); how fast makes no difference here."""
+        self.phone.swipe(*self._dp(x1, y1), *self._dp(x2, y2))
+
+    def type_text(self, text: str) -> None:
+        """Text into the focused field."""
+        self.phone.type_text(text)
+
+    def key(self, key: Key) -> None:
+        """Presses a key."""
+        {Key.BACK: self.phone.back, Key.HOME: self.phone.home, Key.ENTER: self.phone.enter}[Key(key)]()
+
+    def open_app(self, name: str) -> bool:
+        """Brings the app of this name to the front. Returns whether there is one; else nothing happens."""
+        # Behind adb the apps' names are their packages'; a name means the same app here.
+        package = app_names.find(name, (app_names.SIMPHONE + app for app in self.phone.state["installed"]))
+        if package is not None:
+            self.phone.open(package.removeprefix(app_names.SIMPHONE))
+        return package is not None
+
+    def hierarchy(self) -> str:
+        """The screen's elements as uiautomator XML."""
+        return hierarchy.xml(self.phone.tree(), *self._size, self.phone.front)
+
+    def foreground(self) -> str:
+        """The name of the app in front, "launcher" for the home page."""
+        return self.phone.front
+
+    def save_state(self, name: str) -> None:
+        """Keeps the present state under `name`."""
+        if name not in self._snapshots and len(self._snapshots) >= MAX_SNAPSHOTS:
+            raise EnvError(
+                f"a simulated phone keeps at most {MAX_SNAPSHOTS} snapshots, {name!r} is one too many.",
+                "Save under a name that exists.",
+                fault="device",
+            )
+        self._snapshots[name] = self.phone.dump()
+
+    def load_state(self, name: str) -> None:
+        """Brings back the state saved as `name`."""
+        if name not in self._snapshots:
+            known = ", ".join(sorted(self._snapshots)) or "none"
+            raise EnvError(f"there is no snapshot {name!r}; saved ones: {known}.", "Save it first.", "device")
+        self.phone.load(self._snapshots[name])
+
+    def close(self) -> None:
+        """Forgets the snapshots."""
+        self._snapshots.clear()

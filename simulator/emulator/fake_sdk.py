@@ -1,0 +1,133 @@
+"""An Android SDK whose emulator is the stand-in: the files that tools look for, and AVDs.
+
+DIR/emulator/emulator                    runs the stand-in
+DIR/platform-tools/adb                   the adb program of this machine, if it has one
+DIR/cmdline-tools/latest/bin/avdmanager  makes further AVDs
+DIR/system-images/…                      what the AVDs name as their image
+DIR/avd/NAME.ini, NAME.avd/              the AVDs
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from distrl.core.errors import ConfigError
+from distrl.simulator.emulator.startup import SYSDIR
+from distrl.workers.devices.emulator.avd import NAME, Avd, AvdStore
+from distrl.workers.devices.emulator.ini import write_ini
+
+
+@dataclass(frozen=True)
+class SimSdk:
+    """What was made.
+
+    Attributes:
+        root: The SDK's directory, for ANDROID_HOME.
+        store: Its AVDs; their directory is for ANDROID_AVD_HOME.
+    """
+
+    root: Path
+    store: AvdStore
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The variables that make programs use it."""
+        return {"ANDROID_HOME": str(self.root), "ANDROID_AVD_HOME": str(self.store.home)}
+
+
+def make_sdk(root: Path) -> SimSdk:
+    """Makes an SDK without AVDs; what is there already of an earlier one is written anew.
+
+    Raises:
+        ConfigError: If the directory holds something else, or cannot be written.
+    """
+    root = root.expanduser().absolute()
+    emulator = root / "emulator" / "emulator"
+    if emulator.exists() and b"distrl" not in emulator.read_bytes()[:4096]:
+        raise ConfigError(f"{root} is a real Android SDK.", "Name another directory.")
+    try:
+        _script(emulator, "distrl.simulator.emulator")
+        _script(
+            root / "cmdline-tools" / "latest" / "bin" / "avdmanager", "distrl.simulator.emulator.avdmanager"
+        )
+        image = root / SYSDIR
+        image.mkdir(parents=True, exist_ok=True)
+        (image / "build.prop").write_text("ro.build.version.sdk=34\n", encoding="ascii")
+        (root / "avd").mkdir(exist_ok=True)
+        adb, link = shutil.which("adb"), root / "platform-tools" / "adb"
+        link.parent.mkdir(exist_ok=True)
+        if adb is not None and not link.exists():
+            link.symlink_to(adb)
+    except OSError as error:
+        raise ConfigError(
+            f"{root} cannot be written: {error.strerror}.", "Name another directory."
+        ) from error
+    return SimSdk(root, AvdStore(root / "avd"))
+
+
+def _script(path: Path, module: str) -> None:
+    """A program that runs a module with this interpreter; `exec` keeps its process id."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m {module} "$@"\n', encoding="utf-8")
+    path.chmod(0o755)
+
+
+def make_avd(
+    store: AvdStore,
+    name: str,
+    width: int = 540,
+    height: int = 1200,
+    image: str = SYSDIR,
+    config: Mapping[str, str] | None = None,
+) -> Avd:
+    """Makes an AVD.
+
+    Args:
+        store: Where.
+        name: Its name.
+        width, height: Its screen in pixels.
+        image: Its system image, as a path in the SDK.
+        config: Further keys of its config.ini, e.g. `{"sim.fault": "hang_boot"}`.
+
+    Raises:
+        ConfigError: If there is one of that name, or this is no name.
+        EmulatorError: If it cannot be written.
+    """
+    if not NAME.fullmatch(name):
+        raise ConfigError(f"{name!r} is not a valid AVD name.", "Use letters, digits, dots and hyphens.")
+    if store.exists(name):
+        raise ConfigError(f"there is an AVD {name!r} already.", "Choose another name.")
+    directory = store.directory(name)
+    directory.mkdir(parents=True)
+    fields = {
+        "AvdId": name,
+        "avd.ini.displayname": name,
+        "avd.ini.encoding": "UTF-8",
+        "abi.type": "x86_64",
+        "hw.cpu.arch": "x86_64",
+        "hw.lcd.width": str(width),
+        "hw.lcd.height": str(height),
+        "hw.ramSize": "2048",
+        "image.sysdir.1": image,
+        "tag.id": "google_apis",
+    }
+    write_ini(directory / "config.ini", fields | dict(config or {}))
+    pointer = {
+        "avd.ini.encoding": "UTF-8",
+        "path": str(directory),
+        "path.rel": f"{store.home.name}/{name}.avd",
+        "target": "android-34",
+    }
+    write_ini(store.home / f"{name}.ini", pointer)
+    return store.get(name)
+
+
+def environment(sdk: SimSdk) -> dict[str, str]:
+    """This process's environment with the SDK's variables."""
+    return {**os.environ, **sdk.environ}

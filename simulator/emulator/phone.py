@@ -1,0 +1,272 @@
+"""The stand-in's virtual machine: a simulated phone that boots, answers adb and the console, and ends.
+
+one event loop:  adbd · console · gRPC · announcer to the adb server · boot · SIGTERM or a client ends all
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from distrl.core.errors import MissingDependency
+from distrl.simulator.adb import emulator_grpc, uiautomator_server
+from distrl.simulator.adb.adbd.server import AdbdServer
+from distrl.simulator.adb.android import AndroidSystem
+from distrl.simulator.adb.console import TOKEN_FILE, ConsoleServer, read_token
+from distrl.simulator.adb.faults import Faults, parse
+from distrl.simulator.adb.machine import Machine
+from distrl.simulator.adb.process_announce import Announcer
+from distrl.simulator.adb.process_phone import Endpoint
+from distrl.simulator.emulator.avd_snapshots import AvdSnapshots
+from distrl.simulator.emulator.faults import Fault
+from distrl.simulator.emulator.options import VERSION, Options, Refused
+from distrl.simulator.emulator.startup import hardware
+from distrl.workers.devices.emulator.avd import Avd
+from distrl.workers.devices.emulator.ini import write_ini
+from distrl.workers.devices.errors import PortInUse, SnapshotFailed, SnapshotMissing
+
+COLD_BOOT_S, WARM_BOOT_S = 0.3, 0.05
+"""How long a boot takes, from nothing and from a snapshot; `sim.boot_s` in config.ini changes the first."""
+FIRST_PORT, LAST_PORT = 5554, 5584
+GRPC_OFFSET = 3000
+"""From the console's port to gRPC's, when `-grpc` names none."""
+DATA = "userdata-sim.bin"
+"""Where an AVD's data is while no emulator runs."""
+Say = Callable[[str, str], None]
+
+
+@dataclass
+class Listening:
+    """Where the stand-in listens.
+
+    Attributes:
+        console, adb: Its ports.
+        grpc: The port of its gRPC services; None if it has none.
+        token: What a gRPC client must know; "" for nothing.
+        servers: What listens.
+    """
+
+    console: int
+    adb: int
+    servers: list[Endpoint]
+    grpc: int | None = None
+    token: str = ""
+
+    @property
+    def serial_port(self) -> int:
+        """The number in the serial: adb makes it of adb's port."""
+        return self.adb - 1
+
+
+class Emulator:
+    """One run of the stand-in.
+
+    Args:
+        avd: The virtual device; its locks are held.
+        options: The command line.
+        fault: What goes wrong.
+        say: Prints a line of the log, given its level and text.
+        environ: The environment.
+    """
+
+    def __init__(
+        self, avd: Avd, options: Options, fault: Fault, say: Say, environ: Mapping[str, str] = os.environ
+    ) -> None:
+        self._avd, self._options, self._fault = avd, options, fault
+        self._say, self._environ = say, environ
+        self._stop = asyncio.Event()
+        self._is_cold = True
+        config = avd.config()
+        self._cold_s = float(config.get("sim.boot_s", COLD_BOOT_S))
+        size = int(config.get("hw.lcd.width", 540)), int(config.get("hw.lcd.height", 1200))
+        adb_port = options.adb_port or (options.port or FIRST_PORT) + 1
+        self._system = AndroidSystem(f"emulator-{adb_port - 1}", *size, avd.api_level() or 34)
+        self._system.programs["app_process"] = uiautomator_server.app_process
+        self._faults = Faults()
+        self._hardware = hardware(avd, options)
+        self._snapshots = AvdSnapshots(
+            avd.directory,
+            self._hardware,
+            self._system.screenshot_png,
+            is_corrupt=fault.name == "snapshot_corrupt",
+        )
+        self._machine = Machine(
+            self._system,
+            self._faults,
+            self._snapshots,
+            kill=self._stop.set,
+            avd_name=avd.name,
+            avd_path=str(avd.directory),
+            is_read_only=options.read_only,
+            version=VERSION,
+            hardware=self._hardware,
+        )
+
+    async def run(self) -> None:
+        """Runs until it is told to end.
+
+        Raises:
+            Refused: If its ports are taken.
+        """
+        started = time.monotonic()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        self._booted(False)
+        listening = await self._listen()
+        if self._fault.name == "crash":
+            loop.call_later(self._fault.seconds, _die)
+        if self._fault.name == "offline":
+            self._faults.set(parse("offline"))
+        advertised = self._advertise(listening)
+        announcing = asyncio.ensure_future(self._announce(listening))
+        booting = asyncio.ensure_future(self._boot(started))
+        try:
+            await self._stop.wait()
+        finally:
+            for task in (announcing, booting):
+                task.cancel()
+            await asyncio.gather(announcing, booting, return_exceptions=True)
+            self._faults.close()
+            for server in listening.servers:
+                await server.stop()
+            advertised.unlink(missing_ok=True)
+        self._save()
+
+    async def _listen(self) -> Listening:
+        """Starts all servers, at the given ports or the first free ones."""
+        port, adb_port = self._options.port, self._options.adb_port
+        if self._fault.name != "port_in_use":
+            for candidate in [port] if port is not None else range(FIRST_PORT, LAST_PORT + 1, 2):
+                listening = await self._listen_at(candidate, adb_port or candidate + 1)
+                if listening is not None:
+                    await self._serve_grpc(listening)
+                    return listening
+        raise Refused(
+            f"{'ERROR':<13}| It seems too many emulator instances are running on this machine. Aborting."
+        )
+
+    async def _listen_at(self, port: int, adb_port: int) -> Listening | None:
+        """adbd and the console; none of them if a port is taken."""
+        token = read_token(Path(self._environ.get("HOME", "~"), Path(TOKEN_FILE).name).expanduser())
+        adbd, console = AdbdServer(self._system, self._faults), ConsoleServer(self._machine, token)
+        try:
+            await adbd.start(adb_port)
+            await console.start(port)
+        except PortInUse:
+            await adbd.stop()
+            return None
+        self._machine.reboot = adbd.reboot
+        return Listening(port, adb_port, [adbd, console])
+
+    async def _serve_grpc(self, listening: Listening) -> None:
+        """Starts gRPC if it is asked for.
+
+        Raises:
+            Refused: If its port is taken.
+        """
+        asked = self._options.values.get("grpc")
+        if asked is None:
+            return
+        token = secrets.token_urlsafe(48) if "grpc-use-token" in self._options.plain else ""
+        port = int(asked) if asked.isdecimal() else listening.serial_port + GRPC_OFFSET
+        try:
+            server = emulator_grpc.serve(self._machine, token)
+            await server.start(port)
+        except MissingDependency as error:
+            self._say("WARNING", f"No gRPC service: {error}")
+            return
+        except PortInUse as error:
+            for other in listening.servers:
+                await other.stop()
+            raise Refused(
+                f"{'ERROR':<13}| Failed to start grpc service, even though it was explicitly requested."
+            ) from error
+        auth = "+token" if token else "none"
+        self._say("INFO", f"Started GRPC server at 127.0.0.1:{port}, security: Local, auth: {auth}")
+        listening.servers.append(server)
+        listening.grpc, listening.token = port, token
+
+    async def _announce(self, listening: Listening) -> None:
+        server = int(self._environ.get("ANDROID_ADB_SERVER_PORT") or 5037)
+        await Announcer(server, lambda: {f"emulator-{listening.serial_port}": listening.adb}).run()
+
+    def _booted(self, is_booted: bool) -> None:
+        """What the system says of its boot."""
+        self._system.properties["init.svc.bootanim"] = "stopped" if is_booted else "running"
+        self._system.properties["sys.boot_completed"] = "1" if is_booted else ""
+
+    async def _boot(self, started: float) -> None:
+        is_warm = self._restore()
+        self._is_cold = not is_warm
+        self._booted(False)
+        if self._fault.name == "hang_boot":
+            return
+        await asyncio.sleep(WARM_BOOT_S if is_warm else self._cold_s)
+        self._booted(True)
+        self._say("INFO", f"Boot completed in {(time.monotonic() - started) * 1000:.0f} ms")
+
+    def _restore(self) -> bool:
+        """Loads the snapshot, else the data that the last run left. Returns whether it was the snapshot."""
+        name = self._options.snapshot
+        if name is not None:
+            try:
+                self._system.load(self._snapshots.load(name))
+            except SnapshotMissing:
+                if "snapshot" in self._options.values:
+                    self._say("WARNING", f"Device 'cache' does not have the requested snapshot '{name}'")
+                    self._say("WARNING", f"Failed to load snapshot '{name}'")
+            except SnapshotFailed as error:
+                if "hw.gpu.mode" in error.message:
+                    self._say("WARNING", "Change of GLES renderer detected.")
+                self._say("WARNING", f"Failed to load snapshot '{name}'")
+            else:
+                self._machine.loaded = name
+                self._say("INFO", f"Successfully loaded snapshot '{name}'")
+                return True
+        data = self._avd.directory / DATA
+        if data.is_file() and "wipe-data" not in self._options.plain:
+            self._system.load(data.read_bytes())
+            self._system.reboot()
+        return False
+
+    def _save(self) -> None:
+        """Keeps a cold boot's data, and the state for the next quick boot, unless told otherwise."""
+        if self._options.read_only:
+            return
+        if self._is_cold:
+            (self._avd.directory / DATA).write_bytes(self._system.dump())
+        if self._options.saves_on_exit:
+            self._say("INFO", "Saving state as 'default_boot'")
+            self._snapshots.save("default_boot", self._system.dump())
+
+    def _advertise(self, listening: Listening) -> Path:
+        """Writes the file by which others find this emulator."""
+        base = self._environ.get("XDG_RUNTIME_DIR") or self._environ.get("ANDROID_USER_HOME")
+        root = Path(base) if base else Path(self._environ.get("HOME", "~")).expanduser() / ".android"
+        path = root / "avd" / "running" / f"pid_{os.getpid()}.ini"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fields = {
+            "port.serial": str(listening.serial_port),
+            "port.adb": str(listening.adb),
+            "avd.name": self._avd.name,
+            "avd.dir": str(self._avd.directory),
+            "avd.id": self._avd.name,
+        }
+        if listening.grpc is not None:
+            fields["grpc.port"] = str(listening.grpc)
+        if listening.token:
+            fields["grpc.token"] = listening.token
+        write_ini(path, fields)
+        return path
+
+
+def _die() -> None:
+    """As by a fault in the machine: nothing is cleaned up."""
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,198 @@
+"""`Ui`: what a view sees of the phone, and basic builders (text, icons, buttons) in its colours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from distrl.simulator.phone import contrast
+from distrl.simulator.phone.nodes import WIDTH, Event, Node
+from distrl.simulator.phone.state import State, now
+from distrl.simulator.phone.theme import Layout, Theme, layout
+
+STATUS_H = 32.0
+"""Height of the status bar in dp."""
+
+
+@dataclass(frozen=True)
+class Ui:
+    """The context of one screen.
+
+    Attributes:
+        state: The phone's state; views only read it.
+        layout, theme: The UI version and its colours.
+        height: Screen height in dp.
+        bottom: Where the app's area ends: the top of the keyboard or of the navigation bar, in dp.
+    """
+
+    state: State
+    layout: Layout
+    theme: Theme
+    height: float
+    bottom: float
+
+    @property
+    def time(self) -> int:
+        """Minutes after midnight."""
+        return now(self.state)
+
+    def text(
+        self,
+        x: float,
+        y: float,
+        w: float,
+        h: float,
+        text: str,
+        size: float = 16,
+        color: str = "",
+        bold: bool = False,
+        align: str = "l",
+        lines: int = 1,
+        rid: str = "",
+        top: bool = False,
+    ) -> Node:
+        """A label; `color` defaults to the primary text colour."""
+        return Node(
+            x,
+            y,
+            w,
+            h,
+            "widget.TextView",
+            rid,
+            text,
+            size=size,
+            color=color or self.theme.text,
+            bold=bold,
+            align=align,
+            lines=lines,
+            top=top,
+        )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the phone has no shade: it is the quickstart's then, whose screens stay as they are."""
+        return self.state["shade"] is None
+
+    def legible(self, color: str, ground: str = "") -> str:
+        """`color` as it can be told from `ground`, by default a card; on a plain phone as it is."""
+        return color if self.is_plain else contrast.legible(color, ground or self.theme.card)
+
+    def icon_button(
+        self, x: float, y: float, icon: str, desc: str, tap: Event, rid: str, color: str = ""
+    ) -> Node:
+        """A 48 dp icon button."""
+        return Node(
+            x,
+            y,
+            48,
+            48,
+            "widget.ImageButton",
+            rid,
+            desc=desc,
+            tap=tap,
+            icon=icon,
+            color=color or self.theme.text,
+        )
+
+    def disc(self, x: float, y: float, d: float, icon: str, fill: str, color: str = "#ffffff") -> Node:
+        """A filled circle with an icon."""
+        return Node(
+            x,
+            y,
+            d,
+            d,
+            "widget.ImageView",
+            fill=fill,
+            radius=d / 2,
+            icon=icon,
+            icon_size=d * 0.56,
+            color=color,
+        )
+
+    def button(
+        self,
+        x: float,
+        y: float,
+        w: float,
+        label: str,
+        tap: Event,
+        rid: str,
+        style: str = "filled",
+        h: float = 52,
+        size: float = 16,
+    ) -> Node:
+        """A pill button: "filled", "tonal", "outlined" or "text"."""
+        theme = self.theme
+        fill, color = {
+            "filled": (theme.primary, theme.on_primary),
+            "tonal": (theme.tint, theme.on_tint),
+            "outlined": ("", theme.primary),
+            "text": ("", theme.primary),
+        }[style]
+        border = theme.line if style == "outlined" else ""
+        return Node(
+            x,
+            y,
+            w,
+            h,
+            "widget.Button",
+            rid,
+            label,
+            tap=tap,
+            fill=fill,
+            border=border,
+            radius=h / 2,
+            color=color,
+            bold=True,
+            align="c",
+            size=size,
+        )
+
+
+def context(state: State, height: float, keyboard_h: float) -> Ui:
+    """The `Ui` of a state on a screen `height` dp high."""
+    version = layout(state["layout"])
+    nav_h = nav_height(version)
+    bottom = height - nav_h - (keyboard_h if state["focus"] else 0)
+    return Ui(state, version, version.theme(state["apps"]["settings"]["dark"]), height, bottom)
+
+
+def nav_height(version: Layout) -> float:
+    """Height of the navigation bar in dp."""
+    return 24.0 if version.nav == "gesture" else 52.0
+
+
+def viewport(
+    ui: Ui,
+    key: str,
+    top: float,
+    bottom: float,
+    build: Callable[[float], tuple[Sequence[Node], float]],
+    at_end: bool = False,
+) -> Node:
+    """A vertically scrolling area.
+
+    Args:
+        key: The scroll offset's key in the state.
+        top, bottom: The area in dp.
+        build: Given the y at which the content starts, its nodes and the y at which it ends.
+        at_end: Whether it shows its end until it is scrolled.
+    """
+    _, end = build(top)
+    extent = max(0.0, float(round(end - bottom)))
+    offset = min(float(ui.state["scrolls"].get(key, extent if at_end else 0)), extent)
+    nodes, _ = build(top - offset)
+    shown = tuple(node for node in nodes if node.y < bottom and node.y + node.h > top)
+    return Node(
+        0,
+        top,
+        WIDTH,
+        bottom - top,
+        "widget.ScrollView",
+        key.replace(".", "_") + "_list",
+        scroll=key if extent else "",
+        extent=extent,
+        offset=offset,
+        clip=True,
+        children=shown,
+    )

@@ -1,0 +1,1 @@
+"""Suites of tasks that are played on the simulated phone."""

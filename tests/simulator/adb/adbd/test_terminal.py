@@ -1,0 +1,236 @@
+"""A terminal's manners: echo, lines, backspace, Ctrl-C and Ctrl-D, CR LF; and the shell's on a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable
+
+import pytest
+from adb_peer import DEADLINE_S, AdbPeer
+from adb_phone import adb_phone
+
+from distrl.simulator.adb.adbd.terminal import Terminal
+
+
+class Keys:
+    """A client that types what is given and keeps what it sees."""
+
+    def __init__(self, *typed: bytes) -> None:
+        self._typed = list(typed)
+        self.seen = b""
+
+    async def read(self, size: int) -> bytes:
+        return self._typed.pop(0) if self._typed else b""
+
+    async def out(self, data: bytes) -> None:
+        self.seen += data
+
+    async def err(self, data: bytes) -> None:
+        self.seen += data
+
+
+def typed(*keys: bytes) -> tuple[list[bytes], bytes]:
+    """What the shell reads, and what the client sees."""
+
+    async def main() -> tuple[list[bytes], bytes]:
+        client = Keys(*keys)
+        terminal = Terminal(client)
+        await terminal.type()
+        lines = []
+        while line := await terminal.read(1024):
+            lines.append(line)
+        return lines, client.seen
+
+    return asyncio.run(main())
+
+
+def test_a_line_is_echoed_and_read_when_it_is_finished() -> None:
+    assert typed(b"ls", b" /\r") == ([b"ls /\n"], b"ls /\r\n")
+
+
+def test_an_unfinished_line_is_not_read() -> None:
+    assert typed(b"ls") == ([], b"ls")
+
+
+def test_backspace_takes_back_one_key_and_stops_at_the_line_s_start() -> None:
+    assert typed(b"lx\x7fs\x7f\x7f\x7fok\n") == ([b"ok\n"], b"lx\b \bs\b \b\b \bok\r\n")
+
+
+def test_ctrl_c_drops_what_was_typed() -> None:
+    assert typed(b"one\nrm -rf\x03ls\n") == ([b"ls\n"], b"one\r\nrm -rf^C\r\nls\r\n")
+
+
+def test_ctrl_d_gives_what_was_typed_and_ends_the_input_where_that_is_nothing() -> None:
+    assert typed(b"a\x04b\n\x04never\n") == ([b"a", b"b\n"], b"ab\r\nnever\r\n")
+
+
+def test_output_has_carriage_returns() -> None:
+    async def main() -> bytes:
+        client = Keys()
+        await Terminal(client).out(b"one\ntwo\n")
+        await Terminal(client).err(b"three\n")
+        return client.seen
+
+    assert asyncio.run(main()) == b"one\r\ntwo\r\nthree\r\n"
+
+
+class Session:
+    """A terminal session over the adb protocol (shell v2)."""
+
+    def __init__(self, peer: AdbPeer) -> None:
+        self._peer, self._remote = peer, 0
+        self._data = bytearray()
+        self._confirmed = True
+        self.seen = b""
+        self.status: int | None = None
+
+    async def start(self, command: bytes = b"") -> None:
+        self._remote = await self._peer.open(b"shell,v2,TERM=xterm-256color,pty:" + command, 1)
+
+    async def _take(self) -> None:
+        packet = await self._peer.next()
+        if packet.command == "OKAY":
+            self._confirmed = True
+            return
+        assert packet.command == "WRTE", f"{packet.command} after {self.seen!r}"
+        self._peer.send("OKAY", 1, self._remote)
+        self._data += packet.payload
+        while len(self._data) >= 5:
+            kind, size = struct.unpack_from("<BI", self._data)
+            if len(self._data) < 5 + size:
+                return
+            piece = bytes(self._data[5 : 5 + size])
+            del self._data[: 5 + size]
+            if kind == 3:
+                self.status = piece[0]
+            else:
+                self.seen += piece
+
+    async def type(self, keys: bytes) -> None:
+        """Types, once the phone has taken what was typed before."""
+        while not self._confirmed:
+            await self._take()
+        self._confirmed = False
+        self._peer.send("WRTE", 1, self._remote, struct.pack("<BI", 0, len(keys)) + keys)
+
+    async def until(self, text: bytes) -> None:
+        """Waits for output, and forgets all up to it."""
+
+        async def wait() -> None:
+            while text not in self.seen:
+                await self._take()
+
+        try:
+            await asyncio.wait_for(wait(), DEADLINE_S)
+        except (asyncio.TimeoutError, AssertionError):
+            pytest.fail(f"no {text!r} in {self.seen!r}")
+        self.seen = self.seen[self.seen.index(text) + len(text) :]
+
+    async def ended(self) -> int:
+        """The exit status, once there is one."""
+        while self.status is None:
+            await asyncio.wait_for(self._take(), DEADLINE_S)
+        return self.status
+
+
+def session(test: Callable[[Session], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with adb_phone() as phone:
+            peer = await AdbPeer.online(phone.port)
+            try:
+                await test(Session(peer))
+            finally:
+                await peer.close()
+
+    asyncio.run(main())
+
+
+PROMPT = b"simphone:/ $ "
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "sleep 600",
+        "cat",
+        "logcat -s nothing",
+        "sleep 600 | cat",
+        "while true; do sleep 600; done",
+        "x=$(sleep 600)",
+        "(sleep 600; sleep 600)",
+        "read line",
+        "sh -c 'sleep 600'",
+    ],
+)
+def test_ctrl_c_ends_the_command_in_the_foreground(command: str) -> None:
+    async def test(shell: Session) -> None:
+        await shell.start()
+        await shell.until(PROMPT)
+        await shell.type(f"cd /data; echo go; {command}\n".encode())
+        await shell.until(b"\ngo\r\n")
+        await shell.type(b"\x03")
+        await shell.until(b"^C\r\nsimphone:/data $ ")
+        await shell.type(b"echo status $?\n")
+        await shell.until(b"\nstatus 130\r\n")
+        await shell.type(b"exit 7\n")
+        assert await shell.ended() == 7
+
+    session(test)
+
+
+def test_ctrl_c_spares_the_background_and_drops_an_unfinished_command() -> None:
+    async def test(shell: Session) -> None:
+        await shell.start()
+        await shell.type(b"{ sleep 600; } & echo job $!\n")
+        await shell.until(b"\njob ")
+        await shell.type(b"echo 'two\n")
+        await shell.until(b"> ")
+        await shell.type(b"\x03")
+        await shell.until(PROMPT)
+        await shell.type(b"kill $! && echo a''live\n")
+        await shell.until(b"alive\r\n")
+        await shell.type(b"exit\n")
+        assert await shell.ended() == 0
+
+    session(test)
+
+
+def test_ctrl_d_ends_a_command_s_input_and_then_the_shell() -> None:
+    async def test(shell: Session) -> None:
+        await shell.start()
+        await shell.until(PROMPT)
+        await shell.type(b"cat; echo status $?\n")
+        await shell.type(b"line\n")
+        await shell.until(b"\nline\r\nline\r\n")
+        await shell.type(b"\x04")
+        await shell.until(b"status 0\r\n" + PROMPT)
+        await shell.type(b"(exit 5)\n")
+        await shell.until(PROMPT)
+        await shell.type(b"\x04")
+        assert await shell.ended() == 5
+
+    session(test)
+
+
+@pytest.mark.parametrize("way", ["exit 3\n", "(exit 3)\n\x04"])
+def test_the_shell_ends_while_a_job_runs_in_the_background(way: str) -> None:
+    async def test(shell: Session) -> None:
+        await shell.start()
+        await shell.type(b"sleep 600 &\n")
+        await shell.until(PROMPT)
+        await shell.type(way.encode())
+        assert await shell.ended() == 3
+
+    session(test)
+
+
+def test_ctrl_c_ends_a_command_that_was_given_a_terminal() -> None:
+    async def test(shell: Session) -> None:
+        await shell.start(b"echo go; sleep 600; echo never")
+        await shell.until(b"go\r\n")
+        await shell.type(b"\x03")
+        assert await shell.ended() == 130
+        assert b"never" not in shell.seen
+
+    session(test)

@@ -1,0 +1,40 @@
+"""Without the packages of gRPC: nothing of it is loaded unasked, and asking is one line with the remedy."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from distrl.core.errors import MissingDependency
+from distrl.simulator.adb import emulator_grpc
+from distrl.simulator.adb.host import SimHost
+
+
+def test_a_host_without_grpc_loads_none_of_it() -> None:
+    code = "import sys, distrl.simulator.adb.process, distrl.simulator.emulator.phone\n" + (
+        "print('loaded:', *({name.partition('.')[0] for name in sys.modules} & {'grpc', 'google'}))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert result.stdout.rpartition("loaded:")[2].split() == []
+
+
+@pytest.mark.parametrize("absent", ["grpc", "google.protobuf"])
+def test_what_is_missing_is_named_with_the_extra(monkeypatch: pytest.MonkeyPatch, absent: str) -> None:
+    monkeypatch.setattr(emulator_grpc, "_is_there", lambda module: module != absent)
+    with pytest.raises(MissingDependency, match=r"is not installed\. .*distrl\[android-env\]"):
+        SimHost(1, 90, 200, adb_server_port=0, grpc=True)
+    SimHost(1, 90, 200, adb_server_port=0)
+
+
+def test_a_package_that_cannot_be_found_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a_folder_of_that_name").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert not emulator_grpc._is_there("a_folder_of_that_name")
+    assert emulator_grpc._is_there("json.decoder")
+    assert not emulator_grpc._is_there("json.no_such_module")
+    assert not emulator_grpc._is_there("no_such_package.protobuf")

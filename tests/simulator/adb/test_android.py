@@ -1,0 +1,143 @@
+"""The Android system as a whole: snapshots, reboots, power, and what follows what is on the screen."""
+
+from __future__ import annotations
+
+import pytest
+
+from distrl.core.errors import ConfigError, EnvError
+from distrl.simulator.adb.android import AndroidSystem
+from distrl.simulator.adb.files import ROOT, SHELL
+
+
+def _use(system: AndroidSystem) -> None:
+    """Leaves traces everywhere."""
+    system.device.tap(270, 1100)
+    system.activities.open("settings", ["section", "display"])
+    system.files.write("/sdcard/Download/a.bin", bytes(range(256)), mtime=5)
+    system.files.mkdir("/data/local/tmp/d", 0o700)
+    system.files.symlink("/sdcard", "/data/local/tmp/l")
+    system.properties["debug.x"] = "1"
+    system.settings.put("global", "window_animation_scale", "0")
+    system.settings.put("global", "wifi_on", "0")
+    system.packages.update("org.simphone.weather", granted=frozenset())
+    system.log.write("I", "tag", "a message")
+    system.uid = ROOT
+    system.power(False)
+
+
+def _tree(system: AndroidSystem) -> list[tuple[object, ...]]:
+    return [
+        (path, node.mode, node.mtime, node.uid, node.gid, node.target, bytes(node.data))
+        for path, node in system.files.tree("/")
+        if node.source is None
+    ]
+
+
+def _facts(system: AndroidSystem) -> list[object]:
+    return [
+        system.device.phone.dump(),
+        _tree(system),
+        {name: value for name, value in system.properties.items() if "serialno" not in name},
+        system.settings.dump(),
+        system.packages.dump(),
+        [(entry.tag, entry.message, entry.time_ms) for entry in system.log.entries()],
+        system.uid,
+        system.screen_on,
+    ]
+
+
+def test_a_snapshot_brings_everything_back(system: AndroidSystem) -> None:
+    _use(system)
+    wanted, snapshot = _facts(system), system.dump()
+    system.uid = SHELL
+    system.power(True)
+    system.files.remove("/sdcard/Download/a.bin")
+    system.files.write("/sdcard/b", b"new")
+    system.settings.put("global", "wifi_on", "1")
+    system.packages.update("org.simphone.weather", enabled=False)
+    system.properties.clear()
+    system.log.clear()
+    system.reboot()
+    system.load(snapshot)
+    assert _facts(system) == wanted
+    assert system.dump() == snapshot
+    assert system.activities.front.package.name == "org.simphone.settings"
+
+
+def test_a_snapshot_fits_another_phone(system: AndroidSystem) -> None:
+    _use(system)
+    other = AndroidSystem("emulator-5556", 540, 1200)
+    snapshot = system.dump()
+    other.load(snapshot)
+    assert _facts(other) == _facts(system)
+    assert other.properties["ro.serialno"] == "emulator-5556"
+    other.power(True)
+    system.power(True)
+    assert other.screenshot_png() == system.screenshot_png()
+
+
+def test_space_is_counted_right_after_a_snapshot(system: AndroidSystem) -> None:
+    snapshot, used = system.dump(), system.files.used()
+    system.files.write("/sdcard/big", b"x" * 1000)
+    system.load(snapshot)
+    assert system.files.used() == used
+
+
+@pytest.mark.parametrize("data", [b"", b"nonsense", b"\x80", b"\x81\xa6format\x63"])
+def test_what_is_no_snapshot_is_refused(system: AndroidSystem, data: bytes) -> None:
+    before = system.dump()
+    with pytest.raises(EnvError, match="snapshot"):
+        system.load(data)
+    assert system.dump() == before
+
+
+def test_a_reboot_keeps_what_android_keeps(system: AndroidSystem) -> None:
+    _use(system)
+    system.state["fields"]["notes.text"] = "unsaved"
+    system.properties["persist.sys.timezone"] = "Asia/Tokyo"
+    boot_id = system.boot_id
+    system.reboot()
+    assert system.device.foreground() == "launcher"
+    assert system.screen_on
+    assert system.state["stacks"]["settings"] == [["root"]]
+    assert system.state["fields"] == {}
+    assert system.state["apps"]["settings"]["wifi"] is False
+    assert "debug.x" not in system.properties
+    assert system.properties["persist.sys.timezone"] == "Asia/Tokyo"
+    assert system.properties["sys.boot_completed"] == "1"
+    assert system.files.read("/sdcard/Download/a.bin") == bytes(range(256))
+    assert system.settings.get("global", "window_animation_scale") == "0"
+    assert system.settings.get("global", "boot_count") == "2"
+    assert [task.package.name for task in system.activities.tasks()] == ["org.simphone.launcher"]
+    assert system.boot_id != boot_id
+    assert "a message" not in [entry.message for entry in system.log.entries()]
+
+
+def test_apps_that_are_opened_by_hand_get_tasks_and_processes(system: AndroidSystem) -> None:
+    """Whoever opens an app, by a tap or by adb, the book-keeping follows the screen."""
+    from distrl.simulator.phone.nodes import find
+
+    icon = find(system.device.phone.tree(), "app_settings")
+    assert icon is not None
+    scale = 540 / 360
+    system.device.tap(round((icon.x + icon.w / 2) * scale), round((icon.y + icon.h / 2) * scale))
+    assert system.activities.front.package.name == "org.simphone.settings"
+    first = system.activities.front
+    assert len(system.processes.find("org.simphone.settings")) == 1
+    system.device.phone.home()
+    assert system.activities.front.package.home
+    assert [task.package.name for task in system.activities.tasks()][1] == "org.simphone.settings"
+    system.activities.open("settings")
+    assert system.activities.front == first
+
+
+def test_the_same_start_gives_the_same_phone(system: AndroidSystem) -> None:
+    twin = AndroidSystem(width=540, height=1200)
+    assert twin.dump() == system.dump()
+    assert twin.boot_id == system.boot_id
+    assert AndroidSystem("emulator-5556", 540, 1200).boot_id != system.boot_id
+
+
+def test_a_screen_of_another_shape_is_refused() -> None:
+    with pytest.raises(ConfigError, match="tall"):
+        AndroidSystem(width=1000, height=1000)

@@ -1,0 +1,189 @@
+"""A simulated phone behind a real adb server is the one in this process: same episodes, byte for byte."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from adb_world import AdbWorld, adb_world
+from waiting import until
+
+from distrl.core.actions import Action, ActionKind
+from distrl.core.errors import TaskError
+from distrl.core.types import Task
+from distrl.evaluator.suites import load_suite
+from distrl.simulator.adb.backend import AdbSimBackend
+from distrl.simulator.backend import SimBackend
+from distrl.simulator.device import SimDevice
+from distrl.simulator.phone import nodes
+from distrl.simulator.phone.phone import new_state
+from distrl.simulator.phone.state import State, show
+from distrl.workers.devices.adb_device import AdbDevice
+from distrl.workers.devices.base import Key
+from distrl.workers.devices.errors import DeviceDisconnected, SnapshotMissing
+from distrl.workers.envs.backends import backend_for
+from distrl.workers.envs.phone import PhoneEnv
+
+SIZE = (270, 600)
+TEMPLATES = (
+    *("open_app", "toggle", "alarm", "contact", "star", "shop_search"),
+    *("store_install", "store_replace", "store_sign_in"),
+)
+WORDS = ("Anna", "red mug", "100%", "it's", "a;b|c&d $(x) `y`", "<b> \\n", "-f --x", "ü → 東京 👍", " ", "")
+APP_NAMES = ("Clock", "notes app", "org.simphone.weather", "Launcher", "Games", "it's $(x)", "")
+TASKS = load_suite("quickstart") + load_suite("install")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdbWorld]:
+    with adb_world(tmp_path_factory.mktemp("home"), *SIZE) as found:
+        yield found
+
+
+def task_of(template: str, place: int) -> Task:
+    """One of a template's tasks; neighbours are on different layouts."""
+    return [task for task in TASKS if task.template == template][place]
+
+
+def random_action(rng: random.Random) -> Action:
+    point, to = (rng.random(), rng.random()), (rng.random(), rng.random())
+    kind = rng.choice(list(ActionKind))
+    if kind is ActionKind.TYPE:
+        return Action.type_text(rng.choice(WORDS))
+    if kind is ActionKind.OPEN_APP:
+        return Action(kind=kind, text=rng.choice(APP_NAMES))
+    return Action(kind=kind, point=point, to=to)
+
+
+def test_the_backends_are_chosen_by_the_device(world: AdbWorld) -> None:
+    assert isinstance(backend_for(SimDevice(*SIZE)), SimBackend)
+    assert isinstance(backend_for(AdbDevice(world.client)), AdbSimBackend)
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize("noise", [0.0, 0.6])
+def test_an_episode_over_adb_is_the_episode_in_this_process(
+    world: AdbWorld, template: str, noise: float
+) -> None:
+    near = PhoneEnv(backend=backend_for(SimDevice(*SIZE)))
+    far = PhoneEnv(backend=backend_for(world.device()))
+    for place in (0, 1, 3):
+        task = task_of(template, place)
+        rng = random.Random(f"{task.id}/{noise}")
+        frames = (near.reset(task), far.reset(task))
+        for step in range(20):
+            where = (task.id, step)
+            assert frames[0].app == frames[1].app, where
+            assert frames[0].image.tobytes() == frames[1].image.tobytes(), where
+            assert near.evaluate() == far.evaluate(), where
+            action = near.expert_action()
+            assert action == far.expert_action(), where
+            if action.is_terminal:
+                break
+            if rng.random() < noise:
+                action = random_action(rng)
+            frames = (near.step(action).frame, far.step(action).frame)
+        if not noise:
+            assert (action.kind, far.evaluate()) == (ActionKind.COMPLETE, 1.0)
+
+
+@pytest.mark.parametrize("name", APP_NAMES)
+def test_an_app_is_opened_by_its_name(world: AdbWorld, name: str) -> None:
+    near, far = both_with(world, new_state())
+    assert near.open_app(name) == far.open_app(name) == (name in APP_NAMES[:3])
+    assert (
+        near.foreground()
+        == far.foreground()
+        == ("clock", "notes", "weather", *["launcher"] * 4)[APP_NAMES.index(name)]
+    )
+    assert far.screenshot().tobytes() == near.screenshot().tobytes()
+
+
+def both_with(world: AdbWorld, state: State) -> tuple[SimDevice, AdbDevice]:
+    """The phone in this process and the one behind adb, in the same state."""
+    near, far = SimDevice(*SIZE), world.device()
+    world.client.check("cmd simphone load", 10.0, stdin=json.dumps(state).encode())
+    near.load(state)
+    return near, far
+
+
+def pixel_of(device: SimDevice, rid: str) -> tuple[int, int]:
+    """A pixel of an element on the screen, to the left in it."""
+    node = nodes.find(device.phone.tree(), rid)
+    assert node is not None
+    scale = SIZE[0] / nodes.WIDTH
+    return round((node.x + node.w / 4) * scale), round((node.y + node.h / 2) * scale)
+
+
+def test_a_double_tap_is_two_taps(world: AdbWorld) -> None:
+    state = new_state()
+    show(state, "calculator")
+    near, far = both_with(world, state)
+    x, y = pixel_of(near, "calc_5")
+    for device in (near, far):
+        device.double_tap(x, y)
+    assert near.phone.state["apps"]["calculator"]["shown"] == "55"
+    assert far.screenshot().tobytes() == near.screenshot().tobytes()
+
+
+def test_a_long_press_is_no_tap(world: AdbWorld) -> None:
+    """Held, an alarm is deleted; tapped, it stays."""
+    state = new_state()
+    show(state, "clock")
+    state["apps"]["clock"]["alarms"] = [{"minutes": 725, "on": True}]
+    near, far = both_with(world, state)
+    x, y = pixel_of(near, "alarm_0")
+    for device in (near, far):
+        device.tap(x, y)
+    assert far.screenshot().tobytes() == near.screenshot().tobytes()
+    assert len(near.phone.state["apps"]["clock"]["alarms"]) == 1
+    for device in (near, far):
+        device.long_press(x, y)
+    assert far.screenshot().tobytes() == near.screenshot().tobytes()
+    assert near.phone.state["apps"]["clock"]["alarms"] == []
+
+
+def test_a_task_is_checked_before_the_phone_is_touched(world: AdbWorld) -> None:
+    env = PhoneEnv(backend=backend_for(world.device()))
+    with pytest.raises(TaskError):
+        env.reset(task_of("toggle", 0).model_copy(update={"params": {"layout": 0}}))
+
+
+def test_snapshots_keep_the_whole_state(world: AdbWorld) -> None:
+    device = world.device()
+    env = PhoneEnv(backend=backend_for(device))
+    first = env.reset(task_of("toggle", 0)).image.tobytes()
+    device.save_state("start")
+    while not env.expert_action().is_terminal:
+        env.step(env.expert_action())
+    assert env.evaluate() == 1.0
+    device.load_state("start")
+    assert env.evaluate() == 0.0
+    assert device.screenshot().tobytes() == first
+    with pytest.raises(SnapshotMissing):
+        device.load_state("never-saved")
+
+
+def test_a_load_breaks_what_was_connected_and_ends_when_the_phone_answers_again(world: AdbWorld) -> None:
+    device = world.device()
+    device.save_state("here")
+    with ThreadPoolExecutor(1) as pool:
+        asleep = pool.submit(world.client.shell, "sleep 50", 60.0)
+        until(lambda: "sleep" in world.client.shell("ps -A", 10.0).text, "the command")
+        device.load_state("here")
+        device.key(Key.HOME)  # an input has one try only
+        with pytest.raises(DeviceDisconnected):
+            asleep.result(60.0)
+    assert "sleep" not in world.client.shell("ps -A", 10.0).text
+
+
+def test_the_hierarchy_and_the_files_are_the_phones(world: AdbWorld) -> None:
+    near, device = both_with(world, new_state())
+    assert device.hierarchy() == near.hierarchy().replace("\n", "")
+    assert device.size == near.size
+    world.client.push(b"\x00\xff" * 50_000, "/sdcard/Download/it's here.bin")
+    assert world.client.read_file("/sdcard/Download/it's here.bin") == b"\x00\xff" * 50_000
+    assert world.client.stat("/sdcard/Download/it's here.bin").size == 100_000

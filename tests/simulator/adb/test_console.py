@@ -1,0 +1,288 @@
+"""The emulator's console: who may speak, what it says, snapshots, faults and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import stat
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from distrl.simulator.adb.android import AndroidSystem
+from distrl.simulator.adb.console import ConsoleServer, read_token
+from distrl.simulator.adb.console_snapshots import MAX_SNAPSHOTS, Snapshots
+from distrl.simulator.adb.faults import Faults, Kind
+from distrl.simulator.adb.machine import Machine
+from distrl.workers.devices.errors import PortInUse
+
+TOKEN = "s3cret"
+DEADLINE_S = 30.0
+
+
+class Telnet:
+    """A connection to a console."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def answer(self) -> str:
+        """All lines up to OK or KO; or to the end."""
+        said = ""
+        while line := await asyncio.wait_for(self.reader.readline(), DEADLINE_S):
+            said += line.decode()
+            assert line.endswith(b"\r\n")
+            if line.startswith((b"OK", b"KO")):
+                break
+        return said
+
+    async def say(self, line: str) -> str:
+        self.writer.write(f"{line}\n".encode())
+        return await self.answer()
+
+
+class World:
+    """A phone's console and what it controls."""
+
+    def __init__(self, machine: Machine, server: ConsoleServer, port: int, killed: list[bool]) -> None:
+        self.machine, self.server, self.port, self.killed = machine, server, port, killed
+
+    async def connect(self) -> Telnet:
+        return Telnet(*await asyncio.open_connection("127.0.0.1", self.port))
+
+    async def known(self) -> Telnet:
+        telnet = await self.connect()
+        await telnet.answer()
+        assert (await telnet.say(f"auth {TOKEN}")).endswith("OK\r\n")
+        return telnet
+
+
+def run(test: Callable[[World], Awaitable[None]], folder: Path | None = None, token: str = TOKEN) -> None:
+    async def main() -> None:
+        killed: list[bool] = []
+        system = AndroidSystem("emulator-5554", 90, 200)
+        machine = Machine(
+            system,
+            Faults(),
+            Snapshots(folder),
+            lambda: killed.append(True),
+            avd_name="Pixel",
+            avd_path="/avd",
+        )
+        server = ConsoleServer(machine, token, "/home/me/.emulator_console_auth_token")
+        port = await server.start()
+        try:
+            await test(World(machine, server, port, killed))
+        finally:
+            await server.stop()
+
+    asyncio.run(main())
+
+
+def test_the_banner_asks_for_the_token_and_says_where_it_is() -> None:
+    async def test(world: World) -> None:
+        said = await (await world.connect()).answer()
+        assert said.startswith("Android Console: Authentication required\r\n")
+        assert "'/home/me/.emulator_console_auth_token'" in said
+
+    run(test)
+
+
+def test_before_the_token_only_harmless_commands_exist() -> None:
+    async def test(world: World) -> None:
+        telnet = await world.connect()
+        await telnet.answer()
+        assert await telnet.say("kill") == "KO: unknown command, try 'help'\r\n"
+        assert await telnet.say("avd snapshot list") == "KO: unknown command, try 'help'\r\n"
+        assert await telnet.say("sim fault blank") == "KO: unknown command, try 'help'\r\n"
+        assert await telnet.say("ping") == "I am alive!\r\nOK\r\n"
+        assert await telnet.say("avd name") == "Pixel\r\nOK\r\n"
+        assert (await telnet.say("auth wrong")).startswith("KO: authentication token does not match")
+        assert await telnet.say("avd status") == "KO: unknown command, try 'help'\r\n"
+        assert world.killed == []
+        assert world.machine.faults.kind is Kind.NONE
+
+    run(test)
+
+
+def test_without_a_token_everybody_may_speak() -> None:
+    async def test(world: World) -> None:
+        telnet = await world.connect()
+        assert await telnet.answer() == "Android Console: type 'help' for a list of commands\r\nOK\r\n"
+        assert await telnet.say("avd status") == "virtual device is running\r\nOK\r\n"
+
+    run(test, token="")
+
+
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        ("avd name", "Pixel\r\nOK\r\n"),
+        ("avd id", "Pixel\r\nOK\r\n"),
+        ("avd path", "/avd\r\nOK\r\n"),
+        ("avd snapshotspath", "/avd/snapshots\r\nOK\r\n"),
+        ("avd snapshotpath clean", "/avd/snapshots/clean\r\nOK\r\n"),
+        ("avd start", "KO: virtual device already running\r\n"),
+        ("avd dance", "KO: bad sub-command\r\n"),
+        ("avd snapshot", "KO: missing sub-command\r\n"),
+        ("avd snapshot save", "KO: argument missing, try 'avd snapshot save <name>'\r\n"),
+        ("avd snapshot save ../x", "KO: '../x' is no snapshot name.\r\n"),
+        ("avd snapshot load none", "KO: Device 'cache' does not have the requested snapshot 'none'\r\n"),
+        ("avd snapshot del none", "KO: Device 'cache' does not have the requested snapshot 'none'\r\n"),
+        ("avd snapshot list", "There is no snapshot available.\r\nOK\r\n"),
+        ("power status full", "KO: unknown command, try 'help'\r\n"),
+        ("geo fix 1 2", "KO: unknown command, try 'help'\r\n"),
+        ("sim fault", "fault: none\r\nOK\r\n"),
+        ("sim fault dance", "KO: there is no fault 'dance'.\r\n"),
+    ],
+)
+def test_what_it_answers(line: str, answer: str) -> None:
+    async def test(world: World) -> None:
+        assert await (await world.known()).say(line) == answer
+
+    run(test)
+
+
+def test_the_heartbeat_counts() -> None:
+    async def test(world: World) -> None:
+        world.machine.booted_at -= 100
+        assert re.fullmatch(r"heartbeat: 10\d\r\nOK\r\n", await (await world.known()).say("avd heartbeat"))
+
+    run(test)
+
+
+@pytest.mark.parametrize("in_folder", [False, True])
+def test_a_snapshot_brings_everything_back(tmp_path: Path, in_folder: bool) -> None:
+    async def test(world: World) -> None:
+        telnet, files = await world.known(), world.machine.system.files
+        files.write("/data/local/tmp/f", b"before")
+        assert await telnet.say("avd snapshot save clean") == "OK\r\n"
+        files.write("/data/local/tmp/f", b"after")
+        assert await telnet.say("avd snapshot load clean") == "OK\r\n"
+        assert files.read("/data/local/tmp/f") == b"before"
+        assert await telnet.say("avd snapshot delete clean") == "OK\r\n"
+        assert (await telnet.say("avd snapshot load clean")).startswith("KO:")
+
+    run(test, tmp_path / "snapshots" if in_folder else None)
+
+
+def test_the_list_has_the_emulator_s_columns() -> None:
+    async def test(world: World) -> None:
+        telnet = await world.known()
+        await telnet.say("avd snapshot save clean")
+        said = (await telnet.say("avd snapshot list")).split("\r\n")
+        assert said[0] == "List of snapshots present on all disks:"
+        assert said[1] == "ID        TAG                 VM SIZE                DATE       VM CLOCK"
+        row = re.fullmatch(
+            r"--        clean               ([ \d.]{5,6}[KM]|[ \d]{7})"
+            r" \d{4}-\d\d-\d\d \d\d:\d\d:\d\d   00:00:\d\d\.\d{3}",
+            said[2],
+        )
+        assert row, said[2]
+        assert len(said[2]) == len(said[1])
+        assert said[3] == "OK"
+
+    run(test)
+
+
+def test_snapshots_of_a_read_only_emulator_are_refused_but_listed() -> None:
+    async def test(world: World) -> None:
+        world.machine.is_read_only = True
+        telnet = await world.known()
+        for verb in ("save", "load", "del"):
+            assert (await telnet.say(f"avd snapshot {verb} x")).startswith("KO: Snapshot operations")
+        assert (await telnet.say("avd snapshot list")).endswith("OK\r\n")
+
+    run(test)
+
+
+def test_snapshots_in_a_folder_outlive_the_phone_and_damage_is_noticed(tmp_path: Path) -> None:
+    Snapshots(tmp_path).save("clean", b"data", 61.5)
+    (found,) = Snapshots(tmp_path).list()
+    assert (found.name, found.size, found.clock_s) == ("clean", 4, 61.5)
+    (tmp_path / "cut.snapshot").write_bytes(b"x")
+
+    async def test(world: World) -> None:
+        telnet = await world.known()
+        assert (await telnet.say("avd snapshot load cut")).startswith("KO:")
+        assert (await telnet.say("avd snapshot load clean")).startswith("KO:")  # no snapshot of a phone
+        assert await telnet.say("ping") == "I am alive!\r\nOK\r\n"
+
+    run(test, tmp_path)
+
+
+def test_a_phone_keeps_only_so_many_snapshots() -> None:
+    async def test(world: World) -> None:
+        telnet = await world.known()
+        for index in range(MAX_SNAPSHOTS):
+            world.machine.snapshots.save(f"s{index}", b"")
+        assert (await telnet.say("avd snapshot save more")).startswith("KO: a phone keeps at most")
+        assert await telnet.say("avd snapshot save s0") == "OK\r\n"
+
+    run(test)
+
+
+def test_faults_are_switched_by_the_console() -> None:
+    async def test(world: World) -> None:
+        telnet = await world.known()
+        assert await telnet.say("sim fault slow 100 60") == "fault: slow\r\nOK\r\n"
+        assert world.machine.faults.fault.factor == 100
+        assert await telnet.say("sim fault none") == "fault: none\r\nOK\r\n"
+        assert world.machine.faults.kind is Kind.NONE
+
+    run(test)
+
+
+def test_a_stopped_device_hangs_until_it_is_started() -> None:
+    async def test(world: World) -> None:
+        telnet = await world.known()
+        assert await telnet.say("avd stop") == "OK\r\n"
+        assert world.machine.faults.kind is Kind.HANG
+        assert await telnet.say("avd status") == "virtual device is stopped\r\nOK\r\n"
+        assert await telnet.say("avd stop") == "KO: virtual device already stopped\r\n"
+        assert await telnet.say("avd start") == "OK\r\n"
+        assert world.machine.faults.kind is Kind.NONE
+
+    run(test)
+
+
+def test_kill_says_goodbye_and_ends_the_emulator() -> None:
+    async def test(world: World) -> None:
+        telnet = await world.known()
+        assert await telnet.say("kill") == "OK: killing emulator, bye bye\r\n"
+        assert await telnet.answer() == ""
+        assert world.killed == [True]
+
+    run(test)
+
+
+def test_quit_and_endless_lines_end_the_session() -> None:
+    async def test(world: World) -> None:
+        telnet = await world.known()
+        assert await telnet.say("quit") == ""
+        endless = await world.known()
+        endless.writer.write(b"x" * 100_000)
+        with contextlib.suppress(ConnectionResetError):
+            assert await endless.answer() == ""
+        assert endless.reader.at_eof() or endless.reader.exception() is not None
+
+    run(test)
+
+
+def test_a_port_in_use_is_one_line() -> None:
+    async def test(world: World) -> None:
+        other = ConsoleServer(world.machine)
+        with pytest.raises(PortInUse, match=f"port {world.port} of 127.0.0.1 is in use"):
+            await other.start(world.port)
+
+    run(test)
+
+
+def test_the_token_file_is_made_once_and_only_its_owner_may_read_it(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    token = read_token(file)
+    assert len(token) >= 16
+    assert read_token(file) == token
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600

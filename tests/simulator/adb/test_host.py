@@ -1,0 +1,172 @@
+"""A host of simulated phones: processes that start, are started again, and leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sim_phones import Console
+from waiting import until
+
+from distrl.core.errors import ConfigError
+from distrl.simulator.adb.host import SimHost
+from distrl.workers.devices.errors import PortInUse
+
+
+def free_range(count: int) -> int:
+    """The first of `count` free pairs of ports, one after the other."""
+    for base in range(20000 + os.getpid() % 1000 * 10, 60000, 2 * count):
+        sockets: list[socket.socket] = []
+        try:
+            for port in range(base, base + 2 * count):
+                sockets.append(socket.create_server(("127.0.0.1", port)))
+        except OSError:
+            continue
+        else:
+            return base
+        finally:
+            for opened in sockets:
+                opened.close()
+    raise AssertionError("no free ports")
+
+
+def small(num: int = 1, base_port: int | None = None, **options: object) -> SimHost:
+    """A host with small screens that tells no adb server."""
+    base = free_range(num) if base_port is None else base_port
+    return SimHost(num, 90, 200, base, adb_server_port=0, token_file="", **options)  # type: ignore[arg-type]
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[SimHost]:
+    """Three phones in two processes."""
+    with small(3, processes=2) as started:
+        started.start()
+        yield started
+
+
+def answers(port: int) -> bool:
+    try:
+        return Console(port).say("ping").endswith("OK\r\n")
+    except OSError:
+        return False
+
+
+def test_every_phone_listens_and_the_processes_share_them(host: SimHost) -> None:
+    devices = host.devices()
+    assert [device.serial for device in devices] == [f"emulator-{device.console_port}" for device in devices]
+    assert [device.adb_port for device in devices] == [device.console_port + 1 for device in devices]
+    assert all(answers(device.console_port) for device in devices)
+    assert len({device.pid for device in devices}) == 2
+    assert devices[0].pid == devices[2].pid
+
+
+def test_a_crash_among_others_takes_one_phone_only_and_it_comes_back_empty(host: SimHost) -> None:
+    first, second, third = (device.console_port for device in host.devices())
+    Console(first).say("avd snapshot save kept")
+    Console(first).say("sim fault blank")
+    pid = host.devices()[0].pid
+    Console(first).say("sim fault crash 0.1")
+    until(lambda: answers(first) and "fault: none" in Console(first).say("sim fault"), "the phone")
+    assert answers(second)
+    assert answers(third)
+    assert "kept" in Console(first).say("avd snapshot list")
+    assert host.devices()[0].pid == pid
+
+
+def test_a_process_that_dies_is_started_again(host: SimHost) -> None:
+    victim = host.devices()[1]
+    os.kill(victim.pid, signal.SIGKILL)
+    until(lambda: not answers(victim.console_port), "its death")
+    until(lambda: answers(victim.console_port), "its successor", meanwhile=host.check)
+    assert host.devices()[1].pid != victim.pid
+
+
+def test_a_lone_phone_that_crashes_takes_its_process_with_it_and_both_come_back() -> None:
+    with small() as host:
+        (before,) = host.start()
+        Console(before.console_port).say("sim fault crash")
+        until(lambda: not is_running(before.pid), "the crash", meanwhile=host.check)
+        until(lambda: answers(before.console_port), "the phone", meanwhile=host.check)
+
+
+def test_stopping_leaves_no_process_and_no_file() -> None:
+    host = small(faults={})
+    (device,) = host.start()
+    folder = host.folder
+    assert is_running(device.pid)
+    assert folder is not None
+    assert folder.exists()
+    host.stop()
+    assert not is_running(device.pid)
+    assert host.devices() == []
+    assert not folder.exists()
+    host.stop()
+    host.check()
+    assert host.devices() == []
+
+
+def test_a_start_that_is_not_wanted_any_more_ends_at_once() -> None:
+    stop = threading.Event()
+    stop.set()
+    with small() as host:
+        host.start(stop=stop)
+        folder = host.folder
+    assert folder is not None
+    assert not folder.exists()
+    assert host.devices() == []
+
+
+def test_a_port_in_use_stops_the_start_with_one_line() -> None:
+    base = free_range(1)
+    with socket.create_server(("127.0.0.1", base + 1)), pytest.raises(PortInUse) as failure:
+        small(base_port=base).start()
+    assert f"port {base + 1} of 127.0.0.1 is in use" in str(failure.value)
+    assert "\n" not in str(failure.value)
+
+
+def test_a_token_file_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    host = SimHost(1, base_port=free_range(1), adb_server_port=0, token_file=str(tmp_path / "none" / "token"))
+    with pytest.raises(ConfigError, match="cannot be used: No such file or directory"):
+        host.start()
+
+
+def test_a_phone_may_start_with_a_fault() -> None:
+    base = free_range(1)
+    with small(base_port=base, faults={f"emulator-{base}": "slow 7"}) as host:
+        host.start()
+        assert "fault: slow" in Console(base).say("sim fault")
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"num": 0}, ConfigError),
+        ({"num": 100_000}, ConfigError),
+        ({"base_port": 5555}, ConfigError),
+        ({"base_port": 65530, "num": 8}, ConfigError),
+        ({"base_port": 62540, "grpc": True}, ConfigError),
+        ({"processes": 0}, ConfigError),
+        ({"width": 10}, ConfigError),
+        ({"faults": {"emulator-1": "blank"}}, ConfigError),
+        ({"faults": {"emulator-5554": "dance"}}, ConfigError),
+        ({"faults": {"emulator-5554": "crash"}}, ConfigError),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_anything_starts(
+    options: dict[str, object], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        SimHost(**{"num": 1, **options})  # type: ignore[arg-type]

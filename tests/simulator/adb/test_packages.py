@@ -1,0 +1,112 @@
+"""Installing packages: manifests, versions, input methods, sessions, and what cannot be installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import zipfile
+from pathlib import Path
+
+import pytest
+from apk_files import apk, manifest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distrl.simulator.adb import packages_apk
+from distrl.simulator.adb.android import AndroidSystem
+from distrl.simulator.adb.packages_apk import NotAnApk
+from distrl.simulator.adb.packages_install import InstallFailure
+
+
+@pytest.mark.parametrize("utf8", [True, False])
+def test_what_a_manifest_says(utf8: bool) -> None:
+    found = packages_apk.read(apk(utf8=utf8))
+    assert (found.package, found.version_name, found.version_code) == ("com.example.app", "3.0", 3)
+    assert (found.target_sdk, found.label) == (30, "Example")
+    assert (found.activity, found.ime) == ("com.example.app.Main", ".Ime")
+    assert found.permissions == ["android.permission.CAMERA", "android.permission.INTERNET"]
+
+
+@given(st.binary(max_size=200), st.integers(0, 400))
+def test_broken_apks_are_refused_and_never_crash(noise: bytes, at: int) -> None:
+    data = bytearray(apk())
+    data[at : at + len(noise)] = noise
+    for candidate in (bytes(data), bytes(data[: at * 2]), noise):
+        try:
+            packages_apk.read(candidate)
+        except NotAnApk:
+            continue
+
+
+def test_broken_manifests_are_refused_and_never_crash() -> None:
+    whole = manifest(("manifest", {"package": "a.b"}, [("application", {}, [])]), utf8=True)
+    refused = 0
+    for at in range(len(whole)):
+        for value in (0, 255, whole[at] ^ 0x80):
+            broken = whole[:at] + bytes([value]) + whole[at + 1 :]
+            out = io.BytesIO()
+            with zipfile.ZipFile(out, "w") as archive:
+                archive.writestr("AndroidManifest.xml", broken)
+            try:
+                packages_apk.read(out.getvalue())
+            except NotAnApk:
+                refused += 1
+    assert refused > 50
+
+
+@pytest.mark.needs("uiautomator2")
+def test_a_real_apk() -> None:
+    spec = importlib.util.find_spec("uiautomator2")
+    assert spec is not None
+    assert spec.origin is not None
+    found = packages_apk.read((Path(spec.origin).parent / "assets" / "app-uiautomator.apk").read_bytes())
+    assert found.package == "com.github.uiautomator"
+    assert found.ime.endswith(".AdbKeyboard")
+
+
+def test_an_installed_package_is_known_everywhere(system: AndroidSystem) -> None:
+    system.installer.install(apk(), grant=True)
+    package = system.packages.get("com.example.app")
+    assert package is not None
+    assert (package.component, package.ime, package.system) == ("com.example.app/.Main", ".Ime", False)
+    assert package.granted == set(package.requested)
+    assert system.files.read(package.path) == apk()
+    assert "com.example.app/.Ime" in system.ime.all()
+    system.ime.enable("com.example.app/.Ime")
+    system.ime.choose("com.example.app/.Ime")
+    system.installer.uninstall("com.example.app")
+    assert system.packages.get("com.example.app") is None
+    assert not system.files.exists("/data/app/com.example.app")
+    assert system.ime.current == "org.simphone.keyboard/.SoftKeyboard"
+
+
+def test_versions_only_go_up(system: AndroidSystem) -> None:
+    uid = system.installer.install(apk(3)).uid
+    newer = system.installer.install(apk(4))
+    assert (newer.uid, newer.version_code) == (uid, 4)
+    with pytest.raises(InstallFailure, match="INSTALL_FAILED_VERSION_DOWNGRADE"):
+        system.installer.install(apk(3))
+    assert system.installer.install(apk(3), downgrade=True).version_code == 3
+
+
+def test_the_phones_own_packages_stay(system: AndroidSystem) -> None:
+    with pytest.raises(InstallFailure, match="INSTALL_FAILED_UPDATE_INCOMPATIBLE"):
+        system.installer.install(apk(9, package="org.simphone.notes"))
+    with pytest.raises(InstallFailure, match="system package"):
+        system.installer.uninstall("org.simphone.notes")
+    with pytest.raises(InstallFailure, match="not installed"):
+        system.installer.uninstall("org.nothing")
+
+
+def test_sessions(system: AndroidSystem) -> None:
+    number = system.installer.create()
+    with pytest.raises(InstallFailure, match="no package was written"):
+        system.installer.commit(number)
+    number = system.installer.create()
+    system.installer.session(number).parts["base.apk"] = apk()
+    assert system.installer.commit(number).name == "com.example.app"
+    with pytest.raises(InstallFailure, match="no session"):
+        system.installer.commit(number)
+    for _ in range(100):
+        last = system.installer.create()
+    assert system.installer.session(last).parts == {}

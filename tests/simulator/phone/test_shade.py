@@ -1,0 +1,166 @@
+"""The notification shade, the second page of the home screen, and a drawer with many apps."""
+
+from __future__ import annotations
+
+import pytest
+from phone_user import centre, tap
+
+from distrl.simulator.apps import APPS, BUILT_IN
+from distrl.simulator.phone import installs, interruptions, nodes, shade
+from distrl.simulator.phone import state as st
+from distrl.simulator.phone.hand import Hand
+from distrl.simulator.phone.phone import Phone, new_state
+from distrl.simulator.phone.theme import LAYOUTS
+
+
+def pulled(layout: int, notices: int = 3) -> Phone:
+    """A phone with an open shade."""
+    phone = Phone(new_state(layout))
+    for place in range(notices):
+        st.notify(phone.state, *interruptions.NOTICES[place % 3])
+    phone.swipe(180, 10, 180, 400)
+    assert phone.state["shade"]
+    return phone
+
+
+@pytest.mark.parametrize("layout", range(len(LAYOUTS)))
+def test_every_tile_changes_what_it_says(layout: int) -> None:
+    phone = pulled(layout)
+    for key, *_ in shade.TILES:
+        before = shade.is_on(phone.state, key)
+        tap(phone, "tile_" + key)
+        assert shade.is_on(phone.state, key) is not before
+        tile = nodes.find(phone.tree(), "tile_" + key)
+        assert tile is not None
+        assert tile.checked is not before
+        tap(phone, "tile_" + key)
+    tap(phone, "slider_shade_30")
+    assert phone.state["apps"]["settings"]["brightness"] == 30
+
+
+def test_it_closes_by_back_by_home_and_by_a_swipe() -> None:
+    for close in (Phone.back, Phone.home, lambda phone: phone.swipe(180, 700, 180, 300)):
+        phone = pulled(0)
+        close(phone)
+        assert phone.state["shade"] is False
+        assert phone.front == "launcher"
+
+
+def test_notifications_open_their_app_are_thrown_away_and_cleared() -> None:
+    phone = pulled(0)
+    titles = [notice["title"] for notice in phone.state["notifications"]]
+    x, y = centre(phone, "notification_1")
+    phone.swipe(x - 90, y, x + 90, y)
+    assert [notice["title"] for notice in phone.state["notifications"]] == [titles[0], titles[2]]
+    tap(phone, "notification_0")
+    assert phone.front == "messages"
+    assert not phone.state["shade"]
+    phone.swipe(180, 10, 180, 400)
+    tap(phone, "clear_all")
+    assert phone.state["notifications"] == []
+
+
+def test_a_long_list_scrolls_before_the_shade_closes() -> None:
+    phone = pulled(0, notices=12)
+    phone.swipe(180, 700, 180, 300)
+    assert phone.state["shade"]
+    assert phone.state["scrolls"][shade.LIST] > 0
+    for _ in range(3):
+        phone.swipe(180, 700, 180, 300)
+    assert not phone.state["shade"]
+
+
+def test_a_long_press_on_a_tile_opens_its_settings() -> None:
+    phone = pulled(2)
+    phone.long_press(*centre(phone, "tile_bluetooth"))
+    assert (phone.front, st.page(phone.state, "settings")) == ("settings", ["section", "devices"])
+
+
+def test_the_quickstarts_phone_has_no_shade() -> None:
+    phone = Phone(new_state())
+    phone.state["shade"] = None
+    phone.swipe(180, 10, 180, 400)
+    assert phone.state["shade"] is None
+    assert not phone.tree_has("shade")
+
+
+def crowded(layout: int) -> Phone:
+    phone = Phone(new_state(layout, installed=(*BUILT_IN, "store")))
+    for name in installs.ENTRIES:
+        installs.install(phone.state, name)
+    return phone
+
+
+@pytest.mark.parametrize("layout", range(len(LAYOUTS)))
+def test_every_app_of_a_full_phone_can_be_opened_from_the_drawer(layout: int) -> None:
+    for app in ("store", "taskly", "waterlogger", "chessclubs", "weather"):
+        phone = crowded(layout)
+        for _ in range(8):
+            action = Hand(phone).open(app)
+            if action is None:
+                break
+            assert action.point is not None
+            start = (action.point[0] * 360, action.point[1] * phone.height)
+            if action.to is None:
+                phone.tap(*start)
+            else:
+                phone.swipe(*start, action.to[0] * 360, action.to[1] * phone.height)
+        assert phone.front == app
+
+
+@pytest.mark.parametrize("layout", range(len(LAYOUTS)))
+def test_the_second_page_opens_apps_and_the_first_comes_back(layout: int) -> None:
+    phone = Phone(new_state(layout, installed=(*BUILT_IN, "store")))
+    assert not phone.tree_has("app_store")
+    phone.swipe(300, 300, 60, 300)
+    tap(phone, "app_store")
+    assert phone.front == "store"
+    phone.home()
+    assert not phone.tree_has("app_store")
+    phone.swipe(300, 300, 60, 300)
+    phone.swipe(60, 300, 300, 300)
+    assert phone.state["home_page"] == 0
+
+
+def test_a_phone_with_the_apps_of_the_box_has_one_page() -> None:
+    phone = Phone(new_state())
+    phone.swipe(300, 300, 60, 300)
+    assert phone.state["home_page"] == 0
+
+
+def test_the_drawer_is_searched_and_closes_at_its_top() -> None:
+    phone = crowded(0)
+    phone.swipe(180, 600, 180, 200)
+    tap(phone, "launcher_apps")
+    phone.type_text("chess")
+    shown = [node.desc for node in nodes.walk(phone.tree()) if node.rid.startswith("app_")]
+    assert shown == ["Chess Club", "Chess Club Pro", "Chess Clubs"]
+    phone.back()
+    phone.back()
+    assert not phone.state["drawer"]
+    phone.swipe(180, 600, 180, 200)
+    assert len([node for node in nodes.walk(phone.tree()) if node.rid.startswith("app_")]) > 16
+    phone.swipe(180, 600, 180, 300)
+    phone.swipe(180, 300, 180, 600)
+    assert phone.state["drawer"], "it scrolled back"
+    phone.swipe(180, 300, 180, 600)
+    assert not phone.state["drawer"]
+
+
+def test_an_app_of_the_store_is_removed_by_a_long_press_on_its_icon() -> None:
+    phone = crowded(3)
+    phone.swipe(300, 300, 60, 300)
+    phone.long_press(*centre(phone, "app_chessclub"))
+    tap(phone, "overlay_dismiss")
+    assert "chessclub" in phone.state["installed"]
+    phone.long_press(*centre(phone, "app_chessclub"))
+    tap(phone, "overlay_accept")
+    assert "chessclub" not in phone.state["installed"]
+    assert not phone.tree_has("app_chessclub")
+    assert phone.front == "launcher"
+
+
+def test_every_icon_that_apps_have_is_in_the_font() -> None:
+    from distrl.simulator.phone import fonts
+
+    assert {app.icon for app in APPS.values()} <= set(fonts.icons())

@@ -1,0 +1,358 @@
+"""What the web's shops do when they are used, by taps on what they show; and their catalogue."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from distrl.core.errors import TaskError
+from distrl.simulator.apps.web import search, store
+from distrl.simulator.apps.web.goods import KINDS, PRODUCTS, dollars
+from distrl.simulator.apps.web.shops import SHOPS
+from distrl.simulator.phone import nodes
+from distrl.simulator.phone.fonts import icons
+from distrl.simulator.phone.outlines import OUTLINES
+from distrl.simulator.phone.phone import Phone, new_state
+from distrl.simulator.tasks import play as tasks
+
+KEYS = list(SHOPS)
+
+
+class Buyer:
+    """Taps elements by resource id, scrolling to them, as a person would."""
+
+    def __init__(self, key: str, *page: str | int, layout: int = 0, **data: Any) -> None:
+        state = new_state(layout)
+        state["apps"]["browser"]["web"] = store.web(("voltivo", "modavia"))
+        state["front"] = "browser"
+        self.phone, self.key = Phone(state), key
+        self.shop.update(data)
+        if page:
+            state["stacks"]["browser"].append(["site", key, *page])
+
+    @property
+    def shop(self) -> dict[str, Any]:
+        return store.data(self.phone.state, self.key)
+
+    @property
+    def page(self) -> list[Any]:
+        top: list[Any] = self.phone.state["stacks"]["browser"][-1]
+        return top
+
+    def sees(self, rid: str) -> bool:
+        return self.phone.tree_has(rid)
+
+    def texts(self) -> list[str]:
+        return [node.text for node in nodes.walk(self.phone.tree()) if node.text]
+
+    def tap(self, *rids: str) -> None:
+        for rid in rids:
+            for _ in range(8):
+                node = nodes.find(self.phone.tree(), rid)
+                if node is not None and self._hit(node) == node:
+                    break
+                self.phone.swipe(180, 560, 180, 300)
+            assert node is not None, f"{rid} is not on the page"
+            self.phone.tap(node.x + node.w / 2, node.y + node.h / 2)
+
+    def _hit(self, node: nodes.Node) -> nodes.Node | None:
+        return nodes.hit(self.phone.tree(), node.x + node.w / 2, node.y + node.h / 2)
+
+
+def first(key: str, sized: bool = False) -> Any:
+    return next(item for item in search.assortment(key) if bool(item.kind.sizes) == sized)
+
+
+def test_the_catalogue_is_large_and_can_be_drawn() -> None:
+    assert len(PRODUCTS) > 500
+    assert len({product.title for product in PRODUCTS}) == len(PRODUCTS)
+    assert [product.id for product in PRODUCTS] == list(range(len(PRODUCTS)))
+    for kind in (kind for kinds in KINDS.values() for kind in kinds):
+        assert kind.icon[1:] in OUTLINES if kind.icon.startswith("#") else kind.icon in icons()
+    for shop in SHOPS.values():
+        assert len(search.assortment(shop.key)) > 80
+        for category in shop.categories:
+            assert search.find(shop.key, category=category)
+    assert dollars(123456) == "$1,234.56"
+
+
+def test_no_two_shops_are_built_alike() -> None:
+    designs = [
+        (shop.header, shop.listing, shop.tools, shop.sections, shop.light.brand) for shop in SHOPS.values()
+    ]
+    for part in zip(*designs, strict=True):
+        assert len(set(part)) == len(SHOPS)
+
+
+def test_search_finds_all_words_before_any_word() -> None:
+    found = search.find("voltivo", "Norvik HEADPHONES")
+    assert found
+    assert {(product.brand, product.kind.noun) for product in found} == {("Norvik", "headphones")}
+    assert len(search.find("voltivo", "norvik zzz")) > len(found)
+    assert search.exact("voltivo", "norvik zzz") == ()
+    assert search.find("voltivo", "zzz") == ()
+
+
+def test_results_are_sorted_and_narrowed() -> None:
+    prices = [product.price for product in search.find("voltivo", "laptop", sort="price_up")]
+    assert prices == sorted(prices)
+    assert [product.price for product in search.find("voltivo", "laptop", sort="price_down")] == prices[::-1]
+    ratings = [product.rating for product in search.find("voltivo", "laptop", sort="rating")]
+    assert ratings == sorted(ratings, reverse=True)
+    for band, (_, low, high) in search.BANDS.items():
+        found = search.find("voltivo", "", "Audio", "Norvik", band)
+        assert all(low <= item.price < high and item.brand == "Norvik" for item in found)
+        assert all(item.kind.category == "Audio" for item in found)
+    assert sum(len(search.find("voltivo", band=band)) for band in search.BANDS) == len(
+        search.assortment("voltivo")
+    )
+
+
+@pytest.mark.parametrize("typed", ["hearthory.com", "https://www.Hearthory.com/sofas"])
+def test_an_address_leads_to_its_shop(typed: str) -> None:
+    buyer = Buyer("hearthory")
+    assert not buyer.sees("site_hearthory")
+    buyer.tap("address_bar")
+    buyer.phone.type_text(typed + "\n")
+    assert buyer.page == ["site", "hearthory", "home"]
+    assert "hearthory.com" in buyer.texts()
+
+
+def test_a_suggested_address_is_opened() -> None:
+    for layout in (0, 2):
+        buyer = Buyer("pennybasket", layout=layout)
+        buyer.tap("address_bar")
+        buyer.phone.type_text("penny")
+        buyer.tap("suggested_pennybasket")
+        assert buyer.page == ["site", "pennybasket", "home"]
+        assert buyer.phone.state["focus"] == ""
+
+
+def test_an_unknown_address_and_a_search_in_the_address_bar() -> None:
+    buyer = Buyer("voltivo")
+    buyer.tap("address_bar")
+    buyer.phone.type_text("voltiva.com\n")
+    assert "This site can't be reached" in buyer.texts()
+    buyer.tap("address_bar")
+    buyer.phone.type_text("quanto headphones\n")
+    buyer.tap("offer_voltivo")
+    assert buyer.page == ["site", "voltivo", "results"]
+    assert buyer.shop["query"] == "quanto headphones"
+    buyer.phone.back()
+    assert buyer.page == ["results", "quanto headphones"]
+
+
+def test_the_search_engine_knows_the_shops_by_name() -> None:
+    buyer = Buyer("modavia")
+    buyer.tap("search_field")
+    buyer.phone.type_text("Modavia\n")
+    buyer.tap("site_modavia")
+    assert buyer.page == ["site", "modavia", "home"]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_shop_is_searched_from_its_front_page(key: str) -> None:
+    buyer = Buyer(key, "home")
+    noun = first(key).kind.noun
+    buyer.tap(*(["web_search"] if buyer.sees("web_search") else ["open_search"]))
+    buyer.phone.type_text(noun + "\n")
+    assert (buyer.page, buyer.shop["query"]) == (["site", key, "results"], noun)
+    best = search.find(key, noun)[0]
+    buyer.tap(f"product_{best.id}")
+    assert buyer.page == ["site", key, "product", best.id]
+    assert best.title in buyer.texts()
+    buyer.phone.back()
+    buyer.phone.back()
+    assert buyer.page == ["site", key, "home"]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_sheet_sorts_and_filters_and_goes_with_back(key: str) -> None:
+    noun = first(key).kind.noun
+    buyer, tools = Buyer(key, "results", query=noun), SHOPS[key].tools
+    if tools != "segments":
+        buyer.tap("open_sort")
+        buyer.phone.back()
+        assert buyer.page == ["site", key, "results"]
+        assert not buyer.sees("sheet")
+        buyer.tap("open_sort")
+    buyer.tap("sort_price_down")
+    assert buyer.shop["sort"] == "price_down"
+    brand = search.find(key, noun)[0].brand
+    buyer.tap("open_brand" if tools in ("chips", "line") else "open_filter", f"brand_{brand}")
+    if buyer.sees("apply"):
+        buyer.tap("apply")
+    assert {product.brand for product in store.found(buyer.shop, key)} == {brand}
+    assert any(brand in text and "result" in text for text in buyer.texts())
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_options_are_chosen_and_bought(key: str) -> None:
+    product, shop = first(key, sized=True), SHOPS[key]
+    buyer = Buyer(key, "product", product.id)
+    if shop.asks:
+        buyer.tap("add_to_cart")
+        assert buyer.phone.state["toast"] == "Please choose a colour"
+        assert buyer.shop["cart"] == []
+    color, size = product.colors[-1], product.kind.sizes[-1]
+    for _ in range(3):
+        buyer.phone.swipe(180, 300, 180, 560)
+    if shop.quantity == "stepper":
+        buyer.tap("more")
+    else:
+        buyer.tap(*(["choose_count"] if shop.quantity == "menu" else []), "count_2")
+    for what, value in (("color", color), ("size", size)):
+        for _ in range(3):
+            buyer.phone.swipe(180, 300, 180, 560)
+        menu = [f"choose_{what}"] if shop.options == "menu" else []
+        buyer.tap(*menu, f"{what}_{value.replace(' ', '_')}")
+    for _ in range(3):
+        buyer.phone.swipe(180, 300, 180, 560)
+    buyer.tap("add_to_cart")
+    assert buyer.shop["cart"] == [{"id": product.id, "color": color, "size": size, "count": 2}]
+    assert buyer.phone.state["toast"] == f"Added to your {shop.cart.lower()}"
+    assert store.choice(buyer.shop, key, product) == buyer.shop["cart"][0]
+    if shop.options == "menu":
+        assert color.capitalize() in buyer.texts()
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_the_cart_is_changed_and_checked_out(key: str) -> None:
+    one, two = search.assortment(key)[:2]
+    cart = [{**store.default(one), "count": 1}, {**store.default(two), "count": 5}]
+    buyer = Buyer(key, "home", cart=cart)
+    buyer.tap("web_cart", "more_0", "more_1")
+    assert [item["count"] for item in buyer.shop["cart"]] == [2, 5]
+    buyer.tap("remove_1")
+    assert [item["id"] for item in buyer.shop["cart"]] == [one.id]
+    assert dollars(2 * one.price) in buyer.texts()
+    buyer.tap("checkout")
+    for page in SHOPS[key].checkout[:-1]:
+        assert buyer.page == ["site", key, page]
+        if page == "delivery":
+            buyer.tap("delivery_express")
+        buyer.tap("continue")
+    assert buyer.page == ["site", key, "review"]
+    if "delivery" in SHOPS[key].checkout:
+        assert dollars(2 * one.price + 990) in buyer.texts()
+    buyer.tap("place_order")
+    assert (buyer.shop["cart"], buyer.shop["orders"], buyer.page[2]) == ([], 1, "thanks")
+
+
+def test_a_cart_takes_twelve_things_and_five_pieces_of_each() -> None:
+    buyer = Buyer("pennybasket", "results", query="food")
+    state = buyer.phone.state
+    for product in search.assortment("pennybasket")[:14]:
+        store.act(state, "pennybasket", "quick", (product.id,))
+    assert len(buyer.shop["cart"]) == store.MAX_ITEMS
+    for _ in range(9):
+        store.act(state, "pennybasket", "quick", (buyer.shop["cart"][0]["id"],))
+    assert buyer.shop["cart"][0]["count"] == store.MAX_COUNT
+
+
+def test_what_is_sold_out_cannot_be_bought() -> None:
+    product = first("pennybasket")
+    buyer = Buyer("pennybasket", "product", product.id, sold_out=[product.id])
+    assert not buyer.sees("add_to_cart")
+    assert "Out of stock" in buyer.texts()
+    buyer = Buyer("pennybasket", "results", query=product.title, sold_out=[product.id])
+    assert buyer.sees(f"product_{product.id}")
+    assert not buyer.sees(f"quick_{product.id}")
+
+
+def test_a_product_is_saved_and_taken_off_the_wish_list() -> None:
+    product = first("modavia")
+    buyer = Buyer("modavia", "product", product.id)
+    buyer.tap("save_product")
+    assert buyer.shop["wish"] == [product.id]
+    buyer.tap("web_wish", f"product_{product.id}", "save_product")
+    assert buyer.shop["wish"] == []
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("answer", ["cookies_accept", "cookies_reject"])
+def test_the_question_about_cookies_is_asked_once(key: str, answer: str) -> None:
+    buyer = Buyer(key, "home", cookies=True, letter=True)
+    assert not buyer.sees("letter")
+    buyer.tap(answer)
+    assert not buyer.sees("cookies")
+    assert buyer.sees("letter") == (SHOPS[key].letter == "home")
+
+
+def test_the_newsletter_blocks_the_page_until_it_is_closed() -> None:
+    product = first("voltivo")
+    buyer = Buyer("voltivo", "product", product.id, letter=True)
+    button = nodes.find(buyer.phone.tree(), "more")
+    assert button is not None
+    buyer.phone.tap(button.x + 24, button.y + 24)
+    assert buyer.shop["choice"] == {}
+    buyer.tap("letter_close", "more")
+    assert buyer.shop["choice"]["count"] == 2
+
+
+def test_the_app_banner_can_be_closed_and_its_app_not_be_had() -> None:
+    buyer = Buyer("trailoak", "home", banner=True)
+    buyer.tap("banner_get")
+    assert buyer.phone.state["toast"] == "Not available in your country"
+    buyer.tap("banner_close")
+    assert not buyer.sees("app_banner")
+
+
+def test_an_advertised_product_is_marked_and_leads_elsewhere() -> None:
+    other = search.find("voltivo", "console")[0]
+    buyer = Buyer("voltivo", "results", query="laptop", ads=[other.id])
+    buyer.tap(f"ad_{other.id}")
+    assert buyer.page == ["site", "voltivo", "product", other.id]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_whatever_is_tapped_the_state_stays_plain_and_small(key: str) -> None:
+    rng = random.Random(key)
+    buyer = Buyer(key, "home", layout=KEYS.index(key), cookies=True, letter=True, banner=True, ads=[3])
+    phone, seen = buyer.phone, set()
+    for _ in range(250):
+        targets = [
+            node for node in nodes.walk(phone.tree()) if node.clickable and node.tap[:1] != ("system",)
+        ]
+        node = rng.choice(targets)
+        phone.tap(node.x + node.w / 2, node.y + node.h / 2)
+        if phone.state["focus"]:
+            phone.type_text(rng.choice(["lamp", "bike\n", key + ".com\n", "a.b\n"]))
+        if rng.random() < 0.1:
+            rng.choice([phone.back, lambda: phone.swipe(180, 500, 180, 200)])()
+        phone.open("browser")
+        seen.add(str(buyer.page[2:3]))
+    assert json.loads(phone.dump()) == phone.state
+    assert len(phone.dump()) < 20_000
+    assert len(seen) > 5, seen
+
+
+def test_a_fresh_phone_has_no_shops_and_no_address_to_type() -> None:
+    phone = Phone(new_state(0))
+    assert "web" not in phone.state["apps"]["browser"]
+    phone.open("browser")
+    address = nodes.find(phone.tree(), "address_bar")
+    assert address is not None
+    assert not address.clickable
+
+
+@pytest.mark.parametrize(
+    ("template", "params", "said"),
+    [
+        ("webshop1_browse", {"level": 1, "category": "Shoes"}, "no category 'Shoes'"),
+        ("webshop2_select", {"level": 2, "query": "zzz", "rank": 1}, "not enough results for 'zzz'"),
+        ("webshop3_save", {"level": 3, "product": "Nothing"}, "'Nothing' is no product"),
+        (
+            "webshop3_checkout",
+            {"level": 3, "cart": [{"product": "x"}], "delivery": "standard"},
+            "no product 'x'",
+        ),
+        ("webshop1_visit", {"level": 2}, "2 is no level"),
+    ],
+)
+def test_what_a_shop_does_not_have_is_refused(template: str, params: dict[str, Any], said: str) -> None:
+    with pytest.raises(TaskError, match=said):
+        tasks.start_state(template, {"layout": 0, "shop": "voltivo", **params}, 0)

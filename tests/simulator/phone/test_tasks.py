@@ -1,0 +1,161 @@
+"""Task templates: start states, parameters that are refused, and an expert that finds back from anywhere."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+import pytest
+
+from distrl.core.actions import Action, ActionKind
+from distrl.core.errors import TaskError
+from distrl.core.types import Task
+from distrl.simulator.phone import interruptions
+from distrl.simulator.phone.theme import LAYOUTS
+from distrl.simulator.tasks import play as tasks
+from distrl.workers.envs.phone import PhoneEnv
+
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "open_app": {"app": "notes", "start": "browser"},
+    "toggle": {"setting": "night_light", "on": True},
+    "alarm": {"hour": 12, "minute": 0},
+    "contact": {"name": "Oscar", "book": ["Anna", "Maria", "Oscar", "Ben"]},
+    "star": {"name": "Maria", "book": ["Anna", "Maria", "Oscar", "Ben"]},
+    "shop_search": {"query": "purple headphones"},
+    "store_install": {"app": "cityguide", "others": ["taskly"]},
+    "store_lookalike": {"app": "chessclub", "decoy": "chessclubpro", "others": ["taskly"]},
+    "store_update": {"app": "taskly", "others": ["recipebox", "fittrack"]},
+    "store_update_all": {"others": ["recipebox", "fittrack", "starmap"]},
+    "store_uninstall": {"app": "taskly", "others": ["recipebox"]},
+    "store_replace": {"app": "taskly", "new": "habitloop", "others": []},
+    "store_open": {"app": "podnest", "present": False, "others": []},
+    "store_sign_in_page": {"app": "waterlog", "present": True, "others": ["podnest"]},
+    "store_sign_in": {"app": "taskly", "present": True, "user": "ann", "password": "x1", "others": []},
+}
+
+
+def make(template: str, layout: int, seed: int) -> Task:
+    params = EXAMPLES[template] | {"layout": layout}
+    return Task(id="t", suite="s", template=template, split="x", goal="g", params=params, seed=seed)
+
+
+def random_action(rng: random.Random) -> Action:
+    roll = rng.random()
+    if roll < 0.7:
+        return Action.tap(rng.random(), rng.random())
+    if roll < 0.8:
+        return Action.swipe((rng.random(), rng.random()), (rng.random(), rng.random()))
+    if roll < 0.9:
+        return Action.type_text(rng.choice(["black", "x", "Maria "]))
+    return Action(kind=rng.choice([ActionKind.BACK, ActionKind.ENTER, ActionKind.HOME]))
+
+
+@pytest.mark.parametrize("template", [name for name in tasks.TEMPLATES if name in EXAMPLES])
+def test_the_expert_of_any_template_clears_interruptions_away(template: str) -> None:
+    """All kinds at once, on every layout: pop-ups, advertisements, prompts, updates, ratings, messages."""
+    env = PhoneEnv()
+    seen = set()
+    for layout, seed in itertools.product(range(len(LAYOUTS)), range(3)):
+        task = make(template, layout, seed)
+        params = task.params | {"interruptions": list(interruptions.KINDS)}
+        env.reset(task.model_copy(update={"params": params}))
+        for _ in range(45):
+            action = env.expert_action()
+            seen.add(env._backend.device.phone.state["overlay"].get("kind", ""))  # type: ignore[attr-defined]
+            if action.is_terminal:
+                break
+            env.step(action)
+        assert (action.kind, env.evaluate()) == (ActionKind.COMPLETE, 1.0), (layout, seed)
+    assert len(seen - {"", "uninstall"}) >= 2, seen
+
+
+@pytest.mark.parametrize("layout", range(len(LAYOUTS)))
+@pytest.mark.parametrize("template", list(EXAMPLES))
+def test_the_expert_recovers_from_random_wandering(template: str, layout: int) -> None:
+    env = PhoneEnv()
+    for seed in range(6):
+        rng = random.Random(f"{template}/{layout}/{seed}")
+        env.reset(make(template, layout, seed))
+        for _ in range(rng.randrange(2, 25)):
+            env.step(random_action(rng))
+        action = env.expert_action()
+        for _ in range(45):
+            if action.is_terminal:
+                break
+            env.step(action)
+            action = env.expert_action()
+        if action.kind is ActionKind.IMPOSSIBLE:
+            assert template in ("contact", "star"), "only a deleted contact is out of reach"
+            assert env.evaluate() == 0.0
+            continue
+        assert action.kind is ActionKind.COMPLETE
+        if env.evaluate() < 1.0:  # the wandering changed something else
+            assert "did not ask for" in env.shortfall()
+
+
+def test_start_states_depend_on_the_seed_alone() -> None:
+    params = EXAMPLES["toggle"] | {"layout": 2}
+    assert tasks.start_state("toggle", params, 5) == tasks.start_state("toggle", params, 5)
+    assert len({str(tasks.start_state("toggle", params, seed)) for seed in range(20)}) > 10
+
+
+@pytest.mark.parametrize(
+    ("template", "params", "said"),
+    [
+        ("fly", {}, "no task template 'fly'"),
+        ("open_app", {"layout": 0}, "takes the params layout, app, start; got layout"),
+        ("open_app", {"layout": 0, "app": "games", "start": "launcher"}, "'games' is no app"),
+        ("open_app", {"layout": 0, "app": "notes", "start": "games"}, "'games' is no start"),
+        ("alarm", {"layout": 0, "hour": 13, "minute": 0}, "13 is no hour"),
+        ("alarm", {"layout": 0, "hour": "7", "minute": 0}, "'7' is no hour"),
+        ("toggle", {"layout": 0, "setting": "wifi", "on": 1}, "1 is no on"),
+        ("setting_choice", {"layout": 0, "setting": "font", "option": "English"}, "Options: Default, Small"),
+        ("calculate", {"layout": 0, "expression": "1 + x"}, "'1 \\+ x' is nothing to calculate"),
+        ("alarm", {"layout": 0, "hour": 7, "minute": 0, "interruptions": ["rain"]}, r"popup.*got \['rain'\]"),
+        ("alarm", {"layout": 0, "hour": 7, "minute": 0, "interruptions": "ad"}, "different ones of"),
+        ("store_install", {"layout": 0, "app": "notes", "others": []}, "'notes' is no app"),
+        ("store_install", {"layout": 0, "app": "taskly", "others": ["notes"]}, "is no others"),
+        ("open_app", {"layout": 9, "app": "notes", "start": "launcher"}, "9 is no layout"),
+    ],
+)
+def test_wrong_parameters_are_refused(template: str, params: dict[str, Any], said: str) -> None:
+    with pytest.raises(TaskError, match=said):
+        tasks.start_state(template, params, 0)
+
+
+def test_a_wrong_alarm_or_one_switched_off_is_no_success() -> None:
+    env = PhoneEnv()
+    env.reset(make("alarm", 0, 1))
+    clock = env._backend.device.phone.state["apps"]["clock"]  # type: ignore[attr-defined]
+    clock["alarms"] = [{"minutes": 725, "on": True}, {"minutes": 720, "on": False}]
+    assert env.evaluate() == 0.0
+    clock["alarms"][1]["on"] = True
+    assert env.evaluate() == 1.0
+
+
+@pytest.mark.parametrize("start", ["launcher", "settings", "clock"])
+def test_an_app_is_opened_from_what_is_in_front(start: str) -> None:
+    env = PhoneEnv()
+    task = make("open_app", 1, 0)
+    frame = env.reset(task.model_copy(update={"params": task.params | {"start": start}}))
+    assert (frame.app, env.evaluate()) == (start, 0.0)
+    apps = []
+    while (action := env.expert_action()).kind is not ActionKind.COMPLETE:
+        apps.append(env.step(action).frame.app)
+    assert apps == (["notes"] if start == "launcher" else ["launcher", "notes"])
+
+
+def test_only_the_named_contact_counts_as_favourite_while_it_is_one() -> None:
+    env = PhoneEnv()
+    env.reset(make("star", 0, 1))
+    people = env._backend.device.phone.state["apps"]["contacts"]["people"]  # type: ignore[attr-defined]
+    people[0]["starred"] = True
+    assert (people[0]["name"], env.evaluate()) == ("Anna", 0.0)
+    star = env.expert_action()
+    while env.evaluate() == 0.0:
+        star = env.expert_action()
+        env.step(star)
+    assert [person["name"] for person in people if person["starred"]] == ["Anna", "Maria"]
+    env.step(star)  # the same tap takes the star away
+    assert env.evaluate() == 0.0

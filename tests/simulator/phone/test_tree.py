@@ -1,0 +1,337 @@
+"""The tree, the hierarchy and the picture say the same, on every screen that a crawl finds."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+from itertools import combinations
+from xml.sax.saxutils import quoteattr
+
+import pytest
+from PIL import Image, ImageChops
+
+from distrl.simulator.apps.web import search, start, store
+from distrl.simulator.apps.web.shops import SHOPS
+from distrl.simulator.device import SimDevice
+from distrl.simulator.phone import hierarchy, nodes, render
+from distrl.simulator.phone import state as st
+from distrl.simulator.phone.nodes import WIDTH, Node, walk
+from distrl.simulator.phone.phone import Phone, new_state
+from distrl.simulator.phone.theme import LAYOUTS
+
+SIZE = (540, 1200)
+SCREEN = (0.0, 0.0, WIDTH, 800.0)
+
+
+def shop_pages(key: str) -> list[tuple[list[str | int], dict[str, object]]]:
+    """Every kind of page of shop `key`, and what its data hold then."""
+    shop, (one, two, three, *_) = SHOPS[key], search.assortment(key)
+    cart = [{**store.default(product), "count": count} for count, product in ((1, one), (5, two), (2, three))]
+    found: dict[str, object] = {"query": one.kind.noun, "ads": [two.id], "sold_out": [one.id]}
+    sheets = {"chips": ("sort", "brand", "band"), "line": ("sort", "brand", "band"), "segments": ("filter",)}
+    panels = sheets.get(shop.tools, ("sort", "filter"))
+    options = ("color", "size", "count") if shop.options == "menu" and three.kind.sizes else ()
+    return [
+        (["home"], {"cookies": True, "banner": True, "cart": cart}),
+        (["home"], {"letter": True}),
+        (["home"], {"panel": "menu"} if shop.header == "centred" else {"banner": True}),
+        *([(["browse"], {}), (["search"], {})] if shop.header == "tabs" else []),
+        (["results"], found),
+        (["results"], {"query": "nothing like it"}),
+        *((["results"], {**found, "panel": panel}) for panel in panels),
+        (["product", one.id], {**found, "letter": True}),
+        (["product", one.id], found),
+        (["product", three.id], {"wish": [three.id]}),
+        *((["product", three.id], {"panel": panel}) for panel in options),
+        (["reviews", two.id], {}),
+        (["cart"], {"cart": cart}),
+        (["cart"], {}),
+        (["wish"], {"wish": [one.id, two.id]}),
+        *(([step], {"cart": cart}) for step in shop.checkout),
+        (["thanks"], {}),
+    ]
+
+
+def shop_phone(layout: int) -> Phone:
+    """A phone whose browser has the whole web."""
+    state = new_state(layout)
+    state["apps"]["browser"]["web"] = store.web()
+    state["front"] = "browser"
+    return Phone(state)
+
+
+@pytest.fixture(scope="session")
+def shop_screens() -> list[Node]:
+    """The shops' pages in all layouts, at their top and scrolled, and the browser's own pages."""
+    found = []
+    for layout in range(len(LAYOUTS)):
+        phone = shop_phone(layout)
+        found.append(phone.tree())
+        for text in ("m", "odavia jacket"):
+            st.focus(phone.state, start.ADDRESS)
+            phone.type_text(text)
+            found.append(phone.tree())
+        phone.enter()
+        found.append(phone.tree())
+        phone.type_text("nowhere.example\n")
+        for key in SHOPS:
+            for place, (page, data) in enumerate(shop_pages(key)):
+                phone = shop_phone(layout)
+                store.data(phone.state, key).update(data)
+                phone.state["stacks"]["browser"].append(["site", key, *page])
+                found.append(phone.tree())
+                if place % 3 == layout % 3:
+                    phone.swipe(180, 500, 180, 180)
+                    found.append(phone.tree())
+    return found
+
+
+@pytest.fixture(params=["screens", "shop_screens"])
+def trees(request: pytest.FixtureRequest) -> list[Node]:
+    """Screens that taps reach on a fresh phone; and those of the web's shops."""
+    found: list[Node] = request.getfixturevalue(request.param)
+    return found
+
+
+def bounds(element: ElementTree.Element) -> tuple[int, int, int, int]:
+    match = re.fullmatch(r"\[(\d+),(\d+)\]\[(\d+),(\d+)\]", element.attrib["bounds"])
+    assert match is not None
+    left, top, right, bottom = (int(edge) for edge in match.groups())
+    return left, top, right, bottom
+
+
+def test_every_screen_has_unique_places_to_touch(trees: list[Node]) -> None:
+    assert len(trees) >= 250
+    for tree in trees:
+        rids = [node.rid for node in walk(tree) if node.clickable]
+        assert all(rids), "a clickable node has no resource id"
+        assert len(rids) == len(set(rids)), rids
+
+
+def test_visible_bounds_lie_on_the_screen(trees: list[Node]) -> None:
+    for tree in trees:
+        root = ElementTree.fromstring(hierarchy.xml(tree, *SIZE, "app"))
+        for element in root.iter("node"):
+            left, top, right, bottom = bounds(element)
+            assert 0 <= left <= right <= SIZE[0], element.attrib
+            assert 0 <= top <= bottom <= SIZE[1], element.attrib
+
+
+def test_clickable_siblings_do_not_overlap(trees: list[Node]) -> None:
+    for tree in trees:
+        for parent in walk(tree):
+            for a, b in combinations([child for child in parent.children if child.clickable], 2):
+                left, top, right, bottom = nodes.intersect(a.box, b.box)
+                assert right - left <= 0.01 or bottom - top <= 0.01, (a.rid, b.rid)
+
+
+def test_targets_are_large_enough_for_a_coarse_grid(trees: list[Node]) -> None:
+    """Every target but keys and slider steps holds its nearest cell centre on a 24-row, 12-column grid."""
+    for tree in trees:
+        for node, box in nodes.visible(tree, SCREEN):
+            small = node.rid.startswith(("key_", "slider_"))
+            if not node.clickable or small or box != node.box:
+                continue
+            x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+            column, row = int(x / WIDTH * 12), int(y / 800 * 24)
+            hit = nodes.hit(tree, (column + 0.5) * WIDTH / 12, (row + 0.5) * 800 / 24)
+            centre = nodes.hit(tree, x, y)
+            assert centre is None or centre != node or hit == node, node.rid
+
+
+SYSTEM_UI = ("shade", "status_bar", "nav_bar")
+
+
+def dumped(tree: Node) -> list[Node]:
+    """What shows in the windows that Android dumps: the app's or the shade's, and the system's bars."""
+    system = [node for node in tree.children if node.rid in SYSTEM_UI]
+    own = [node for node in tree.children if node.rid not in (*SYSTEM_UI, "keyboard")]
+    if any(node.rid == "shade" for node in system):
+        own = []
+    return [node for part in (*own, *system) for node, _ in nodes.visible(part, SCREEN)]
+
+
+def test_the_hierarchy_lists_what_can_be_touched_and_read(trees: list[Node]) -> None:
+    for tree in trees:
+        root = ElementTree.fromstring(hierarchy.xml(tree, *SIZE, "app"))
+        elements = list(root.iter("node"))
+        seen = dumped(tree)
+        clickable = [
+            e.attrib["resource-id"].split("/")[-1] for e in elements if e.attrib["clickable"] == "true"
+        ]
+        assert clickable == [node.rid for node in seen if node.clickable and node.cls != "widget.SeekBar"]
+        texts = [e.attrib["text"] for e in elements if e.attrib["text"]]
+        assert texts == [node.text or node.value for node in seen if node.text or node.value]
+
+
+Elements = list[dict[str, str]]
+
+
+def elements(device: SimDevice) -> Elements:
+    return [element.attrib for element in ElementTree.fromstring(device.hierarchy()).iter("node")]
+
+
+def having(found: Elements, **wanted: str) -> Elements:
+    """The elements with these attributes (`_` for `-`, and `cls` for `class`)."""
+    names = {name: "class" if name == "cls" else name.replace("_", "-") for name in wanted}
+    return [each for each in found if all(each[names[name]] == value for name, value in wanted.items())]
+
+
+def in_settings(*section: str) -> SimDevice:
+    device = SimDevice()
+    device.open_app("settings")
+    if section:
+        device.phone._dispatch(("settings", "section", *section))
+    return device
+
+
+@pytest.mark.parametrize("layout", range(len(LAYOUTS)))
+def test_the_keyboard_is_no_part_of_the_app_s_window(layout: int) -> None:
+    device = SimDevice(state=new_state(layout))
+    device.open_app("browser")
+    st.focus(device.phone.state, "browser.query")
+    device.type_text("q")
+    assert nodes.find(device.phone.tree(), "key_w") is not None, "it is on the screen"
+    assert "key_" not in device.hierarchy()
+    (field,) = having(elements(device), focused="true")
+    assert field["text"] == "q"
+
+
+def test_the_shade_and_the_bars_are_the_system_s() -> None:
+    device = in_settings()
+    packages = {each["resource-id"]: each["package"] for each in elements(device)}
+    assert packages["com.android.systemui:id/status_bar"] == "com.android.systemui"
+    assert packages["org.simphone.settings:id/section_network"] == "org.simphone.settings"
+    device.phone.pull_shade(True)
+    assert {each["package"] for each in elements(device)} == {"com.android.systemui"}
+    assert having(elements(device), resource_id="com.android.systemui:id/tile_wifi", clickable="true")
+
+
+@pytest.mark.parametrize("place", ["shade", "settings"])
+def test_a_slider_is_one_element_as_wide_as_what_can_be_touched(place: str) -> None:
+    device = in_settings("display")
+    if place == "shade":
+        device.phone.pull_shade(True)
+    (slider,) = having(elements(device), cls="android.widget.SeekBar")
+    expected = "com.android.systemui:id/slider" if place == "shade" else "org.simphone.settings:id/seekbar"
+    assert (slider["resource-id"], slider["content-desc"]) == (expected, "Brightness")
+    assert (slider["clickable"], slider["focusable"]) == ("false", "true")
+    left, top, right, bottom = map(int, re.findall(r"\d+", slider["bounds"]))
+    for x, percent in ((left + 1, 0 if place == "settings" else 10), (right - 2, 100)):
+        device.tap(x, (top + bottom) // 2)
+        assert device.phone.state["apps"]["settings"]["brightness"] == percent
+
+
+def test_what_is_chosen_is_selected_and_what_is_on_is_checked() -> None:
+    device = in_settings("network")
+    (row,) = having(elements(device), resource_id="org.simphone.settings:id/switch_wifi")
+    assert (row["checkable"], row["checked"], row["selected"], row["clickable"]) == (
+        "false",
+        "false",
+        "false",
+        "true",
+    )
+    switches = having(elements(device), cls="android.widget.Switch", resource_id="android:id/switch_widget")
+    assert [switch["checked"] for switch in switches][:2] == ["true", "false"]
+    assert {(switch["checkable"], switch["selected"]) for switch in switches} == {("true", "false")}
+    device.open_app("clock")
+    (tab,) = having(elements(device), selected="true")
+    assert (tab["content-desc"], tab["checkable"], tab["checked"]) == ("Alarm", "false", "false")
+    device.phone.state["apps"]["clock"]["alarms"] = [{"minutes": 420, "on": True}]
+    device.load(device.phone.state)
+    (alarm,) = having(elements(device), cls="android.widget.Switch")
+    assert (alarm["checkable"], alarm["checked"], alarm["clickable"]) == ("true", "true", "true")
+
+
+def test_android_s_own_ids_are_where_android_has_them() -> None:
+    device = in_settings("network")
+    found = elements(device)
+    assert [each["text"] for each in having(found, resource_id="android:id/title")][:2] == [
+        "Wi-Fi",
+        "Airplane mode",
+    ]
+    assert having(found, resource_id="android:id/summary", text="Home network")
+    root = ElementTree.fromstring(device.hierarchy())
+    assert root[0][0].attrib["resource-id"] == "android:id/content"
+    (scrolling,) = having(found, cls="androidx.recyclerview.widget.RecyclerView")
+    assert scrolling["package"] == "org.simphone.settings"
+    device.open_app("notes")
+    assert not having(elements(device), resource_id="android:id/title"), "rows of an app have its own ids"
+
+
+def test_every_attribute_is_quoted_as_the_standard_library_does(trees: list[Node]) -> None:
+    words = ("&", "<b>", 'a "b"', "it's", '"it\'s"', "a\nb\tc\rd", "é 中 😀", "&amp;", "")
+    odd = tuple(
+        Node(0, 40 * row, 360, 40, rid=f"key_{word}", text=word, desc=word) for row, word in enumerate(words)
+    )
+    for tree in (*trees[::25], Node(0, 0, 360, 800, children=odd)):
+        text = hierarchy.xml(tree, *SIZE, "app")
+        written = re.findall("<node .*>", text)
+        found = [element.attrib for element in ElementTree.fromstring(text).iter("node")]
+        assert written == [
+            "<node " + " ".join(f"{name}={quoteattr(value)}" for name, value in attributes.items()) + ">"
+            for attributes in found
+        ]
+    assert [attributes["content-desc"] for attributes in found[-len(words) :]] == list(words)
+    assert [attributes["text"] for attributes in found[-len(words) :]] == list(words)
+
+
+def without(tree: Node, rid: str) -> Node:
+    kept = [without(child, rid) for child in tree.children if child.rid != rid]
+    return tree.with_children(*kept)
+
+
+def test_a_node_is_painted_inside_its_bounds(trees: list[Node]) -> None:
+    """Taking a node out of the tree changes the picture, and only inside the node (shadows reach further)."""
+    tried = 0
+    for tree in trees[:: max(17, len(trees) // 20)]:
+        whole = render.draw(tree, *SIZE)
+        for node, box in nodes.visible(tree, SCREEN):
+            if (
+                not node.rid
+                or any(part.shadow for part in walk(node))
+                or node is tree
+                or node.rid in ("drawer", "workspace", "background")
+            ):
+                continue
+            changed = ImageChops.difference(whole, render.draw(without(tree, node.rid), *SIZE)).getbbox()
+            if changed is not None:
+                limits = tuple(edge * SIZE[0] / WIDTH for edge in box)
+                assert changed[0] >= limits[0] - 3
+                assert changed[1] >= limits[1] - 3, node.rid
+                assert changed[2] <= limits[2] + 3, node.rid
+                assert changed[3] <= limits[3] + 3, node.rid
+                tried += 1
+    assert tried > 100
+
+
+@pytest.mark.parametrize("size", [(360, 800), (720, 1600), (1080, 2400), (1080, 2160), (72, 160)])
+def test_other_sizes_show_the_same_screen(size: tuple[int, int]) -> None:
+    phone = Phone(new_state(0), size[1] * WIDTH / size[0])
+    picture = render.draw(phone.tree(), *size)
+    assert picture.size == size
+    icon = nodes.find(phone.tree(), "app_settings")
+    assert icon is not None
+    scale = size[0] / WIDTH
+    disc = picture.getpixel((round((icon.x + 22) * scale), round((icon.y + 38) * scale)))
+    assert isinstance(disc, tuple)
+    assert max(abs(a - b) for a, b in zip(disc, (0x5B, 0x64, 0x72), strict=True)) < 40
+
+
+def test_hidden_nodes_cannot_be_touched() -> None:
+    under = Node(0, 0, 100, 100, rid="under", tap=("x", "y"))
+    over = Node(0, 0, 100, 50, rid="over", fill="#ffffff")
+    tree = Node(0, 0, 360, 800, children=(under, over))
+    assert nodes.hit(tree, 10, 10) is None
+    assert nodes.hit(tree, 10, 60) is under
+
+
+def test_clipped_parts_cannot_be_touched_and_are_not_painted() -> None:
+    child = Node(0, 0, 360, 400, rid="child", fill="#ff0000", tap=("x", "y"))
+    window = Node(0, 0, 360, 200, clip=True, children=(child,))
+    tree = Node(0, 0, 360, 800, fill="#ffffff", children=(window,))
+    assert nodes.hit(tree, 10, 250) is None
+    picture = render.draw(tree, 360, 800)
+    assert picture.getpixel((10, 199)) == (255, 0, 0)
+    assert picture.getpixel((10, 201)) == (255, 255, 255)
+    assert isinstance(picture, Image.Image)

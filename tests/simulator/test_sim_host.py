@@ -1,0 +1,128 @@
+"""`distrl sim-host`: what it prints, its failures as one line, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from sim_phones import free_pair
+from typer.testing import CliRunner
+
+from distrl.cli.main import app
+from distrl.simulator.adb.host import HostedDevice
+from distrl.simulator.cli import as_text
+
+DEADLINE_S = 120.0
+
+
+def start(tmp_path: Path, *options: str) -> tuple[subprocess.Popen[str], int]:
+    """The command with one small phone that tells no adb server; the port 3000 beyond is free too."""
+    port = free_pair(3000)
+    command = [sys.executable, "-m", "distrl", "sim-host", "--num", "1", "--width", "90", "--height", "200"]
+    command += ["--base-port", str(port), "--adb-server-port", "0", "--token-file", str(tmp_path / "token")]
+    process = subprocess.Popen(
+        [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
+    )
+    return process, port
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_says_when_the_phones_are_ready_and_stops_all_at_a_signal(tmp_path: Path, number: int) -> None:
+    process, port = start(tmp_path, "--json")
+    killer = threading.Timer(DEADLINE_S, process.kill)
+    killer.start()
+    try:
+        assert process.stdout is not None
+        (device,) = json.loads(process.stdout.readline())["devices"]
+        assert (device["serial"], device["console_port"], device["adb_port"]) == (
+            f"emulator-{port}",
+            port,
+            port + 1,
+        )
+        assert (device["width"], device["height"]) == (90, 200)
+        os.kill(device["pid"], 0)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=30)
+        assert process.returncode == 0, errors
+        with pytest.raises(ProcessLookupError):
+            os.kill(device["pid"], 0)
+        assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
+    finally:
+        killer.cancel()
+        process.kill()
+
+
+def test_a_line_per_phone_names_its_ports() -> None:
+    device = HostedDevice("emulator-5554", 5554, 5555, 540, 1200, 42)
+    assert (
+        as_text([device, device]).split("\n")
+        == ["emulator-5554  console 5554  adb 5555  540x1200  process 42"] * 2
+    )
+
+
+def test_a_line_names_grpc_where_it_is_served() -> None:
+    device = HostedDevice("emulator-5554", 5554, 5555, 540, 1200, 42, 8554)
+    assert as_text([device]) == "emulator-5554  console 5554  adb 5555  grpc 8554  540x1200  process 42"
+
+
+@pytest.mark.needs("grpc")
+def test_grpc_listens_3000_beyond_the_console(tmp_path: Path) -> None:
+    grpc_phone = pytest.importorskip("grpc_phone", reason="needs grpc_phone: not installed")
+
+    async def size(grpc_port: int) -> dict[str, str]:
+        async with grpc_phone.connected(grpc_port) as client:
+            status = await client.call("getStatus")
+            return {entry.key: entry.value for entry in status.hardwareConfig.entry}
+
+    process, port = start(tmp_path, "--json", "--grpc")
+    killer = threading.Timer(DEADLINE_S, process.kill)
+    killer.start()
+    try:
+        assert process.stdout is not None
+        (device,) = json.loads(process.stdout.readline())["devices"]
+        assert device["grpc_port"] == port + 3000
+        assert asyncio.run(size(port + 3000))["hw.lcd.width"] == "90"
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=30)
+        assert process.returncode == 0, errors
+    finally:
+        killer.cancel()
+        process.kill()
+
+
+def test_grpc_without_its_package_is_one_line_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("distrl.core.process.install_signals", lambda grace_s: threading.Event())
+    monkeypatch.setattr("distrl.simulator.adb.emulator_grpc._is_there", lambda module: False)
+    result = CliRunner().invoke(app, ["sim-host", "--grpc"])
+    assert result.exit_code == 7
+    assert result.output == (
+        "error: gRPC needs the package grpcio, which is not installed. "
+        'Install the extra "android-env", e.g. pip install "distrl[android-env]".\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--base-port", "5555"], "must be even"),
+        (["--faults", "emulator-5554"], "has no '='"),
+        (["--faults", "emulator-5554=dance"], "there is no fault 'dance'"),
+        (["--width", "10"], "a screen's sides"),
+    ],
+)
+def test_a_mistake_is_one_line_and_an_exit_code(
+    options: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("distrl.core.process.install_signals", lambda grace_s: threading.Event())
+    result = CliRunner().invoke(app, ["sim-host", *options])
+    assert result.exit_code in (2, 8)
+    assert message in result.output
+    assert result.output.startswith("error: ")
+    assert result.output.count("\n") == 1

@@ -37,12 +37,12 @@ from distrl.workers.demonstrator import Demonstrator
 from distrl.workers.envs.base import (
     Env,
     Frame,
-    KnowsDistance,
-    MayLackTruth,
+    ExpertDistance,
+    PartialGroundTruth,
     StepResult,
-    TellsShortfall,
-    TellsTexts,
-    WordsGoals,
+    ExplainsFailure,
+    HasScreenText,
+    ProvidesGoal,
 )
 from distrl.workers.random_actor import RandomActor
 from distrl.workers.returned import call, score_of
@@ -93,7 +93,7 @@ class EpisodeRunner:
         self._worker = worker
         self._slot = slot
         self._stop = stop or threading.Event()
-        self._ruler = env if distances and isinstance(env, KnowsDistance) else None
+        self._ruler = env if distances and isinstance(env, ExpertDistance) else None
         self.error: EnvError | None = None
         self._has_told_full = False
 
@@ -127,7 +127,7 @@ class EpisodeRunner:
         task = lease.task
         who = self._actor(lease) or Conversation(self._policy, draft.images, lease.sampling)
         screen, observe_s = self._look(call(Frame, self._env.reset, task), draft, False)
-        if isinstance(self._env, WordsGoals):
+        if isinstance(self._env, ProvidesGoal):
             draft.task = task = task.model_copy(update={"goal": self._env.goal})
         while not self._stop.is_set():
             started_at, clock = time.time(), time.perf_counter()
@@ -187,7 +187,7 @@ class EpisodeRunner:
         clock = time.perf_counter()
         observation, data = observe(frame, self._config)
         wanted = self._config.texts == "all" or (is_last and self._config.texts == "final")
-        if wanted and isinstance(self._env, TellsTexts):
+        if wanted and isinstance(self._env, HasScreenText):
             observation = observation.model_copy(update={"texts": self._env.texts()})
         draft.images[observation.image] = data
         observe_s = time.perf_counter() - clock
@@ -245,10 +245,10 @@ class EpisodeRunner:
         """Ends the episode; unjudged as yet where a judge is to say how, see `distrl.workers.judging`."""
         draft.truncated = truncated
         counts = needs_evaluation(last, env_done, self._config.rewards)
-        has_truth = not isinstance(self._env, MayLackTruth) or self._env.has_truth(draft.task)
+        has_truth = not isinstance(self._env, PartialGroundTruth) or self._env.has_truth(draft.task)
         if has_truth:
             draft.ending = judge(last, score_of(self._env.evaluate) if counts else None, truncated)
-            if isinstance(self._env, TellsShortfall):
+            if isinstance(self._env, ExplainsFailure):
                 draft.shortfall = self._env.shortfall()
         else:
             draft.ending = Ending(Outcome.UNJUDGED, 0.0)

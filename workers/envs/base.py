@@ -1,9 +1,9 @@
 """The environment interface: one GUI that an agent looks at and acts on.
 
 An environment is used by one thread at a time. Everything random in an episode comes from `task.seed`. Where
-that also chooses what the task asks for, the class says so: `seed_is_instance = True`; see
+that also determines what the task asks for, the class declares it: `seed_is_instance = True`; see
 `distrl.workers.envs.seed_is_instance`.
-Failures of the environment itself raise `EnvError`; they never look like a bad action.
+Failures of the environment itself raise `EnvError`; they are never reported as an invalid action.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class Frame:
 
 @dataclass(frozen=True)
 class StepResult:
-    """What followed from an action.
+    """The result of an action.
 
     Attributes:
         frame: The screen afterwards.
         done: Whether the environment itself ended the episode (e.g. a web task that closes).
         settle_s: Seconds of the step that went into waiting for a still screen.
-        virtual_s: Seconds that the step took by a virtual clock, besides those that went by.
-        guard: What the device's guard put an end to, "" for nothing.
+        virtual_s: Seconds that the step took by a virtual clock, in addition to real time.
+        guard: What the device's guard stopped, "" for nothing.
     """
 
     frame: Frame
@@ -70,8 +70,8 @@ class Env(Protocol):
     def step(self, action: Action) -> StepResult:
         """Executes `action`. COMPLETE, IMPOSSIBLE, ANSWER and INVALID leave the GUI as it is.
 
-        WAIT does too, but that time passes: what is loading goes on.
-        So does OPEN_APP where there are no apps, or none has that name.
+        WAIT does too, except that time passes, so loading continues. OPEN_APP does too where there are no
+        apps, or no app has that name.
         """
         ...
 
@@ -84,13 +84,13 @@ class Env(Protocol):
         ...
 
     def close(self) -> None:
-        """Releases the GUI. May be called twice."""
+        """Releases the GUI. It may be called twice."""
         ...
 
 
 @runtime_checkable
-class MayLackTruth(Protocol):
-    """An environment that cannot score every task. Episodes of the others stay unjudged."""
+class PartialGroundTruth(Protocol):
+    """An environment that can score only some tasks. Episodes of other tasks stay unjudged."""
 
     def has_truth(self, task: Task) -> bool:
         """Whether `evaluate` can score `task`."""
@@ -98,26 +98,26 @@ class MayLackTruth(Protocol):
 
 
 @runtime_checkable
-class TellsShortfall(Protocol):
-    """An environment that says why it gives no full score."""
+class ExplainsFailure(Protocol):
+    """An environment that explains why an episode did not get the full score."""
 
     def shortfall(self) -> str:
-        """What the GUI's present state lacks for the task to be solved, in a sentence; "" if nothing."""
+        """What the GUI's present state lacks for the task to be solved, in one sentence; "" if nothing."""
         ...
 
 
 @runtime_checkable
-class KnowsDistance(Protocol):
-    """An environment that can try out, without a trace, what its scripted expert would do from here."""
+class ExpertDistance(Protocol):
+    """An environment that can compute, without side effects, how far its scripted expert is from the goal."""
 
     def distance(self) -> int | None:
-        """How many steps the expert would still take to full score; None if it is not known or never."""
+        """The number of steps the expert would still need for the full score; None if unknown or unreachable."""
         ...
 
 
 @runtime_checkable
-class WordsGoals(Protocol):
-    """An environment that itself words the instruction of the task that it was reset to."""
+class ProvidesGoal(Protocol):
+    """An environment that supplies the instruction of the task that it was reset to."""
 
     @property
     def goal(self) -> str:
@@ -126,13 +126,13 @@ class WordsGoals(Protocol):
 
 
 @runtime_checkable
-class TellsTexts(Protocol):
-    """An environment that knows what stands on its screen."""
+class HasScreenText(Protocol):
+    """An environment that can read the text on its screen."""
 
     def texts(self) -> tuple[str, ...] | None:
         """The texts and descriptions of the elements on the screen, from top to bottom.
 
         Returns:
-            None if they cannot be read from this screen: no fault, as episodes do without.
+            None if this screen cannot be read. That is not a fault: the episode continues without texts.
         """
         ...

@@ -36,13 +36,13 @@ from distrl.workers.conversation import Conversation, PolicyClient
 from distrl.workers.demonstrator import Demonstrator
 from distrl.workers.envs.base import (
     Env,
-    Frame,
     ExpertDistance,
-    PartialGroundTruth,
-    StepResult,
     ExplainsFailure,
+    Frame,
     HasScreenText,
+    PartialGroundTruth,
     ProvidesGoal,
+    StepResult,
 )
 from distrl.workers.random_actor import RandomActor
 from distrl.workers.returned import call, score_of

@@ -111,7 +111,7 @@ class ExpertDistance(Protocol):
     """An environment that can compute, without side effects, how far its scripted expert is from the goal."""
 
     def distance(self) -> int | None:
-        """The number of steps the expert would still need for the full score; None if unknown or unreachable."""
+        """The steps the expert would still need for the full score; None if unknown or unreachable."""
         ...
 
 

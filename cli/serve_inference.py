@@ -21,7 +21,7 @@ from distrl.cli.options import (
     check_name,
     load,
 )
-from distrl.core.errors import ConfigError
+from distrl.core.errors import ConfigError, MissingDependency
 
 if TYPE_CHECKING:
     import threading
@@ -113,15 +113,20 @@ def serve(
     policy_dir = find_checkpoint(checkpoint.expanduser()) / "policy" if checkpoint is not None else None
     words = vocabulary(config.tasks.suite)
     if http is not None:
-        from distrl.workers.inference.http_server import check_address
+        try:
+            from distrl.workers.inference.http_server import check_address
+        except ModuleNotFoundError as error:
+            raise MissingDependency(
+                f"--http needs {error.name}.", "Install the extra: 'distrl[serve]'."
+            ) from error
 
-        check_address(http, _http_key())  # now, for a model may take minutes to load
+        check_address(http, _http_key())  # now, because a model may take minutes to load
     key_name = SERVER if policy_dir is not None else network.key_name
     with Wire(load_security(network.keys_path, key_name)) as wire:
         if policy_dir is not None:
             with (
                 serve_checkpoint(config, words, policy_dir, wire, network.act) as server,
-                _http(config, server, http),
+                _http(config, server, http, policy_dir.parent),
             ):
                 typer.echo(f"Serving {policy_dir.parent} at {server.endpoint}", err=True)
                 run_until_stopped(server, None, stop)
@@ -132,15 +137,18 @@ def serve(
 
 
 @contextlib.contextmanager
-def _http(config: Config, server: InferenceServer, address: str | None) -> Iterator[None]:
-    """The endpoint for others, as long as the block lasts."""
+def _http(
+    config: Config, server: InferenceServer, address: str | None, checkpoint: Path | None = None
+) -> Iterator[None]:
+    """The endpoint for other agents and tools, as long as the block lasts."""
     if address is None:
         yield
         return
     from distrl.workers.inference.http_server import HttpEndpoint
 
-    model = config.policy.model or config.policy.kind
-    with HttpEndpoint(server, address, model, config.learner.max_new_tokens, _http_key()) as endpoint:
+    model, limit = config.policy.model or config.policy.kind, config.learner.max_new_tokens
+    shown = str(checkpoint) if checkpoint is not None else None
+    with HttpEndpoint(server, address, model, limit, _http_key(), shown) as endpoint:
         typer.echo(f"Serving {model} at {endpoint.url}", err=True)
         yield
 

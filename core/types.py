@@ -56,6 +56,7 @@ class Sampling(Record):
     top_p: float = Field(1.0, gt=0.0, le=1.0)
     top_k: int = Field(0, ge=0)
     max_new_tokens: int = Field(32, ge=1)
+    top_logprobs: int = Field(0, ge=0, le=20, exclude=True)  # for HTTP clients; neither sent nor stored
 
 
 class Completion(Record):
@@ -70,6 +71,8 @@ class Completion(Record):
         weight_versions: The weight version that sampled each token.
         sampling: The parameters used.
         server: Where the worker had it from: the address of an inference server.
+        top_logprobs: For each token the most probable ones and their log-probabilities, if
+            `sampling.top_logprobs` asks for them; neither sent nor stored.
     """
 
     text: str
@@ -79,6 +82,7 @@ class Completion(Record):
     weight_versions: tuple[int, ...] = ()
     sampling: Sampling = Sampling()
     server: str = ""
+    top_logprobs: tuple[tuple[tuple[int, float], ...], ...] = Field((), exclude=True)
 
 
 class Chat(Record):

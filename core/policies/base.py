@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -88,10 +88,14 @@ class PromptBatch:
 
 @dataclass
 class Generated:
-    """One sampled completion: token ids (end-of-sequence included when sampled) and log μ of each."""
+    """One sampled completion: token ids (end-of-sequence included when sampled) and log μ of each.
+
+    `top` has, for each token, the `Sampling.top_logprobs` most probable ones with their log-probabilities.
+    """
 
     token_ids: list[int]
     logprobs: list[float]
+    top: list[tuple[tuple[int, float], ...]] = field(default_factory=list)
 
 
 @dataclass

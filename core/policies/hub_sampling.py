@@ -36,13 +36,15 @@ class RowSampler:
         self._allowed, self._output, self._sampling, self._generator = allowed, output, sampling, generator
         self._tokens: list[Tensor] = []
         self._logprobs: list[Tensor] = []
+        self._top: list[list[tuple[tuple[int, float], ...]]] = []
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Scores that leave one token per row, [B, all tokens]."""
         temperature = sampling_temperature(self._sampling, scores.device)
         log_probs = token_log_probs(scores, self._allowed, temperature)
-        columns, logprobs = choose(log_probs, self._sampling, self._generator)
+        columns, logprobs, top = choose(log_probs, self._sampling, self._generator)
         tokens = self._output.ids(columns)
+        self._top.append([self._named(row) for row in top])
         self._tokens.append(tokens)
         self._logprobs.append(logprobs)
         # As wide as the full vocabulary: what generation takes the largest of is a token's id.
@@ -59,15 +61,28 @@ class RowSampler:
         tokens: list[list[int]] = torch.stack(self._tokens, dim=1).tolist()
         logprobs: list[list[float]] = torch.stack(self._logprobs, dim=1).tolist()
         return [
-            _cut(row, values, end_ids, sampling.max_new_tokens)
-            for row, values, sampling in zip(tokens, logprobs, self._sampling, strict=True)
+            _cut(row, values, top, end_ids, sampling.max_new_tokens)
+            for row, values, top, sampling in zip(
+                tokens, logprobs, zip(*self._top, strict=True), self._sampling, strict=True
+            )
         ]
 
+    def _named(self, top: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
+        """The most probable columns as tokens."""
+        ids = self._output.ids(torch.tensor([column for column, _ in top], dtype=torch.long)).tolist()
+        return tuple(zip(ids, (value for _, value in top), strict=True))
 
-def _cut(tokens: list[int], logprobs: list[float], end_ids: Sequence[int], limit: int) -> Generated:
+
+def _cut(
+    tokens: list[int],
+    logprobs: list[float],
+    top: Sequence[tuple[tuple[int, float], ...]],
+    end_ids: Sequence[int],
+    limit: int,
+) -> Generated:
     ends = [index + 1 for index, token in enumerate(tokens) if token in end_ids]
     length = min([limit, len(tokens), *ends])
-    return Generated(tokens[:length], logprobs[:length])
+    return Generated(tokens[:length], logprobs[:length], list(top[:length]))
 
 
 def set_aside_generation_settings(model: Any) -> Any:

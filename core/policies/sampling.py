@@ -103,8 +103,8 @@ def truncate(log_probs: Tensor, sampling: Sequence[Sampling]) -> Tensor:
 
 def choose(
     log_probs: Tensor, sampling: Sequence[Sampling], generator: torch.Generator | None
-) -> tuple[Tensor, Tensor]:
-    """One token per row and its log-probability.
+) -> tuple[Tensor, Tensor, list[tuple[tuple[int, float], ...]]]:
+    """One token per row, its log-probability, and the most probable tokens.
 
     Args:
         log_probs: [B, V], of the allowed tokens.
@@ -112,7 +112,8 @@ def choose(
         generator: Where randomness comes from.
 
     Returns:
-        [B] int64 tokens and [B] log-probabilities under the distribution that was sampled from.
+        [B] int64 tokens, [B] log-probabilities under the distribution that was sampled from, and for each
+        row its `top_logprobs` most probable tokens with theirs.
     """
     greedy = [s.temperature == 0.0 for s in sampling]
     final = truncate(log_probs, [Sampling() if s.temperature == 0.0 else s for s in sampling])
@@ -122,7 +123,17 @@ def choose(
         tokens = torch.multinomial(final.exp(), 1, generator=generator).squeeze(1)
     if any(greedy) and not all(greedy):
         tokens = torch.where(torch.tensor(greedy, device=tokens.device), final.argmax(-1), tokens)
-    return tokens, final.gather(1, tokens[:, None]).squeeze(1)
+    return tokens, final.gather(1, tokens[:, None]).squeeze(1), _top(final, sampling)
+
+
+def _top(log_probs: Tensor, sampling: Sequence[Sampling]) -> list[tuple[tuple[int, float], ...]]:
+    most = max(s.top_logprobs for s in sampling)
+    if not most:
+        return [()] * len(sampling)
+    values, tokens = log_probs.topk(min(most, log_probs.shape[-1]))
+    rows = zip(tokens.tolist(), values.tolist(), sampling, strict=True)
+    pairs = [(zip(ids, found, strict=True), s.top_logprobs) for ids, found, s in rows]
+    return [tuple((token, value) for token, value in row if value > MASKED / 2)[:most] for row, most in pairs]
 
 
 def decode(
@@ -145,9 +156,11 @@ def decode(
     results = [Generated([], []) for _ in sampling]
     running, last = list(range(len(sampling))), first
     while running:
-        last, chosen = choose(next_log_probs(last), sampling, generator)
-        for row, token, log_prob in zip(range(len(sampling)), last.tolist(), chosen.tolist(), strict=True):
+        last, chosen, top = choose(next_log_probs(last), sampling, generator)
+        rows = zip(range(len(sampling)), last.tolist(), chosen.tolist(), top, strict=True)
+        for row, token, log_prob, most in rows:
             if row in running:
+                results[row].top.append(most)
                 results[row].token_ids.append(token)
                 results[row].logprobs.append(log_prob)
                 if token in ends or len(results[row].token_ids) >= sampling[row].max_new_tokens:

@@ -101,9 +101,9 @@ def messages(cls: type[BaseModel]) -> st.SearchStrategy[Any]:
     """All instances of a model."""
     if cls is Submit:
         return st.builds(Submit.of, messages(Trajectory), st.lists(TEXT, max_size=2))
+    fields = {name: field for name, field in cls.model_fields.items() if not field.exclude}
     return st.builds(
-        cls,
-        **{name: values(field.annotation, tuple(field.metadata)) for name, field in cls.model_fields.items()},
+        cls, **{name: values(field.annotation, tuple(field.metadata)) for name, field in fields.items()}
     )
 
 

@@ -93,8 +93,8 @@ class Engine(Protocol[P]):
         """
         ...
 
-    def token_text(self, token_id: int) -> str:
-        """The text of a sampled token. Any thread."""
+    def text(self, token_ids: Sequence[int]) -> str:
+        """The text of sampled tokens. Any thread."""
         ...
 
     def token_bytes(self, token_id: int) -> bytes | None:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from distrl.core.errors import DistrlError
-from distrl.core.policies.base import Policy
+from distrl.core.policies.base import Generated, Policy
 from distrl.core.types import NO_PREFIX, ChatMessage, Completion, Prefix, Sampling, shown_images
 from distrl.workers.inference.decoded_images import MAX_BYTES, DecodedImages
 from distrl.workers.inference.engine import NO_WEIGHTS, OnDone, Result
@@ -88,9 +88,9 @@ class PolicyEngine:
         prompt = tokenise(self.policy, messages, sampling, decoded[len(prefix.images) :], prefix.token_ids)
         return Prepared(prompt.ids, decoded, prompt.sampling, prompt.num_prefix)
 
-    def token_text(self, token_id: int) -> str:
-        """The text of a sampled token."""
-        return self.policy.text([token_id])
+    def text(self, token_ids: Sequence[int]) -> str:
+        """The text of sampled tokens."""
+        return self.policy.text(token_ids)
 
     def token_bytes(self, token_id: int) -> bytes | None:
         """What a sampled token adds to a text, in UTF-8; None where the policy cannot tell."""
@@ -101,17 +101,17 @@ class PolicyEngine:
         """The tokens that end a completion."""
         return self.policy.end_ids
 
-    def completion(
-        self, request: Prepared, token_ids: Sequence[int], logprobs: Sequence[float], version: int
-    ) -> Completion:
+    def completion(self, request: Prepared, generated: Generated, version: int) -> Completion:
         """What weights of one version answered; of the prompt what the request did not bring itself."""
+        token_ids = generated.token_ids
         return Completion(
             text=self.policy.text(token_ids),
             prompt_token_ids=request.prompt_ids[request.num_prefix :],
             token_ids=tuple(token_ids),
-            logprobs=tuple(logprobs),
+            logprobs=tuple(generated.logprobs),
             weight_versions=(version,) * len(token_ids),
             sampling=request.sampling,
+            top_logprobs=tuple(generated.top) if request.sampling.top_logprobs else (),
         )
 
 
@@ -178,7 +178,7 @@ class HFEngine(PolicyEngine):
         batch = self.policy.collate([r.prompt_ids for r in requests], [r.images for r in requests])
         generated = self.policy.generate(batch, [r.sampling for r in requests], self._generator)
         return [
-            self.completion(request, result.token_ids, result.logprobs, self.version)
+            self.completion(request, result, self.version)
             for request, result in zip(requests, generated, strict=True)
         ]
 

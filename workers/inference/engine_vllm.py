@@ -34,6 +34,7 @@ from distrl.configs.schema import Config
 from distrl.core.errors import ContextFull, DistrlError, PolicyError
 from distrl.core.policies import weights_io
 from distrl.core.policies.adapter_directory import CONFIG_KEY
+from distrl.core.policies.base import Generated
 from distrl.core.policies.hub import HubPolicy
 from distrl.core.scratch import Scratch
 from distrl.core.types import NO_PREFIX, ChatMessage, Prefix, Sampling
@@ -286,7 +287,12 @@ class VLLMEngine(PolicyEngine):
         if answer.finish_reason not in ("stop", "length"):
             raise RuntimeError(f"vLLM gave a request up: {answer.finish_reason}")
         logprobs = [at[token].logprob for token, at in zip(answer.token_ids, answer.logprobs, strict=True)]
-        return self.completion(request, list(answer.token_ids), logprobs, version)
+        top = [
+            tuple((token, one.logprob) for token, one in ranked)[: request.sampling.top_logprobs]
+            for ranked in (sorted(at.items(), key=lambda item: item[1].rank) for at in answer.logprobs)
+        ]
+        generated = Generated(list(answer.token_ids), logprobs, top)
+        return self.completion(request, generated, version)
 
     def _prompt(self, request: Prepared) -> dict[str, Any]:
         """vLLM wants one placeholder per picture, and puts in as many as it takes itself."""
@@ -311,7 +317,7 @@ class VLLMEngine(PolicyEngine):
             max_tokens=sampling.max_new_tokens,
             stop_token_ids=self.policy.end_ids,
             ignore_eos=True,  # the policy's own ends are all there are
-            logprobs=0,  # of the sampled token
+            logprobs=sampling.top_logprobs,  # beside that of the sampled token
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )

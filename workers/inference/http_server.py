@@ -1,18 +1,16 @@
-"""The policy for other agents and tools: an HTTP endpoint as OpenAI's, in front of an inference server.
+"""The policy for other agents and tools: an HTTP endpoint like OpenAI's, in front of an inference server.
 
-    client ──► one thread per connection ──► InferenceServer.complete: the queue that workers share
+    client ──► uvicorn's event loop (one thread) ──► a worker thread per request ──► InferenceServer.complete
 
-There are at most `MAX_CONNECTIONS` threads, and `MAX_PER_ADDRESS` for one address; further connections are
-closed. A request's head has one deadline and its body another, however slowly the bytes come. Whatever can be
-refused by the head is refused before the body is read. Without a key it listens on the loopback interface
-only.
+Starlette and uvicorn do HTTP. What they leave open is bounded here: connections, in all and per address, and
+the time that a request's head and body may take, however slowly the bytes arrive. A request is refused by its
+head before its body is read. Without a key the endpoint listens on the loopback interface only.
 """
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import hmac
-import io
 import ipaddress
 import json
 import logging
@@ -22,29 +20,33 @@ import threading
 import time
 import uuid
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from typing import Any
+
+import anyio
+import anyio.to_thread
+import h11
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from distrl.core.errors import ConfigError, NetworkError, ProtocolError
 from distrl.core.messages import RejectCode
-from distrl.core.types import Completion
-from distrl.workers.inference.openai_api import (
-    ApiError,
-    read_request,
-    write_completion,
-    write_logprob,
-    write_models,
-)
+from distrl.workers.inference.openai_api import Answer, ApiError, read_request, write_model
 from distrl.workers.inference.server import InferenceServer
 
 MAX_CONNECTIONS = 128
 MAX_PER_ADDRESS = 64
 MAX_BODY_BYTES = 64 * 2**20
-HEAD_S = 15.0  # from the end of the request before, or the connection, to the end of the headers
+HEAD_S = 15.0  # from the end of the previous request, or the connection, to the end of the headers
 BODY_S = 60.0
-REPLY_S = 60.0  # for the client to read the answer
-LINGER_S = 1.0  # what a refused client still sends is read for so long: closing at once could lose the answer
+LINGER_S = 1.0  # after a refusal; closing while the client still sends could lose the answer
 COMPLETE_S = 300.0
+JOIN_S = 5.0
 KEY_VARIABLE = "DISTRL_API_KEY"
 _STATUS = {RejectCode.BUSY.value: 429, RejectCode.NOT_READY.value: 503, RejectCode.INTERNAL.value: 500}
 _log = logging.getLogger(__name__)
@@ -59,33 +61,57 @@ class HttpEndpoint:
         model: The id under which clients ask for the policy.
         max_tokens: The bound of completions where a request has none.
         key: What clients must send as a bearer token, None for nothing.
+        checkpoint: Which checkpoint is served, None beside a learner.
 
     Raises:
-        ConfigError: The address is none, or not local and without a key.
-        NetworkError: It is in use.
+        ConfigError: The address is not valid, or not local and without a key.
+        NetworkError: The address is in use.
     """
 
     def __init__(
-        self, server: InferenceServer, address: str, model: str, max_tokens: int, key: str | None = None
+        self,
+        server: InferenceServer,
+        address: str,
+        model: str,
+        max_tokens: int,
+        key: str | None = None,
+        checkpoint: str | None = None,
     ) -> None:
         host, port = check_address(address, key)
-        self.server, self.model, self.max_tokens, self.key = server, model, max_tokens, key
-        self.is_local = _is_local(host)
+        self.server, self.model, self.max_tokens = server, model, max_tokens
+        self._key, self._checkpoint, self._is_local = key, checkpoint, _is_local(host)
+        self._limiter = anyio.CapacityLimiter(MAX_CONNECTIONS)
         try:
-            self._http = _Server((host, port), self)
+            listener = socket.create_server((host, port), backlog=64)
         except (OSError, OverflowError) as error:
-            raise NetworkError(
-                f"--http {address} cannot be used: {error}.", "Choose another port."
-            ) from error
-        self.url = f"http://{host}:{self._http.server_address[1]}/v1"
-        self._thread = threading.Thread(target=self._http.serve_forever, name="http", daemon=True)
+            raise NetworkError(f"--http {address} cannot be used: {error}.", "Use another port.") from error
+        self.url = f"http://{host}:{listener.getsockname()[1]}/v1"
+        routes = [
+            Route("/health", self._checked(self._health, needs_key=False)),
+            Route("/v1/models", self._checked(self._models)),
+            Route("/v1/models/{model:path}", self._checked(self._one_model)),
+            Route("/v1/chat/completions", self._checked(self._complete), methods=["POST"]),
+            Route("/{path:path}", self._checked(self._nothing), methods=["GET", "POST"]),
+        ]
+        config = uvicorn.Config(
+            Starlette(routes=routes),
+            http=_connection_class(),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="critical",  # what fails here is logged here
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=int(HEAD_S),
+        )
+        self._http = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._http.run, args=([listener],), name="http", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Takes no more connections; those that are open end with the process."""
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
+        """Stops listening and closes all connections."""
+        self._http.should_exit = self._http.force_exit = True
+        self._thread.join(JOIN_S)
 
     def __enter__(self) -> HttpEndpoint:
         return self
@@ -93,13 +119,84 @@ class HttpEndpoint:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def complete(self, body: bytes) -> dict[str, Any]:
-        """Answers one request.
+    def _checked(self, answer: Callable[[Request], Any], needs_key: bool = True) -> Callable[[Request], Any]:
+        """`answer`, called when the request's head is acceptable; errors become OpenAI's error objects."""
+
+        async def handle(request: Request) -> Any:
+            try:
+                self._check_head(request, needs_key)
+                return await answer(request)
+            except ApiError as error:
+                # What is unread of the body must not be taken for another request.
+                return _Refusal(error)
+            except ClientDisconnect:
+                return Response()
+            except Exception:  # noqa: BLE001 - logged; the other requests go on
+                _log.exception("an HTTP request failed")
+                return _Refusal(ApiError(500, "The server failed; see its log."))
+
+        return handle
+
+    def _check_head(self, request: Request, needs_key: bool) -> None:
+        headers = request.headers
+        host = re.sub(r":\d*$", "", headers.get("host", "")).strip("[]").lower()
+        # A web page whose name was made to resolve to this machine could ask otherwise (DNS rebinding).
+        if self._is_local and not _is_local(host):
+            raise ApiError(403, "The Host header must name this machine: 127.0.0.1, localhost or [::1].")
+        sent = headers.get("authorization", "").removeprefix("Bearer ")
+        if needs_key and self._key is not None and not hmac.compare_digest(sent.encode(), self._key.encode()):
+            raise ApiError(401, "The API key is missing or wrong; send it as `Authorization: Bearer KEY`.")
+        if "transfer-encoding" in headers:
+            raise ApiError(411, "Transfer-Encoding is not supported; send the body's Content-Length instead.")
+        if request.method != "POST" and headers.get("content-length", "0") != "0":
+            raise ApiError(400, "A GET request has no body.")
+
+    async def _health(self, request: Request) -> Response:
+        version = self.server.weight_version
+        if version < 0:
+            raise ApiError(503, "No weights have arrived yet.")
+        return JSONResponse({"status": "ok", "weight_version": version})
+
+    async def _models(self, request: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [self._model()]})
+
+    async def _one_model(self, request: Request) -> Response:
+        if request.path_params["model"] != self.model:
+            raise _no_model(request.path_params["model"], self.model)
+        return JSONResponse(self._model())
+
+    def _model(self) -> dict[str, Any]:
+        return write_model(self.model, self.server.weight_version, self._checkpoint)
+
+    async def _nothing(self, request: Request) -> Response:
+        raise ApiError(
+            404,
+            f"{request.url.path[:100]!r} does not exist; use /v1/models, /v1/chat/completions or /health.",
+        )
+
+    async def _complete(self, request: Request) -> Response:
+        # Also keeps web pages of other origins from posting without a preflight request.
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            raise ApiError(415, "The body must be JSON: send Content-Type: application/json.")
+        length = request.headers.get("content-length", "")
+        if not length.isdecimal() or int(length) > MAX_BODY_BYTES:
+            raise ApiError(413, f"Send the body's Content-Length, at most {MAX_BODY_BYTES} bytes.")
+        body = await request.body()
+        answer = await anyio.to_thread.run_sync(self._answer, body, limiter=self._limiter)
+        if not answer.question.stream:
+            return JSONResponse(answer.whole())
+        events = (f"data: {json.dumps(one)}\n\n" for one in answer.chunks())
+        return StreamingResponse(iter([*events, "data: [DONE]\n\n"]), media_type="text/event-stream")
+
+    def _answer(self, body: bytes) -> Answer:
+        """Completes one request, in a thread of its own.
 
         Raises:
-            ApiError: As `read_request`, and when the server refuses it or does not answer in time.
+            ApiError: As `read_request`, or the server refuses the request or does not answer in time.
         """
-        question = read_request(body, self.model, self.max_tokens)
+        question = read_request(body, self.max_tokens)
+        if question.model != self.model:
+            raise _no_model(question.model, self.model)
         try:
             completion = self.server.complete(
                 question.messages, question.images, question.sampling, COMPLETE_S
@@ -108,198 +205,75 @@ class HttpEndpoint:
             raise ApiError(_STATUS.get(error.code, 400), str(error)) from error
         except TimeoutError as error:
             raise ApiError(504, f"No completion within {COMPLETE_S:g} s.") from error
-        request_id, created = uuid.uuid4().hex, int(time.time())
-        is_ended = bool(completion.token_ids) and completion.token_ids[-1] in self.server.end_ids
-        return write_completion(
-            completion,
-            self.model,
-            request_id,
-            created,
-            is_ended,
-            self._logprobs(completion) if question.has_logprobs else None,
-        )
-
-    def _logprobs(self, completion: Completion) -> list[dict[str, Any]]:
-        return [
-            write_logprob(self.server.token_text(token), self.server.token_bytes(token), logprob)
-            for token, logprob in zip(completion.token_ids, completion.logprobs, strict=True)
-        ]
+        return Answer(question, completion, self.server, uuid.uuid4().hex, int(time.time()))
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 64
+class _Refusal:
+    """An error, after which the connection ends."""
 
-    def __init__(self, address: tuple[str, int], endpoint: HttpEndpoint) -> None:
-        self.endpoint = endpoint
-        self._lock = threading.Lock()
-        self._open: Counter[str] = Counter()  # connections by address
-        super().__init__(address, _Handler)
+    def __init__(self, error: ApiError) -> None:
+        self._error = error
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Starts a thread for a connection, or closes it if there are too many."""
-        host = client_address[0]
-        with self._lock:
-            is_full = self._open.total() >= MAX_CONNECTIONS or self._open[host] >= MAX_PER_ADDRESS
-            if not is_full:
-                self._open[host] += 1
-        if is_full:
-            _log.warning("HTTP connection from %s refused: too many are open", host)
-            self.shutdown_request(request)
-            return
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """The connection's thread."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            with self._lock:
-                self._open -= Counter({client_address[0]: 1})
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is nothing to print."""
-        _log.debug("an HTTP connection ended with an error", exc_info=True)
-
-
-class _Timed(io.RawIOBase):
-    """Reads from a connection until `deadline`, of the monotonic clock: then it raises TimeoutError."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection, self.deadline = connection, 0.0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        left_s = self.deadline - time.monotonic()
-        if left_s <= 0:
-            raise TimeoutError("the client was too slow")
-        self._connection.settimeout(left_s)
-        return self._connection.recv_into(buffer)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: _Server
-    server_version, sys_version = "distrl", ""
-    protocol_version = "HTTP/1.1"
-
-    def setup(self) -> None:
-        super().setup()
-        self.rfile.close()
-        self._raw = _Timed(self.connection)
-        self.rfile: io.BufferedReader = io.BufferedReader(self._raw)
-
-    def handle_one_request(self) -> None:
-        """Handles a request; a head that is not complete in time ends the connection."""
-        self._raw.deadline = time.monotonic() + HEAD_S
-        super().handle_one_request()
-
-    def handle_expect_100(self) -> bool:
-        """Nothing yet: `_read_body` asks for the body when the head has been accepted."""
-        return True
-
-    def do_GET(self) -> None:
-        self._answer(self._get)
-
-    def do_POST(self) -> None:
-        self._answer(self._post)
-
-    def _answer(self, act: Any) -> None:
-        try:
-            self._check_head()
-            status, body = 200, act()
-        except ApiError as error:
-            status, body = error.status, error.body()
-        except OSError:  # the client is gone
-            self.close_connection = True
-            return
-        except Exception:  # noqa: BLE001 - one request's failure ends nobody else's
-            _log.exception("an HTTP request failed")
-            status, body = 500, ApiError(500, "The server failed at it, see its log.").body()
-        data = json.dumps(body).encode()
-        self.connection.settimeout(REPLY_S)
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        if status in (429, 503):
-            self.send_header("Retry-After", "1")
-        if self.close_connection:
-            self.send_header("Connection", "close")
-        self.end_headers()
-        self.wfile.write(data)
-        if self.close_connection:
-            self._linger()
-
-    def _linger(self) -> None:
-        self._raw.deadline = time.monotonic() + LINGER_S
-        with contextlib.suppress(OSError):
-            self.connection.shutdown(socket.SHUT_WR)
-            while self.rfile.read1(65536):
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends the error and reads what the client still sends for a moment, so that it reads the answer."""
+        body = json.dumps(self._error.body()).encode()
+        headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+        headers.append((b"content-length", str(len(body)).encode()))
+        if self._error.status in (429, 503):
+            headers.append((b"retry-after", b"1"))
+        await send({"type": "http.response.start", "status": self._error.status, "headers": headers})
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+        with anyio.move_on_after(LINGER_S):
+            while (await receive()).get("more_body"):
                 pass
+        await send({"type": "http.response.body"})
 
-    def _check_head(self) -> None:
-        """Refuses a request by its head. Its body stays unread, so the connection ends unless all is well.
 
-        Raises:
-            ApiError: The host is another's, the key is wrong, or the body's length is not clear.
-        """
-        is_kept, self.close_connection = not self.close_connection, True
-        hosts, key = self.headers.get_all("Host", []), self.server.endpoint.key
-        # A web page whose name was made to mean this machine could ask otherwise (DNS rebinding).
-        if self.server.endpoint.is_local and not (len(hosts) == 1 and _is_local(_host_of(hosts[0]))):
-            raise ApiError(403, "The Host header must name this machine: 127.0.0.1, localhost or [::1].")
-        sent = self.headers.get("Authorization", "").removeprefix("Bearer ")
-        if key is not None and not hmac.compare_digest(sent.encode(), key.encode()):
-            raise ApiError(401, "The API key is missing or wrong; send it as `Authorization: Bearer KEY`.")
-        if self.headers.defects:  # where a line is no header, the parser ignores those after it
-            raise ApiError(400, "The request's head has a line that is not a header.")
-        if "Transfer-Encoding" in self.headers:
-            raise ApiError(411, "Transfer-Encoding is not supported; send the body's Content-Length instead.")
-        if len(lengths := self.headers.get_all("Content-Length", [])) > 1:
-            raise ApiError(400, "There is more than one Content-Length.")
-        if self.command == "GET" and lengths not in ([], ["0"]):
-            raise ApiError(400, "A GET request has no body.")
-        self.close_connection = not is_kept
+def _connection_class() -> type[H11Protocol]:
+    """uvicorn's connection with the limits of this module; connections are counted per endpoint."""
+    open_by_address: Counter[str] = Counter()
 
-    def _get(self) -> Any:
-        endpoint = self.server.endpoint
-        version = endpoint.server.weight_version
-        if self.path == "/v1/models":
-            return write_models(endpoint.model, version)
-        if self.path == "/health":
-            if version < 0:
-                raise ApiError(503, "No weights have arrived yet.")
-            return {"status": "ok", "weight_version": version}
-        raise self._no_such_path()
+    class Connection(H11Protocol):
+        """Ends when a head or body takes too long, or when too many connections are open."""
 
-    def _post(self) -> Any:
-        is_kept, self.close_connection = not self.close_connection, True  # unless the body is read
-        if self.path != "/v1/chat/completions":
-            raise self._no_such_path()
-        # Also keeps web pages of other origins from posting without being asked.
-        if self.headers.get_content_type() != "application/json":
-            raise ApiError(415, "The body must be JSON: send Content-Type: application/json.")
-        length = self.headers.get("Content-Length", "")
-        if not re.fullmatch("[0-9]{1,12}", length) or int(length) > MAX_BODY_BYTES:
-            raise ApiError(413, f"The body must say its length and have at most {MAX_BODY_BYTES} bytes.")
-        if self.headers.get("Expect", "").lower() == "100-continue":
-            self.send_response_only(100)
-            self.end_headers()
-        self._raw.deadline = time.monotonic() + BODY_S
-        body = self.rfile.read(int(length))
-        self.close_connection = not is_kept
-        return self.server.endpoint.complete(body)
+        _timer: asyncio.TimerHandle | None = None
+        _timed: object = None
 
-    def _no_such_path(self) -> ApiError:
-        return ApiError(
-            404, f"There is no {self.path[:100]}; there are /v1/models, /v1/chat/completions and /health."
-        )
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            address = self.client[0] if self.client else ""
+            open_by_address[address] += 1
+            if open_by_address.total() > MAX_CONNECTIONS or open_by_address[address] > MAX_PER_ADDRESS:
+                _log.warning("HTTP connection from %s refused: too many are open", address)
+                transport.close()
+            self._watch()
 
-    def log_message(self, format: str, *args: Any) -> None:
-        """Requests go to the debug log."""
-        _log.debug(format, *args)
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            open_by_address[self.client[0] if self.client else ""] -= 1
+            if self._timer is not None:
+                self._timer.cancel()
+
+        def handle_events(self) -> None:
+            super().handle_events()
+            self._watch()
+
+        def _watch(self) -> None:
+            """One timer for each head and each body, started when the client begins to owe it."""
+            state = self.conn.their_state
+            if state is self._timed:
+                return
+            self._timed = state
+            if self._timer is not None:
+                self._timer.cancel()
+            limit_s = {h11.IDLE: HEAD_S, h11.SEND_BODY: BODY_S}.get(state)
+            self._timer = None if limit_s is None else self.loop.call_later(limit_s, self.transport.abort)
+
+    return Connection
+
+
+def _no_model(asked: str, served: str) -> ApiError:
+    return ApiError(404, f"The model {asked[:100]!r} is not served here; ask for {served!r}.", "model")
 
 
 def check_address(address: str, key: str | None) -> tuple[str, int]:
@@ -310,18 +284,13 @@ def check_address(address: str, key: str | None) -> tuple[str, int]:
     """
     host, _, port = address.rpartition(":")
     if not port.isdecimal() or int(port) > 65535 or (":" in address and not host):
-        raise ConfigError(f"--http {address!r} is no address.", "Give PORT or HOST:PORT, e.g. 8000.")
+        raise ConfigError(f"--http {address!r} is not a valid address.", "Use PORT or HOST:PORT, e.g. 8000.")
     if key is None and host and not _is_local(host):
         raise ConfigError(
-            f"--http {address} can be reached from other machines, and anybody there could use the policy.",
+            f"--http {address} can be reached from other machines, and anyone there could use the policy.",
             f"Set the environment variable {KEY_VARIABLE}, or listen on 127.0.0.1.",
         )
     return host or "127.0.0.1", int(port)
-
-
-def _host_of(header: str) -> str:
-    """The host of a Host header, without its port."""
-    return re.sub(r":[0-9]*$", "", header).strip("[]").lower()
 
 
 def _is_local(host: str) -> bool:

@@ -1,6 +1,6 @@
 """Chats in the form of OpenAI's chat completions, read and written: `/v1/chat/completions`, `/v1/models`.
 
-What cannot be honoured is refused by name, never ignored.
+A field that is not supported is refused by name, never ignored.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -25,6 +25,7 @@ from distrl.core.types import (
 )
 
 MAX_TOKENS = 4096
+MAX_TOP_LOGPROBS = 20
 _DATA_URL = re.compile(r"data:image/[a-z0-9.+-]+;base64,", re.IGNORECASE)
 
 
@@ -45,6 +46,10 @@ class ApiError(Exception):
         """What the client gets."""
         kind = "invalid_request_error" if self.status < 500 else "server_error"
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": None}}
+
+
+_Zero = Annotated[float, Field(ge=0.0, le=0.0)]
+_Stop = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class _Base(BaseModel):
@@ -72,8 +77,19 @@ class _Message(_Base):
     name: str | None = None
 
 
+class _StreamOptions(_Base):
+    include_usage: bool = False
+
+
+class _ResponseFormat(_Base):
+    type: Literal["text"]
+
+
 class ChatRequest(_Base):
-    """The body of a request. `top_k` is an addition; those of one value only are what all clients send."""
+    """The body of a request. `top_k` is an addition to OpenAI's fields.
+
+    Fields of one value only are what clients send by default; other values of them are refused.
+    """
 
     model: str
     messages: Annotated[list[_Message], Field(min_length=1)]
@@ -82,11 +98,19 @@ class ChatRequest(_Base):
     top_k: Annotated[int, Field(ge=0)] | None = None
     max_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
+    stop: _Stop | Annotated[list[_Stop], Field(max_length=4)] | None = None
     logprobs: bool | None = None
-    top_logprobs: Literal[0] | None = None
-    n: Literal[1] | None = None
-    stream: Literal[False] | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
+    seed: int | None = None  # batches depend on timing, so nothing can promise the same answer again
     user: str | None = None
+    n: Literal[1] | None = None
+    presence_penalty: _Zero | None = None
+    frequency_penalty: _Zero | None = None
+    logit_bias: Annotated[dict[str, float], Field(max_length=0)] | None = None
+    tools: Annotated[list[Any], Field(max_length=0)] | None = None
+    response_format: _ResponseFormat | None = None
 
 
 @dataclass(frozen=True)
@@ -94,35 +118,42 @@ class Question:
     """A request as engines take it.
 
     Attributes:
+        model: Which model is asked.
         messages: The chat.
         images: Encoded bytes by digest.
         sampling: How the completion is drawn.
+        stop: Texts before which the answer ends.
         has_logprobs: Whether the client wants log-probabilities.
+        stream: Whether the answer is sent as events.
+        has_usage: Whether these end with an event that counts tokens.
     """
 
+    model: str
     messages: tuple[ChatMessage, ...]
     images: dict[str, bytes]
     sampling: Sampling
+    stop: tuple[str, ...]
     has_logprobs: bool
+    stream: bool
+    has_usage: bool
 
 
-def read_request(body: bytes, model: str, default_max_tokens: int) -> Question:
+def read_request(body: bytes, default_max_tokens: int) -> Question:
     """Parses a request.
 
     Args:
         body: JSON.
-        model: The id of the only model that is served.
         default_max_tokens: Where the request has no bound of its own.
 
     Raises:
-        ApiError: It is no request, asks for another model, or for what there is not.
+        ApiError: It is not a valid request, or asks for something that is not supported.
     """
     try:
         request = ChatRequest.model_validate_json(body)
     except ValidationError as error:
         raise _refusal(error) from error
-    if request.model != model:
-        raise ApiError(404, f"The model {request.model!r} is not served here; ask for {model!r}.", "model")
+    if request.top_logprobs and not request.logprobs:
+        raise ApiError(400, "`top_logprobs` needs `logprobs: true`.", "top_logprobs")
     images: dict[str, bytes] = {}
     messages = tuple(_message(message, images) for message in request.messages)
     sampling = Sampling(
@@ -130,15 +161,25 @@ def read_request(body: bytes, model: str, default_max_tokens: int) -> Question:
         top_p=request.top_p or 1.0,
         top_k=request.top_k or 0,
         max_new_tokens=request.max_completion_tokens or request.max_tokens or default_max_tokens,
+        top_logprobs=request.top_logprobs or 0,
     )
-    return Question(messages, images, sampling, bool(request.logprobs))
+    stop = (request.stop,) if isinstance(request.stop, str) else tuple(request.stop or ())
+    has_usage = request.stream_options is not None and request.stream_options.include_usage
+    return Question(
+        request.model,
+        messages,
+        images,
+        sampling,
+        stop,
+        bool(request.logprobs),
+        bool(request.stream),
+        has_usage,
+    )
 
 
 def _refusal(error: ValidationError) -> ApiError:
     first = error.errors(include_url=False, include_input=False)[0]
     param = ".".join(str(part) for part in first["loc"]) or None
-    if param == "stream":
-        return ApiError(400, "Streaming is not supported; leave `stream` out or set it to false.", param)
     if first["type"] == "extra_forbidden":
         return ApiError(400, f"`{param}` is not supported; leave it out.", param)
     return ApiError(400, f"{param or 'The body'}: {first['msg']}."[:500], param)
@@ -171,64 +212,117 @@ def _image_bytes(url: str) -> bytes:
     try:
         return base64.b64decode(url[found.end() :], validate=True)
     except binascii.Error as error:
-        raise ApiError(400, f"An image's data: URL is no base64: {error}.", "messages") from error
+        raise ApiError(400, f"An image's data: URL is not valid base64: {error}.", "messages") from error
 
 
-def write_completion(
-    completion: Completion,
-    model: str,
-    request_id: str,
-    created: int,
-    is_ended: bool,
-    logprobs: Sequence[Mapping[str, Any]] | None,
-) -> dict[str, Any]:
-    """The answer to a request. `weight_version` and `system_fingerprint` say which weights it is from.
+class Tokens(Protocol):
+    """What tokens mean; an `InferenceServer`."""
+
+    @property
+    def end_ids(self) -> Sequence[int]:
+        """The tokens that end a completion."""
+        ...
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        """The text of sampled tokens."""
+        ...
+
+    def token_bytes(self, token_id: int) -> bytes | None:
+        """What a sampled token adds to a text, in UTF-8; None where that is not known."""
+        ...
+
+
+class Answer:
+    """A completion as clients read it; `weight_version` and `system_fingerprint` name the weights.
 
     Args:
+        question: What was asked.
         completion: What the policy answered.
-        model: The model's id.
+        tokens: What its tokens mean.
         request_id: The answer's id.
         created: Unix time, seconds.
-        is_ended: Whether its last token is one that ends completions; else it had no more tokens.
-        logprobs: Of each token what `write_logprob` gives; None where they were not asked for.
     """
-    version = completion.weight_versions[0] if completion.weight_versions else -1
-    num_prompt, num_answer = len(completion.prompt_token_ids), len(completion.token_ids)
-    choice = {
-        "index": 0,
-        "message": {"role": "assistant", "content": completion.text, "refusal": None},
-        "logprobs": None if logprobs is None else {"content": list(logprobs), "refusal": None},
-        "finish_reason": "stop" if is_ended else "length",
-    }
-    return {
-        "id": f"chatcmpl-{request_id}",
-        "object": "chat.completion",
-        "created": created,
-        "model": model,
-        "choices": [choice],
-        "usage": {
+
+    def __init__(
+        self, question: Question, completion: Completion, tokens: Tokens, request_id: str, created: int
+    ) -> None:
+        self.question, self._completion, self._tokens = question, completion, tokens
+        self._version = completion.weight_versions[0] if completion.weight_versions else -1
+        self._head = {
+            "id": f"chatcmpl-{request_id}",
+            "created": created,
+            "model": question.model,
+            "system_fingerprint": f"weights-{self._version}",
+            "weight_version": self._version,
+        }
+        self._text, self._length, self._is_ended = self._stopped()
+
+    def _stopped(self) -> tuple[str, int, bool]:
+        """The text before the first stop text, the tokens it took, and whether the answer came to its end."""
+        ids, text = self._completion.token_ids, self._completion.text
+        ends = [place for stop in self.question.stop if (place := text.find(stop)) >= 0]
+        if not ends:
+            return text, len(ids), bool(ids) and ids[-1] in self._tokens.end_ids
+        length = next(
+            (
+                n
+                for n in range(1, len(ids))
+                if any(stop in self._tokens.text(ids[:n]) for stop in self.question.stop)
+            ),
+            len(ids),
+        )
+        return text[: min(ends)], length, True
+
+    def whole(self) -> dict[str, Any]:
+        """The answer in one object."""
+        choice = {
+            "index": 0,
+            "message": {"role": "assistant", "content": self._text, "refusal": None},
+            "logprobs": self._logprobs(),
+            "finish_reason": self._reason(),
+        }
+        return {**self._head, "object": "chat.completion", "choices": [choice], "usage": self._usage()}
+
+    def chunks(self) -> Iterator[dict[str, Any]]:
+        """The answer as events: engines answer in batches, so all of the text is in the first."""
+        head = {**self._head, "object": "chat.completion.chunk"}
+        delta = {"role": "assistant", "content": self._text}
+        first = {"index": 0, "delta": delta, "logprobs": self._logprobs(), "finish_reason": None}
+        last = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": self._reason()}
+        yield {**head, "choices": [first]}
+        yield {**head, "choices": [last]}
+        if self.question.has_usage:
+            yield {**head, "choices": [], "usage": self._usage()}
+
+    def _reason(self) -> str:
+        return "stop" if self._is_ended else "length"
+
+    def _usage(self) -> dict[str, int]:
+        num_prompt = len(self._completion.prompt_token_ids)
+        return {
             "prompt_tokens": num_prompt,
-            "completion_tokens": num_answer,
-            "total_tokens": num_prompt + num_answer,
-        },
-        "system_fingerprint": f"weights-{version}",
-        "weight_version": version,
-    }
+            "completion_tokens": self._length,
+            "total_tokens": num_prompt + self._length,
+        }
+
+    def _logprobs(self) -> dict[str, Any] | None:
+        if not self.question.has_logprobs:
+            return None
+        completion, content = self._completion, []
+        tops = completion.top_logprobs or ((),) * len(completion.token_ids)
+        for token, logprob, top in zip(completion.token_ids, completion.logprobs, tops, strict=True):
+            others = [self._token(other, value) for other, value in top]
+            content.append({**self._token(token, logprob), "top_logprobs": others})
+        return {"content": content[: self._length], "refusal": None}
+
+    def _token(self, token_id: int, logprob: float) -> dict[str, Any]:
+        """A token's text (of a part of a character U+FFFD), its bytes if known, and its log-probability."""
+        data = self._tokens.token_bytes(token_id)
+        known = None if data is None else list(data)
+        return {"token": self._tokens.text([token_id]), "logprob": logprob, "bytes": known}
 
 
-def write_logprob(text: str, data: bytes | None, logprob: float) -> dict[str, Any]:
-    """What is told of one token.
-
-    Args:
-        text: Its text; of a part of a character U+FFFD.
-        data: Its bytes, None if they are not known.
-        logprob: Of the distribution that it was sampled from.
-    """
-    known = None if data is None else list(data)
-    return {"token": text, "logprob": logprob, "bytes": known, "top_logprobs": []}
-
-
-def write_models(model: str, version: int) -> Mapping[str, Any]:
-    """The list of the one model that is served."""
-    entry = {"id": model, "object": "model", "created": 0, "owned_by": "distrl", "weight_version": version}
-    return {"object": "list", "data": [entry]}
+def write_model(model: str, version: int, checkpoint: str | None) -> dict[str, Any]:
+    """The one model that is served, with the version of its weights and the checkpoint they are from."""
+    about = {"weight_version": version, "checkpoint": checkpoint}
+    return {"id": model, "object": "model", "created": 0, "owned_by": "distrl", **about}

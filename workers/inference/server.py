@@ -270,12 +270,12 @@ class InferenceServer:
         assert isinstance(found, ActReply)
         return found.completion
 
-    def token_text(self, token_id: int) -> str:
-        """The text of a sampled token."""
-        return self._engine.token_text(token_id)
+    def text(self, token_ids: Sequence[int]) -> str:
+        """The text of sampled tokens."""
+        return self._engine.text(token_ids)
 
     def token_bytes(self, token_id: int) -> bytes | None:
-        """What a sampled token adds to a text, in UTF-8; None where that cannot be told."""
+        """What a sampled token adds to a text, in UTF-8; None where that is not known."""
         return self._engine.token_bytes(token_id)
 
     @property

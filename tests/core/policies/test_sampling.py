@@ -56,14 +56,14 @@ def test_truncation_is_that_of_transformers() -> None:
 
 def test_greedy_takes_the_mode_and_reports_the_untruncated_log_probability() -> None:
     log_probs = torch.tensor([[0.2, 0.5, 0.3]]).log()
-    tokens, chosen = choose(log_probs, [Sampling(temperature=0.0, top_k=1)], None)
+    tokens, chosen, _ = choose(log_probs, [Sampling(temperature=0.0, top_k=1)], None)
     assert tokens.tolist() == [1]
     torch.testing.assert_close(chosen, torch.tensor([0.5]).log())
 
 
 def test_sampling_follows_the_distribution_and_never_takes_a_masked_token() -> None:
     log_probs = torch.tensor([0.2, 0.0, 0.8]).log().clamp(min=MASKED).repeat(20_000, 1)
-    tokens, _ = choose(log_probs, [Sampling()] * 20_000, torch.Generator().manual_seed(0))
+    tokens, _, _ = choose(log_probs, [Sampling()] * 20_000, torch.Generator().manual_seed(0))
     counts = torch.bincount(tokens, minlength=3) / 20_000
     assert counts[1] == 0
     assert abs(float(counts[2]) - 0.8) < 0.02

@@ -73,11 +73,11 @@ class HeldEngine:
     def load(self, version: int, state: dict[str, Tensor]) -> None:
         self.version = version
 
-    def token_text(self, token_id: int) -> str:
-        return str(token_id)
+    def text(self, token_ids: Sequence[int]) -> str:
+        return " ".join(map(str, token_ids))
 
     def token_bytes(self, token_id: int) -> bytes | None:
-        return self.token_text(token_id).encode()
+        return str(token_id).encode()
 
     def check(self) -> None:
         if self.ended_by is not None:

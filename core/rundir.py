@@ -10,21 +10,24 @@ moved and copied. Beside the runs, `latest` is a link to the one that `distrl tr
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import secrets
 import shutil
 import uuid
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol
 
 from distrl.core.errors import RunDirectoryError
 from distrl.core.files import write_atomically, write_bytes_atomically, writing
+from distrl.core.locks import try_lock
 
 SECRET_BYTES = 32
 TASKS_FILE = "tasks.json"
 """What became of each training task."""
+
+
+class DirectoryInUse(RunDirectoryError):
+    """Another process holds the lock of a directory."""
 
 
 class RunOptions(Protocol):
@@ -185,7 +188,7 @@ class RunDir:
         """Takes the run for `role`; released by `RunLock.release`, or when the process ends, however it ends.
 
         Raises:
-            RunDirectoryError: If another process holds it.
+            RunDirectoryError: As `RunLock`.
         """
         return RunLock(self.path / f".{role}.lock", role)
 
@@ -213,62 +216,48 @@ def is_free(path: Path, resume: bool, lock_file: str = "", resuming: str = "go o
 
 
 class RunLock:
-    """A held lock; also a context manager. The file stays, its lock counts.
+    """A lock on a directory, held until `release`; also a context manager. The file names the holder.
 
     Args:
-        path: The file, in the directory that is taken.
+        path: The lock file, in the directory that is taken.
         role: Who takes it, in a word.
         otherwise: What to do other than to wait for the holder or to stop it.
 
     Raises:
-        RunDirectoryError: If it is held already, or cannot be opened.
+        RunDirectoryError: It cannot be opened.
+        DirectoryInUse: Another process holds it.
     """
 
     def __init__(self, path: Path, role: str, otherwise: str = "use another run name") -> None:
-        self._fd: int | None = None
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            held = try_lock(path, mode=0o644)
         except OSError as error:
-            raise RunDirectoryError(
-                f"{path} cannot be opened: {error.strerror}.", "Check its permissions."
-            ) from error
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            holder = os.read(fd, 32).decode("ascii", "replace").strip() or "unknown"
-            os.close(fd)
-            raise RunDirectoryError(
-                f"Another {role} (process {holder}) is at work on {path.parent}.",
-                f"Wait for it, stop it, or {otherwise}.",
-            ) from error
-        except OSError as error:
-            os.close(fd)
             raise RunDirectoryError(
                 f"{path} cannot be locked: {error.strerror}.",
-                "Use a file system that has locks; of NFS, mount it with them.",
+                "Check its permissions, and that its file system supports locks (NFS: mount it with locks).",
             ) from error
-        self._fd = fd
+        if held is None:
+            holder = ""
+            with contextlib.suppress(OSError):
+                holder = path.read_text(errors="replace").strip()
+            raise DirectoryInUse(
+                f"Another {role} (process {holder or 'unknown'}) is using {path.parent}.",
+                f"Wait for it, stop it, or {otherwise}.",
+            )
+        self._held = held
         try:
             with writing(path):
-                os.ftruncate(fd, 0)
-                os.pwrite(fd, f"{os.getpid()}\n".encode("ascii"), 0)
+                path.write_text(f"{os.getpid()}\n")
         except RunDirectoryError:
             self.release()
             raise
 
     def release(self) -> None:
-        """Gives the lock back; again is harmless."""
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+        """Releases the lock. May be called twice."""
+        self._held.release()
 
     def __enter__(self) -> RunLock:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.release()

@@ -1,16 +1,14 @@
-"""Folders for what lives as long as a process, held by a lock that tells the dead's from the living's.
+"""Folders that live as long as their process.
 
-    TMPDIR/distrl-KIND-xxxxxxxx/.held     an flock of the owner's, and of those that inherit it
+    TMPDIR/distrl-KIND-xxxxxxxx/.held     locked by the owner
 
-The kernel takes the lock away with its last holder, however that one ends. Where the owner could not remove
-its folder (SIGKILL), the next one of the same kind does, and so does `distrl cleanup`. A folder without the
-lock's file is nobody's business here.
+Where the owner could not remove its folder (SIGKILL), the next process that makes one of the same kind does,
+and so does `distrl cleanup`. A folder without a lock file is left alone.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import shutil
@@ -19,44 +17,44 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from distrl.core.locks import HeldLock, try_lock
+
 PREFIX = "distrl-"
 _HELD = ".held"
 _log = logging.getLogger(__name__)
 
 
 class Scratch:
-    """A private folder in the directory for temporary files.
+    """A private folder in the directory for temporary files; also a context manager.
 
     Args:
-        kind: What it is for, one word; folders of the same kind that their owners left are removed.
+        kind: What it is for, one word. Abandoned folders of the same kind are removed.
 
     Attributes:
         path: The folder.
 
     Raises:
-        OSError: If it cannot be made.
+        OSError: It cannot be made.
     """
 
     def __init__(self, kind: str) -> None:
         for left in abandoned(kind):
             try:
                 reclaim(left)
-            except OSError as error:  # this one will do without
-                _log.warning("%s, which a killed process left, cannot be removed: %s", left, error)
+            except OSError as error:  # this process can do without
+                _log.warning("cannot remove %s, left by a killed process: %s", left, error)
         self.path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{kind}-"))
         fresh = self.path / f"{_HELD}.new"
-        # Locked before it has its name: whoever finds the file may try the lock.
-        self._descriptor = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        # Locked before it gets its name: other processes may try the lock as soon as they see the file.
+        self._held = try_lock(fresh)
         fresh.rename(self.path / _HELD)
 
     def remove(self) -> None:
-        """Removes it, with all that is in it. May be called twice."""
-        if self._descriptor < 0:
-            return
-        shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self._descriptor)
-        self._descriptor = -1
+        """Removes it with everything in it. May be called twice."""
+        if self._held is not None:
+            shutil.rmtree(self.path, ignore_errors=True)
+            self._held.release()
+            self._held = None
 
     def __enter__(self) -> Scratch:
         return self
@@ -66,10 +64,10 @@ class Scratch:
 
 
 def abandoned(kind: str = "") -> list[Path]:
-    """The folders of this user whose holders are gone.
+    """This user's folders whose owners are gone.
 
     Args:
-        kind: Of this kind; "" for all.
+        kind: Only of this kind; "": all.
     """
     pattern = f"{PREFIX}{kind}-*" if kind else f"{PREFIX}*"
     found = []
@@ -81,10 +79,10 @@ def abandoned(kind: str = "") -> list[Path]:
 
 
 def reclaim(path: Path) -> bool:
-    """Removes a folder whose holders are gone. Returns whether it was there to be removed.
+    """Removes a folder whose owner is gone. Returns whether there was one.
 
     Raises:
-        OSError: If it cannot be removed.
+        OSError: It cannot be removed.
     """
     with _taken(path) as is_ours:
         if is_ours:
@@ -95,25 +93,19 @@ def reclaim(path: Path) -> bool:
 @contextlib.contextmanager
 def _taken(path: Path) -> Iterator[bool]:
     """Holds the lock of an abandoned folder; False for any other."""
-    descriptor = _try_lock(path)
+    held = _try_lock(path)
     try:
-        yield descriptor is not None
+        yield held is not None
     finally:
-        if descriptor is not None:
-            os.close(descriptor)
+        if held is not None:
+            held.release()
 
 
-def _try_lock(path: Path) -> int | None:
+def _try_lock(path: Path) -> HeldLock | None:
     try:
         found = path.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or not (path / _HELD).is_file():
             return None
-        descriptor = os.open(path / _HELD, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        return try_lock(path / _HELD)
     except OSError:
-        return None  # gone meanwhile, or none of these folders
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    return descriptor
+        return None  # removed meanwhile, or not one of these folders

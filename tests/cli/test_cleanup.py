@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -175,8 +174,7 @@ def test_unfinished_clones_go_and_avds_stay(home: Path) -> None:
 
 def test_folders_of_processes_that_are_gone_go_and_others_stay(home: Path) -> None:
     with Scratch("sim-host") as held, Scratch("chaos") as left:
-        os.close(left._descriptor)  # as the kernel does when the process is killed
-        left._descriptor = -1
+        left._held.release()  # type: ignore[union-attr]  # as the kernel does when the process is killed
         told = f"{left.path}, a folder of a process that is gone, "
         assert cleanup("--dry-run").stdout == f"{told}would be removed.\n"
         assert left.path.exists()

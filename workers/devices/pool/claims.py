@@ -14,7 +14,7 @@ import stat
 from pathlib import Path
 
 from distrl.core.errors import RunDirectoryError
-from distrl.core.rundir import RunLock
+from distrl.core.rundir import DirectoryInUse, RunLock
 from distrl.workers.devices.emulator.state_dir import state_dir
 
 
@@ -46,10 +46,8 @@ class Claims:
             raise RunDirectoryError(f"{file} is a link.", "Remove it.")
         try:
             self._locks[name] = RunLock(file, "process")
-        except RunDirectoryError as error:
-            if isinstance(error.__cause__, BlockingIOError):
-                return False
-            raise
+        except DirectoryInUse:
+            return False
         return True
 
     def release(self, name: str) -> None:

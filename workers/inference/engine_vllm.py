@@ -16,10 +16,12 @@ import asyncio
 import contextlib
 import itertools
 import logging
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from PIL import Image
@@ -39,21 +41,74 @@ from distrl.core.policies.hub import HubPolicy
 from distrl.core.scratch import Scratch
 from distrl.core.types import NO_PREFIX, ChatMessage, Prefix, Sampling
 from distrl.workers.inference.adapter_slots import Adapter, AdapterSlots
-from distrl.workers.inference.engine import OnDone, Result
+from distrl.workers.inference.engine import OnDone, Result, single_placeholders, within
 from distrl.workers.inference.engine_hf import PolicyEngine, Prepared
-from distrl.workers.inference.loop_thread import LoopThread
-from distrl.workers.inference.prompts import single_placeholders, within
-from distrl.workers.inference.server_death import announced, end_with_server
-from distrl.workers.inference.vllm_logs import quieten
 from distrl.workers.inference.vllm_options import (
     ALLOWED_TOKENS,
     FROZEN_VISION,
+    announced,
+    end_with_server,
     engine_arguments,
     max_adapters,
     max_images,
     max_model_len,
+    quieten,
     sockets_in,
 )
+
+JOIN_S = 5.0
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """Runs coroutines for other threads.
+
+    Args:
+        name: The thread's.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
+        """Runs a coroutine to its end, which is awaited here. Not from the loop's own thread.
+
+        Raises:
+            TimeoutError: It took longer; it is cancelled.
+            Exception: Whatever the coroutine raised.
+        """
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(timeout_s)
+        except FutureTimeout as error:
+            if future.done():  # the coroutine's own
+                raise
+            raise TimeoutError(f"not done within {timeout_s:g} s") from error
+        finally:
+            future.cancel()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Starts a coroutine that must see to its own errors."""
+        asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def close(self) -> None:
+        """Cancels what runs, waits for it, and ends the thread. May be called twice."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(JOIN_S)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+        left = asyncio.all_tasks(self._loop)
+        for task in left:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        self._loop.close()
+
 
 START_S = 1800.0  # large models are read from disk and compiled
 LOAD_S = 600.0

@@ -15,10 +15,11 @@ requests, which later ones only name. `complete` is the way in for others of thi
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 import uuid
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -30,12 +31,9 @@ from distrl.core.errors import ContextFull, DistrlError, PolicyError, ProtocolEr
 from distrl.core.messages import ActReply, ActRequest, Info, InfoRequest, Reject, RejectCode
 from distrl.core.service import ACT, Service
 from distrl.core.sockets import Channel, Poller, Received, Waker, Wire
-from distrl.core.types import ChatMessage, Completion, Prefix, Record, Sampling
-from distrl.workers.inference.batch_queue import BatchQueue
-from distrl.workers.inference.batcher import Batcher, Queued
+from distrl.core.types import ChatMessage, Completion, Prefix, Record, Sampling, image_digest, shown_images
+from distrl.workers.inference.batcher import Batcher, BatchQueue, Queued
 from distrl.workers.inference.engine import NO_WEIGHTS, Engine, Result
-from distrl.workers.inference.held_images import HeldImages
-from distrl.workers.inference.stats import ServerStats
 from distrl.workers.inference.weight_feed import WeightFeed
 
 POLL_S = 0.2
@@ -46,6 +44,155 @@ FLUSH_S = 0.2  # before the socket is closed: with the connection a client loses
 DRAIN_S = 2.0  # how long a server that closes waits for requests that run
 STOPPED = RejectCode.NOT_READY, "the server has stopped"
 _log = logging.getLogger(__name__)
+WINDOW = 1024  # newest requests, over which percentiles are taken
+MAX_HELD_BYTES = 128 * 2**20
+"""About a thousand screenshots of a phone: those of the running episodes of some sixty slots."""
+
+
+class ServerStats:
+    """Numbers that the engine's threads add and any thread reads.
+
+    `batches` counts how often requests were handed to the engine, and `batch_size` is the mean number that
+    ran just after; `batch_p50_ms` is the time from there to a completion.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts = {
+            "requests": 0,
+            "batches": 0,
+            "tokens": 0,
+            "rejected": 0,
+            "failed": 0,
+            "weight_swaps": 0,
+        }
+        self._waits_s: deque[float] = deque(maxlen=WINDOW)
+        self._runs_s: deque[float] = deque(maxlen=WINDOW)
+        self._sizes: deque[int] = deque(maxlen=WINDOW)
+        self._swap_pause_s = 0.0
+
+    def batch(self, num_running: int) -> None:
+        """The engine was given requests; so many run now."""
+        with self._lock:
+            self._counts["batches"] += 1
+            self._sizes.append(num_running)
+
+    def answered(self, wait_s: float, run_s: float, num_tokens: int) -> None:
+        """A request was completed: how long it had queued, how long it ran, how many tokens it gave."""
+        with self._lock:
+            self._counts["requests"] += 1
+            self._counts["tokens"] += num_tokens
+            self._waits_s.append(wait_s)
+            self._runs_s.append(run_s)
+
+    def rejected(self) -> None:
+        """A request was refused."""
+        with self._lock:
+            self._counts["rejected"] += 1
+
+    def failed(self, num_requests: int) -> None:
+        """The engine failed on requests."""
+        with self._lock:
+            self._counts["failed"] += num_requests
+
+    def swapped(self, pause_s: float) -> None:
+        """Weights were replaced, which held up the next batch for `pause_s`."""
+        with self._lock:
+            self._counts["weight_swaps"] += 1
+            self._swap_pause_s = pause_s
+
+    def snapshot(self) -> dict[str, float]:
+        """All numbers by name; times in milliseconds."""
+        with self._lock:
+            waits, runs = sorted(self._waits_s), sorted(self._runs_s)
+            return {
+                **{name: float(count) for name, count in self._counts.items()},
+                "batch_size": sum(self._sizes) / len(self._sizes) if self._sizes else 0.0,
+                "queue_wait_p50_ms": 1000 * quantile(waits, 0.5),
+                "queue_wait_p99_ms": 1000 * quantile(waits, 0.99),
+                "batch_p50_ms": 1000 * quantile(runs, 0.5),
+                "batch_p99_ms": 1000 * quantile(runs, 0.99),
+                "swap_pause_ms": 1000 * self._swap_pause_s,
+            }
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """The smallest value that at least `share` of the sorted values do not exceed; 0 without values."""
+    if not ordered:
+        return 0.0
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+
+class HeldImages:
+    """Encoded images by digest; those not asked for the longest leave first. Used by one thread.
+
+    Args:
+        max_bytes: So much is held at most.
+
+    Attributes:
+        num_received_bytes, num_spared_bytes: What came with requests so far, and what did not have to; of
+            those that `of` refused neither.
+    """
+
+    def __init__(self, max_bytes: int = MAX_HELD_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._num_bytes = 0
+        self._images: OrderedDict[str, bytes] = OrderedDict()
+        self.num_received_bytes = 0
+        self.num_spared_bytes = 0
+
+    def of(self, request: ActRequest, blobs: Sequence[bytes | memoryview]) -> dict[str, bytes]:
+        """The images of a request by digest: all that it shows, sent with it or held here.
+
+        Args:
+            request: Names them.
+            blobs: The bytes of those that were sent.
+
+        Raises:
+            ProtocolError: "not-found" if one of `request.held` is not held; "malformed" or "digest" if the
+                request does not fit its frames.
+        """
+        held = set(request.held)
+        sent = [digest for digest in request.images if digest not in held]
+        _check(request, sent, blobs)
+        images = {}
+        for digest, blob in zip(sent, blobs, strict=True):
+            images[digest] = bytes(blob)
+            if image_digest(images[digest]) != digest:
+                raise ProtocolError(RejectCode.DIGEST.value, f"image {digest:.40} has another digest")
+        for digest in request.held:
+            if digest not in self._images:
+                raise ProtocolError(RejectCode.NOT_FOUND.value, f"image {digest:.40} is not held here")
+            images[digest] = self._images[digest]
+        self.num_spared_bytes += sum(len(images[digest]) for digest in held)
+        self._hold(images, sent)
+        return images
+
+    def _hold(self, images: dict[str, bytes], sent: Sequence[str]) -> None:
+        for digest in sent:
+            self.num_received_bytes += len(images[digest])
+            if digest not in self._images:
+                self._images[digest] = images[digest]
+                self._num_bytes += len(images[digest])
+        for digest in images:
+            self._images.move_to_end(digest)
+        while self._num_bytes > self._max_bytes:
+            self._num_bytes -= len(self._images.popitem(last=False)[1])
+
+
+def _check(request: ActRequest, sent: Sequence[str], blobs: Sequence[bytes | memoryview]) -> None:
+    """That a request names each image that it shows, and brings each that it does not take for held."""
+    named = set(request.images)
+    if not named.issuperset(request.held):
+        raise ProtocolError(RejectCode.MALFORMED.value, "an image is named as held, but not among the images")
+    if len(blobs) != len(sent):
+        raise ProtocolError(
+            RejectCode.MALFORMED.value, f"{len(sent)} images are to be sent but {len(blobs)} frames came"
+        )
+    if request.prefix_images and not request.prefix:
+        raise ProtocolError(RejectCode.MALFORMED.value, "images of a prefix, but no prefix")
+    if {*request.prefix_images, *shown_images(request.messages)} - named:
+        raise ProtocolError(RejectCode.MALFORMED.value, "the chat shows an image that was not sent")
 
 
 class Pending(NamedTuple):

@@ -1,9 +1,16 @@
-"""What vLLM is started with, from the configuration. vLLM itself is imported elsewhere."""
+"""What vLLM is started with, how its processes end with the server, and which of its warnings are expected.
+
+vLLM itself is imported by `engine_vllm` only.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import select
+import signal
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +20,7 @@ import torch
 
 from distrl.configs.schema import Config, InferenceConfig
 from distrl.core.errors import ConfigError, PolicyError
+from distrl.core.model_shapes import VISION
 from distrl.core.policies.hub import HubPolicy
 
 ALLOWED_TOKENS = "distrl_allowed_tokens"
@@ -168,3 +176,74 @@ def _lora_arguments(config: Config) -> dict[str, Any]:
         )
     slots = max_adapters(config)
     return {"enable_lora": True, "max_loras": slots, "max_cpu_loras": slots, "max_lora_rank": rank}
+
+
+SERVER = "DISTRL_VLLM_SERVER"
+"""The variable with the server's process id, for the processes that vLLM starts."""
+
+
+@contextlib.contextmanager
+def announced() -> Iterator[None]:
+    """Lets the processes that are started in the block know this one as their server."""
+    os.environ[SERVER] = str(os.getpid())
+    try:
+        yield
+    finally:
+        del os.environ[SERVER]
+
+
+def end_with_server() -> None:
+    """Kills this process when its server has ended. Not the server itself; nothing without one."""
+    server = int(os.environ.get(SERVER, os.getpid()))
+    if server == os.getpid():
+        return
+    try:
+        descriptor = os.pidfd_open(server)
+    except ProcessLookupError:
+        _end()
+    except OSError:  # a kernel without it
+        return
+    threading.Thread(target=_watch, args=(descriptor,), name="server-death", daemon=True).start()
+
+
+def _watch(descriptor: int) -> None:
+    poller = select.poll()
+    poller.register(descriptor, select.POLLIN)
+    poller.poll()  # as long as the server lives
+    _end()
+
+
+def _end() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+LOGGERS = tuple(f"vllm.model_executor.model_loader.reload.{name}" for name in ("inplace", "layerwise"))
+LAYER = "%s: Failed to load weights"  # tells a layer's class only, also of layers without weights
+NAMES = "Following weights were not loaded from checkpoint: %s"
+
+
+class Expected(logging.Filter):
+    """Drops warnings of weights that were not published, since they are not trained.
+
+    Args:
+        is_vision_frozen: Whether those are none that read pictures.
+    """
+
+    def __init__(self, is_vision_frozen: bool) -> None:
+        super().__init__()
+        self._is_vision_frozen = is_vision_frozen
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether it is written."""
+        if record.msg == LAYER:
+            return False
+        if record.msg != NAMES or not isinstance(record.args, tuple) or not self._is_vision_frozen:
+            return True
+        (names,) = record.args
+        return not (isinstance(names, set) and all(VISION.search(name) for name in names))
+
+
+def quieten(is_vision_frozen: bool) -> None:
+    """Filters the loggers of this process."""
+    for name in LOGGERS:
+        logging.getLogger(name).addFilter(Expected(is_vision_frozen))

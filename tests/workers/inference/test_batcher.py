@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distrl.workers.inference.batcher import Batcher
-from distrl.workers.inference.stats import ServerStats, quantile
+from distrl.workers.inference.server import ServerStats, quantile
 
 
 def test_a_full_batch_runs_at_once() -> None:

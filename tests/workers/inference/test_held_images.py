@@ -25,8 +25,7 @@ from distrl.core.types import Sampling, image_digest
 from distrl.workers.act_client import MAX_HELD, ActClient
 from distrl.workers.agents.androidworld import AndroidWorldAgent
 from distrl.workers.inference.engine_hf import HFEngine
-from distrl.workers.inference.held_images import HeldImages
-from distrl.workers.inference.server import InferenceServer
+from distrl.workers.inference.server import HeldImages, InferenceServer
 from distrl.workers.slot import EpisodeRunner
 
 WAIT_S = 30.0

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("torch", reason="needs torch: not installed")
 
-from distrl.workers.inference.prompts import single_placeholders
+from distrl.workers.inference.engine import single_placeholders
 
 PICTURE = 3
 

@@ -21,8 +21,7 @@ from distrl.core.policies import build_policy
 from distrl.core.sockets import Channel, Wire
 from distrl.core.types import Completion, Record, Sampling, image_digest
 from distrl.workers.act_client import ActClient
-from distrl.workers.inference.decoded_images import DecodedImages
-from distrl.workers.inference.engine_hf import HFEngine, Prepared
+from distrl.workers.inference.engine_hf import DecodedImages, HFEngine, Prepared
 from distrl.workers.inference.serve import advertised_endpoint, build_engine, serve_checkpoint
 from distrl.workers.inference.server import InferenceServer
 

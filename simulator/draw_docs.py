@@ -8,9 +8,9 @@ from pathlib import Path
 
 from PIL import Image
 
-from distrl.simulator.apps import APPS, calendar, music
+from distrl.simulator.apps import APPS, calendar, music, store_catalog
 from distrl.simulator.device import SimDevice
-from distrl.simulator.phone import installs, interruptions
+from distrl.simulator.phone import interruptions
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.nodes import Arg
 from distrl.simulator.phone.phone import new_state
@@ -114,7 +114,7 @@ def download() -> State:
     """An app that is being downloaded."""
     state = lived_in(0)
     do(state, "store", "app", "cityguide")
-    installs.begin(state, "cityguide")
+    store_catalog.begin(state, "cityguide")
     state["elapsed_s"] += st.STEP_S
     return state
 

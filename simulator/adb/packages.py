@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from distrl.simulator.apps import APPS, BUILT_IN
-from distrl.simulator.phone import installs
+from distrl.simulator.apps import APPS, BUILT_IN, store_catalog
 from distrl.workers.devices.app_names import SIMPHONE
 
 LAUNCHER = SIMPHONE + "launcher"
@@ -163,7 +162,7 @@ class Packages:
                 self._packages[SIMPHONE + name] = self._made(name)
 
     def _made(self, name: str) -> Package:
-        entry = installs.entry(name)
+        entry = store_catalog.ENTRIES.get(name)
         if entry is not None:
             return _from_store(name, entry.asks, self._free_uid())
         known = [*BUILT_IN, *(app for app in APPS if app not in BUILT_IN)]

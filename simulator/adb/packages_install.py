@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from distrl.simulator.adb import packages_apk
 from distrl.simulator.adb.files import ROOT
 from distrl.simulator.adb.packages import Package
-from distrl.simulator.phone import installs
+from distrl.simulator.apps import store_catalog
 
 if TYPE_CHECKING:
     from distrl.simulator.adb.android import AndroidSystem
@@ -131,7 +131,7 @@ class Installer:
         self._system.activities.stop(name)
         app = self._system.packages.app(name)
         if app is not None:
-            installs.uninstall(self._system.state, app)
+            store_catalog.uninstall(self._system.state, app)
             self._system.device.load(self._system.state)
         else:
             self._system.packages.uninstall(name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 from collections.abc import Sequence
 
-from distrl.simulator.apps import forms, sheets
 from distrl.simulator.apps.base import App, Args
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
@@ -63,7 +62,7 @@ def view(ui: Ui) -> list[Node]:
         index = int(top[1])
         said = f"“{ui.state['apps']['calendar']['events'][index]['title']}” will be removed."
         tap = ("calendar", "really_delete", index)
-        return sheets.confirm(ui, _event(ui, index), "Delete event?", said, "Delete", tap)
+        return widgets.confirm(ui, _event(ui, index), "Delete event?", said, "Delete", tap)
     if top[0] == "search":
         return _search(ui)
     if top[0] == "time":
@@ -169,7 +168,7 @@ def _search(ui: Ui) -> list[Node]:
     found = [
         (entry["day"], entry["minutes"], place)
         for place, entry in enumerate(events)
-        if forms.asked(ui.state, "calendar", entry["title"])
+        if widgets.asked(ui.state, "calendar", entry["title"])
     ]
 
     def build(y: float) -> tuple[Sequence[Node], float]:
@@ -180,7 +179,7 @@ def _search(ui: Ui) -> list[Node]:
         return rows, y + 8 + 74 * len(rows)
 
     listed = viewport(ui, "calendar.found", _TOP, ui.bottom, build)
-    return [listed, forms.search_bar(ui, "calendar", "Search events")]
+    return [listed, widgets.search_bar(ui, "calendar", "Search events")]
 
 
 def _event(ui: Ui, index: int) -> list[Node]:
@@ -209,9 +208,9 @@ def _event(ui: Ui, index: int) -> list[Node]:
 
 def _form(ui: Ui, is_change: bool) -> list[Node]:
     draft = ui.state["apps"]["calendar"]["draft"]
-    nodes = forms.clearable(ui, _TOP + 8, "calendar", "calendar.title", "Title", "event_note")
+    nodes = widgets.clearable(ui, _TOP + 8, "calendar", "calendar.title", "Title", "event_note")
     nodes.append(
-        forms.stepper(
+        widgets.stepper(
             ui,
             _TOP + 76,
             "day",
@@ -236,7 +235,7 @@ def _form(ui: Ui, is_change: bool) -> list[Node]:
             fill=ui.theme.card,
         )
     )
-    nodes += forms.chips(
+    nodes += widgets.chips(
         ui,
         _TOP + 228,
         [f"{length} min" for length in LENGTHS],
@@ -244,7 +243,7 @@ def _form(ui: Ui, is_change: bool) -> list[Node]:
         [f"length_{length}" for length in LENGTHS],
         [draft["length"] == length for length in LENGTHS],
     )
-    return forms.form(ui, "Edit event" if is_change else "New event", nodes, ("calendar", "save"))
+    return widgets.form(ui, "Edit event" if is_change else "New event", nodes, ("calendar", "save"))
 
 
 def _times(ui: Ui) -> list[Node]:
@@ -255,7 +254,7 @@ def _times(ui: Ui) -> list[Node]:
         label = st.clock_text(minutes, period=True)
         tap = ("calendar", "at", minutes)
         cells.append(
-            forms.chip(
+            widgets.chip(
                 ui,
                 widgets.MARGIN + 111 * column,
                 _TOP + 8 + 60 * line,
@@ -280,7 +279,7 @@ def act(state: State, verb: str, args: Args) -> None:
     elif verb == "day":
         calendar["day"] = str(args[0])
     elif verb == "search":
-        forms.start_search(state, "calendar")
+        widgets.start_search(state, "calendar")
     elif verb in ("open", "delete"):
         st.push(state, "calendar", "event" if verb == "open" else "delete", number)
     elif verb == "really_delete":
@@ -290,7 +289,7 @@ def act(state: State, verb: str, args: Args) -> None:
     elif verb in ("add", "edit"):
         _start_form(state, calendar, number if verb == "edit" else -1)
     elif verb == "clear":
-        forms.clear(state, str(args[0]))
+        widgets.clear(state, str(args[0]))
     elif verb == "save":
         _save(state, calendar)
     else:

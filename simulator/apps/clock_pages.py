@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from distrl.simulator.apps import forms
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Node
@@ -84,7 +83,7 @@ def cities(ui: Ui) -> list[Node]:
     top = STATUS_H + widgets.BAR_H
     query = st.text(ui.state, "clock.search").strip()
     chosen = ui.state["apps"]["clock"]["world"]
-    found = [city for city in CITIES if not query or forms.asked(ui.state, "clock", city)]
+    found = [city for city in CITIES if not query or widgets.asked(ui.state, "clock", city)]
 
     def build(y: float) -> tuple[Sequence[Node], float]:
         rows = []
@@ -105,7 +104,10 @@ def cities(ui: Ui) -> list[Node]:
             )
         return rows, y + 60 * len(found)
 
-    return [viewport(ui, "clock.cities", top, ui.bottom, build), forms.search_bar(ui, "clock", "Search city")]
+    return [
+        viewport(ui, "clock.cities", top, ui.bottom, build),
+        widgets.search_bar(ui, "clock", "Search city"),
+    ]
 
 
 def alarm(ui: Ui, index: int) -> list[Node]:
@@ -133,7 +135,7 @@ def alarm(ui: Ui, index: int) -> list[Node]:
     for place, day in enumerate(DAYS):
         line, column = divmod(place, 4)
         chips.append(
-            forms.chip(
+            widgets.chip(
                 ui,
                 widgets.MARGIN + 83 * column,
                 top + 168 + 56 * line,
@@ -171,8 +173,8 @@ def alarm(ui: Ui, index: int) -> list[Node]:
 
 def label_form(ui: Ui, index: int) -> list[Node]:
     """The alarm's label, to be typed."""
-    fields = forms.clearable(ui, STATUS_H + widgets.BAR_H + 16, "clock", "clock.label", "Label", "label")
-    return forms.form(ui, "Label", fields, ("clock", "save_label", index))
+    fields = widgets.clearable(ui, STATUS_H + widgets.BAR_H + 16, "clock", "clock.label", "Label", "label")
+    return widgets.form(ui, "Label", fields, ("clock", "save_label", index))
 
 
 def act(state: State, verb: str, index: int, argument: str | int) -> None:
@@ -200,4 +202,4 @@ def act(state: State, verb: str, index: int, argument: str | int) -> None:
         clock["alarms"][index]["label"] = st.take(state, "clock.label")
         st.pop(state, "clock")
     elif verb == "clear":
-        forms.clear(state, str(argument))
+        widgets.clear(state, str(argument))

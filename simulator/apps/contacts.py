@@ -6,7 +6,6 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from distrl.simulator.apps import forms, sheets
 from distrl.simulator.apps.base import App, Args
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
@@ -62,7 +61,7 @@ def view(ui: Ui) -> list[Node]:
         index, name = int(top[1]), people[int(top[1])]["name"]
         event = ("contacts", "really_delete", index)
         under = _detail(ui, people[index], index)
-        return sheets.confirm(ui, under, "Delete contact?", f"{name} will be removed.", "Delete", event)
+        return widgets.confirm(ui, under, "Delete contact?", f"{name} will be removed.", "Delete", event)
     if top[0] == "call":
         return _call(ui, str(top[1]))
     if top[0] == "calls":
@@ -70,10 +69,10 @@ def view(ui: Ui) -> list[Node]:
     if top[0] == "edit":
         top_y = STATUS_H + widgets.BAR_H
         fields = [
-            *forms.clearable(ui, top_y + 16, "contacts", "contacts.name", "Name", "person"),
-            *forms.clearable(ui, top_y + 92, "contacts", "contacts.phone", "Phone", "phone"),
+            *widgets.clearable(ui, top_y + 16, "contacts", "contacts.name", "Name", "person"),
+            *widgets.clearable(ui, top_y + 92, "contacts", "contacts.phone", "Phone", "phone"),
         ]
-        return forms.form(ui, "Edit contact", fields, ("contacts", "change", int(top[1])))
+        return widgets.form(ui, "Edit contact", fields, ("contacts", "change", int(top[1])))
     if top[0] == "add":
         return _form(ui)
     return _list(ui, searching=top[0] == "search")
@@ -84,7 +83,7 @@ def _list(ui: Ui, searching: bool) -> list[Node]:
     shown = list(enumerate(people))
     is_asked = searching and bool(st.text(ui.state, "contacts.search").strip())
     if is_asked:
-        shown = [pair for pair in shown if forms.asked(ui.state, "contacts", pair[1]["name"])]
+        shown = [pair for pair in shown if widgets.asked(ui.state, "contacts", pair[1]["name"])]
 
     def build(y: float) -> tuple[Sequence[Node], float]:
         if not shown:
@@ -117,7 +116,7 @@ def _list(ui: Ui, searching: bool) -> list[Node]:
     top, actions = STATUS_H + widgets.BAR_H, []
     if searching:
         listed = viewport(ui, "contacts.list", top, ui.bottom, build)
-        return [listed, forms.search_bar(ui, "contacts", "Search contacts")]
+        return [listed, widgets.search_bar(ui, "contacts", "Search contacts")]
     if ui.state["apps"]["contacts"]["edition"] > 1:
         for x, icon, label in ((WIDTH - 56, "search", "Search"), (WIDTH - 106, "history", "Calls")):
             verb = label.lower()
@@ -222,7 +221,7 @@ def _form(ui: Ui) -> list[Node]:
         widgets.field(ui, top + 16, "contacts.name", "Name", icon="person", h=60),
         widgets.field(ui, top + 92, "contacts.phone", "Phone", icon="phone", h=60),
     ]
-    return forms.form(ui, "New contact", nodes, ("contacts", "save"))
+    return widgets.form(ui, "New contact", nodes, ("contacts", "save"))
 
 
 def act(state: State, verb: str, args: Args) -> None:
@@ -257,7 +256,7 @@ def act(state: State, verb: str, args: Args) -> None:
 def _more(state: State, people: list[State], verb: str, args: Args) -> None:
     """What the second edition can do."""
     if verb == "search":
-        forms.start_search(state, "contacts")
+        widgets.start_search(state, "contacts")
     elif verb == "calls":
         st.push(state, "contacts", "calls")
     elif verb == "call":
@@ -278,7 +277,7 @@ def _more(state: State, people: list[State], verb: str, args: Args) -> None:
         _sort(people)
         st.reset(state, "contacts", ["detail", people.index(entry)])
     elif verb == "clear":
-        forms.clear(state, str(args[0]))
+        widgets.clear(state, str(args[0]))
 
 
 def _sort(people: list[State]) -> None:

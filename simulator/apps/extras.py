@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from distrl.simulator.apps.base import App, Args
+from distrl.simulator.apps.store_catalog import ENTRIES, Entry
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Node
 from distrl.simulator.phone.state import State
-from distrl.simulator.phone.store_catalog import ENTRIES, Entry
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
 
 _TOP = STATUS_H + widgets.BAR_H

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from distrl.simulator.apps import forms, sheets
 from distrl.simulator.apps.base import App, Args
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
@@ -68,17 +67,17 @@ def view(ui: Ui) -> list[Node]:
         return _sort(ui, str(top[1]))
     if top[0] == "new":
         field = widgets.field(ui, _TOP + 16, "files.name", "Folder name", icon="folder", h=60)
-        return forms.form(ui, "New folder", [field], ("files", "save"), "Create")
+        return widgets.form(ui, "New folder", [field], ("files", "save"), "Create")
     index = int(top[1])
     if top[0] == "rename":
-        fields = forms.clearable(ui, _TOP + 16, "files", "files.name", "Name", "edit")
-        return forms.form(ui, "Rename", fields, ("files", "renamed", index))
+        fields = widgets.clearable(ui, _TOP + 16, "files", "files.name", "Name", "edit")
+        return widgets.form(ui, "Rename", fields, ("files", "renamed", index))
     if top[0] == "move":
         return _move(ui, index)
     if top[0] == "delete":
         said = f"“{ui.state['apps']['files']['files'][index]['name']}” will be gone for good."
         event = ("files", "really_delete", index)
-        return sheets.confirm(ui, _details(ui, index), "Delete file?", said, "Delete", event)
+        return widgets.confirm(ui, _details(ui, index), "Delete file?", said, "Delete", event)
     return _details(ui, index)
 
 
@@ -143,9 +142,9 @@ def _folder(ui: Ui, folder: str) -> list[Node]:
 
 def _search(ui: Ui) -> list[Node]:
     files = ui.state["apps"]["files"]["files"]
-    found = [place for place, entry in enumerate(files) if forms.asked(ui.state, "files", entry["name"])]
+    found = [place for place, entry in enumerate(files) if widgets.asked(ui.state, "files", entry["name"])]
     listed = viewport(ui, "files.found", _TOP, ui.bottom, lambda y: _rows(ui, y, found))
-    return [listed, forms.search_bar(ui, "files", "Search files")]
+    return [listed, widgets.search_bar(ui, "files", "Search files")]
 
 
 def _sort(ui: Ui, folder: str) -> list[Node]:
@@ -163,7 +162,7 @@ def _sort(ui: Ui, folder: str) -> list[Node]:
             ("date", "schedule", "Newest first"),
         )
     ]
-    return sheets.menu(ui, _folder(ui, folder), items)
+    return widgets.menu(ui, _folder(ui, folder), items)
 
 
 def _details(ui: Ui, index: int) -> list[Node]:
@@ -213,7 +212,7 @@ def act(state: State, verb: str, args: Args) -> None:
     """Opens pages; orders, creates, renames, moves and deletes."""
     app = state["apps"]["files"]
     if verb == "search":
-        forms.start_search(state, "files")
+        widgets.start_search(state, "files")
     elif verb in ("folder", "sort", "move", "delete"):
         st.push(state, "files", verb, *args)
     elif verb == "open":
@@ -226,7 +225,7 @@ def act(state: State, verb: str, args: Args) -> None:
         st.push(state, "files", verb, *args)
         st.focus(state, "files.name")
     elif verb == "clear":
-        forms.clear(state, str(args[0]))
+        widgets.clear(state, str(args[0]))
     elif verb == "save":
         name = st.take(state, "files.name")
         st.reset(state, "files")

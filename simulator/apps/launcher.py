@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from distrl.simulator.apps import weather
+from distrl.simulator.apps import store_catalog, weather
 from distrl.simulator.apps.base import App
-from distrl.simulator.phone import installs, widgets
 from distrl.simulator.phone import state as st
+from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Node
 from distrl.simulator.phone.state import State, clock_text
 from distrl.simulator.phone.theme import Layout, layout
@@ -183,7 +183,7 @@ def _icon(ui: Ui, app: App, x: float, y: float, ink: str, labelled: bool) -> Nod
     )
     children = [plate]
     if labelled:
-        margin = 0 if installs.entry(app.name) is None else 4
+        margin = 0 if store_catalog.ENTRIES.get(app.name) is None else 4
         width = CELL_W - 2 * margin
         children.append(ui.text(x + margin, y + 72, width, 22, app.label, 14, ink, align="c"))
     return Node(
@@ -196,7 +196,7 @@ def _icon(ui: Ui, app: App, x: float, y: float, ink: str, labelled: bool) -> Nod
         value=app.label,
         desc=app.label,
         tap=("system", "open", app.name),
-        hold=("system", "uninstall", app.name) if installs.entry(app.name) is not None else (),
+        hold=("system", "uninstall", app.name) if store_catalog.ENTRIES.get(app.name) is not None else (),
         children=tuple(children),
     )
 

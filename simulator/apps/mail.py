@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from distrl.simulator.apps import contacts, forms
+from distrl.simulator.apps import contacts
 from distrl.simulator.apps.base import App, Args
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
@@ -65,7 +65,7 @@ def _box(ui: Ui, searching: bool) -> list[Node]:
         shown = [
             place
             for place, entry in enumerate(app["mails"])
-            if forms.asked(ui.state, "mail", entry["subject"], entry["person"])
+            if widgets.asked(ui.state, "mail", entry["subject"], entry["person"])
         ]
 
     def build(y: float) -> tuple[Sequence[Node], float]:
@@ -76,7 +76,7 @@ def _box(ui: Ui, searching: bool) -> list[Node]:
 
     listed = viewport(ui, "mail.list", _TOP, ui.bottom, build)
     if searching:
-        return [listed, forms.search_bar(ui, "mail", "Search mail")]
+        return [listed, widgets.search_bar(ui, "mail", "Search mail")]
     actions = [
         ui.icon_button(WIDTH - 56, STATUS_H + 8, "menu", "Boxes", ("mail", "boxes"), "boxes"),
         ui.icon_button(WIDTH - 106, STATUS_H + 8, "search", "Search", ("mail", "search"), "search"),
@@ -154,18 +154,18 @@ def _mail(ui: Ui, index: int) -> list[Node]:
 
 def _form(ui: Ui, is_reply: bool) -> list[Node]:
     fields = [
-        *forms.clearable(ui, _TOP + 4, "mail", "mail.to", "To", "person"),
-        *forms.clearable(ui, _TOP + 72, "mail", "mail.subject", "Subject", "mail"),
-        *forms.clearable(ui, _TOP + 140, "mail", "mail.body", "Text", "edit"),
+        *widgets.clearable(ui, _TOP + 4, "mail", "mail.to", "To", "person"),
+        *widgets.clearable(ui, _TOP + 72, "mail", "mail.subject", "Subject", "mail"),
+        *widgets.clearable(ui, _TOP + 140, "mail", "mail.body", "Text", "edit"),
     ]
-    return forms.form(ui, "Reply" if is_reply else "New mail", fields, ("mail", "send"), "Send")
+    return widgets.form(ui, "Reply" if is_reply else "New mail", fields, ("mail", "send"), "Send")
 
 
 def act(state: State, verb: str, args: Args) -> None:
     """Opens pages; writes, sends, stars, archives and deletes."""
     app = state["apps"]["mail"]
     if verb == "search":
-        forms.start_search(state, "mail")
+        widgets.start_search(state, "mail")
     elif verb == "open":
         app["mails"][int(args[0])]["read"] = True
         st.push(state, "mail", "mail", *args)
@@ -184,7 +184,7 @@ def act(state: State, verb: str, args: Args) -> None:
     elif verb in ("write", "reply"):
         _start(state, verb, args)
     elif verb == "clear":
-        forms.clear(state, str(args[0]))
+        widgets.clear(state, str(args[0]))
     elif verb == "send":
         _send(state, app)
 

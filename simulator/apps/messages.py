@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from distrl.simulator.apps import contacts, sheets
+from distrl.simulator.apps import contacts
 from distrl.simulator.apps.base import App, Args
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
@@ -45,7 +45,7 @@ def view(ui: Ui) -> list[Node]:
         name = str(top[1])
         said = f"All messages with {name} will be gone for good."
         event = ("messages", "really_delete", name)
-        return sheets.confirm(ui, _conversation(ui, name), "Delete chat?", said, "Delete", event)
+        return widgets.confirm(ui, _conversation(ui, name), "Delete chat?", said, "Delete", event)
     return _people(ui) if top[0] == "new" else _threads(ui)
 
 
@@ -59,7 +59,7 @@ def _menu(ui: Ui, name: str) -> list[Node]:
         event = ("messages", verb, name)
         items.append((icon, yes if entry.get(verb) else no, event, "menu_" + verb))
     items.append(("delete", "Delete chat", ("messages", "delete", name), "menu_delete"))
-    return sheets.menu(ui, _conversation(ui, name), items)
+    return widgets.menu(ui, _conversation(ui, name), items)
 
 
 def _threads(ui: Ui) -> list[Node]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from distrl.simulator.apps import forms, sheets
 from distrl.simulator.apps.base import App, Args
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
@@ -66,7 +65,7 @@ def view(ui: Ui) -> list[Node]:
         return _pick(ui, int(top[1]))
     if top[0] == "new":
         field = widgets.field(ui, _TOP + 16, "music.name", "Name", icon="queue_music", h=60)
-        return forms.form(ui, "New playlist", [field], ("music", "save"))
+        return widgets.form(ui, "New playlist", [field], ("music", "save"))
     return _root(ui)
 
 
@@ -263,7 +262,7 @@ def _menu(ui: Ui, song: int) -> list[Node]:
         ("playlist_add", "Add to playlist", ("music", "pick", song), "menu_playlist"),
         ("favorite", "Unlike" if liked else "Like", ("music", "like_song", song), "menu_like"),
     )
-    return sheets.menu(ui, _root(ui), items)
+    return widgets.menu(ui, _root(ui), items)
 
 
 def _pick(ui: Ui, song: int) -> list[Node]:

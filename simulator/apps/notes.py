@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from distrl.simulator.apps import forms, sheets
 from distrl.simulator.apps.base import App, Args
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
@@ -51,7 +50,7 @@ def view(ui: Ui) -> list[Node]:
         index = int(top[1])
         said = f"“{ui.state['apps']['notes']['notes'][index]['title']}” will be gone for good."
         event = ("notes", "really_delete", index)
-        return sheets.confirm(ui, _note(ui, index), "Delete note?", said, "Delete", event)
+        return widgets.confirm(ui, _note(ui, index), "Delete note?", said, "Delete", event)
     if top[0] in ("add", "edit"):
         return _form(ui, "New note" if top[0] == "add" else "Edit note")
     return _grid(ui, searching=top[0] == "search")
@@ -61,7 +60,7 @@ def _grid(ui: Ui, searching: bool = False) -> list[Node]:
     notes = ui.state["apps"]["notes"]["notes"]
     order = sorted(range(len(notes)), key=lambda place: not notes[place].get("pinned", False))
     if searching:
-        order = [at for at in order if forms.asked(ui.state, "notes", notes[at]["title"], body(notes[at]))]
+        order = [at for at in order if widgets.asked(ui.state, "notes", notes[at]["title"], body(notes[at]))]
 
     def build(y: float) -> tuple[Sequence[Node], float]:
         if not order:
@@ -75,7 +74,7 @@ def _grid(ui: Ui, searching: bool = False) -> list[Node]:
 
     grid = viewport(ui, "notes.list", _TOP, ui.bottom, build)
     if searching:
-        return [grid, forms.search_bar(ui, "notes", "Search notes")]
+        return [grid, widgets.search_bar(ui, "notes", "Search notes")]
     look = ui.icon_button(WIDTH - 56, STATUS_H + 8, "search", "Search", ("notes", "search"), "search")
     return [
         grid,
@@ -141,7 +140,7 @@ def _checklist(ui: Ui, note: State, index: int) -> list[Node]:
         rows: list[Node] = []
         for place, (what, done) in enumerate(note["items"]):
             tap = ("notes", "tick", index, place)
-            rows.append(forms.tick_row(ui, y + 70 * place, what, tap, f"item_{place}", done))
+            rows.append(widgets.tick_row(ui, y + 70 * place, what, tap, f"item_{place}", done))
         return rows, y + 70 * len(rows) + 8
 
     title = ui.text(24, _TOP, 312, 52, note["title"], 28, bold=True, rid="note_title")
@@ -176,10 +175,10 @@ def _form(ui: Ui, title: str) -> list[Node]:
         ]
     else:
         nodes = [
-            *forms.clearable(ui, _TOP + 16, "notes", "notes.title", "Title"),
-            *forms.clearable(ui, _TOP + 92, "notes", "notes.body", "Note"),
+            *widgets.clearable(ui, _TOP + 16, "notes", "notes.title", "Title"),
+            *widgets.clearable(ui, _TOP + 92, "notes", "notes.body", "Note"),
         ]
-    return forms.form(ui, title, nodes, ("notes", "save"))
+    return widgets.form(ui, title, nodes, ("notes", "save"))
 
 
 def act(state: State, verb: str, args: Args) -> None:
@@ -187,7 +186,7 @@ def act(state: State, verb: str, args: Args) -> None:
     notes = state["apps"]["notes"]["notes"]
     index = int(args[0]) if args and isinstance(args[0], int) else -1
     if verb == "search":
-        forms.start_search(state, "notes")
+        widgets.start_search(state, "notes")
     elif verb == "open":
         state["fields"].pop("notes.item", None)
         st.push(state, "notes", "note", index)
@@ -210,7 +209,7 @@ def act(state: State, verb: str, args: Args) -> None:
         st.push(state, "notes", verb, *([index] if verb == "edit" else []))
         st.focus(state, "notes.title" if verb == "add" else "notes.body")
     elif verb == "clear":
-        forms.clear(state, str(args[0]))
+        widgets.clear(state, str(args[0]))
     elif verb == "save":
         _save(state, notes)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from distrl.simulator.apps import forms
 from distrl.simulator.apps.base import App, Args
 from distrl.simulator.apps.settings_pages import (
     CHOICES,
@@ -134,7 +133,7 @@ def _options(ui: Ui, choice: Choice) -> list[Node]:
         for place, option in enumerate(choice.options):
             tap = ("settings", "choose", choice.key, option)
             rows.append(
-                forms.radio_row(ui, y + 8 + 70 * place, option, tap, f"option_{place}", option == chosen)
+                widgets.radio_row(ui, y + 8 + 70 * place, option, tap, f"option_{place}", option == chosen)
             )
         return rows, y + 8 + 70 * len(rows)
 

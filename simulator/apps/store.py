@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from distrl.simulator.apps import store_page
+from distrl.simulator.apps import store_catalog, store_page
 from distrl.simulator.apps.base import App, Args
-from distrl.simulator.phone import installs, widgets
+from distrl.simulator.apps.store_catalog import CATEGORIES, ENTRIES, Entry, category_icon, find
 from distrl.simulator.phone import state as st
+from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Node
 from distrl.simulator.phone.state import State
-from distrl.simulator.phone.store_catalog import CATEGORIES, ENTRIES, Entry, category_icon, find
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
 
 QUERY = "store.query"
@@ -226,7 +226,7 @@ def act(state: State, verb: str, args: Args) -> None:
         st.push(state, "store", verb, str(args[0]))
     elif verb == "update_all":
         for name in store["updates"]:
-            installs.begin(state, name)
+            store_catalog.begin(state, name)
         state["toast"] = "Downloading updates"
     else:
         store_page.act(state, verb, str(args[0]))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from distrl.simulator.phone import installs, interruptions, widgets
+from distrl.simulator.apps import store_catalog
+from distrl.simulator.apps.store_catalog import Entry
 from distrl.simulator.phone import state as st
+from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Node
 from distrl.simulator.phone.state import State
-from distrl.simulator.phone.store_catalog import Entry
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
 
 _NEEDS = {
@@ -109,7 +110,7 @@ def _buttons(ui: Ui, entry: Entry, y: float) -> list[Node]:
 
 
 def _download(ui: Ui, entry: Entry, y: float) -> list[Node]:
-    theme, part = ui.theme, installs.progress(ui.state, entry.name)
+    theme, part = ui.theme, store_catalog.progress(ui.state, entry.name)
     done = round(part * entry.size_mb)
     track = Node(20, y + 34, WIDTH - 160, 6, fill=theme.tint, radius=3)
     bar = Node(20, y + 34, max(6.0, (WIDTH - 160) * part), 6, fill=theme.primary, radius=3)
@@ -183,17 +184,17 @@ def needs_consent(entry: Entry) -> bool:
 
 def act(state: State, verb: str, name: str) -> None:
     """Gets, downloads, opens or removes the app `name`, or cancels its download."""
-    entry = installs.entry(name)
+    entry = store_catalog.ENTRIES.get(name)
     assert entry is not None
     if verb == "get" and needs_consent(entry):
         st.push(state, "store", "app", name, "consent")
     elif verb in ("get", "download"):
         if len(st.page(state, "store")) > 2:
             st.pop(state, "store")
-        installs.begin(state, name)
+        store_catalog.begin(state, name)
     elif verb == "cancel":
-        installs.cancel(state, name)
+        store_catalog.cancel(state, name)
     elif verb == "remove":
-        interruptions.ask_uninstall(state, name)
+        store_catalog.ask_uninstall(state, name)
     elif verb == "open":
         st.show(state, name)

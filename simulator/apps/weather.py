@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from distrl.simulator.apps import forms
 from distrl.simulator.apps.base import App, Args
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
@@ -133,12 +132,12 @@ def _places(ui: Ui) -> list[Node]:
         rows = []
         for place, name in enumerate(CITIES):
             tap, on = ("weather", "show", place), place in weather["shown"]
-            rows.append(forms.tick_row(ui, y + 70 * place, name, tap, f"place_{place}", on))
+            rows.append(widgets.tick_row(ui, y + 70 * place, name, tap, f"place_{place}", on))
         return rows, y + 70 * len(CITIES)
 
     units = [("C", "°C"), ("F", "°F")]
     chips = [
-        forms.chip(
+        widgets.chip(
             ui,
             WIDTH - 136 + 62 * place,
             STATUS_H + 8,

@@ -1,4 +1,4 @@
-"""What gets in the way: pop-ups, advertisements, prompts, updates, ratings, a low battery, messages.
+"""Interruptions and their looks: pop-ups, advertisements, prompts, updates, ratings, low battery, messages.
 
 A task's parameter `interruptions` names kinds of them; `plan` draws when each comes and what it looks like.
 They are plain data in the state:
@@ -16,10 +16,11 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from distrl.simulator.phone import installs
+from distrl.simulator.apps import APPS, store_catalog
 from distrl.simulator.phone import state as st
-from distrl.simulator.phone.nodes import Arg
+from distrl.simulator.phone.nodes import WIDTH, Arg, Event, Node
 from distrl.simulator.phone.state import State
+from distrl.simulator.phone.ui import STATUS_H, Ui, nav_height
 
 KINDS = ("popup", "ad", "permission", "update", "rating", "low_battery", "message")
 """The kinds that a task can ask for."""
@@ -94,7 +95,7 @@ def plan(kinds: Sequence[str], rng: random.Random) -> list[dict[str, Any]]:
 
 def permission(app: str) -> str:
     """What an app asks for: "location", "contacts", "microphone", "camera", "photos" or "notifications"."""
-    entry = installs.entry(app)
+    entry = store_catalog.ENTRIES.get(app)
     return ASKS.get(app) or (entry.asks if entry is not None else "notifications")
 
 
@@ -176,12 +177,6 @@ def back(state: State) -> None:
         act(state, "dismiss", ())
 
 
-def ask_uninstall(state: State, app: str) -> None:
-    """Asks whether an app is to be removed."""
-    item = {"kind": "uninstall", "due_s": 0, "look": 0, "which": 0}
-    state["overlay"] = {**item, "since_s": state["elapsed_s"], "app": app}
-
-
 def act(state: State, verb: str, args: tuple[Arg, ...]) -> None:
     """Answers what is on the screen: "dismiss", "accept", or "star" with a number."""
     overlay = state["overlay"]
@@ -227,7 +222,7 @@ def _open(state: State, overlay: dict[str, Any]) -> None:
 
 
 def _uninstall(state: State, overlay: dict[str, Any]) -> None:
-    installs.uninstall(state, overlay["app"])
+    store_catalog.uninstall(state, overlay["app"])
 
 
 def _nothing(state: State, overlay: dict[str, Any]) -> None:
@@ -241,4 +236,326 @@ _ACCEPTED = {
     "low_battery": _save_power,
     "message": _open,
     "uninstall": _uninstall,
+}
+
+
+_SCRIM = "#00000099"
+_DISMISS: Event = ("overlay", "dismiss")
+_ACCEPT: Event = ("overlay", "accept")
+_PERMISSIONS = {
+    "location": ("location_on", "access this device's location"),
+    "contacts": ("contacts", "access your contacts"),
+    "microphone": ("mic", "record audio"),
+    "camera": ("photo_camera", "take pictures and record video"),
+    "photos": ("photo_library", "access photos on your device"),
+    "notifications": ("notifications", "send you notifications"),
+}
+_ONCE = ("location", "microphone", "camera")
+"""Permissions that can be given for one time only."""
+_AD_COLORS = ("#4e342e", "#311b92", "#0d47a1", "#1b5e20", "#1a237e")
+
+Choice = tuple[str, Event, str]
+"""A button's label, event and resource id; the first of several is the one that is recommended."""
+
+
+def view(ui: Ui) -> list[Node]:
+    """The nodes of what is on the screen, none if nothing is."""
+    overlay = ui.state["overlay"]
+    return _VIEWS[overlay["kind"]](ui, overlay) if overlay else []
+
+
+def nav_ink(ui: Ui) -> str:
+    """The colour of the navigation bar on the shade, a bottom sheet, or something dark."""
+    overlay = ui.state["overlay"]
+    is_sheet = overlay.get("look") == 1 and overlay["kind"] not in ("ad", "permission")
+    return ui.theme.text if ui.state["shade"] or is_sheet else "#ffffff"
+
+
+def _bottom(ui: Ui) -> float:
+    return ui.height - nav_height(ui.layout)
+
+
+def _scrim(ui: Ui, *children: Node) -> list[Node]:
+    """Darkens everything and takes all touches that `children` do not."""
+    return [Node(0, 0, WIDTH, ui.height, "view.View", "overlay", fill=_SCRIM, children=children)]
+
+
+def _panel(
+    ui: Ui, x: float, y: float, w: float, h: float, children: Sequence[Node], radius: float = 28
+) -> Node:
+    return Node(
+        x,
+        y,
+        w,
+        h,
+        "widget.FrameLayout",
+        "overlay_panel",
+        fill=ui.theme.card if not ui.theme.dark else ui.theme.raised,
+        radius=radius,
+        children=tuple(children),
+    )
+
+
+def _radius(ui: Ui) -> float:
+    """Corners of dialogs, in the style of the layout's icons."""
+    return max(8.0, ui.layout.icon_radius)
+
+
+def _ask(
+    ui: Ui, look: int, icon: str, title: str, words: str, choices: Sequence[Choice], body_h: float = 0
+) -> tuple[list[Node], float]:
+    """A question in one of three designs: dialog, bottom sheet, or card with a banner.
+
+    Args:
+        body_h: Room in dp that is left between the words and the buttons.
+
+    Returns:
+        The nodes, and the y at which that room begins.
+    """
+    stacked = (
+        look == 1 or ui.layout.switch_left or len(choices) > 2 or any(len(each[0]) > 12 for each in choices)
+    )
+    buttons_h = 60 * len(choices) if stacked else 60
+    banner = 96 if look == 2 else 0
+    height = 176 + banner / 2 + body_h + buttons_h
+    w, x = (WIDTH, 0.0) if look == 1 else (WIDTH - 56, 28.0)
+    y = _bottom(ui) - height if look == 1 else (ui.height - height) / 2
+    panel_h = height + (nav_height(ui.layout) + 40 if look == 1 else 0)
+    theme = ui.theme
+    parts: list[Node] = []
+    if look == 1:
+        parts.append(Node(WIDTH / 2 - 20, y + 10, 40, 4, fill=theme.line, radius=2))
+    if look == 2:
+        parts.append(Node(x, y, w, banner + 20, fill=theme.tint, radius=_radius(ui)))
+        parts.append(Node(x, y + banner - 10, w, 30, fill=panel_fill(ui)))
+        parts.append(ui.disc(WIDTH / 2 - 32, y + 16, 64, icon, theme.primary, theme.on_primary))
+    else:
+        parts.append(Node(x, y + 26, w, 32, "widget.ImageView", icon=icon, icon_size=30, color=theme.primary))
+    top = y + 66 + banner / 2 - (6 if look == 2 else 0)
+    parts.append(ui.text(x + 20, top, w - 40, 32, title, 22, align="c", rid="overlay_title"))
+    parts.append(
+        ui.text(x + 28, top + 38, w - 56, 52, words, 16, theme.muted, align="c", lines=2, rid="overlay_text")
+    )
+    parts += _buttons(ui, x, top + 98 + body_h, w, choices, stacked)
+    return _scrim(ui, _panel(ui, x, y, w, panel_h, parts, _radius(ui))), top + 94
+
+
+def panel_fill(ui: Ui) -> str:
+    """The colour of dialogs."""
+    return ui.theme.raised if ui.theme.dark else ui.theme.card
+
+
+def _buttons(ui: Ui, x: float, y: float, w: float, choices: Sequence[Choice], stacked: bool) -> list[Node]:
+    """One below the other, else side by side with the recommended one on this layout's side."""
+    styles = ["filled", *["text"] * len(choices)]
+    if stacked:
+        return [
+            ui.button(x + 20, y + 60 * place, w - 40, label, tap, rid, styles[place])
+            for place, (label, tap, rid) in enumerate(choices)
+        ]
+    width = (w - 52) / 2
+    spots = (x + 20, x + 32 + width)
+    right_first = ui.layout.save == "bottom"
+    return [
+        ui.button(spots[1 - place if right_first else place], y, width, label, tap, rid, styles[place])
+        for place, (label, tap, rid) in enumerate(choices)
+    ]
+
+
+def _choices(yes: str, no: str) -> list[Choice]:
+    return [(yes, _ACCEPT, "overlay_accept"), (no, _DISMISS, "overlay_dismiss")]
+
+
+def _popup_view(ui: Ui, overlay: dict[str, Any]) -> list[Node]:
+    title, words, icon, yes, no = POPUPS[overlay["which"]]
+    return _ask(ui, overlay["look"], icon, title, words, _choices(yes, no))[0]
+
+
+def _update_view(ui: Ui, overlay: dict[str, Any]) -> list[Node]:
+    words = "Version 1.1 is ready. The phone restarts to install it."
+    choices = _choices("Restart now", "Later")
+    return _ask(ui, overlay["look"], "system_update", "System update", words, choices)[0]
+
+
+def _low_battery_view(ui: Ui, overlay: dict[str, Any]) -> list[Node]:
+    words = "15% left. Battery saver makes it last longer."
+    choices = _choices("Turn on", "No thanks")
+    return _ask(ui, overlay["look"], "battery_alert", LOW[0], words, choices)[0]
+
+
+def _uninstall_view(ui: Ui, overlay: dict[str, Any]) -> list[Node]:
+    app = APPS[overlay["app"]]
+    words = "Its data will be deleted from this phone."
+    return _ask(ui, 0, "delete", f"Uninstall {app.label}?", words, _choices("Uninstall", "Cancel"))[0]
+
+
+def _permission_view(ui: Ui, overlay: dict[str, Any]) -> list[Node]:
+    app, asks = APPS[overlay["app"]], permission(overlay["app"])
+    icon, words = _PERMISSIONS[asks]
+    once: list[Choice] = [("Only this time", _ACCEPT, "overlay_once")]
+    choices: list[Choice] = [
+        ("While using the app" if asks in _ONCE else "Allow", _ACCEPT, "overlay_allow"),
+        *(once if asks in _ONCE else []),
+        ("Don't allow", _DISMISS, "overlay_dismiss"),
+    ]
+    h, x, w = 132 + 60 * len(choices), 28.0, WIDTH - 56
+    y = (ui.height - h) / 2 if overlay["look"] else _bottom(ui) - h - 24
+    theme = ui.theme
+    sentence = f"Allow {app.label} to {words}?"
+    parts = [
+        Node(x, y + 22, w, 28, "widget.ImageView", icon=icon, icon_size=28, color=theme.primary),
+        ui.text(x + 24, y + 56, w - 48, 56, sentence, 18, align="c", lines=2, rid="overlay_title"),
+    ]
+    for place, (label, tap, rid) in enumerate(choices):
+        parts.append(ui.button(x + 20, y + 118 + 60 * place, w - 40, label, tap, rid, "tonal", 54))
+    return _scrim(ui, _panel(ui, x, y, w, h, parts, _radius(ui)))
+
+
+def _rating_view(ui: Ui, overlay: dict[str, Any]) -> list[Node]:
+    label = APPS[overlay["app"]].label
+    choices = _choices("Submit", "Not now")
+    words = "Tap a star to rate it in the store."
+    nodes, y = _ask(ui, overlay["look"], "favorite", f"Enjoying {label}?", words, choices, 60)
+    stars = [
+        Node(
+            WIDTH / 2 - 120 + 48 * place,
+            y,
+            48,
+            52,
+            "widget.ImageButton",
+            f"overlay_star_{place + 1}",
+            desc=f"{place + 1} stars",
+            tap=("overlay", "star", place + 1),
+            icon="star" if place < overlay.get("stars", 0) else "star_border",
+            icon_size=38,
+            color="#f9ab00",
+        )
+        for place in range(5)
+    ]
+    panel = nodes[0].children[0]
+    return [nodes[0].with_children(panel.with_children(*panel.children, *stars))]
+
+
+def _ad_view(ui: Ui, overlay: dict[str, Any]) -> list[Node]:
+    """The whole screen, or a card on it; after some seconds a small cross in one of three places."""
+    look, which = overlay["look"], overlay["which"]
+    brand, headline, line, label, icon = ADS[which]
+    color = _AD_COLORS[which]
+    bottom = _bottom(ui)
+    x, y, w, h = (24.0, 120.0, WIDTH - 48, bottom - 240) if look == 1 else (0.0, 0.0, WIDTH, ui.height)
+    middle = y + h * 0.36
+    parts = [
+        ui.text(x + 20, y + (44 if look != 1 else 16), 160, 24, f"Ad · {brand}", 14, "#ffffffb0"),
+        Node(
+            WIDTH / 2 - 76,
+            middle - 84,
+            152,
+            152,
+            "widget.ImageView",
+            fill="#ffffff26",
+            radius=76,
+            icon=icon,
+            icon_size=92,
+            color="#ffffff",
+        ),
+        ui.text(x + 20, middle + 92, w - 40, 72, headline, 28, "#ffffff", True, "c", 2, "overlay_title"),
+        ui.text(x + 20, middle + 166, w - 40, 28, line, 17, "#ffffffd0", align="c"),
+        Node(
+            x + 40,
+            middle + 218,
+            w - 80,
+            54,
+            "widget.Button",
+            "overlay_accept",
+            label,
+            tap=_ACCEPT,
+            fill="#ffffff",
+            radius=27,
+            size=17,
+            bold=True,
+            align="c",
+            color=color,
+        ),
+        _cross(ui, overlay, x, y, w, bottom),
+    ]
+    body = Node(
+        x, y, w, h, "widget.FrameLayout", "overlay_panel", fill=color, radius=20 if look == 1 else 0
+    ).with_children(*parts)
+    return _scrim(ui, body)
+
+
+def _cross(ui: Ui, overlay: dict[str, Any], x: float, y: float, w: float, bottom: float) -> Node:
+    """The close button, or the seconds until it is one."""
+    top = y + (38 if overlay["look"] != 1 else 8)
+    left = x + w - 50
+    if overlay["look"] == 2:
+        left, top = (16.0, bottom - 56) if ui.layout.switch_left else (WIDTH - 56, bottom - 56)
+    if closable(ui.state):
+        return Node(
+            left,
+            top,
+            40,
+            40,
+            "widget.ImageButton",
+            "overlay_close",
+            desc="Close ad",
+            tap=_DISMISS,
+            icon="close",
+            icon_size=20,
+            color="#ffffffc0",
+        )
+    seconds = AD_S - (ui.state["elapsed_s"] - overlay["since_s"])
+    return Node(
+        left + 6,
+        top + 6,
+        28,
+        28,
+        "widget.TextView",
+        "overlay_countdown",
+        str(seconds),
+        border="#ffffff90",
+        radius=14,
+        size=14,
+        align="c",
+        color="#ffffffd0",
+    )
+
+
+def _message_view(ui: Ui, overlay: dict[str, Any]) -> list[Node]:
+    """A notification that drops in at the top and can be thrown away; what is below it goes on."""
+    name, title, text = MESSAGES[overlay["which"]]
+    app, theme, y = APPS[name], ui.theme, STATUS_H + 4
+    parts = (
+        ui.disc(28, y + 16, 40, app.icon, app.color),
+        ui.text(80, y + 10, 180, 26, title, 16, bold=True),
+        ui.text(WIDTH - 92, y + 10, 64, 26, "now", 13, theme.muted, align="r"),
+        ui.text(80, y + 36, WIDTH - 110, 26, text, 15, theme.muted),
+    )
+    card = Node(
+        12,
+        y,
+        WIDTH - 24,
+        72,
+        "widget.FrameLayout",
+        "heads_up",
+        desc=title,
+        tap=_ACCEPT,
+        swipe=_DISMISS,
+        fill=panel_fill(ui),
+        radius=_radius(ui),
+        shadow=6,
+        children=parts,
+    )
+    return [Node(0, 0, WIDTH, y + 76, "widget.FrameLayout", "overlay", children=(card,))]
+
+
+_VIEWS = {
+    "popup": _popup_view,
+    "ad": _ad_view,
+    "permission": _permission_view,
+    "update": _update_view,
+    "rating": _rating_view,
+    "low_battery": _low_battery_view,
+    "message": _message_view,
+    "uninstall": _uninstall_view,
 }

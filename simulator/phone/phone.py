@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from distrl.simulator.apps import APPS, BUILT_IN, launcher
-from distrl.simulator.phone import installs, interruptions, keyboard, nodes, overlays, shade, system
+from distrl.simulator.apps import APPS, BUILT_IN, launcher, store_catalog
+from distrl.simulator.phone import interruptions, keyboard, nodes, notifications, system
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.nodes import WIDTH, Event, Node
 from distrl.simulator.phone.state import State
@@ -94,8 +94,8 @@ class Phone:
             ui = context(self.state, self.height, 0 if self._covered else keyboard.KEYBOARD_H)
             home = self.front == "launcher"
             content = self._home(ui) if home else APPS[self.front].view(ui)
-            over = shade.view(ui) if self.state["shade"] else overlays.view(ui)
-            ink = overlays.nav_ink(ui) if self._covered else ""
+            over = notifications.view(ui) if self.state["shade"] else interruptions.view(ui)
+            ink = interruptions.nav_ink(ui) if self._covered else ""
             on_wallpaper = home and not self.state["drawer"]
             self._tree = system.screen(ui, content, on_wallpaper, self.front, over, ink)
         return self._tree
@@ -122,13 +122,13 @@ class Phone:
         self._advance()
 
     def _advance(self) -> None:
-        installs.advance(self.state)
+        store_catalog.advance(self.state)
         interruptions.advance(self.state)
         self._tree = None
 
     def wait(self) -> None:
         """Lets phone time pass, if there is something that only time ends: a download, an advertisement."""
-        if installs.is_busy(self.state) or interruptions.is_timed(self.state):
+        if store_catalog.is_busy(self.state) or interruptions.is_timed(self.state):
             with self._input():
                 pass
 
@@ -195,7 +195,7 @@ class Phone:
             at_top = node.scroll == launcher.DRAWER_LIST and dy > 0 and node.offset == 0
             if node.scroll == "drawer" or at_top:
                 launcher.pull(self.state, dy < 0)
-            elif node.scroll == shade.LIST and dy < 0 and node.offset == node.extent:
+            elif node.scroll == notifications.LIST and dy < 0 and node.offset == node.extent:
                 self.state["shade"] = False
             else:
                 self.state["scrolls"][node.scroll] = round(min(max(0.0, node.offset - dy), node.extent))
@@ -274,7 +274,7 @@ class Phone:
         elif target == "overlay":
             interruptions.act(self.state, str(verb), tuple(args))
         elif target == "shade":
-            shade.act(self.state, str(verb), tuple(args))
+            notifications.act(self.state, str(verb), tuple(args))
         else:
             APPS[str(target)].act(self.state, str(verb), tuple(args))
 
@@ -291,4 +291,4 @@ class Phone:
             st.show(self.state, "browser")
             st.focus(self.state, "browser.query")
         elif verb == "uninstall":
-            interruptions.ask_uninstall(self.state, app)
+            store_catalog.ask_uninstall(self.state, app)

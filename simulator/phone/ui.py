@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from distrl.simulator.phone import contrast
+from distrl.simulator.phone import theme
 from distrl.simulator.phone.nodes import WIDTH, Event, Node
 from distrl.simulator.phone.state import State, now
 from distrl.simulator.phone.theme import Layout, Theme, layout
@@ -75,7 +75,7 @@ class Ui:
 
     def legible(self, color: str, ground: str = "") -> str:
         """`color` as it can be told from `ground`, by default a card; on a plain phone as it is."""
-        return color if self.is_plain else contrast.legible(color, ground or self.theme.card)
+        return color if self.is_plain else theme.legible(color, ground or self.theme.card)
 
     def icon_button(
         self, x: float, y: float, icon: str, desc: str, tap: Event, rid: str, color: str = ""

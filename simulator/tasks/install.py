@@ -10,15 +10,14 @@ from collections.abc import Container
 from typing import Any
 
 from distrl.core.actions import Action
-from distrl.simulator.apps import BUILT_IN
+from distrl.simulator.apps import BUILT_IN, store_catalog
 from distrl.simulator.apps.extras import password_field, user_field
 from distrl.simulator.apps.store import QUERY
-from distrl.simulator.phone import installs
+from distrl.simulator.apps.store_catalog import ENTRIES
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.hand import BACK, COMPLETE, ENTER, WAIT, Hand
 from distrl.simulator.phone.keeping import May, where
 from distrl.simulator.phone.state import State
-from distrl.simulator.phone.store_catalog import ENTRIES
 from distrl.simulator.tasks.base import Params, Template, is_open
 
 APPS = (*BUILT_IN, "store")
@@ -33,13 +32,13 @@ class _Lists:
 
 def _install_others(state: State, params: Params, rng: random.Random) -> None:
     for name in params["others"]:
-        installs.install(state, name)
+        store_catalog.install(state, name)
 
 
 def _install_app_too(state: State, params: Params, rng: random.Random) -> None:
     _install_others(state, params, rng)
     if params.get("present", True):
-        installs.install(state, params["app"])
+        store_catalog.install(state, params["app"])
 
 
 def _offer_updates(state: State, params: Params, rng: random.Random) -> None:

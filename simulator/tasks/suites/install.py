@@ -11,7 +11,7 @@ import random
 from typing import Any
 
 from distrl.core.types import Task
-from distrl.simulator.phone.store_catalog import ENTRIES
+from distrl.simulator.apps.store_catalog import ENTRIES
 
 SUITE = "install"
 TRAINED_ON = "general"

@@ -7,8 +7,8 @@ import itertools
 import pytest
 from phone_crawl import crawl, everyday
 
-from distrl.simulator.apps import BUILT_IN
-from distrl.simulator.phone import installs, interruptions
+from distrl.simulator.apps import BUILT_IN, store_catalog
+from distrl.simulator.phone import interruptions
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.nodes import Node
 from distrl.simulator.phone.phone import Phone, new_state
@@ -24,7 +24,7 @@ def store_phone(layout: int, *extra: str) -> Phone:
     """A phone with the store in front, apps of it that are installed, and notifications."""
     state = new_state(layout, installed=(*BUILT_IN, "store"))
     for name in ("taskly", "recipebox", "chessclub", "waterlog", "radiowave", *extra):
-        installs.install(state, name)
+        store_catalog.install(state, name)
     state["apps"]["store"]["updates"] = ["taskly", "waterlog"]
     for app, title, text in interruptions.NOTICES * 4:
         st.notify(state, app, title, text)
@@ -48,7 +48,7 @@ def overlays(layout: int) -> list[Node]:
 
 def home_and_shade(layout: int) -> list[Node]:
     """The shade, the second page, and a drawer that scrolls: at its top, at its end, searched."""
-    phone = store_phone(layout, *list(installs.ENTRIES)[:20])
+    phone = store_phone(layout, *list(store_catalog.ENTRIES)[:20])
     phone.home()
     trees = []
     for swipe in ((300, 300, 60, 300), (180, 10, 180, 400), (180, 700, 180, 500), (180, 700, 180, 300)):

@@ -6,7 +6,7 @@ import pytest
 from phone_crawl import crawl, everyday
 from PIL import Image, ImageStat
 
-from distrl.simulator.phone import contrast, render
+from distrl.simulator.phone import render, theme
 from distrl.simulator.phone.nodes import Node
 from distrl.simulator.phone.phone import Phone
 from distrl.simulator.phone.theme import LAYOUTS
@@ -43,7 +43,7 @@ class Meter(render.Painter):
             if shown.getbbox() is not None and len(color) == 7:
                 ground = [round(value) for value in ImageStat.Stat(self.image, shown).mean]
                 behind = "#" + "".join(f"{value:02x}" for value in ground)
-                self.found.append((contrast.contrast(color, behind), self._drawn))
+                self.found.append((theme.contrast(color, behind), self._drawn))
         super().stamp(mask, x, y, color, clip)
 
 
@@ -54,7 +54,7 @@ def poor(tree: Node) -> list[Node]:
     return [
         node
         for ratio, node in meter.found
-        if ratio < (contrast.LEAST if node.icon or node.size >= 24 or node.bold else contrast.LEAST_TEXT)
+        if ratio < (theme.LEAST if node.icon or node.size >= 24 or node.bold else theme.LEAST_TEXT)
     ]
 
 
@@ -93,13 +93,13 @@ def test_status_bar_and_weather_can_be_told_from_the_wallpaper(layout: int, dark
 
 @pytest.mark.parametrize("ground", ["#ffffff", "#000000", "#777777", "#e69147", "#2b3450"])
 def test_a_colour_goes_no_further_than_it_must(ground: str) -> None:
-    for least in (contrast.LEAST, contrast.LEAST_TEXT):
+    for least in (theme.LEAST, theme.LEAST_TEXT):
         for color in ("#f9ab00", "#8aa0b8", "#5c6bc0", ground):
-            found = contrast.legible(color, ground, least)
-            assert contrast.contrast(found, ground) >= least
-            assert (found == color) == (contrast.contrast(color, ground) >= least)
+            found = theme.legible(color, ground, least)
+            assert theme.contrast(found, ground) >= least
+            assert (found == color) == (theme.contrast(color, ground) >= least)
 
 
 def test_contrast_is_that_of_the_standard() -> None:
-    assert contrast.contrast("#ffffff", "#000000") == pytest.approx(21.0)
-    assert contrast.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.005)
+    assert theme.contrast("#ffffff", "#000000") == pytest.approx(21.0)
+    assert theme.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.005)

@@ -9,9 +9,9 @@ import pytest
 from distrl.core.actions import ActionKind
 from distrl.core.types import Task
 from distrl.evaluator.suites import load_suite
-from distrl.simulator.apps import APPS, contacts, music
+from distrl.simulator.apps import APPS, contacts, music, store_catalog
 from distrl.simulator.apps.web import store
-from distrl.simulator.phone import installs, interruptions, keeping, shade
+from distrl.simulator.phone import interruptions, keeping, notifications
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.phone import new_state
 from distrl.simulator.phone.state import State
@@ -67,21 +67,21 @@ def flip_wifi(state: State, task: Task) -> None:
 
 
 def remove_app(state: State, task: Task) -> None:
-    assert installs.uninstall(state, task.params["others"][0])
+    assert store_catalog.uninstall(state, task.params["others"][0])
 
 
 def stranger(state: State, task: Task) -> str:
     """An app of the store that is not on the phone, and that the task does not name."""
     taken = {*state["installed"], task.params.get("decoy")}
-    return next(name for name in installs.ENTRIES if name not in taken)
+    return next(name for name in store_catalog.ENTRIES if name not in taken)
 
 
 def install_another(state: State, task: Task) -> None:
-    installs.install(state, stranger(state, task))
+    store_catalog.install(state, stranger(state, task))
 
 
 def begin_download(state: State, task: Task) -> None:
-    installs.begin(state, stranger(state, task))
+    store_catalog.begin(state, stranger(state, task))
 
 
 def order(state: State, task: Task) -> None:
@@ -95,7 +95,7 @@ def update_another(state: State, task: Task) -> None:
 
 def download_another(state: State, task: Task) -> None:
     updates = state["apps"]["store"]["updates"]
-    installs.begin(state, next(name for name in updates if name != task.params["app"]))
+    store_catalog.begin(state, next(name for name in updates if name != task.params["app"]))
 
 
 def start_timer(state: State, task: Task) -> None:
@@ -112,11 +112,11 @@ def queue_another(state: State, task: Task) -> None:
 
 
 def clear_shade(state: State, task: Task) -> None:
-    shade.act(state, "clear", ())
+    notifications.act(state, "clear", ())
 
 
 def throw_notice_away(state: State, task: Task) -> None:
-    shade.act(state, "drop", (1,))
+    notifications.act(state, "drop", (1,))
 
 
 def ask_permission(state: State, app: str, answer: str) -> None:
@@ -233,7 +233,7 @@ def test_what_the_phone_asks_on_the_way_and_notices_that_come_by_are_free() -> N
     ask_permission(state, "calculator", "dismiss")
     for place, notice in reversed(list(enumerate(state["notifications"]))):
         is_new = notice not in state["kept"]["notifications"]
-        shade.act(state, "drop" if is_new else "open", (place,))
+        notifications.act(state, "drop" if is_new else "open", (place,))
     st.show(state, "messages")
     assert (state["notifications"], env.evaluate()) == ([], 1.0)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from phone_user import centre, tap
 
-from distrl.simulator.apps import APPS, BUILT_IN
-from distrl.simulator.phone import installs, interruptions, nodes, shade
+from distrl.simulator.apps import APPS, BUILT_IN, store_catalog
+from distrl.simulator.phone import interruptions, nodes, notifications
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.hand import Hand
 from distrl.simulator.phone.phone import Phone, new_state
@@ -26,10 +26,10 @@ def pulled(layout: int, notices: int = 3) -> Phone:
 @pytest.mark.parametrize("layout", range(len(LAYOUTS)))
 def test_every_tile_changes_what_it_says(layout: int) -> None:
     phone = pulled(layout)
-    for key, *_ in shade.TILES:
-        before = shade.is_on(phone.state, key)
+    for key, *_ in notifications.TILES:
+        before = notifications.is_on(phone.state, key)
         tap(phone, "tile_" + key)
-        assert shade.is_on(phone.state, key) is not before
+        assert notifications.is_on(phone.state, key) is not before
         tile = nodes.find(phone.tree(), "tile_" + key)
         assert tile is not None
         assert tile.checked is not before
@@ -64,7 +64,7 @@ def test_a_long_list_scrolls_before_the_shade_closes() -> None:
     phone = pulled(0, notices=12)
     phone.swipe(180, 700, 180, 300)
     assert phone.state["shade"]
-    assert phone.state["scrolls"][shade.LIST] > 0
+    assert phone.state["scrolls"][notifications.LIST] > 0
     for _ in range(3):
         phone.swipe(180, 700, 180, 300)
     assert not phone.state["shade"]
@@ -86,8 +86,8 @@ def test_the_quickstarts_phone_has_no_shade() -> None:
 
 def crowded(layout: int) -> Phone:
     phone = Phone(new_state(layout, installed=(*BUILT_IN, "store")))
-    for name in installs.ENTRIES:
-        installs.install(phone.state, name)
+    for name in store_catalog.ENTRIES:
+        store_catalog.install(phone.state, name)
     return phone
 
 

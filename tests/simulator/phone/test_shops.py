@@ -14,8 +14,8 @@ from distrl.simulator.apps.web.goods import KINDS, PRODUCTS, dollars
 from distrl.simulator.apps.web.shops import SHOPS
 from distrl.simulator.phone import nodes
 from distrl.simulator.phone.fonts import icons
-from distrl.simulator.phone.outlines import OUTLINES
 from distrl.simulator.phone.phone import Phone, new_state
+from distrl.simulator.phone.shapes import OUTLINES
 from distrl.simulator.tasks import play as tasks
 
 KEYS = list(SHOPS)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from phone_user import tap
 
-from distrl.simulator.apps import APPS, BUILT_IN
+from distrl.simulator.apps import APPS, BUILT_IN, store_catalog
 from distrl.simulator.apps.extras import EXTRAS
-from distrl.simulator.phone import fonts, installs, nodes, store_catalog
+from distrl.simulator.apps.store_catalog import ENTRIES
+from distrl.simulator.phone import fonts, nodes
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.phone import Phone, new_state
-from distrl.simulator.phone.store_catalog import ENTRIES
 from distrl.simulator.phone.theme import LAYOUTS
 
 
@@ -18,7 +18,7 @@ def store(layout: int = 0, *installed: str) -> Phone:
     """A phone with the store in front."""
     phone = Phone(new_state(layout, installed=(*BUILT_IN, "store")))
     for name in installed:
-        installs.install(phone.state, name)
+        store_catalog.install(phone.state, name)
     st.show(phone.state, "store")
     return phone
 
@@ -34,7 +34,7 @@ def test_an_app_is_searched_installed_opened_and_uninstalled(layout: int) -> Non
     phone.type_text("Water Log\n")
     tap(phone, "row_waterlog", "install", "accept")
     assert "waterlog" not in phone.state["installed"]
-    assert 0 <= installs.progress(phone.state, "waterlog") < 1
+    assert 0 <= store_catalog.progress(phone.state, "waterlog") < 1
     assert phone.tree_has("cancel_download")
     for _ in range(3):
         phone.wait()
@@ -159,5 +159,5 @@ def test_the_catalogue_is_sound() -> None:
 
 def test_what_came_with_the_phone_stays() -> None:
     phone = store()
-    assert not installs.uninstall(phone.state, "settings")
-    assert not installs.uninstall(phone.state, "taskly"), "it is not there"
+    assert not store_catalog.uninstall(phone.state, "settings")
+    assert not store_catalog.uninstall(phone.state, "taskly"), "it is not there"

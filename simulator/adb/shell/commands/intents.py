@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from distrl.simulator.adb.packages import Package
 from distrl.simulator.adb.shell.call import Failure
-from distrl.simulator.phone import installs
+from distrl.simulator.apps import store_catalog
 from distrl.simulator.phone.state import Page
 from distrl.workers.devices.app_names import SIMPHONE
 
@@ -317,7 +317,7 @@ def _implicit(intent: Intent) -> tuple[str, tuple[Page, ...]] | None:
 def _store_page(address: str) -> tuple[Page, ...]:
     """The store's page for market://details?id=PACKAGE, or its first page."""
     name = (parse_qs(urlsplit(address).query).get("id") or [""])[0].removeprefix(SIMPHONE)
-    return (["app", name],) if installs.entry(name) is not None else ()
+    return (["app", name],) if store_catalog.ENTRIES.get(name) is not None else ()
 
 
 def _web(address: str) -> tuple[Page, ...]:

@@ -9,7 +9,7 @@ import pytest
 
 from distrl.simulator.adb.android import AndroidSystem
 from distrl.simulator.adb.packages import Packages
-from distrl.simulator.phone import installs
+from distrl.simulator.apps import store_catalog
 from distrl.workers.devices import app_names
 
 PODNEST = "org.simphone.podnest"
@@ -19,7 +19,7 @@ PODNEST = "org.simphone.podnest"
 def shop(phone: AndroidSystem, sh: Any) -> AndroidSystem:
     """A phone with a store, and one app of it."""
     assert sh("cmd simphone reset store").status == 0
-    phone.change(lambda state: installs.install(state, "podnest"))
+    phone.change(lambda state: store_catalog.install(state, "podnest"))
     return phone
 
 
@@ -34,7 +34,7 @@ def test_an_app_of_the_store_is_a_package_while_it_is_there(shop: AndroidSystem,
     assert sh(f"pm path {PODNEST}").out == f"package:/data/app/{PODNEST}/base.apk\n"
     assert "installer=org.simphone.store" in sh("pm list packages -i podnest").out
     assert f"{PODNEST}/.MainActivity" in sh(app_names.LAUNCHABLE).out
-    shop.change(lambda state: installs.uninstall(state, "podnest"))
+    shop.change(lambda state: store_catalog.uninstall(state, "podnest"))
     assert PODNEST not in packages(sh)
 
 
@@ -48,7 +48,7 @@ def test_it_is_started_only_while_it_is_there(shop: AndroidSystem, sh: Any, comm
     assert f"{PODNEST}/.MainActivity" in sh("dumpsys activity activities").out
     assert sh(f"pidof {PODNEST}").status == 0
     sh("input keyevent HOME")
-    shop.change(lambda state: installs.uninstall(state, "podnest"))
+    shop.change(lambda state: store_catalog.uninstall(state, "podnest"))
     sh(command)
     assert shop.device.foreground() == "launcher"
     assert PODNEST not in sh("am stack list").out
@@ -69,7 +69,7 @@ def test_adb_uninstalls_it_and_leaves_those_of_the_phone(shop: AndroidSystem, sh
 def test_a_snapshot_has_the_apps_of_its_time(shop: AndroidSystem, sh: Any) -> None:
     snapshot = shop.dump()
     sh(f"pm uninstall {PODNEST}")
-    shop.change(lambda state: installs.install(state, "taskly"))
+    shop.change(lambda state: store_catalog.install(state, "taskly"))
     assert "org.simphone.taskly" in packages(sh)
     shop.load(snapshot)
     assert PODNEST in packages(sh)
@@ -79,8 +79,8 @@ def test_a_snapshot_has_the_apps_of_its_time(shop: AndroidSystem, sh: Any) -> No
 
 
 def test_user_ids_stay_apart_and_those_of_the_box_are_the_same_as_ever(shop: AndroidSystem, sh: Any) -> None:
-    for name in installs.ENTRIES:
-        installs.install(shop.state, name)
+    for name in store_catalog.ENTRIES:
+        store_catalog.install(shop.state, name)
     uids = {package.name: package.uid for package in shop.packages.all()}
     assert len(set(uids.values())) == len(uids)
     assert {package.name: package.uid for package in Packages().all()}.items() <= uids.items()
@@ -104,7 +104,7 @@ def test_waiting_takes_phone_time_while_something_loads(shop: AndroidSystem, sh:
     before = shop.state["elapsed_s"]
     sh("cmd simphone wait")
     assert shop.state["elapsed_s"] == before
-    shop.change(lambda state: installs.begin(state, "taskly"))
+    shop.change(lambda state: store_catalog.begin(state, "taskly"))
     for _ in range(2):
         sh("cmd simphone wait")
     assert "taskly" in shop.state["installed"]

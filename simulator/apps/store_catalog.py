@@ -1,9 +1,12 @@
-"""What the app store offers: small apps with ratings, sizes and prices, look-alikes among them."""
+"""The app store's apps, with ratings, sizes, prices and look-alikes; how they are installed and removed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+
+from distrl.simulator.phone import state as st
+from distrl.simulator.phone.state import State
 
 CATEGORIES = ("Games", "Music", "Tools", "Health", "News", "Food", "Travel", "Social")
 _ICONS = {
@@ -206,3 +209,75 @@ def find(query: str) -> list[Entry]:
     found = [entry for _, entry in sorted(ranked, key=lambda pair: pair[0])]
     paying = next((entry for entry in found if entry.sponsored), None)
     return ([paying] if paying is not None else []) + [entry for entry in found if entry is not paying]
+
+
+def is_busy(state: State) -> bool:
+    """Whether something is being downloaded."""
+    return "store" in state["apps"] and bool(state["apps"]["store"]["downloads"])
+
+
+def begin(state: State, app: str) -> None:
+    """Starts the download of an app, or of its update."""
+    state["apps"]["store"]["downloads"].setdefault(app, state["elapsed_s"])
+
+
+def cancel(state: State, app: str) -> None:
+    """Gives a download up."""
+    state["apps"]["store"]["downloads"].pop(app, None)
+
+
+def progress(state: State, app: str) -> float:
+    """How much of a download is there, in [0, 1]."""
+    since: int = state["apps"]["store"]["downloads"][app]
+    elapsed: int = state["elapsed_s"]
+    return min(1.0, (elapsed - since) / ENTRIES[app].download_s)
+
+
+def advance(state: State) -> None:
+    """Installs what has been downloaded by now."""
+    if not is_busy(state):
+        return
+    store = state["apps"]["store"]
+    for app in [app for app in store["downloads"] if progress(state, app) >= 1]:
+        del store["downloads"][app]
+        is_update = app in state["installed"]
+        if is_update:
+            store["updates"] = [name for name in store["updates"] if name != app]
+        else:
+            install(state, app)
+        st.notify(state, "store", ENTRIES[app].label, "Updated" if is_update else "Installed")
+
+
+def install(state: State, app: str) -> None:
+    """Puts an app of the store onto the phone at once."""
+    if app not in state["installed"]:
+        state["installed"].append(app)
+        state["stacks"][app] = [["root"]]
+        state["apps"][app] = ENTRIES[app].data()
+
+
+def uninstall(state: State, app: str) -> bool:
+    """Removes an app with all that it has stored. Returns False for one that came with the phone."""
+    if app not in ENTRIES or app not in state["installed"]:
+        return False
+    state["installed"].remove(app)
+    for part in ("stacks", "apps"):
+        del state[part][app]
+    for part in ("fields", "scrolls"):
+        state[part] = {key: value for key, value in state[part].items() if not key.startswith(app + ".")}
+    state["permissions"].pop(app, None)
+    if "store" in state["apps"]:
+        store = state["apps"]["store"]
+        store["updates"] = [name for name in store["updates"] if name != app]
+        cancel(state, app)
+    if state["focus"].startswith(app + "."):
+        st.blur(state)
+    if state["front"] == app:
+        st.show(state, "launcher")
+    return True
+
+
+def ask_uninstall(state: State, app: str) -> None:
+    """Asks whether an app is to be removed."""
+    item = {"kind": "uninstall", "due_s": 0, "look": 0, "which": 0}
+    state["overlay"] = {**item, "since_s": state["elapsed_s"], "app": app}

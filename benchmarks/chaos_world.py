@@ -28,11 +28,11 @@ from distrl.core.types import Fault, Purpose, Trajectory
 from distrl.evaluator.suites import load_suite
 from distrl.learner.scheduler import TaskScheduler
 from distrl.simulator.adb.host import HostedDevice, SimHost
-from distrl.workers.devices.adb.client import AdbClient
-from distrl.workers.devices.adb.console import Console
-from distrl.workers.devices.adb.server import AdbServer, adb_path
+from distrl.workers.devices.adb import AdbClient
+from distrl.workers.devices.adb_server import AdbServer, adb_path
+from distrl.workers.devices.console import Console
 from distrl.workers.devices.errors import DeviceError
-from distrl.workers.devices.pool.sources import make_pool
+from distrl.workers.devices.sources import make_pool
 from distrl.workers.places import PooledPlaces
 from distrl.workers.worker import Worker
 

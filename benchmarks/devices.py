@@ -5,7 +5,7 @@ free port, stopped at the end. Every tap of the tour changes the screen, so that
 cache, and every phone has a tour of its own, found beforehand on a phone in this process.
 
 Arms, in turns so that other load on the machine hits both
-    raw       `distrl.workers.devices.adb.client.AdbClient`: one connection per call, straight to the service
+    raw       `distrl.workers.devices.adb.AdbClient`: one connection per call, straight to the service
     adbutils  the same calls through adbutils, its device chosen by transport_id
 
 Printed, with targets
@@ -36,9 +36,9 @@ import adbutils
 from distrl.simulator.adb.host import SimHost
 from distrl.simulator.device import SimDevice
 from distrl.simulator.phone import nodes
-from distrl.workers.devices.adb.client import AdbClient
-from distrl.workers.devices.adb.server import AdbServer
-from distrl.workers.devices.base import Key
+from distrl.workers.devices.adb import AdbClient
+from distrl.workers.devices.adb_server import AdbServer
+from distrl.workers.devices.device import Key
 
 SIZES = ((1080, 2400), (540, 1200))
 DEADLINE_S = 60.0

@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 from distrl.simulator.device import SimDevice
 from distrl.simulator.phone import nodes, render
-from distrl.workers.devices.base import Key
+from distrl.workers.devices.device import Key
 
 SIZE = (540, 1200)
 ARMS: dict[str, Callable[[SimDevice], object]] = {

@@ -11,7 +11,7 @@ import typer
 from distrl.core.errors import DistrlError
 
 if TYPE_CHECKING:
-    from distrl.workers.devices.emulator.registry import Entry, Registry
+    from distrl.workers.devices.processes import Entry, Registry
 
 
 class LeftOver(DistrlError):
@@ -38,9 +38,8 @@ def cleanup(
     import shutil
 
     from distrl.core.scratch import abandoned, reclaim
-    from distrl.workers.devices.emulator.avd import AvdStore
-    from distrl.workers.devices.emulator.clone import partial_clones
-    from distrl.workers.devices.emulator.registry import Registry
+    from distrl.workers.devices.avd import AvdStore, partial_clones
+    from distrl.workers.devices.processes import Registry
 
     registry = Registry()
     entries = registry.entries()
@@ -57,7 +56,7 @@ def cleanup(
 
 def _deal_with(registry: Registry, entry: Entry, dry_run: bool, in_use: bool) -> str:
     """Ends the process of one entry, or says why not. Returns what went wrong, "" if nothing."""
-    from distrl.workers.devices.emulator.ending import end
+    from distrl.workers.devices.processes import end_process
 
     what = f"{entry.what} (process {entry.key.pid})"
     if not entry.is_running:
@@ -76,7 +75,7 @@ def _deal_with(registry: Registry, entry: Entry, dry_run: bool, in_use: bool) ->
         typer.echo(f"{what} would be ended.")
         return ""
     try:
-        how = end(entry.key, entry.marks, entry.console_port)
+        how = end_process(entry.key, entry.marks, entry.console_port)
     except PermissionError:
         typer.echo(f"{what} belongs to another user.")
         return f"{what} belongs to another user"

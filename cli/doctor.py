@@ -110,7 +110,7 @@ def _look(config: Config | None, is_worker: bool, sdk_dir: Path | None) -> Itera
     from distrl.cli.health import android, machine, packages, run
     from distrl.cli.health.finding import Need
     from distrl.configs.devices import DevicesConfig
-    from distrl.workers.devices.emulator.avd import AvdStore
+    from distrl.workers.devices.avd import AvdStore
 
     yield from packages.look(config.env.options if config and config.env.kind == "browser" else None)
     if config is not None:

@@ -9,9 +9,8 @@ import typer
 
 if TYPE_CHECKING:
     from distrl.cli.avd.steps import Steps
-    from distrl.workers.devices.emulator.manifest import Manifest
-    from distrl.workers.devices.emulator.process import EmulatorOptions
-    from distrl.workers.devices.emulator.session import Open
+    from distrl.workers.devices.emulator import EmulatorOptions, Open
+    from distrl.workers.devices.snapshots import Manifest
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -94,7 +93,7 @@ def create(
     from distrl.cli.avd.setup import run_here, run_on_device
     from distrl.cli.avd.steps import Steps
     from distrl.core.errors import ConfigError
-    from distrl.workers.devices.adb.console import require_snapshot_name
+    from distrl.workers.devices.console import require_snapshot_name
 
     if setup is not None and not setup.is_file():
         raise ConfigError(f"--setup {setup} is not a file.", "Pass a shell script.")
@@ -126,11 +125,11 @@ def clone(
     """Copy a virtual device with its snapshots; no emulator may be writing it."""
     from distrl.cli.avd.place import Place
     from distrl.cli.avd.steps import Steps
-    from distrl.workers.devices.emulator import clone as clones
+    from distrl.workers.devices import avd as avds
 
     with Steps() as steps:
         steps.begin(f"cloning {avd} to {copy}")
-        made = clones.clone(Place(avd_home=avd_home).store, avd, copy, steps.bytes_done)
+        made = avds.clone(Place(avd_home=avd_home).store, avd, copy, steps.bytes_done)
     typer.echo(f"Cloned {avd} to {copy}, in {made.directory}.")
 
 
@@ -163,7 +162,7 @@ def load(
     """Bring the emulator that runs from the AVD back to a snapshot."""
     from distrl.cli.avd.place import Place
     from distrl.cli.avd.steps import Steps
-    from distrl.workers.devices.emulator.snapshots import get_snapshot
+    from distrl.workers.devices.snapshots import get_snapshot
 
     place = Place(sdk, avd_home, adb_port)
     get_snapshot(place.store.get(avd), snapshot)
@@ -182,7 +181,7 @@ def list_snapshots(
     """List the virtual devices and their snapshots; no emulator need run."""
     from distrl.cli.avd import table
     from distrl.cli.avd.place import Place
-    from distrl.workers.devices.emulator.snapshots import snapshots_of
+    from distrl.workers.devices.snapshots import snapshots_of
 
     store = Place(avd_home=avd_home).store
     avds, broken = (store.list(), store.broken()) if avd is None else ([store.get(avd)], {})
@@ -211,7 +210,7 @@ def verify(
     """
     from distrl.cli.avd.place import Place
     from distrl.cli.avd.steps import Steps
-    from distrl.workers.devices.emulator.snapshots import get_snapshot
+    from distrl.workers.devices.snapshots import get_snapshot
 
     place = Place(sdk, avd_home, adb_port, port, boot_timeout)
     info = get_snapshot(place.store.get(avd), snapshot)
@@ -238,9 +237,9 @@ def delete(
     """Delete a snapshot, or a whole virtual device."""
     from distrl.cli.avd.place import Place
     from distrl.core.errors import ConfigError
-    from distrl.workers.devices.adb.console import Console
-    from distrl.workers.devices.emulator import snapshots
-    from distrl.workers.devices.emulator.session import require_ours, running_from
+    from distrl.workers.devices import snapshots
+    from distrl.workers.devices.console import Console
+    from distrl.workers.devices.emulator import require_ours, running_from
 
     if whole == (snapshot is not None):
         raise ConfigError(
@@ -269,7 +268,7 @@ def _options(
     snapshot: str | None = None,
     read_only: bool = False,
 ) -> EmulatorOptions:
-    from distrl.workers.devices.emulator.process import GPU, EmulatorOptions
+    from distrl.workers.devices.emulator import GPU, EmulatorOptions
 
     return EmulatorOptions(gpu or GPU, snapshot, read_only, tuple(extra or ()))
 

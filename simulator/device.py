@@ -9,8 +9,8 @@ from distrl.simulator.phone import hierarchy, render
 from distrl.simulator.phone.nodes import WIDTH
 from distrl.simulator.phone.phone import Phone, new_state
 from distrl.simulator.phone.state import State
-from distrl.workers.devices import app_names
-from distrl.workers.devices.base import Key, Screen
+from distrl.workers.devices import apps
+from distrl.workers.devices.device import Key, Screen
 
 MAX_SNAPSHOTS = 32
 """Most snapshots of one device; beyond it saving another name is an error."""
@@ -30,7 +30,7 @@ class SimDevice:
     """
 
     settles_at_once = True
-    """Nothing on it moves by itself; see `distrl.workers.devices.settle`."""
+    """Nothing on it moves by itself; see `distrl.workers.devices.screen`."""
 
     def __init__(
         self,
@@ -108,9 +108,9 @@ class SimDevice:
     def open_app(self, name: str) -> bool:
         """Brings the app of this name to the front. Returns whether there is one; else nothing happens."""
         # Behind adb the apps' names are their packages'; a name means the same app here.
-        package = app_names.find(name, (app_names.SIMPHONE + app for app in self.phone.state["installed"]))
+        package = apps.find(name, (apps.SIMPHONE + app for app in self.phone.state["installed"]))
         if package is not None:
-            self.phone.open(package.removeprefix(app_names.SIMPHONE))
+            self.phone.open(package.removeprefix(apps.SIMPHONE))
         return package is not None
 
     def hierarchy(self) -> str:

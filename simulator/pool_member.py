@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from distrl.simulator.device import SimDevice
-from distrl.workers.devices.base import Device
-from distrl.workers.devices.pool.member import RecoveryStep
+from distrl.workers.devices.device import Device
+from distrl.workers.devices.health import RecoveryStep
 
 OPEN_S = 5.0
 

@@ -22,9 +22,9 @@ from distrl.configs.schema import Config, EnvConfig
 from distrl.core.errors import EnvError
 from distrl.core.types import Fault, Task, Trajectory
 from distrl.workers.devices.errors import PoolExhausted
-from distrl.workers.devices.pool.pool import DevicePool
-from distrl.workers.devices.pool.slot import PoolSlot
-from distrl.workers.devices.pool.state import ALIVE
+from distrl.workers.devices.health import ALIVE
+from distrl.workers.devices.pool import DevicePool
+from distrl.workers.devices.table import PoolSlot
 from distrl.workers.envs import build_env
 from distrl.workers.envs.base import Env
 
@@ -323,6 +323,6 @@ def open_places(config: Config, slots: int) -> Places:
     """
     if not config.devices.pool:
         return OwnPlaces(config.env, slots)
-    from distrl.workers.devices.pool.sources import make_pool
+    from distrl.workers.devices.sources import make_pool
 
     return PooledPlaces(config.env, make_pool(config, slots).start())

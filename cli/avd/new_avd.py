@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 
-from distrl.workers.devices.emulator.avd import Avd, AvdStore, require_name
-from distrl.workers.devices.emulator.log_lines import last_complaint
-from distrl.workers.devices.emulator.sdk import Sdk
+from distrl.workers.devices.avd import Avd, AvdStore, require_name
+from distrl.workers.devices.emulator_log import last_complaint
 from distrl.workers.devices.errors import EmulatorError
+from distrl.workers.devices.sdk import Sdk
 
 _LIMIT_S = 120.0
 

@@ -8,11 +8,10 @@ from pathlib import Path
 from distrl.cli.avd.steps import Steps
 from distrl.configs.devices import DevicesConfig
 from distrl.core.errors import ConfigError
-from distrl.workers.devices.adb.server import AdbServer
-from distrl.workers.devices.emulator.avd import AvdStore
-from distrl.workers.devices.emulator.process import EmulatorOptions
-from distrl.workers.devices.emulator.sdk import Sdk, find_sdk
-from distrl.workers.devices.emulator.session import Session
+from distrl.workers.devices.adb_server import AdbServer
+from distrl.workers.devices.avd import AvdStore
+from distrl.workers.devices.emulator import EmulatorOptions, Session
+from distrl.workers.devices.sdk import Sdk, find_sdk
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from distrl.core.errors import ConfigError
-from distrl.workers.devices.adb.client import AdbClient
-from distrl.workers.devices.emulator.sdk import Sdk
+from distrl.workers.devices.adb import AdbClient
 from distrl.workers.devices.errors import NonZeroExit, ResetFailed
+from distrl.workers.devices.sdk import Sdk
 
 _TARGET = "/data/local/tmp/distrl-setup.sh"
 

@@ -7,9 +7,9 @@ import time
 from collections.abc import Mapping, Sequence
 
 from distrl.cli.avd.steps import size
-from distrl.workers.devices.emulator.avd import Avd
-from distrl.workers.devices.emulator.snapshots import SnapshotInfo
+from distrl.workers.devices.avd import Avd
 from distrl.workers.devices.errors import EmulatorError
+from distrl.workers.devices.snapshots import SnapshotInfo
 
 Rows = Sequence[tuple[Avd, Sequence[SnapshotInfo]]]
 Broken = Mapping[str, EmulatorError]

@@ -11,12 +11,11 @@ from pathlib import Path
 
 from distrl.cli.health.finding import Finding, Need, bad, good
 from distrl.core.errors import DistrlError
-from distrl.workers.devices.adb.server import AdbServer, adb_path
-from distrl.workers.devices.emulator import acceleration
-from distrl.workers.devices.emulator.avd import Avd, AvdStore
-from distrl.workers.devices.emulator.sdk import Sdk, emulator_version, find_sdk
-from distrl.workers.devices.emulator.snapshots import get_snapshot
+from distrl.workers.devices.adb_server import AdbServer, adb_path
+from distrl.workers.devices.avd import Avd, AvdStore
 from distrl.workers.devices.errors import ServerUnavailable
+from distrl.workers.devices.sdk import Sdk, emulator_version, find_sdk, probe_acceleration
+from distrl.workers.devices.snapshots import get_snapshot
 
 _ADB_S = 10.0
 _ADB_VERSION = re.compile(r"Version (\S+)")
@@ -25,7 +24,7 @@ _ADB_PROTOCOL = re.compile(r"Bridge version 1\.0\.(\d+)")
 
 def kvm() -> Finding:
     """Whether emulators have hardware acceleration."""
-    found = acceleration.probe()
+    found = probe_acceleration()
     return Finding("kvm", found.usable, _sentence(found.reason), found.remedy, Need.EMULATOR)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from distrl.cli.health.finding import Finding, Need, bad, good
-from distrl.workers.devices.emulator.ports import FIRST, is_free
+from distrl.workers.devices.claims import FIRST, is_free
 
 LOW_BYTES, TOO_LOW_BYTES = 10 * 10**9, 10**9
 _NVIDIA_S = 30.0  # eight GPUs whose driver sleeps take longer than some seconds to answer

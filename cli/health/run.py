@@ -158,7 +158,7 @@ def check_installed(config: Config, is_worker: bool) -> None:
         if finding.level(needed) == "fail":
             raise MissingDependency(f"{finding.about}: {finding.said}", finding.remedy)
     if config.devices.pool and (is_worker or config.local.workers):
-        from distrl.workers.devices.pool.sources import make_pool
+        from distrl.workers.devices.sources import make_pool
 
         make_pool(config, limit=1)
 

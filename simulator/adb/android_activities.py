@@ -15,7 +15,7 @@ from distrl.simulator.adb.packages import LAUNCHER, Package
 from distrl.simulator.apps import APPS, launcher
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.state import State
-from distrl.workers.devices.app_names import SIMPHONE
+from distrl.workers.devices.apps import SIMPHONE
 
 if TYPE_CHECKING:
     from distrl.simulator.adb.android import AndroidSystem

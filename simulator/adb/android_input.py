@@ -12,7 +12,7 @@ from distrl.simulator.phone import keyboard
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.nodes import WIDTH
 from distrl.simulator.phone.state import State
-from distrl.workers.devices.base import Key
+from distrl.workers.devices.device import Key
 
 if TYPE_CHECKING:
     from distrl.simulator.adb.android import AndroidSystem

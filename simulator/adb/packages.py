@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from distrl.simulator.apps import APPS, BUILT_IN, store_catalog
-from distrl.workers.devices.app_names import SIMPHONE
+from distrl.workers.devices.apps import SIMPHONE
 
 LAUNCHER = SIMPHONE + "launcher"
 ADB_KEYBOARD = "com.android.adbkeyboard"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from distrl.simulator.adb.console_snapshots import Snapshot, Snapshots
 from distrl.simulator.emulator.pid_locks import PidLock
-from distrl.workers.devices.emulator.ini import read_ini, write_ini
+from distrl.workers.devices.avd import read_ini, write_ini
 from distrl.workers.devices.errors import EmulatorError, SnapshotFailed, SnapshotMissing
 
 _LOCK_S = 10.0

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from distrl.core.errors import DistrlError
 from distrl.simulator.emulator.fake_sdk import make_avd
-from distrl.workers.devices.emulator.avd import AvdStore
+from distrl.workers.devices.avd import AvdStore
 
 
 def main(arguments: Sequence[str]) -> int:

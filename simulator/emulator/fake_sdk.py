@@ -19,8 +19,7 @@ from pathlib import Path
 
 from distrl.core.errors import ConfigError
 from distrl.simulator.emulator.startup import SYSDIR
-from distrl.workers.devices.emulator.avd import NAME, Avd, AvdStore
-from distrl.workers.devices.emulator.ini import write_ini
+from distrl.workers.devices.avd import NAME, Avd, AvdStore, write_ini
 
 
 @dataclass(frozen=True)

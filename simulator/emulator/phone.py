@@ -27,8 +27,7 @@ from distrl.simulator.emulator.avd_snapshots import AvdSnapshots
 from distrl.simulator.emulator.faults import Fault
 from distrl.simulator.emulator.options import VERSION, Options, Refused
 from distrl.simulator.emulator.startup import hardware
-from distrl.workers.devices.emulator.avd import Avd
-from distrl.workers.devices.emulator.ini import write_ini
+from distrl.workers.devices.avd import Avd, write_ini
 from distrl.workers.devices.errors import PortInUse, SnapshotFailed, SnapshotMissing
 
 COLD_BOOT_S, WARM_BOOT_S = 0.3, 0.05

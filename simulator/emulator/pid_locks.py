@@ -8,7 +8,7 @@ import os
 import time
 from pathlib import Path
 
-from distrl.workers.devices.emulator.procfs import key_of
+from distrl.workers.devices.processes import key_of
 
 _POLL_S = 0.05
 

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from distrl.simulator.emulator.faults import Fault
 from distrl.simulator.emulator.options import Options, Refused
 from distrl.simulator.emulator.pid_locks import InstanceLock, PidLock
-from distrl.workers.devices.emulator.avd import Avd, AvdStore, avd_home
-from distrl.workers.devices.emulator.ini import write_ini
-from distrl.workers.devices.emulator.locks import INSTANCES, SNAPSHOT, WRITER
+from distrl.workers.devices.avd import INSTANCES, SNAPSHOT, WRITER, Avd, AvdStore, avd_home, write_ini
 from distrl.workers.devices.errors import EmulatorError
 
 SNAPSHOT_LOCK_S, WRITER_LOCK_S, INSTANCES_LOCK_S = 10.0, 2.0, 1.0

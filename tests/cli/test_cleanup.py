@@ -21,9 +21,8 @@ from waiting import until
 
 from distrl.cli.main import app
 from distrl.core.scratch import Scratch
-from distrl.workers.devices.emulator.discovery import running
-from distrl.workers.devices.emulator.registry import Entry, Registry
-from distrl.workers.devices.emulator.session import running_from
+from distrl.workers.devices.emulator import running, running_from
+from distrl.workers.devices.processes import Entry, Registry
 
 runner = CliRunner()
 Start = Callable[..., subprocess.Popen[bytes]]
@@ -145,7 +144,7 @@ def test_an_adb_server_of_a_killed_process_is_ended(tmp_path: Path, monkeypatch)
     monkeypatch.setenv("HOME", str(tmp_path))
     port = sim_phones.free_pair()
     code = (
-        "import sys\nfrom distrl.workers.devices.adb.server import AdbServer\n"
+        "import sys\nfrom distrl.workers.devices.adb_server import AdbServer\n"
         f"AdbServer(port={port}).ensure_running(60.0)\nprint('up', flush=True)\nsys.stdin.read()\n"
     )
     command = [sys.executable, "-c", code]
@@ -202,9 +201,9 @@ def test_what_a_killed_command_left_is_ended(tmp_path_factory: pytest.TempPathFa
 
 
 def test_what_does_not_end_is_an_error(start: Start, monkeypatch) -> None:
-    from distrl.workers.devices.emulator import ending
+    from distrl.workers.devices import processes
 
-    monkeypatch.setattr(ending, "end", lambda *arguments: "")
+    monkeypatch.setattr(processes, "end_process", lambda *arguments: "")
     process = start("-avd", "pixel")
     enter(process)
     result = cleanup()

@@ -17,7 +17,7 @@ from distrl.cli.health import android, machine, packages
 from distrl.cli.health.finding import Need, bad, good
 from distrl.cli.main import app
 from distrl.simulator.emulator.fake_sdk import make_avd, make_sdk
-from distrl.workers.devices.emulator.acceleration import Acceleration
+from distrl.workers.devices.sdk import Acceleration
 
 runner = CliRunner()
 NO_KVM = Acceleration(False, "there is no /dev/kvm.", "Switch on virtualisation.")
@@ -34,7 +34,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(port))
     monkeypatch.setenv("DISTRL_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.setattr(android.acceleration, "probe", lambda: NO_KVM)
+    monkeypatch.setattr(android, "probe_acceleration", lambda: NO_KVM)
     monkeypatch.chdir(tmp_path)
     return port
 
@@ -86,7 +86,7 @@ def test_a_configuration_with_emulators_needs_them(tmp_path: Path) -> None:
 
 
 def test_with_all_there_only_the_snapshot_is_missing(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(android.acceleration, "probe", lambda: YES_KVM)
+    monkeypatch.setattr(android, "probe_acceleration", lambda: YES_KVM)
     sdk = make_sdk(tmp_path / "sdk")
     make_avd(sdk.store, "pixel")
     pool = f"{{kind: avd, avd: pixel, snapshot: base, sdk: {sdk.root}, avd_home: {sdk.store.home}}}"

@@ -15,17 +15,17 @@ from emulator_world import HEIGHT, WIDTH, EmulatorWorld, emulator_world
 from typer.testing import CliRunner, Result
 
 from distrl.cli.main import app
-from distrl.workers.devices.emulator import manifest as manifests
-from distrl.workers.devices.emulator.ini import read_ini
-from distrl.workers.devices.emulator.registry import Registry
-from distrl.workers.devices.emulator.snapshots import get_snapshot
+from distrl.workers.devices import snapshots
+from distrl.workers.devices.avd import read_ini
+from distrl.workers.devices.processes import Registry
+from distrl.workers.devices.snapshots import get_snapshot
 
 runner = CliRunner()
 
 KILL = """
 import os, signal, time
-from distrl.workers.devices.emulator.procfs import is_alive
-from distrl.workers.devices.emulator.registry import Registry
+from distrl.workers.devices.processes import is_alive
+from distrl.workers.devices.processes import Registry
 
 port = os.environ["ANDROID_SERIAL"].rpartition("-")[2]
 [key] = [entry.key for entry in Registry().entries() if entry.what.endswith(f"at port {port}")]
@@ -257,7 +257,7 @@ class TestFaults:
 
     def test_a_snapshot_is_not_what_it_was(self, made: Result, world: EmulatorWorld) -> None:
         folder = world.sdk.store.get("pixel").snapshots / "base"
-        path = folder / manifests.FILE
+        path = folder / snapshots.FILE
         text = path.read_text()
         path.write_text(text.replace('"api_level": 34', '"api_level": 33'))
         try:

@@ -11,9 +11,9 @@ import adb_programs
 import pytest
 import sim_phones
 
-from distrl.workers.devices.adb.client import AdbClient
-from distrl.workers.devices.adb.console import Console
-from distrl.workers.devices.emulator_device import EmulatorDevice
+from distrl.workers.devices.adb import AdbClient
+from distrl.workers.devices.adb_device import EmulatorDevice
+from distrl.workers.devices.console import Console
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from emulator_programs import dead_pid
 
 from distrl.simulator.emulator.fake_sdk import make_avd
-from distrl.workers.devices.emulator.avd import Avd, AvdStore
+from distrl.workers.devices.avd import Avd, AvdStore
 
 
 def qcow2(path: Path, base: str, room: int = 65536) -> None:

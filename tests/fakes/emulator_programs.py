@@ -8,7 +8,7 @@ from pathlib import Path
 
 from waiting import until
 
-from distrl.workers.devices.emulator.procfs import cmdline
+from distrl.workers.devices.processes import cmdline
 
 
 def program(path: Path, *lines: str) -> Path:

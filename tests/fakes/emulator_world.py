@@ -15,12 +15,12 @@ import pytest
 import sim_phones
 
 from distrl.simulator.emulator.fake_sdk import SimSdk, make_avd, make_sdk
-from distrl.workers.devices.adb.client import AdbClient
-from distrl.workers.devices.emulator.avd import Avd
-from distrl.workers.devices.emulator.ports import PortAllocator
-from distrl.workers.devices.emulator.process import EmulatorOptions, EmulatorProcess
-from distrl.workers.devices.emulator.registry import Registry
-from distrl.workers.devices.emulator.sdk import find_sdk
+from distrl.workers.devices.adb import AdbClient
+from distrl.workers.devices.avd import Avd
+from distrl.workers.devices.claims import PortAllocator
+from distrl.workers.devices.emulator import EmulatorOptions, EmulatorProcess
+from distrl.workers.devices.processes import Registry
+from distrl.workers.devices.sdk import find_sdk
 
 WIDTH, HEIGHT = 270, 600
 CONFIG = {"sim.lock_s": "0.1", "sim.boot_s": "0"}
@@ -58,7 +58,7 @@ def _pretend_owner(pid: int) -> None:
     """Makes another living process the owner of all entries."""
     from dataclasses import asdict
 
-    from distrl.workers.devices.emulator.procfs import key_of
+    from distrl.workers.devices.processes import key_of
 
     key = key_of(pid)
     assert key is not None

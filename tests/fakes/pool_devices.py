@@ -12,9 +12,9 @@ from distrl.core.actions import Action
 from distrl.core.errors import EnvError
 from distrl.core.types import Task
 from distrl.simulator.device import SimDevice
-from distrl.workers.devices.base import Device
+from distrl.workers.devices.device import Device
 from distrl.workers.devices.errors import DeviceTimeout
-from distrl.workers.devices.pool.member import RecoveryStep
+from distrl.workers.devices.health import RecoveryStep
 from distrl.workers.envs.base import Frame, StepResult
 
 STEPS = ("wait", "reconnect", "cold boot")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PIL import Image
 
-from distrl.workers.devices.base import Key, Screen
+from distrl.workers.devices.device import Key, Screen
 
 
 class ScriptedDevice:

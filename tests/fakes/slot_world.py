@@ -9,11 +9,10 @@ from pool_devices import Clock, FakeMember
 from distrl.configs.devices import HealthConfig
 from distrl.core.errors import EnvError
 from distrl.simulator.device import SimDevice
+from distrl.workers.devices.claims import Claims
 from distrl.workers.devices.errors import DeviceTimeout
-from distrl.workers.devices.pool.claims import Claims
-from distrl.workers.devices.pool.slot import Slot
-from distrl.workers.devices.pool.state import SlotState
-from distrl.workers.devices.pool.table import Job, JobKind, SlotTable
+from distrl.workers.devices.health import SlotState
+from distrl.workers.devices.table import Job, JobKind, Slot, SlotTable
 
 FAULT = DeviceTimeout("it does not answer.")
 

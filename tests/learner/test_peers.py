@@ -12,7 +12,7 @@ from distrl.core.errors import ProtocolError
 from distrl.core.messages import Heartbeat, Hello
 from distrl.learner import peers as module
 from distrl.learner.peers import MAX_HOLDERS, Peers
-from distrl.workers.devices.pool.pool import DevicePool
+from distrl.workers.devices.pool import DevicePool
 from distrl.workers.inference.server import ServerStats
 from distrl.workers.judging import JudgingLink
 from distrl.workers.spool import Spool

@@ -15,10 +15,10 @@ from distrl.configs.devices import HealthConfig
 from distrl.configs.schema import Config, EnvConfig
 from distrl.core.errors import EnvError
 from distrl.core.types import Fault, Trajectory
+from distrl.workers.devices.claims import Claims
 from distrl.workers.devices.errors import DeviceTimeout
-from distrl.workers.devices.pool.claims import Claims
-from distrl.workers.devices.pool.pool import DevicePool
-from distrl.workers.devices.pool.state import SlotState
+from distrl.workers.devices.health import SlotState
+from distrl.workers.devices.pool import DevicePool
 from distrl.workers.places import OwnPlaces, Place, PooledPlaces, Visit, open_places
 
 DEADLINE_S = 20.0

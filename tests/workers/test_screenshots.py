@@ -10,7 +10,7 @@ from PIL import Image
 from distrl.configs.schema import WorkerConfig
 from distrl.core.types import image_digest
 from distrl.simulator.device import SimDevice
-from distrl.workers.devices.base import Screen
+from distrl.workers.devices.device import Screen
 from distrl.workers.envs.base import Frame
 from distrl.workers.screenshots import ScreenshotCache, observe
 

@@ -21,10 +21,10 @@ from distrl.core.types import Fault, Purpose, Trajectory
 from distrl.learner import leases
 from distrl.learner.scheduler import DONE, TRAINING, TaskScheduler
 from distrl.workers import worker as worker_module
-from distrl.workers.devices.pool.claims import Claims
-from distrl.workers.devices.pool.pool import DevicePool
-from distrl.workers.devices.pool.postmortem import Postmortems
-from distrl.workers.devices.pool.state import SlotState
+from distrl.workers.devices.claims import Claims
+from distrl.workers.devices.health import SlotState
+from distrl.workers.devices.pool import DevicePool
+from distrl.workers.devices.postmortem import Postmortems
 from distrl.workers.places import PooledPlaces
 from distrl.workers.worker import Worker
 

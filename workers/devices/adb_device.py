@@ -1,8 +1,9 @@
 """Any device that adb reaches, as a `Device`: emulator, phone, or simulated phone.
 
-It is looked at by `screencap`, touched by `input`, and asked by `uiautomator` and `dumpsys`. An observation
-is tried again after a passing fault; an input is sent once, and when nobody knows what became of it,
-`ActionOutcomeUnknown` says so. There is nothing to close: every call has a connection of its own.
+It is observed with `screencap`, `uiautomator` and `dumpsys`, and operated with `input`. Observations are
+repeated after a transient fault. An input is sent once: if its effect is unknown, `ActionOutcomeUnknown` is
+raised. There is nothing to close: every call has a connection of its own. An emulator also has snapshots,
+through its console.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from typing import NoReturn
 
 from PIL import Image
 
-from distrl.workers.devices import app_names
-from distrl.workers.devices.adb import text as typing_text
-from distrl.workers.devices.adb.client import AdbClient
-from distrl.workers.devices.adb.foreground import ACTIVITY, FLAGS, WINDOW, is_secure, package_in_front
-from distrl.workers.devices.adb.frame import Frame, Frames
-from distrl.workers.devices.adb.link import RETRY_AFTER_S, Answer, brief
-from distrl.workers.devices.base import Key, Screen
+from distrl.workers.devices import apps, typing_text
+from distrl.workers.devices.adb import RETRY_AFTER_S, AdbClient, Answer, brief
+from distrl.workers.devices.adb_wire import Deadline
+from distrl.workers.devices.apps import ACTIVITY, FLAGS, WINDOW, is_secure, package_in_front
+from distrl.workers.devices.console import LOAD_S, SAVE_S, Console
+from distrl.workers.devices.device import Key, Screen
 from distrl.workers.devices.errors import BlankFrame, DeviceError, OutputInvalid, ServiceRejected
+from distrl.workers.devices.screen import Frame, Frames
 
 _log = logging.getLogger(__name__)
 
@@ -92,7 +93,7 @@ class AdbDevice:
 
     @property
     def settles_at_once(self) -> bool:
-        """Whether nothing on it moves by itself; see `distrl.workers.devices.settle`."""
+        """Whether nothing on it moves by itself; see `distrl.workers.devices.screen`."""
         return self.is_simulated
 
     @property
@@ -228,8 +229,8 @@ class AdbDevice:
         Raises:
             OutputInvalid: If Android does not start it.
         """
-        found = app_names.components(self.client.shell(app_names.LAUNCHABLE, LAUNCH_S, reads=True).text)
-        package = app_names.find(name, found)
+        found = apps.components(self.client.shell(apps.LAUNCHABLE, LAUNCH_S, reads=True).text)
+        package = apps.find(name, found)
         if package is None:
             return False
         logical = self.client.display.logical
@@ -272,7 +273,7 @@ class AdbDevice:
         package = ""
         for command in (WINDOW, ACTIVITY):
             package = package or package_in_front(self.client.shell(command, ASK_S, reads=True).text)
-        return package.removeprefix(app_names.SIMPHONE)
+        return package.removeprefix(apps.SIMPHONE)
 
     def save_state(self, name: str) -> None:
         """Always raises: only emulators have snapshots."""
@@ -291,3 +292,60 @@ class AdbDevice:
 
     def close(self) -> None:
         """Nothing to release."""
+
+
+_SERIAL = re.compile(r"emulator-(\d{1,5})")
+
+
+def console_port(serial: str) -> int:
+    """The console port in an emulator's serial.
+
+    Raises:
+        ServiceRejected: If it is no emulator's.
+    """
+    found = _SERIAL.fullmatch(serial)
+    if found is None:
+        raise ServiceRejected(
+            f"{serial!r} is no emulator: their serials read emulator-PORT.",
+            "Use kind `phone` or `adb` for it.",
+        )
+    return int(found[1])
+
+
+class EmulatorDevice(AdbDevice):
+    """One emulator.
+
+    Args:
+        client: The way to it through adb.
+        console: Its console; by default at the port in its serial.
+        sleep: Waits for so many seconds.
+
+    Raises:
+        ServiceRejected: If its serial is no emulator's.
+    """
+
+    def __init__(
+        self,
+        client: AdbClient,
+        console: Console | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        super().__init__(client, sleep)
+        self.console = Console(console_port(client.serial)) if console is None else console
+
+    def save_state(self, name: str) -> None:
+        """Saves everything as snapshot `name`, in place of an older one."""
+        self.console.avd_snapshot_save(name, SAVE_S)
+
+    def load_state(self, name: str) -> None:
+        """Brings snapshot `name` back, and waits until the device answers again.
+
+        Raises:
+            SnapshotMissing, SnapshotFailed: If it cannot be loaded.
+            DeviceTimeout: If all that takes too long.
+            EmulatorExited: If the emulator ends meanwhile.
+        """
+        deadline = Deadline(LOAD_S, f"the load of snapshot {name!r}", self.serial)
+        self.console.avd_snapshot_load(name, deadline.remaining())
+        self._size = None  # the screen may have been turned
+        self.client.wait_ready(deadline.remaining(), self.console.require_running)

@@ -4,8 +4,8 @@ After each action it looks at what is in front. Something forbidden is left at o
 
     BACK ─► HOME ─► force-stop and HOME ─► GuardTripped: the episode is faulted
 
-and the step is marked with what it was. The guard looks after the fact, once per action: what a single tap
-sends without showing a screen of its own, it cannot stop. That is why whole apps that call or send are
+and the step is marked with what it was. The guard looks after the fact, once per action: it cannot stop what
+a single tap sends without showing a screen of its own. That is why whole apps that call or send are
 forbidden, not only the screens on which they do it; and why a phone for training has no SIM and no card.
 """
 
@@ -20,9 +20,8 @@ from fnmatch import fnmatchcase
 from pydantic import BaseModel, ConfigDict, Field
 
 from distrl.core.fields import read_fields
+from distrl.workers.devices.apps import ASK_S, Component, Shell, ask, home_package, in_front
 from distrl.workers.devices.errors import GuardTripped
-from distrl.workers.devices.front import ASK_S, Component, Shell, ask, home_package, in_front
-from distrl.workers.devices.guard_rules import CALLS, PURCHASES, SMS, SYSTEM
 
 CALL, TEXT, PURCHASE, BLOCKED, NOT_ALLOWED = "call", "sms", "purchase", "blocked", "not-allowed"
 """Why something was left; a step's mark is such a word and the activity."""
@@ -160,3 +159,59 @@ def _ways_out(component: Component) -> tuple[str, ...]:
 def _matches(component: Component, patterns: tuple[str, ...]) -> bool:
     name = str(component).lower()
     return any(fnmatchcase(name, pattern.lower()) for pattern in patterns)
+
+
+CALLS: tuple[str, ...] = (
+    "com.android.dialer/*",
+    "com.google.android.dialer/*",
+    "com.samsung.android.dialer/*",
+    "com.oneplus.dialer/*",
+    "com.simplemobiletools.dialer/*",
+    "org.fossify.phone/*",
+    "com.android.phone/*",
+    "com.android.server.telecom/*",
+    "*incallui*/*",
+    "*/*incallactivity*",
+    "*/*emergencydialer*",
+    "com.android.contacts/*dialtacts*",
+)
+"""Dialers, the call screen, the telephony and telecom services' own activities."""
+
+SMS: tuple[str, ...] = (
+    "com.google.android.apps.messaging/*",
+    "com.android.messaging/*",
+    "com.android.mms/*",
+    "com.samsung.android.messaging/*",
+    "com.simplemobiletools.smsmessenger/*",
+    "org.fossify.messages/*",
+    "com.oneplus.mms/*",
+)
+"""Messengers that send SMS: from the compose screen, sending is one tap on a number that may cost."""
+
+PURCHASES: tuple[str, ...] = (
+    "com.android.vending/*billing*",
+    "com.android.vending/*acquire*",
+    "com.android.vending/*purchase*",
+    "com.android.vending/*payment*",
+    "com.google.android.gms/*wallet*",
+    "com.google.android.gms/*payment*",
+    "com.google.android.apps.walletnfcrel/*",
+    "com.samsung.android.spay/*",
+    "com.sec.android.app.samsungapps/*payment*",
+    "com.sec.android.app.samsungapps/*billing*",
+    "com.amazon.venezia/*purchase*",
+    "com.amazon.venezia/*iap*",
+    "com.huawei.appmarket/*pay*",
+)
+"""Payment sheets of the app stores, and wallets; the stores themselves may be looked at."""
+
+SYSTEM: tuple[str, ...] = (
+    "android/*",
+    "com.android.systemui/*",
+    "com.android.intentresolver/*",
+    "com.android.permissioncontroller/*",
+    "com.google.android.permissioncontroller/*",
+    "com.android.documentsui/*",
+    "com.google.android.documentsui/*",
+)
+"""What the system shows on behalf of an app: allowed beside every allow-list."""

@@ -1,14 +1,18 @@
-"""Bringing a phone without snapshots back to a start state, step by step; `readiness` checks the result.
+"""Recipes bring a phone without snapshots back to a start state, step by step, and check the result.
 
-wake · unlock ─► force-stop ─► pm clear ─► language ─► time zone ─► hook ─► settings ─► home
+    wake · unlock ─► force-stop ─► pm clear ─► language ─► time zone ─► hook ─► settings ─► home
 
-A recipe resets what it lists and nothing else: accounts, downloads and the data of other apps stay. It never
-knows a PIN; a phone that is used here has no lock but the swipe.
+A recipe resets what it lists and nothing else: accounts, downloads and the data of other apps stay. It has no
+PIN; a phone that is used here has no lock but the swipe. `Readiness` checks that a phone is awake, unlocked,
+at home, configured as wanted and not full.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+import shlex
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -16,10 +20,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from distrl.core.fields import read_fields
 from distrl.core.importing import import_object
 from distrl.core.types import Task
-from distrl.workers.devices import animations
-from distrl.workers.devices.errors import DeviceError, ResetFailed
-from distrl.workers.devices.front import ASK_S, Shell, require_input
-from distrl.workers.devices.preferences import failed, put_setting, set_locale, set_time_zone
+from distrl.workers.devices.apps import ASK_S, Output, Shell, ask, home_package, in_front, require_input
+from distrl.workers.devices.errors import DeviceError, NotReady, ResetFailed
 
 CLEAR_S = 60.0
 """Deadline of `pm clear`, which deletes the app's files."""
@@ -83,7 +85,7 @@ class Recipe(BaseModel):
     @property
     def wanted_settings(self) -> dict[str, str]:
         """All settings that the recipe wants, its switches included."""
-        still = {f"global/{name}": "0" for name in animations.SCALES} if self.animations_off else {}
+        still = {f"global/{name}": "0" for name in ANIMATION_SCALES} if self.animations_off else {}
         return {**still, **self.put_settings}
 
 
@@ -107,7 +109,7 @@ class Cook:
         """Only what a snapshot may lack: the screen on, the settings, home. Raises as `apply`."""
         wake(self._shell)
         if self.recipe.animations_off:
-            animations.turn_off(self._shell)
+            turn_off_animations(self._shell)
         for name, value in self.recipe.put_settings.items():
             put_setting(self._shell, name, value)
         if self.recipe.home:
@@ -175,3 +177,237 @@ def _press(shell: Shell, key: str) -> None:
     require_input(result, shell.serial)
     if result.status != 0:
         raise failed(shell, f"the key {key} cannot be pressed", "See what the device says.", result)
+
+
+UNSET = "null"
+"""What `settings get` prints for a setting without a value, and what a recipe says to delete one."""
+
+
+def read_setting(shell: Shell, name: str) -> str:
+    """The value of "namespace/name", `UNSET` if it has none."""
+    namespace, _, key = name.partition("/")
+    return ask(shell, f"settings get {namespace} {key}")
+
+
+def put_setting(shell: Shell, name: str, value: str) -> None:
+    """Sets "namespace/name" and reads it back. Raises ResetFailed when it is another value then."""
+    namespace, _, key = name.partition("/")
+    if value == UNSET:
+        command = f"settings delete {namespace} {key}"
+    else:
+        command = f"settings put {namespace} {key} {shlex.quote(value)}"
+    result = shell.shell(command, ASK_S, reads=True)
+    found = read_setting(shell, name)
+    if not is_value(found, value):
+        remedy = "Allow adb to change settings in the developer options, or leave the setting out."
+        raise failed(shell, f"the setting {name} is {found!r}, not {value!r}", remedy, result)
+
+
+def is_value(found: str, wanted: str) -> bool:
+    """Whether a setting has the value that is wanted: the same text, or the same number."""
+    try:
+        return found == wanted or float(found) == float(wanted)
+    except ValueError:
+        return False
+
+
+def read_locale(shell: Shell) -> str:
+    """The language in use, as "de-DE"; "" if the phone does not say."""
+    match = re.search(r"\b([a-z]{2,3})-r([A-Z]{2}|[0-9]{3})\b", ask(shell, "am get-config"))
+    if match is not None:
+        return f"{match[1]}-{match[2]}"
+    names = ("settings get system system_locales", "getprop persist.sys.locale", "getprop ro.product.locale")
+    for value in (ask(shell, name) for name in names):
+        if value not in ("", UNSET):
+            return value.split(",")[0]
+    return ""
+
+
+def set_locale(shell: Shell, wanted: str) -> None:
+    """Makes `wanted` the language. Most phones take it over only at their next boot: then it fails.
+
+    Raises:
+        ResetFailed: The language is another one afterwards.
+    """
+    if read_locale(shell) == wanted:
+        return
+    result = shell.shell(f"settings put system system_locales {wanted}", ASK_S, reads=True)
+    found = read_locale(shell)
+    if found != wanted:
+        remedy = "Choose it in the phone's settings once, or restart the phone; without root adb cannot."
+        raise failed(shell, f"the language is {found or 'unknown'}, not {wanted}", remedy, result)
+
+
+def read_time_zone(shell: Shell) -> str:
+    """The time zone, as "Europe/Berlin"."""
+    return ask(shell, "getprop persist.sys.timezone")
+
+
+def set_time_zone(shell: Shell, wanted: str) -> None:
+    """Makes `wanted` the time zone, by the alarm service's command or, on older Androids, its third call.
+
+    Raises:
+        ResetFailed: The time zone is another one afterwards.
+    """
+    result: Output | None = None
+    for command in (f"cmd alarm set-timezone {wanted}", f"service call alarm 3 s16 {wanted}"):
+        if read_time_zone(shell) == wanted:
+            return
+        result = shell.shell(command, ASK_S, reads=True)
+    found = read_time_zone(shell)
+    if found != wanted:
+        remedy = "Choose it in the phone's settings, and switch the network's time zone off."
+        raise failed(shell, f"the time zone is {found or 'unknown'}, not {wanted}", remedy, result)
+
+
+def failed(shell: Shell, complaint: str, remedy: str, result: Output | None) -> ResetFailed:
+    """The error for a step that did not work, with what the command said as evidence."""
+    said = b"" if result is None else result.out[-500:] + b"\n" + result.err[-500:]
+    return ResetFailed(
+        f"{complaint}.", remedy, serial=shell.serial, evidence=said.decode("utf-8", "replace").strip()
+    )
+
+
+POLL_S = 0.5
+_LOCKED = re.compile(r"(?:KeyguardShowing|mDreamingLockscreen|mShowingLockscreen)=(true|false)")
+_LOCK_COMMAND = (
+    "dumpsys activity activities | grep -E 'KeyguardShowing='; "
+    "dumpsys window | grep -E 'mDreamingLockscreen=|mShowingLockscreen='"
+)
+Check = Callable[[], tuple[str, str] | None]
+"""Looks at one thing; what is wrong and what to do about it, or None."""
+
+
+class Readiness:
+    """The checks of a recipe on one phone.
+
+    Args:
+        shell: The phone's shell.
+        recipe: What it must be like.
+        now: Unix time, to compare the phone's clock with.
+        clock, sleep: Seconds that never go back, and a pause of so many.
+    """
+
+    def __init__(
+        self,
+        shell: Shell,
+        recipe: Recipe,
+        now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._shell = shell
+        self._recipe = recipe
+        self._now, self._clock, self._sleep = now, clock, sleep
+        self._home: str | None = None
+
+    def verify(self) -> None:
+        """Waits until every check passes, for `recipe.ready_s` in all.
+
+        Raises:
+            NotReady: One still does not then; the error says which, and what to do.
+            DeviceError: The phone did not answer.
+        """
+        deadline = self._clock() + self._recipe.ready_s
+        for check in self._checks():
+            while (wrong := check()) is not None:
+                if self._clock() >= deadline:
+                    raise NotReady(wrong[0], wrong[1], serial=self._shell.serial)
+                self._sleep(min(POLL_S, max(0.0, deadline - self._clock())))
+
+    def _checks(self) -> Iterator[Check]:
+        yield self._is_awake
+        yield self._is_unlocked
+        yield from (self._setting(name, value) for name, value in self._recipe.wanted_settings.items())
+        yield self._has_language_and_time
+        yield self._has_room
+        if self._recipe.home:
+            yield self._is_at_home
+
+    def _is_awake(self) -> tuple[str, str] | None:
+        text = ask(self._shell, "dumpsys power | grep -E 'mWakefulness='")
+        if "mWakefulness=Awake" in text:
+            return None
+        return "its screen is off.", "Charge it, and let it stay awake while charging (developer options)."
+
+    def _is_unlocked(self) -> tuple[str, str] | None:
+        states = _LOCKED.findall(ask(self._shell, _LOCK_COMMAND))
+        if not states:
+            return "it does not say whether it is locked.", "Its Android version is not supported here."
+        if "true" not in states:
+            return None
+        return "it is locked.", "Remove the PIN or pattern: a phone for training has the swipe lock or none."
+
+    def _setting(self, name: str, wanted: str) -> Check:
+        def check() -> tuple[str, str] | None:
+            found = read_setting(self._shell, name)
+            if is_value(found, wanted):
+                return None
+            return f"the setting {name} is {found!r}, not {wanted!r}.", "Something on it sets it back."
+
+        return check
+
+    def _has_language_and_time(self) -> tuple[str, str] | None:
+        recipe = self._recipe
+        if recipe.locale is not None and (found := read_locale(self._shell)) != recipe.locale:
+            return f"the language is {found}, not {recipe.locale}.", "Choose it in the phone's settings."
+        if recipe.time_zone is not None and (found := read_time_zone(self._shell)) != recipe.time_zone:
+            return f"the time zone is {found}, not {recipe.time_zone}.", "Choose it in the phone's settings."
+        if recipe.max_clock_skew_s is None:
+            return None
+        text = ask(self._shell, "date +%s")
+        skew_s = abs(float(text) - self._now()) if text.isdigit() else float("inf")
+        if skew_s <= recipe.max_clock_skew_s:
+            return None
+        return f"its clock is {skew_s:.0f} s off.", "Set `global/auto_time: '1'` in the recipe's settings."
+
+    def _has_room(self) -> tuple[str, str] | None:
+        match = re.search(r"(\d+)\s+\d+%", ask(self._shell, "df -k /data").rpartition("\n")[2])
+        free_mib = int(match[1]) // 1024 if match else -1
+        if free_mib >= self._recipe.min_free_mib:
+            return None
+        return (
+            f"it has {max(0, free_mib)} MiB free on /data, less than {self._recipe.min_free_mib}.",
+            "Delete something on it, or lower `min_free_mib` in the recipe.",
+        )
+
+    def _is_at_home(self) -> tuple[str, str] | None:
+        if self._home is None:
+            self._home = home_package(self._shell)
+        front = in_front(self._shell)
+        if front and front[0].package == self._home:
+            return None
+        shown = str(front[0]) if front else "nothing"
+        return f"{shown} is in front, not the home screen.", "Close what covers it; add it to `force_stop`."
+
+
+ANIMATION_SCALES = ("window_animation_scale", "transition_animation_scale", "animator_duration_scale")
+
+
+def turn_off_animations(shell: Shell) -> None:
+    """Sets the three animation scales to 0 and reads them back.
+
+    Raises:
+        ResetFailed: One is not 0 afterwards.
+        DeviceError: The device did not answer.
+    """
+    puts = [f"settings put global {name} 0" for name in ANIMATION_SCALES]
+    gets = [f"settings get global {name}" for name in ANIMATION_SCALES]
+    # Putting 0 twice is putting it once, so the whole line may be repeated.
+    result = shell.shell("; ".join([*puts, *gets]), ASK_S, reads=True)
+    values = result.out.decode("utf-8", "replace").split()[-len(ANIMATION_SCALES) :]
+    still_on = [name for name, value in zip(ANIMATION_SCALES, values, strict=False) if not _is_zero(value)]
+    if still_on or len(values) != len(ANIMATION_SCALES):
+        raise ResetFailed(
+            f"its animations cannot be switched off: {', '.join(still_on) or 'no answer'}.",
+            "Allow adb to change settings in the developer options (some makers add a switch for that).",
+            serial=shell.serial,
+            evidence=(result.out[-500:] + b"\n" + result.err[-500:]).decode("utf-8", "replace"),
+        )
+
+
+def _is_zero(value: str) -> bool:
+    try:
+        return float(value) == 0.0
+    except ValueError:
+        return False

@@ -10,7 +10,7 @@ from distrl.configs.schema import EnvConfig
 from distrl.core.errors import ConfigError
 from distrl.core.importing import choose
 from distrl.workers.building import build
-from distrl.workers.devices.base import Device
+from distrl.workers.devices.device import Device
 from distrl.workers.envs.base import Env
 from distrl.workers.returned import check_methods
 

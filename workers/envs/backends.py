@@ -6,7 +6,7 @@ from typing import Any
 
 from distrl.core.importing import import_object
 from distrl.workers.devices.adb_device import AdbDevice
-from distrl.workers.devices.base import Device
+from distrl.workers.devices.device import Device
 from distrl.workers.envs.phone import SIMULATED, TaskBackend
 
 SIMULATED_ADB = "distrl.simulator.adb.backend:AdbSimBackend"

@@ -15,7 +15,7 @@ from PIL import Image
 
 from distrl.core.actions import Action
 from distrl.core.types import Task
-from distrl.workers.devices.base import Screen
+from distrl.workers.devices.device import Screen
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ from distrl.core.errors import EnvError
 from distrl.core.fields import read_fields
 from distrl.core.importing import import_object
 from distrl.core.types import Task
-from distrl.workers.devices.base import Device, Key
+from distrl.workers.devices.device import Device, Key
 from distrl.workers.devices.errors import OutputInvalid, Untypable
-from distrl.workers.devices.settle import Settle, Settler
+from distrl.workers.devices.screen import Settle, Settler
 from distrl.workers.envs.base import Frame, StepResult
 from distrl.workers.envs.phone_faults import Faults, black
 

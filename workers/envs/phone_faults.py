@@ -11,7 +11,7 @@ from collections.abc import Callable
 from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from distrl.workers.devices.base import Screen
+from distrl.workers.devices.device import Screen
 from distrl.workers.devices.errors import DeviceDisconnected, DeviceOffline, DeviceTimeout
 
 

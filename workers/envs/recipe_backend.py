@@ -20,11 +20,10 @@ from distrl.core.actions import Action
 from distrl.core.errors import EnvError, TaskError
 from distrl.core.fields import first_problem
 from distrl.core.types import Task
-from distrl.workers.devices.base import Device
-from distrl.workers.devices.front import Shell
+from distrl.workers.devices.apps import Shell
+from distrl.workers.devices.device import Device
 from distrl.workers.devices.guard import Guard, GuardPolicy
-from distrl.workers.devices.readiness import Readiness
-from distrl.workers.devices.recipes import Cook, Recipe
+from distrl.workers.devices.recipes import Cook, Readiness, Recipe
 
 LINE_S = 60.0
 """Deadline of a set-up line or a check, unless the task says otherwise."""

@@ -20,7 +20,7 @@ from distrl.core.actions import Action, ActionKind, Point
 from distrl.core.errors import EnvError, TaskError
 from distrl.core.fields import first_problem
 from distrl.core.types import Task
-from distrl.workers.devices.base import Screen
+from distrl.workers.devices.device import Screen
 from distrl.workers.envs.base import Frame, StepResult
 
 COLORS = {"red": (214, 40, 40), "green": (46, 160, 67), "blue": (36, 92, 214), "yellow": (246, 200, 20)}

@@ -22,7 +22,7 @@ from distrl.simulator.phone import nodes
 from distrl.simulator.phone.phone import new_state
 from distrl.simulator.phone.state import State, show
 from distrl.workers.devices.adb_device import AdbDevice
-from distrl.workers.devices.base import Key
+from distrl.workers.devices.device import Key
 from distrl.workers.devices.errors import DeviceDisconnected, SnapshotMissing
 from distrl.workers.envs.backends import backend_for
 from distrl.workers.envs.phone import PhoneEnv

@@ -12,8 +12,8 @@ import sim_phones
 from waiting import until
 
 from distrl.simulator.emulator.fake_sdk import SimSdk, make_avd, make_sdk
-from distrl.workers.devices.adb.console import Console
-from distrl.workers.devices.emulator.avd import Avd
+from distrl.workers.devices.avd import Avd
+from distrl.workers.devices.console import Console
 
 
 @pytest.fixture

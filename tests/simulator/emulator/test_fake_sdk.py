@@ -11,8 +11,8 @@ from emulator_programs import program
 from distrl.core.errors import ConfigError
 from distrl.simulator.emulator.__main__ import VERSION
 from distrl.simulator.emulator.fake_sdk import SimSdk, make_avd, make_sdk
-from distrl.workers.devices.emulator.avd import Avd
-from distrl.workers.devices.emulator.sdk import emulator_version, find_sdk
+from distrl.workers.devices.avd import Avd
+from distrl.workers.devices.sdk import emulator_version, find_sdk
 
 
 def test_it_is_found_as_an_sdk_and_its_emulator_runs(sdk: SimSdk) -> None:

@@ -19,8 +19,8 @@ from grpc_phone import connected
 from distrl.simulator.adb.emulator_grpc import messages
 from distrl.simulator.emulator.fake_sdk import SimSdk
 from distrl.simulator.emulator.options import VERSION
-from distrl.workers.devices.emulator.avd import Avd
-from distrl.workers.devices.emulator.discovery import running
+from distrl.workers.devices.avd import Avd
+from distrl.workers.devices.emulator import running
 
 END_S = 120.0
 

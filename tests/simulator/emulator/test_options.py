@@ -6,8 +6,8 @@ import pytest
 
 from distrl.simulator.emulator.faults import Fault, fault_of
 from distrl.simulator.emulator.options import PLAIN, VALUED, Refused, parse
-from distrl.workers.devices.emulator.ports import Ports
-from distrl.workers.devices.emulator.process import EmulatorOptions
+from distrl.workers.devices.claims import Ports
+from distrl.workers.devices.emulator import EmulatorOptions
 
 
 def test_it_knows_all_that_we_tell_an_emulator() -> None:

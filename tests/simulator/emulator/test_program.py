@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from distrl.workers.devices.emulator.avd import Avd
-from distrl.workers.devices.emulator.discovery import running
+from distrl.workers.devices.avd import Avd
+from distrl.workers.devices.emulator import running
 from distrl.workers.devices.errors import SnapshotFailed, SnapshotMissing
 
 END_S = 60.0

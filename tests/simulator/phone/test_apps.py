@@ -9,7 +9,7 @@ from distrl.simulator.device import SimDevice
 from distrl.simulator.phone import nodes
 from distrl.simulator.phone.phone import Phone, new_state
 from distrl.simulator.phone.theme import LAYOUTS
-from distrl.workers.devices.base import Key
+from distrl.workers.devices.device import Key
 
 
 class User:

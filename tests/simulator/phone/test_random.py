@@ -14,7 +14,7 @@ from distrl.simulator.phone import interruptions, nodes
 from distrl.simulator.phone.phone import new_state
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.theme import LAYOUTS
-from distrl.workers.devices.base import Key
+from distrl.workers.devices.device import Key
 
 POINT = st.tuples(st.integers(0, 539), st.integers(0, 1199))
 STEP = st.one_of(

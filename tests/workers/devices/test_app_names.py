@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distrl.workers.devices.app_names import components, find
+from distrl.workers.devices.apps import components, find
 
 PACKAGES = (
     "com.android.camera2",

@@ -9,10 +9,10 @@ import pytest
 from adb_console_fake import fake_console
 from adb_server_fake import FakeDevice, Peer, fake_server, runs
 
-from distrl.workers.devices.adb.client import AdbClient
-from distrl.workers.devices.adb.console import Console
-from distrl.workers.devices.base import Device
-from distrl.workers.devices.emulator_device import EmulatorDevice, console_port
+from distrl.workers.devices.adb import AdbClient
+from distrl.workers.devices.adb_device import EmulatorDevice, console_port
+from distrl.workers.devices.console import Console
+from distrl.workers.devices.device import Device
 from distrl.workers.devices.errors import EmulatorExited, ServiceRejected, SnapshotMissing
 
 

@@ -6,8 +6,8 @@ import pytest
 from shell_phone import HOME, ShellPhone
 
 from distrl.core.errors import ConfigError
+from distrl.workers.devices.apps import Component
 from distrl.workers.devices.errors import GuardTripped
-from distrl.workers.devices.front import Component
 from distrl.workers.devices.guard import Guard, GuardPolicy
 
 DIALER = "com.google.android.dialer/.extensions.GoogleDialtactsActivity"

@@ -9,15 +9,13 @@ from shell_phone import HOME, ShellPhone
 
 from distrl.core.errors import ConfigError
 from distrl.core.types import Task
-from distrl.workers.devices import animations
+from distrl.workers.devices import recipes
+from distrl.workers.devices.apps import Component, home_package, in_front
 from distrl.workers.devices.errors import DeviceTimeout, NotReady, OutputInvalid, ResetFailed, ServiceRejected
-from distrl.workers.devices.front import Component, home_package, in_front
-from distrl.workers.devices.preferences import read_locale
-from distrl.workers.devices.readiness import Readiness
-from distrl.workers.devices.recipes import Cook, Recipe
+from distrl.workers.devices.recipes import Cook, Readiness, Recipe, read_locale
 
 TASK = Task(id="p/1", suite="p", template="t", split="train", goal="Do it")
-SCALES = {f"global/{name}": "0" for name in animations.SCALES}
+SCALES = {f"global/{name}": "0" for name in recipes.ANIMATION_SCALES}
 hooked: list[Any] = []
 
 
@@ -202,11 +200,11 @@ def test_an_episode_may_start_elsewhere() -> None:
 
 def test_animations_are_switched_off_and_read_back() -> None:
     phone = ShellPhone(settings={"global/animator_duration_scale": "0.5"})
-    animations.turn_off(phone)
+    recipes.turn_off_animations(phone)
     assert phone.settings == SCALES
     stubborn = ShellPhone(refuse={"settings put global animator_duration_scale 0"})
     with pytest.raises(ResetFailed, match=r"switched off: animator_duration_scale\. Allow adb"):
-        animations.turn_off(stubborn)
+        recipes.turn_off_animations(stubborn)
 
 
 def test_what_is_in_front() -> None:

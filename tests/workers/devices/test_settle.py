@@ -9,8 +9,8 @@ from PIL import Image, ImageDraw
 
 from distrl.core.errors import ConfigError
 from distrl.simulator.device import SimDevice
-from distrl.workers.devices.base import Screen
-from distrl.workers.devices.settle import Settle, Settler, is_still
+from distrl.workers.devices.device import Screen
+from distrl.workers.devices.screen import Settle, Settler, is_still
 
 WIDTH, HEIGHT = 100, 200
 EXACT = Settle(tolerance=0.0, ignore=())

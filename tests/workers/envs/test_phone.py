@@ -15,7 +15,7 @@ from distrl.core.types import Completion, Fault, Outcome, Purpose, Task, Traject
 from distrl.simulator.backend import SimBackend
 from distrl.simulator.device import SimDevice
 from distrl.workers.agents.autoui import AutoUIAgent
-from distrl.workers.devices.base import Device
+from distrl.workers.devices.device import Device
 from distrl.workers.devices.errors import OutputInvalid, Untypable
 from distrl.workers.envs.base import Env
 from distrl.workers.envs.phone import Latency, PhoneEnv

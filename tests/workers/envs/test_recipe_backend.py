@@ -12,7 +12,7 @@ from shell_phone import HOME, ShellPhone
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import EnvError, TaskError
 from distrl.core.types import Task
-from distrl.workers.devices.base import Key
+from distrl.workers.devices.device import Key
 from distrl.workers.devices.errors import NotReady
 from distrl.workers.envs.phone import PhoneEnv
 from distrl.workers.envs.recipe_backend import Check, RecipeBackend

@@ -12,8 +12,8 @@ from adb_world import AdbWorld, adb_world
 
 from distrl.core.actions import Action
 from distrl.core.types import Task
-from distrl.workers.devices import animations
-from distrl.workers.devices.base import Device
+from distrl.workers.devices import recipes
+from distrl.workers.devices.device import Device
 from distrl.workers.devices.errors import ResetFailed
 from distrl.workers.envs.phone import PhoneEnv
 from distrl.workers.envs.recipe_backend import RecipeBackend
@@ -89,7 +89,7 @@ def test_the_guard_leaves_a_forbidden_app(world: AdbWorld) -> None:
 
 def test_animations_off_and_a_package_that_is_not_there(world: AdbWorld) -> None:
     world.client.check("settings put global window_animation_scale 1.0", 10.0)
-    animations.turn_off(world.client)
+    recipes.turn_off_animations(world.client)
     assert world.client.check("settings get global window_animation_scale", 10.0).text.strip() == "0"
     with pytest.raises(ResetFailed, match=r"data of com\.missing cannot be cleared"):
         env(world, recipe={"clear": ["com.missing"]}).reset(task())

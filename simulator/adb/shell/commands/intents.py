@@ -12,7 +12,7 @@ from distrl.simulator.adb.packages import Package
 from distrl.simulator.adb.shell.call import Failure
 from distrl.simulator.apps import store_catalog
 from distrl.simulator.phone.state import Page
-from distrl.workers.devices.app_names import SIMPHONE
+from distrl.workers.devices.apps import SIMPHONE
 
 if TYPE_CHECKING:
     from distrl.simulator.adb.android import AndroidSystem

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from distrl.simulator.adb.android import AndroidSystem
 from distrl.simulator.device import SimDevice
 from distrl.simulator.phone import state as phone_state
-from distrl.workers.devices.base import Key
+from distrl.workers.devices.device import Key
 
 FIELD = "browser.query"
 

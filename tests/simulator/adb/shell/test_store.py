@@ -10,7 +10,7 @@ import pytest
 from distrl.simulator.adb.android import AndroidSystem
 from distrl.simulator.adb.packages import Packages
 from distrl.simulator.apps import store_catalog
-from distrl.workers.devices import app_names
+from distrl.workers.devices import apps
 
 PODNEST = "org.simphone.podnest"
 
@@ -33,7 +33,7 @@ def test_an_app_of_the_store_is_a_package_while_it_is_there(shop: AndroidSystem,
     assert "org.simphone.taskly" not in packages(sh)
     assert sh(f"pm path {PODNEST}").out == f"package:/data/app/{PODNEST}/base.apk\n"
     assert "installer=org.simphone.store" in sh("pm list packages -i podnest").out
-    assert f"{PODNEST}/.MainActivity" in sh(app_names.LAUNCHABLE).out
+    assert f"{PODNEST}/.MainActivity" in sh(apps.LAUNCHABLE).out
     shop.change(lambda state: store_catalog.uninstall(state, "podnest"))
     assert PODNEST not in packages(sh)
 

@@ -8,8 +8,8 @@ from contextlib import suppress
 import pytest
 from adb_server_fake import FakeAdbServer, FakeDevice, Peer, fake_server, runs
 
-from distrl.workers.devices.adb.client import AdbClient
-from distrl.workers.devices.adb.deadline import Deadline
+from distrl.workers.devices.adb import AdbClient
+from distrl.workers.devices.adb_wire import Deadline
 from distrl.workers.devices.errors import (
     ActionOutcomeUnknown,
     DeviceDisconnected,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from adb_console_fake import fake_console
 
-from distrl.workers.devices.adb.console import Console
+from distrl.workers.devices.console import Console
 from distrl.workers.devices.errors import (
     DeviceDisconnected,
     DeviceError,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from distrl.simulator.phone.phone import new_state
 from distrl.simulator.phone.state import MAX_TEXT, focus, show
-from distrl.workers.devices.emulator_device import EmulatorDevice
+from distrl.workers.devices.adb_device import EmulatorDevice
 
 FIELD = "browser.query"
 PICKED = (

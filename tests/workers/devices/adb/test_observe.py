@@ -7,9 +7,9 @@ import io
 import pytest
 from PIL import Image
 
-from distrl.workers.devices.adb.foreground import package_in_front
-from distrl.workers.devices.adb.frame import Frames
+from distrl.workers.devices.apps import package_in_front
 from distrl.workers.devices.errors import BlankFrame, FrameTruncated
+from distrl.workers.devices.screen import Frames
 
 
 def picture(mode: str = "RGB") -> Image.Image:

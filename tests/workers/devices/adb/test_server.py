@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 from adb_server_fake import FakeAdbServer, FakeDevice, fake_server
 
-from distrl.workers.devices.adb.client import AdbClient
-from distrl.workers.devices.adb.server import AdbServer, DeviceEntry, adb_path, parse_devices
-from distrl.workers.devices.emulator import procfs
-from distrl.workers.devices.emulator.registry import Registry
+from distrl.workers.devices import processes
+from distrl.workers.devices.adb import AdbClient
+from distrl.workers.devices.adb_server import AdbServer, DeviceEntry, adb_path, parse_devices
 from distrl.workers.devices.errors import (
     DeviceError,
     DeviceNotFound,
@@ -25,6 +24,7 @@ from distrl.workers.devices.errors import (
     OutputInvalid,
     ServerUnavailable,
 )
+from distrl.workers.devices.processes import Registry
 
 NEEDS_ADB = pytest.mark.skipif(
     shutil.which("adb") is None and find_spec("adbutils") is None,
@@ -179,7 +179,7 @@ def test_a_server_that_others_use_is_left_to_the_last_of_them(own: AdbServer) ->
         watcher.kill()
         watcher.communicate()
     other.stop()
-    assert procfs.key_of(pid) is None
+    assert processes.key_of(pid) is None
     assert [entry for entry in Registry().entries() if entry.shared_port == own.port] == []
 
 
@@ -239,7 +239,7 @@ def test_a_server_that_does_not_come_up_is_explained_and_ended(
     path = tmp_path / "adb"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
-    monkeypatch.setattr("distrl.workers.devices.adb.server.adb_path", lambda: str(path))
+    monkeypatch.setattr("distrl.workers.devices.adb_server.adb_path", lambda: str(path))
     server = AdbServer(port=free_port)
     with pytest.raises(ServerUnavailable, match=why):
         server.ensure_running(1.0)

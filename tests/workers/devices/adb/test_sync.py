@@ -10,8 +10,8 @@ import pytest
 from adb_server_fake import FakeDevice, Peer, fake_server, runs
 from adb_sync_fake import DIRECTORY, REGULAR, FakeFiles
 
-from distrl.workers.devices.adb.client import AdbClient
-from distrl.workers.devices.adb.sync import timeout_s
+from distrl.workers.devices.adb import AdbClient
+from distrl.workers.devices.adb_wire import file_timeout_s
 from distrl.workers.devices.errors import DeviceDisconnected, DeviceTimeout, OutputInvalid, SyncFailed
 
 BOTH = pytest.mark.parametrize("files", ["v1", "v2"], indirect=True)
@@ -121,14 +121,14 @@ def test_nonsense_from_the_device_is_noticed(client: AdbClient, files: FakeFiles
 
 
 def test_a_file_has_a_deadline_of_its_size() -> None:
-    assert timeout_s(0) == 30.0
-    assert timeout_s(100_000_000) == 50.0
+    assert file_timeout_s(0) == 30.0
+    assert file_timeout_s(100_000_000) == 50.0
 
 
 def test_a_transfer_that_hangs_ends(
     client: AdbClient, files: FakeFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("distrl.workers.devices.adb.client.timeout_s", lambda size: 0.3)
+    monkeypatch.setattr("distrl.workers.devices.adb.file_timeout_s", lambda size: 0.3)
     files.files["/x"] = (REGULAR, 1, DATA)
     files.hurdle = lambda peer: peer.hang()
     with pytest.raises(DeviceTimeout, match=r"no answer to pull '/x' within 0\.3 s"):

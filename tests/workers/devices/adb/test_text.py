@@ -11,11 +11,11 @@ from adb_server_fake import FakeAdbServer, FakeDevice, fake_server, runs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distrl.workers.devices.adb import text as typing_text
-from distrl.workers.devices.adb.client import AdbClient
-from distrl.workers.devices.adb.text import KEYBOARD, MAX_CHUNK, type_text
+from distrl.workers.devices import typing_text
+from distrl.workers.devices.adb import AdbClient
 from distrl.workers.devices.adb_device import AdbDevice
 from distrl.workers.devices.errors import ActionOutcomeUnknown, NonZeroExit, ServiceRejected
+from distrl.workers.devices.typing_text import KEYBOARD, MAX_CHUNK, type_text
 
 LATIN = "com.android.inputmethod.latin/.LatinIME"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from distrl.workers.devices.emulator.avd import AvdStore
-from distrl.workers.devices.emulator.registry import Registry
+from distrl.workers.devices.avd import AvdStore
+from distrl.workers.devices.processes import Registry
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from avds import avd_with_snapshot
 from emulator_programs import bystander, dead_pid
 
 from distrl.simulator.emulator.fake_sdk import make_avd
-from distrl.workers.devices.emulator.avd import AvdStore, avd_home
+from distrl.workers.devices.avd import AvdStore, avd_home
 from distrl.workers.devices.errors import AvdLocked, EmulatorError, SnapshotPending
 
 

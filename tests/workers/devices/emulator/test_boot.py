@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 from PIL import Image
 
-from distrl.workers.devices.emulator.boot import BootWait
+from distrl.workers.devices.emulator import BootWait
 from distrl.workers.devices.errors import BootTimeout, DeviceNotFound, DeviceTimeout, EmulatorExited
 
 

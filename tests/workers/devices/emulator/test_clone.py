@@ -10,12 +10,8 @@ import pytest
 from avds import avd_with_snapshot, qcow2
 from emulator_programs import bystander
 
-from distrl.workers.devices.emulator import clone as clones
-from distrl.workers.devices.emulator import file_copy
-from distrl.workers.devices.emulator.avd import AvdStore
-from distrl.workers.devices.emulator.clone import clone, partial_clones
-from distrl.workers.devices.emulator.ini import read_ini
-from distrl.workers.devices.emulator.qcow2 import base_of, set_base
+from distrl.workers.devices import avd
+from distrl.workers.devices.avd import AvdStore, base_of, clone, partial_clones, read_ini, set_base
 from distrl.workers.devices.errors import AvdLocked, EmulatorError, LowDisk
 
 
@@ -84,8 +80,8 @@ def test_one_that_is_written_is_not_copied(store: AvdStore) -> None:
 
 def test_a_full_disk_is_seen_before_anything_is_copied(store: AvdStore, monkeypatch) -> None:
     avd_with_snapshot(store)
-    monkeypatch.setattr(clones, "reflink", lambda source, target: False)
-    monkeypatch.setattr(clones, "RESERVE_BYTES", 2**60)
+    monkeypatch.setattr(avd, "reflink", lambda source, target: False)
+    monkeypatch.setattr(avd, "RESERVE_BYTES", 2**60)
     with pytest.raises(LowDisk, match=r"GB to spare, but .* are free"):
         clone(store, "pixel", "pixel-2")
     assert sorted(path.name for path in store.home.iterdir()) == ["pixel.avd", "pixel.ini"]
@@ -131,10 +127,10 @@ def test_holes_stay_holes(tmp_path: Path) -> None:
         file.seek(4 * 2**20)
         file.write(b"data")
     told: list[int] = []
-    file_copy.copy(source, target, told.append)
+    avd.copy_file(source, target, told.append)
     assert target.stat().st_size == sum(told) == 8 * 2**20
     assert target.read_bytes() == source.read_bytes()
-    assert file_copy.disk_usage(target) <= file_copy.disk_usage(source) + 2**20
+    assert avd.disk_usage(target) <= avd.disk_usage(source) + 2**20
 
 
 class TestBaseOfAnImage:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from emulator_programs import bystander, dead_pid
 
-from distrl.workers.devices.emulator.discovery import running
+from distrl.workers.devices.emulator import running
 
 FIELDS = "port.serial=5580\nport.adb=5581\navd.name=pixel\navd.dir=/avd/pixel.avd\n"
 

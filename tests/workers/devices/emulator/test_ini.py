@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from distrl.workers.devices.emulator.ini import read_ini, rewrite_ini, write_ini
+from distrl.workers.devices.avd import read_ini, rewrite_ini, write_ini
 from distrl.workers.devices.errors import EmulatorError
 
 TEXT = "# path=comment\nhw.ramSize = 2048\n\npath=/a=b\nno value\nlast=\n"

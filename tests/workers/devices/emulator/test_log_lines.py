@@ -6,13 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from distrl.workers.devices.emulator.log_lines import (
-    LogFollower,
-    bare,
-    fault_of,
-    last_complaint,
-    snapshot_fault_of,
-)
+from distrl.workers.devices.emulator_log import LogFollower, bare, fault_of, last_complaint, snapshot_fault_of
 from distrl.workers.devices.errors import (
     AvdLocked,
     EmulatorError,

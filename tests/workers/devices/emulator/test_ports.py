@@ -12,7 +12,7 @@ import pytest
 import sim_phones
 
 from distrl.core.errors import ConfigError
-from distrl.workers.devices.emulator.ports import PortAllocator, is_free
+from distrl.workers.devices.claims import PortAllocator, is_free
 from distrl.workers.devices.errors import PortInUse
 
 
@@ -62,7 +62,7 @@ def test_a_port_that_a_stranger_holds_is_passed_over(first: int, offset: int) ->
 
 def test_a_claim_ends_with_its_process(first: int, state: Path) -> None:
     code = (
-        "import sys\nfrom distrl.workers.devices.emulator.ports import PortAllocator\n"
+        "import sys\nfrom distrl.workers.devices.claims import PortAllocator\n"
         f"ports = PortAllocator().claim({first})\nprint('claimed', flush=True)\nsys.stdin.read()\n"
     )
     command = [sys.executable, "-c", code]

@@ -15,14 +15,10 @@ from avds import avd_with_snapshot
 from emulator_programs import bystander, program
 from waiting import until
 
-from distrl.workers.devices.emulator import procfs
-from distrl.workers.devices.emulator.avd import Avd, AvdStore
-from distrl.workers.devices.emulator.manifest import Hardware, Manifest, write
-from distrl.workers.devices.emulator.ports import PortAllocator
-from distrl.workers.devices.emulator.process import EmulatorOptions, EmulatorProcess
-from distrl.workers.devices.emulator.registry import Entry, Registry
-from distrl.workers.devices.emulator.screen_mark import ScreenMark
-from distrl.workers.devices.emulator.sdk import Sdk
+from distrl.workers.devices import processes
+from distrl.workers.devices.avd import Avd, AvdStore
+from distrl.workers.devices.claims import PortAllocator
+from distrl.workers.devices.emulator import EmulatorOptions, EmulatorProcess
 from distrl.workers.devices.errors import (
     AvdLocked,
     BootTimeout,
@@ -33,6 +29,10 @@ from distrl.workers.devices.errors import (
     SnapshotFailed,
     SnapshotMissing,
 )
+from distrl.workers.devices.processes import Entry, Registry
+from distrl.workers.devices.screen import ScreenMark
+from distrl.workers.devices.sdk import Sdk
+from distrl.workers.devices.snapshots import Hardware, Manifest, write_manifest
 
 WAITS = 'read forever <> "$0.fifo"'
 """Waits for ever: nobody writes into it."""
@@ -154,7 +154,7 @@ def test_it_lives_in_a_session_of_its_own_and_is_entered(make: Make) -> None:
     assert not entry.is_orphan
     assert process.stop() == "SIGTERM"
     assert process.pid is None
-    assert not procfs.is_alive(entry.key)
+    assert not processes.is_alive(entry.key)
     assert process.stop() == "gone"
 
 
@@ -207,7 +207,7 @@ def test_a_crash_is_told_with_its_signal(make: Make) -> None:
 def test_a_snapshot_of_other_hardware_is_not_started_from(make: Make, avd: Avd) -> None:
     screen = ScreenMark(1, 1, "", "")
     manifest = Manifest("base", "pixel", 0.0, 34, "", "host", "", {}, 420, screen, Hardware(cores=64))
-    write(manifest, avd.snapshots / "base")
+    write_manifest(manifest, avd.snapshots / "base")
     process = make(LIVES, snapshot="base", extra=("-cores", "2"))
     with pytest.raises(SnapshotFailed, match="it was saved with 64 cores, the AVD has 2 now"):
         process.start()

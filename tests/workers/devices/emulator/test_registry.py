@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from emulator_programs import bystander, dead_pid
 
-from distrl.workers.devices.emulator import ending, procfs
-from distrl.workers.devices.emulator.registry import Registry
+from distrl.workers.devices import processes
 from distrl.workers.devices.errors import EmulatorError
+from distrl.workers.devices.processes import Registry
 
 
 @pytest.fixture
@@ -57,17 +57,17 @@ def test_a_number_that_was_used_again_is_another_process(
     entry = registry.add(child, "emulator", ("-avd",))
     stale = dataclasses.replace(entry, key=dataclasses.replace(entry.key, **change))
     assert not stale.is_running
-    assert not procfs.send(stale.key, signal.SIGKILL)
-    assert ending.end(stale.key) == "gone"
+    assert not processes.send_signal(stale.key, signal.SIGKILL)
+    assert processes.end_process(stale.key) == "gone"
     assert entry.is_running
 
 
 def test_a_process_with_other_arguments_is_not_touched(child: int, registry: Registry) -> None:
     entry = registry.add(child, "emulator", ("-avd", "another"))
     assert not entry.is_running
-    assert not procfs.send(entry.key, signal.SIGKILL, entry.marks)
-    assert ending.end(entry.key, entry.marks) == "gone"
-    assert procfs.is_alive(entry.key)
+    assert not processes.send_signal(entry.key, signal.SIGKILL, entry.marks)
+    assert processes.end_process(entry.key, entry.marks) == "gone"
+    assert processes.is_alive(entry.key)
 
 
 def test_a_process_that_is_gone_cannot_be_entered(registry: Registry) -> None:
@@ -84,19 +84,19 @@ def test_what_is_no_entry_is_left_alone(registry: Registry, caplog) -> None:
 
 def test_sigterm_is_enough_for_one_that_listens_to_it(child: int, registry: Registry) -> None:
     entry = registry.add(child, "emulator", ("-avd",))
-    assert ending.end(entry.key, entry.marks, is_gone=lambda: gone(child)) == "SIGTERM"
+    assert processes.end_process(entry.key, entry.marks, is_gone=lambda: gone(child)) == "SIGTERM"
     assert not entry.is_running
 
 
 def test_sigkill_is_for_one_that_does_not(monkeypatch) -> None:
-    monkeypatch.setattr(ending, "TERM_S", 0.1)
+    monkeypatch.setattr(processes, "TERM_S", 0.1)
     command = ["/bin/sh", "-c", "trap '' TERM; echo deaf; read line; read line"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as deaf:
         assert deaf.stdout is not None
         assert deaf.stdout.readline() == b"deaf\n"
-        key = procfs.key_of(deaf.pid)
+        key = processes.key_of(deaf.pid)
         assert key is not None
-        assert ending.end(key, is_gone=lambda: deaf.poll() is not None) == "SIGKILL"
+        assert processes.end_process(key, is_gone=lambda: deaf.poll() is not None) == "SIGKILL"
 
 
 def test_a_console_of_another_process_is_not_told_to_kill(child: int, registry: Registry) -> None:
@@ -104,10 +104,10 @@ def test_a_console_of_another_process_is_not_told_to_kill(child: int, registry: 
         stranger.bind(("127.0.0.1", 0))
         stranger.listen()
         port = stranger.getsockname()[1]
-        assert procfs.listens(os.getpid(), port)
-        assert not procfs.listens(child, port)
+        assert processes.listens(os.getpid(), port)
+        assert not processes.listens(child, port)
         entry = registry.add(child, "emulator", ("-avd",), port)
-        assert ending.end(entry.key, entry.marks, port, is_gone=lambda: gone(child)) == "SIGTERM"
+        assert processes.end_process(entry.key, entry.marks, port, is_gone=lambda: gone(child)) == "SIGTERM"
         stranger.setblocking(False)
         with pytest.raises(BlockingIOError):
             stranger.accept()
@@ -129,9 +129,9 @@ def test_a_lock_is_seen_where_locks_name_another_device_than_stat(
             f"2: POSIX  ADVISORY  WRITE {pid} ff:ff:{inode} 0 EOF\n"
             f"3: FLOCK  ADVISORY  WRITE 999999999 ff:ff:{inode} 0 EOF\n"
         )
-        monkeypatch.setattr(procfs, "PROC", elsewhere)
-        assert procfs.flock_holders(locked) == [pid]
-        assert procfs.flock_holders(other) == []
+        monkeypatch.setattr(processes, "PROC", elsewhere)
+        assert processes.flock_holders(locked) == [pid]
+        assert processes.flock_holders(other) == []
 
 
 def test_a_zombie_is_not_alive() -> None:
@@ -139,5 +139,5 @@ def test_a_zombie_is_not_alive() -> None:
     if not pid:
         os._exit(0)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    assert procfs.key_of(pid) is None
+    assert processes.key_of(pid) is None
     os.waitpid(pid, 0)

@@ -7,8 +7,8 @@ import io
 import pytest
 from PIL import Image, ImageDraw
 
-from distrl.workers.devices.emulator.screen_mark import MAX_CHANGED, ScreenMark, mark_of
 from distrl.workers.devices.errors import FrameTruncated
+from distrl.workers.devices.screen import MAX_CHANGED, ScreenMark, mark_of
 
 
 def screen(clock: str = "9:00", date: str = "Tue, Jun 3", page: str = "home", size=(270, 600)) -> ScreenMark:

@@ -8,7 +8,7 @@ import pytest
 from emulator_programs import program
 
 from distrl.core.errors import MissingDependency
-from distrl.workers.devices.emulator.sdk import emulator_version, find_sdk
+from distrl.workers.devices.sdk import emulator_version, find_sdk
 
 
 def sdk(root: Path) -> Path:

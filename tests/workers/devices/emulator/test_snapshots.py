@@ -13,17 +13,8 @@ import pytest
 from PIL import Image
 
 from distrl.simulator.emulator.fake_sdk import make_avd
-from distrl.workers.devices.emulator import manifest as manifests
-from distrl.workers.devices.emulator.avd import Avd, AvdStore
-from distrl.workers.devices.emulator.clone import clone
-from distrl.workers.devices.emulator.ini import write_ini
-from distrl.workers.devices.emulator.manifest import Hardware
-from distrl.workers.devices.emulator.snapshots import (
-    Snapshotter,
-    delete_files,
-    get_snapshot,
-    snapshots_of,
-)
+from distrl.workers.devices import snapshots
+from distrl.workers.devices.avd import Avd, AvdStore, clone, write_ini
 from distrl.workers.devices.errors import (
     EmulatorExited,
     OutputInvalid,
@@ -31,6 +22,7 @@ from distrl.workers.devices.errors import (
     SnapshotMismatch,
     SnapshotMissing,
 )
+from distrl.workers.devices.snapshots import Hardware, Snapshotter, delete_files, get_snapshot, snapshots_of
 
 
 @dataclass(frozen=True)
@@ -214,7 +206,7 @@ def test_other_feature_flags_are_other_hardware(emulator: Played) -> None:
 def test_a_manifest_without_hardware_is_not_compared(emulator: Played) -> None:
     """One that an earlier version wrote."""
     with_hardware(emulator).save("base")
-    path = emulator.avd.snapshots / "base" / manifests.FILE
+    path = emulator.avd.snapshots / "base" / snapshots.FILE
     fields = json.loads(path.read_text())
     del fields["hardware"]
     path.write_text(json.dumps(fields))
@@ -250,7 +242,7 @@ def test_a_snapshot_of_other_making_cannot_be_verified(emulator: Played) -> None
 @pytest.mark.parametrize("text", ["{", "{}", '{"format": 99}', "[]", '{"format": 1, "avd": "x"}'])
 def test_a_broken_manifest_is_told_of_and_lists_all_the_same(emulator: Played, text: str) -> None:
     snapshotter(emulator).save("base")
-    (emulator.avd.snapshots / "base" / manifests.FILE).write_text(text)
+    (emulator.avd.snapshots / "base" / snapshots.FILE).write_text(text)
     (info,) = snapshots_of(emulator.avd)
     assert info.manifest is None
     assert "cannot be used" in info.problem

@@ -14,17 +14,17 @@ from waiting import until
 from distrl.configs.schema import Config
 from distrl.simulator.adb.process_phone import PhoneSpec
 from distrl.simulator.adb.shell.commands.display import DISPLAY_ID
-from distrl.workers.devices.adb.client import DEFAULT_DISPLAY, AdbClient
-from distrl.workers.devices.adb.server import AdbServer
-from distrl.workers.devices.adb.shell import ShellResult
+from distrl.workers.devices import members, table
+from distrl.workers.devices.adb import DEFAULT_DISPLAY, AdbClient
 from distrl.workers.devices.adb_device import AdbDevice
+from distrl.workers.devices.adb_server import AdbServer
+from distrl.workers.devices.adb_wire import ShellResult
 from distrl.workers.devices.errors import BlankFrame, DeviceDisconnected, DeviceError, DeviceNotFound
-from distrl.workers.devices.pool import adb_member, table
-from distrl.workers.devices.pool.adb_member import PhoneMember
-from distrl.workers.devices.pool.pool import DevicePool
-from distrl.workers.devices.pool.sources import make_pool
-from distrl.workers.devices.pool.state import SlotState
+from distrl.workers.devices.health import SlotState
+from distrl.workers.devices.members import PhoneMember
+from distrl.workers.devices.pool import DevicePool
 from distrl.workers.devices.recipes import Recipe
+from distrl.workers.devices.sources import make_pool
 
 pytestmark = [
     pytest.mark.needs("adbutils", "isal"),
@@ -39,9 +39,9 @@ DEADLINE_S = 60.0
 def _quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISTRL_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("ADB_LOCAL_TRANSPORT_MAX_PORT", "5554")  # of a server that a pool starts
-    monkeypatch.setattr(adb_member, "WAIT_S", 1.0)
-    monkeypatch.setattr(adb_member, "SETTLE_S", 2.0)
-    monkeypatch.setattr(adb_member, "PROBE_S", 2.0)
+    monkeypatch.setattr(members, "WAIT_S", 1.0)
+    monkeypatch.setattr(members, "SETTLE_S", 2.0)
+    monkeypatch.setattr(members, "PROBE_S", 2.0)
     monkeypatch.setattr(table, "CLAIM_S", 0.5)
 
 
@@ -236,7 +236,7 @@ def test_every_step_of_a_phone_s_ladder_works(world: World) -> None:
 
 def test_a_phone_that_goes_down_slowly_has_not_booted_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     """It answers for a while after `reboot`, and looks as if it were ready."""
-    monkeypatch.setattr(adb_member, "LOOK_S", 0.0)
+    monkeypatch.setattr(members, "LOOK_S", 0.0)
     member = PhoneMember("phone", AdbServer(port=1), Recipe(), may_reboot=True)
     asked: list[str] = []
 
@@ -256,7 +256,7 @@ def test_a_phone_that_goes_down_slowly_has_not_booted_yet(monkeypatch: pytest.Mo
 
     waited: list[int] = []
     monkeypatch.setattr(member, "_client", Phone())
-    monkeypatch.setattr(adb_member.BootWait, "wait", lambda *_: waited.append(len(asked)))
+    monkeypatch.setattr(members.BootWait, "wait", lambda *_: waited.append(len(asked)))
     member.ladder()[-1].run()
     assert [command[:6] for command in asked] == ["cat /p", "reboot", "cat /p", "cat /p", "cat /p"]
     assert waited == [5]

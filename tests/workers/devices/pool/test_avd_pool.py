@@ -17,21 +17,20 @@ from waiting import until
 from distrl.configs.schema import Config
 from distrl.core.errors import EnvError
 from distrl.simulator.emulator.fake_sdk import SimSdk, make_avd, make_sdk
-from distrl.workers.devices.adb.server import AdbServer
-from distrl.workers.devices.emulator import manifest as manifests
-from distrl.workers.devices.emulator.manifest import Manifest
-from distrl.workers.devices.emulator.ports import PortAllocator
-from distrl.workers.devices.emulator.process import GPU, EmulatorProcess
-from distrl.workers.devices.emulator.registry import Registry
-from distrl.workers.devices.emulator.screen_mark import ScreenMark
-from distrl.workers.devices.emulator.sdk import find_sdk
-from distrl.workers.devices.emulator_device import EmulatorDevice
+from distrl.workers.devices import members, snapshots
+from distrl.workers.devices.adb_device import EmulatorDevice
+from distrl.workers.devices.adb_server import AdbServer
+from distrl.workers.devices.claims import PortAllocator
+from distrl.workers.devices.emulator import GPU, EmulatorProcess
 from distrl.workers.devices.errors import DeviceError, EmulatorExited, SnapshotMissing
-from distrl.workers.devices.pool import avd_member
-from distrl.workers.devices.pool.avd_member import AvdFleet, AvdMember
-from distrl.workers.devices.pool.pool import DevicePool
-from distrl.workers.devices.pool.sources import make_pool
-from distrl.workers.devices.pool.state import SlotState
+from distrl.workers.devices.health import SlotState
+from distrl.workers.devices.members import AvdFleet, AvdMember
+from distrl.workers.devices.pool import DevicePool
+from distrl.workers.devices.processes import Registry
+from distrl.workers.devices.screen import ScreenMark
+from distrl.workers.devices.sdk import find_sdk
+from distrl.workers.devices.snapshots import Manifest
+from distrl.workers.devices.sources import make_pool
 
 pytestmark = [
     pytest.mark.needs("adbutils", "isal"),
@@ -77,7 +76,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setenv("DISTRL_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(avd_member, "STAGGER_S", 0.0)
+    monkeypatch.setattr(members, "STAGGER_S", 0.0)
     (tmp_path / "runtime").mkdir()
     with ExitStack() as stack:
         yield World(tmp_path, stack)
@@ -229,7 +228,7 @@ def test_a_pool_that_closes_while_an_emulator_starts_leaves_none(
             member.close()
             super().start()
 
-    monkeypatch.setattr(avd_member, "EmulatorProcess", Late)
+    monkeypatch.setattr(members, "EmulatorProcess", Late)
     with pytest.raises(EmulatorExited, match="the pool is closed"):
         member.open()
     assert pids() == []
@@ -269,7 +268,7 @@ def test_emulators_take_the_gpu_mode_of_their_snapshot(world: World) -> None:
     assert GPU in hardware
     (saved / "hardware.ini").write_text(hardware.replace(GPU, "host"))
     screen = ScreenMark(540, 1200, "", "")
-    manifests.write(Manifest("clean", "pixel", 0.0, 34, "image", "host", "", {}, 440, screen), saved)
+    snapshots.write_manifest(Manifest("clean", "pixel", 0.0, 34, "image", "host", "", {}, 440, screen), saved)
     with world.pool(snapshot="clean").acquire(DEADLINE_S) as lease:
         lease.device.load_state("clean")
     (member,) = make_members(world, None)

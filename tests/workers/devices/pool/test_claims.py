@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from distrl.core.errors import RunDirectoryError
-from distrl.workers.devices.pool.claims import Claims
+from distrl.workers.devices.claims import Claims
 
 HOLDER = """
 import sys
 from pathlib import Path
-from distrl.workers.devices.pool.claims import Claims
-print(Claims(Path(sys.argv[1])).take(sys.argv[2]), flush=True)
+from distrl.workers.devices.claims import Claims
+claims = Claims(Path(sys.argv[1]))
+print(claims.take(sys.argv[2]), flush=True)
 sys.stdin.read()
 """
 

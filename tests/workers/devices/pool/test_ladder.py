@@ -6,8 +6,7 @@ import pytest
 from pool_devices import STEPS, Clock, FakeMember
 
 from distrl.workers.devices.errors import DeviceTimeout, LowDisk
-from distrl.workers.devices.pool.ladder import Circuit, StepOutcome, climb
-from distrl.workers.devices.pool.member import RecoveryStep
+from distrl.workers.devices.health import Circuit, RecoveryStep, StepOutcome, climb
 
 
 def climbed(member: FakeMember) -> list[StepOutcome]:

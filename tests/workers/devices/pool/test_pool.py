@@ -14,11 +14,11 @@ from waiting import until
 
 from distrl.configs.devices import HealthConfig
 from distrl.core.errors import EnvError
+from distrl.workers.devices.claims import Claims
 from distrl.workers.devices.errors import DeviceTimeout, PoolExhausted
-from distrl.workers.devices.pool.claims import Claims
-from distrl.workers.devices.pool.pool import DevicePool
-from distrl.workers.devices.pool.postmortem import Postmortems
-from distrl.workers.devices.pool.state import SlotState
+from distrl.workers.devices.health import SlotState
+from distrl.workers.devices.pool import DevicePool
+from distrl.workers.devices.postmortem import Postmortems
 
 DEADLINE_S = 20.0
 FAULT = DeviceTimeout("it does not answer.")

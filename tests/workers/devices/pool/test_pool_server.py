@@ -9,8 +9,8 @@ from pathlib import Path
 import adb_programs
 import pytest
 
+from distrl.workers.devices.adb_server import PoolServer
 from distrl.workers.devices.errors import ServerUnavailable
-from distrl.workers.devices.pool.pool_server import PoolServer
 
 pytestmark = [
     pytest.mark.needs("adbutils"),

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from distrl.core.errors import EnvError
+from distrl.workers.devices import postmortem
 from distrl.workers.devices.errors import DeviceTimeout
-from distrl.workers.devices.pool import postmortem
-from distrl.workers.devices.pool.ladder import StepOutcome
-from distrl.workers.devices.pool.postmortem import Facts, Postmortems
-from distrl.workers.devices.pool.state import SlotState, Transition
+from distrl.workers.devices.health import SlotState, StepOutcome, Transition
+from distrl.workers.devices.postmortem import Facts, Postmortems
 
 ERROR = DeviceTimeout("no answer.", "Look at its cable.", serial="a:1", evidence="silence \udcff")
 PAST = Transition(5.0, SlotState.READY, SlotState.BUSY, 2.0, "leased")

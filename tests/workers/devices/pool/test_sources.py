@@ -12,8 +12,8 @@ from distrl.core.errors import ConfigError, MissingDependency
 from distrl.evaluator.measure import Who, measure
 from distrl.evaluator.progress import LineProgress
 from distrl.simulator.emulator.fake_sdk import make_avd, make_sdk
-from distrl.workers.devices.pool.sources import make_pool, postmortem_folder
-from distrl.workers.devices.pool.state import SlotState
+from distrl.workers.devices.health import SlotState
+from distrl.workers.devices.sources import make_pool, postmortem_folder
 
 DEADLINE_S = 20.0
 

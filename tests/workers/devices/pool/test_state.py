@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pool_devices import Clock
 
-from distrl.workers.devices.pool.state import ALLOWED, IllegalTransition, SlotMachine, SlotState
+from distrl.workers.devices.health import ALLOWED, IllegalTransition, SlotMachine, SlotState
 
 # As docs/devices.md draws it.
 DRAWN = """

@@ -19,9 +19,8 @@ from distrl.workers.devices.errors import (
     SnapshotFailed,
     SnapshotMissing,
 )
-from distrl.workers.devices.pool.slot import Slot
-from distrl.workers.devices.pool.state import SlotState
-from distrl.workers.devices.pool.table import SERVER_S, JobKind
+from distrl.workers.devices.health import SlotState
+from distrl.workers.devices.table import SERVER_S, JobKind, Slot
 
 
 @pytest.fixture

@@ -9,11 +9,10 @@ from pool_devices import STEPS
 from slot_world import FAULT, SlotWorld, state
 
 from distrl.simulator.device import SimDevice
+from distrl.workers.devices.claims import Claims
 from distrl.workers.devices.errors import DeviceDisconnected, DeviceUnauthorized, ServerUnavailable
-from distrl.workers.devices.pool.claims import Claims
-from distrl.workers.devices.pool.slot import Slot
-from distrl.workers.devices.pool.state import SlotState
-from distrl.workers.devices.pool.table import CLAIM_S, Job, JobKind
+from distrl.workers.devices.health import SlotState
+from distrl.workers.devices.table import CLAIM_S, Job, JobKind, Slot
 
 
 @pytest.fixture

@@ -13,14 +13,13 @@ from waiting import until
 
 from distrl.configs.devices import HealthConfig
 from distrl.core.errors import MissingDependency
-from distrl.workers.devices.adb.server import DeviceEntry
+from distrl.workers.devices import sources
+from distrl.workers.devices.adb_server import DeviceEntry, PoolServer
+from distrl.workers.devices.claims import Claims
 from distrl.workers.devices.errors import DeviceDisconnected, ServerUnavailable
-from distrl.workers.devices.pool import tracking
-from distrl.workers.devices.pool.claims import Claims
-from distrl.workers.devices.pool.pool import DevicePool
-from distrl.workers.devices.pool.pool_server import PoolServer
-from distrl.workers.devices.pool.state import SlotState
-from distrl.workers.devices.pool.tracking import AdbTracker
+from distrl.workers.devices.health import SlotState
+from distrl.workers.devices.pool import DevicePool
+from distrl.workers.devices.sources import AdbTracker
 
 DEADLINE_S = 20.0
 
@@ -147,7 +146,7 @@ def test_the_only_device_that_goes_is_no_lost_server(rig: Rig) -> None:
 
 
 def test_a_server_that_does_not_start_is_tried_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracking, "START_AGAIN_S", 0.01)
+    monkeypatch.setattr(sources, "START_AGAIN_S", 0.01)
     rig.server.refuses = ServerUnavailable("the port is in use.")
     rig.pool.start()
     until(lambda: rig.server.starts >= 3, "more tries", DEADLINE_S)

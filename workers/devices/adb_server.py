@@ -1,0 +1,323 @@
+"""The adb server: is it there, which devices does it list, and starting one when there is none.
+
+This is the only file that imports adbutils. A server that was running already is used and never stopped; one
+that `ensure_running` started is a child process and ends with `stop`. Following the devices (`track`) needs a
+thread of its own: the generator belongs to it. `PoolServer` is shared by the threads of a pool.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO
+
+from distrl.core.errors import MissingDependency
+from distrl.workers.devices.adb_wire import Connection, Deadline
+from distrl.workers.devices.errors import (
+    DeviceError,
+    DeviceNotFound,
+    DeviceTimeout,
+    DeviceUnauthorized,
+    ServerUnavailable,
+)
+from distrl.workers.devices.processes import Entry, Registry, end_process, has_other_clients
+
+_log = logging.getLogger(__name__)
+
+CALL_S = 2.0
+"""Longest time for what the server answers itself."""
+START_S = 20.0
+"""Longest time until a server that was started answers."""
+_STOP_S = 5.0
+_POLL_S = 0.05
+_LOOK_S = 0.25
+"""How often `track` looks whether it shall stop."""
+_AGAIN_S = (0.1, 0.2, 0.5, 1.0, 2.0)
+"""Waits before `track` connects again; the last one stays."""
+
+
+@dataclass(frozen=True)
+class DeviceEntry:
+    """A device as the server lists it.
+
+    Attributes:
+        serial: Its name, e.g. emulator-5554.
+        state: "device" when it can be used, else "offline", "unauthorized", ….
+        transport_id: The server's number of this connection to it; another one after a reconnect.
+    """
+
+    serial: str
+    state: str
+    transport_id: int = 0
+
+
+def parse_devices(text: str) -> list[DeviceEntry]:
+    """The devices in an answer to `host:devices-l` or `host:track-devices-l`."""
+    found = []
+    for line in text.splitlines():
+        serial, _, rest = line.strip().partition(" ")
+        words = rest.split()
+        if not serial or not words:
+            continue
+        ids = [word.partition(":")[2] for word in words if word.startswith("transport_id:")]
+        state = "no permissions" if words[:2] == ["no", "permissions"] else words[0]
+        found.append(DeviceEntry(serial, state, int(ids[0]) if ids and ids[0].isdigit() else 0))
+    return found
+
+
+def adb_path() -> str:
+    """The `adb` program: adbutils' choice if that is installed, else the one in PATH.
+
+    Raises:
+        MissingDependency: If there is none.
+    """
+    try:
+        import adbutils
+    except ImportError:
+        found = shutil.which("adb")
+    else:
+        try:
+            found = adbutils.adb_path()
+        except adbutils.AdbError:
+            found = None
+    if not found:
+        raise MissingDependency("there is no adb program.", "pip install adbutils, which brings one.")
+    return found
+
+
+class AdbServer:
+    """The adb server at one port.
+
+    Args:
+        host, port: Where it listens; only on this machine can one be started.
+    """
+
+    def __init__(self, host: str = "127.0.0.1", port: int = 5037) -> None:
+        self.host = host
+        self.port = port
+        self._own: subprocess.Popen[bytes] | None = None
+        self._entry: Entry | None = None
+
+    @property
+    def own_pid(self) -> int | None:
+        """The process that `ensure_running` started, if it is still ours."""
+        return None if self._own is None else self._own.pid
+
+    def version(self, timeout_s: float = CALL_S) -> int:
+        """The server's protocol version, 41 for years.
+
+        Raises:
+            ServerUnavailable: If none listens.
+            DeviceError: If what listens is no adb server.
+        """
+        return int(self.ask("host:version", timeout_s), 16)
+
+    def devices(self, timeout_s: float = CALL_S) -> list[DeviceEntry]:
+        """All devices that the server sees, in whatever state."""
+        return parse_devices(self.ask("host:devices-l", timeout_s))
+
+    def connect(self, address: str, timeout_s: float = 10.0) -> None:
+        """Makes the server connect to a device at "host:port"; nothing new if it already is.
+
+        Raises:
+            DeviceUnauthorized: If the device has not accepted this machine's key.
+            DeviceNotFound: If it cannot for another reason.
+        """
+        said = self.ask(f"host:connect:{address}", timeout_s)
+        if "failed to authenticate" in said:
+            raise DeviceUnauthorized(
+                "it has not accepted this machine's adb key.",
+                "Unlock the device and confirm the dialog on its screen.",
+                serial=address,
+                evidence=said,
+            )
+        if "connected to" not in said or "failed" in said or "cannot" in said:
+            raise DeviceNotFound(
+                f"no connection to {address}: {said.strip() or 'no reason given'}.",
+                "Is adb over TCP on at that address (`adb tcpip 5555`)?",
+                serial=address,
+                evidence=said,
+            )
+
+    def ask(self, request: str, timeout_s: float = CALL_S) -> str:
+        """The server's answer to one `host:` request that is answered with a text."""
+        with Connection(self.host, self.port, Deadline(timeout_s, request)) as connection:
+            connection.request(request)
+            return connection.read_text()
+
+    # A server of our own
+
+    def ensure_running(self, timeout_s: float = START_S) -> None:
+        """Starts a server at this port unless one answers there already.
+
+        Raises:
+            ServerUnavailable: If none answers in time, with what it printed.
+            DeviceError: If something else than an adb server holds the port.
+            MissingDependency: If there is no adb program.
+        """
+        try:
+            self.version(min(CALL_S, timeout_s))
+        except ServerUnavailable:
+            with tempfile.TemporaryFile() as log:
+                self._start(log)
+                self._wait_up(Deadline(timeout_s, "the start of an adb server"), log)
+
+    def _start(self, log: IO[bytes]) -> None:
+        # Without ADB_LIBUSB=0 adb 36 spends three seconds on USB before it answers; `nodaemon` keeps it our
+        # child, so that its process id is known, and a session of its own keeps Ctrl-C from it.
+        environment = {**os.environ, "ADB_LIBUSB": "0", "ANDROID_ADB_SERVER_PORT": str(self.port)}
+        for inherited in ("ADB_SERVER_SOCKET", "ADB_TRACE", "ANDROID_ADB_SERVER_ADDRESS"):
+            environment.pop(inherited, None)
+        self._own = subprocess.Popen(
+            [adb_path(), "-P", str(self.port), "server", "nodaemon"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+    def _wait_up(self, deadline: Deadline, log: IO[bytes]) -> None:
+        assert self._own is not None
+        while True:
+            try:
+                self.version(min(CALL_S, max(deadline.left, _POLL_S)))
+            except (ServerUnavailable, DeviceTimeout) as error:
+                # It listens before it answers: the first time it makes a key, which takes a moment.
+                ended = self._own.poll() is not None
+                if ended or not deadline.left:
+                    self._end_own()
+                    raise self._not_started(log, ended) from error
+                time.sleep(_POLL_S)
+            else:
+                break
+        if self._own.poll() is not None:
+            self._own = None  # another process was faster at this port: that server is not ours
+            return
+        # Should this process be killed, `distrl cleanup` knows the server by its entry.
+        what, marks = f"adb server at port {self.port}", ("-P", str(self.port))
+        self._entry = Registry().add(self._own.pid, what, marks, shared_port=self.port)
+
+    def _not_started(self, log: IO[bytes], ended: bool) -> ServerUnavailable:
+        log.seek(0)
+        said = log.read()[-2000:].decode("utf-8", "replace").strip()
+        what = "ended at once" if ended else "does not answer"
+        printed = said[-200:] or "it printed nothing"
+        return ServerUnavailable(
+            f"an adb server was started at port {self.port} and {what}: {printed}.",
+            "Start one by hand with `adb start-server` and see what it says.",
+            evidence=said,
+        )
+
+    def stop(self) -> None:
+        """Ends the server if this tool started it and nobody uses it; any other server is left alone.
+
+        One that other processes are connected to is left to the last of them that calls this, or to
+        `distrl cleanup`.
+        """
+        entry, self._entry = self._entry, None
+        if self._own is None:
+            self._end_left()
+        elif entry is None:
+            self._end_own()
+        else:
+            Registry().disown(entry)  # first: whoever leaves at this moment sees either it or no clients
+            if self._own.poll() is None and has_other_clients(self.port):
+                _log.info("the adb server at port %d is left to other processes that use it", self.port)
+                self._own = None
+                return
+            self._end_own()
+            Registry().remove(entry)
+
+    def _end_left(self) -> None:
+        """Ends a server that another process of this tool started and left, unless somebody uses it."""
+        registry = Registry()
+        for entry in registry.entries():
+            if entry.shared_port == self.port and entry.is_orphan and not has_other_clients(self.port):
+                end_process(entry.key, entry.marks)
+                registry.remove(entry)
+
+    def _end_own(self) -> None:
+        own, self._own = self._own, None
+        if own is None or own.poll() is not None:
+            return
+        own.terminate()
+        try:
+            own.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            own.kill()
+            own.wait()
+
+    # Following the devices
+
+    def track(self, stop: threading.Event) -> Iterator[list[DeviceEntry] | None]:
+        """All devices, now and again after each change, until `stop` is set.
+
+        None comes when the server goes away, or is not there; the connection is then made again for as long
+        as it takes. A server is not started here.
+        """
+        failures, known = 0, True
+        while not stop.is_set():
+            try:
+                for devices in self._changes(stop):
+                    failures, known = 0, True
+                    yield devices
+            except DeviceError:
+                if known:
+                    known = False
+                    yield None
+                stop.wait(_AGAIN_S[min(failures, len(_AGAIN_S) - 1)])
+                failures += 1
+
+    def _changes(self, stop: threading.Event) -> Iterator[list[DeviceEntry]]:
+        deadline = Deadline(CALL_S, "host:track-devices-l")
+        with Connection(self.host, self.port, deadline) as connection:
+            connection.request("host:track-devices-l")
+            while not stop.is_set():
+                if _readable(connection):
+                    connection.deadline = Deadline(CALL_S, "host:track-devices-l")
+                    yield parse_devices(connection.read_text())
+
+
+def _readable(connection: Connection) -> bool:
+    poll = select.poll()
+    poll.register(connection.socket, select.POLLIN)
+    return bool(poll.poll(_LOOK_S * 1000))
+
+
+class PoolServer(AdbServer):
+    """As `AdbServer`, for many threads. Once ended, it is not started again.
+
+    Args:
+        host, port: Where it listens.
+    """
+
+    def __init__(self, host: str = "127.0.0.1", port: int = 5037) -> None:
+        super().__init__(host, port)
+        self._starting = threading.Lock()
+        self._is_over = False
+
+    def ensure_running(self, timeout_s: float = START_S) -> None:
+        """See `AdbServer`; waits up to `timeout_s` for the thread that is starting one."""
+        if not self._starting.acquire(timeout=timeout_s):
+            raise ServerUnavailable(f"the start of an adb server at port {self.port} takes too long.")
+        try:
+            if self._is_over:
+                raise ServerUnavailable("the pool of devices is closed.")
+            super().ensure_running(timeout_s)
+        finally:
+            self._starting.release()
+
+    def end(self) -> None:
+        """Ends the server if it was started here, and lets nobody start another."""
+        self._is_over = True
+        with self._starting:
+            self.stop()

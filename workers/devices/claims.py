@@ -1,0 +1,207 @@
+"""Claims by file locks: no two processes of this machine use the same device, or the same emulator ports.
+
+A lock is a file in the state directory; the kernel releases it when its process ends, however it ends.
+Processes that share a configuration (the workers of a run, an evaluation) thus share its devices: each takes
+those that are free, as many as it has slots. Ports of an emulator, an even console port and adb at the next,
+are claimed by a lock and by a look whether both can be bound: the lock keeps apart the processes of one user
+that have claimed but not yet bound, binding keeps apart all others.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import socket
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from distrl.core.errors import ConfigError, RunDirectoryError
+from distrl.core.locks import HeldLock, try_lock
+from distrl.workers.devices.errors import PortInUse
+from distrl.workers.devices.processes import state_dir
+
+FIRST, LAST = 5554, 5682
+"""The emulator's range for `-port`. The adb server finds those up to 5584 by itself."""
+
+
+def _try_lock(path: Path) -> HeldLock | None:
+    try:
+        return try_lock(path)
+    except OSError as error:
+        raise RunDirectoryError(f"{path} cannot be locked: {error}.", "Set DISTRL_STATE_DIR.") from error
+
+
+class Claims:
+    """The claims of one pool. Not thread-safe: the pool holds its lock. No call waits.
+
+    Args:
+        folder: Where the locks are, by default in the state directory; made, private to this user, when the
+            first one is taken.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+        self._locks: dict[str, HeldLock] = {}
+
+    def take(self, name: str) -> bool:
+        """Takes a claim. False if another process has it; what is held already, or has no name, is granted.
+
+        Raises:
+            RunDirectoryError: The folder cannot be used, or belongs to another user.
+        """
+        if not name or name in self._locks:
+            return True
+        if self._folder is None:
+            self._folder = state_dir() / "claims"
+        make_private(self._folder)
+        file = self._folder / f"{re.sub(r'[^A-Za-z0-9._-]', '_', name)}.lock"
+        if file.is_symlink():
+            raise RunDirectoryError(f"{file} is a link.", "Remove it.")
+        lock = _try_lock(file)
+        if lock is None:
+            return False
+        self._locks[name] = lock
+        return True
+
+    def release(self, name: str) -> None:
+        """Gives a claim back; one that is not held is ignored."""
+        if name in self._locks:
+            self._locks.pop(name).release()
+
+    def release_all(self) -> None:
+        """Gives all back."""
+        for name in list(self._locks):
+            self.release(name)
+
+
+def make_private(folder: Path) -> None:
+    """Makes `folder`, for this user only, if it does not exist.
+
+    Raises:
+        RunDirectoryError: It cannot be made, or others may write it.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.lstat()
+    except OSError as error:
+        raise RunDirectoryError(
+            f"{folder} cannot be made: {error.strerror or error}.", "Set DISTRL_STATE_DIR."
+        ) from error
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise RunDirectoryError(
+            f"{folder} is not a private folder of this user.", "Remove it, or set DISTRL_STATE_DIR."
+        )
+
+
+@dataclass
+class Ports:
+    """The claimed ports of one emulator; a context manager.
+
+    Attributes:
+        console: The console's port, even; the number in the serial.
+    """
+
+    console: int
+    _lock: HeldLock | None = None
+
+    @property
+    def adb(self) -> int:
+        """The port of its adb daemon."""
+        return self.console + 1
+
+    @property
+    def serial(self) -> str:
+        """The name under which adb lists it."""
+        return f"emulator-{self.console}"
+
+    def release(self) -> None:
+        """Gives the ports back. May be called twice."""
+        if self._lock is not None:
+            self._lock.release()
+
+    def __enter__(self) -> Ports:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+class PortAllocator:
+    """Claims ports.
+
+    Args:
+        directory: The state directory; the usual one when None.
+        first, last: The console ports to choose from, even.
+    """
+
+    def __init__(self, directory: Path | None = None, first: int = FIRST, last: int = LAST) -> None:
+        if first % 2 or not 1024 <= first <= last <= 65000:
+            raise ConfigError(
+                f"console ports must be even and from 1024 to 65000, got {first} to {last}.",
+                f"The emulator's own range is {FIRST} to {LAST}.",
+            )
+        self._directory = (directory or state_dir()) / "ports"
+        self._candidates = range(first, last + 1, 2)
+
+    def claim(self, console: int | None = None) -> Ports:
+        """Claims the first free ports, or those of one console port.
+
+        Raises:
+            PortInUse: If it is taken, or all are.
+            ConfigError: If `console` is odd or out of range.
+        """
+        if console is not None:
+            if console % 2 or not 1024 <= console <= 65000:
+                raise ConfigError(f"a console port is even and at most 65000, got {console}.", "Take 5554.")
+            return self._claim(console)
+        last: PortInUse | None = None
+        for candidate in self._candidates:
+            try:
+                return self._claim(candidate)
+            except PortInUse as error:
+                last = error
+        first, final = self._candidates[0], self._candidates[-1]
+        raise PortInUse(
+            f"all console ports from {first} to {final} are taken.",
+            "Stop unused emulators: `distrl cleanup` lists those that this tool started.",
+            evidence=str(last),
+        )
+
+    def _claim(self, console: int) -> Ports:
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = _try_lock(self._directory / f"{console}.lock")
+        if lock is None:
+            raise _taken(console, "another process of this tool has claimed it")
+        for port in (console, console + 1):
+            if not is_free(port):
+                lock.release()
+                raise _taken(console, f"port {port} is in use by another process")
+        return Ports(console, lock)
+
+
+def _taken(console: int, why: str) -> PortInUse:
+    return PortInUse(
+        f"the console port {console} is not available: {why}.",
+        f"Choose another even port, or see which process uses it: `ss -ltnp 'sport = :{console}'`.",
+        serial=f"emulator-{console}",
+    )
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on the loopback addresses' `port` now."""
+    for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                # As the emulator does: connections in TIME_WAIT do not count.
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((address, port))
+        except OSError as error:
+            # A machine without IPv6 has no such address; any other error means that the port is taken.
+            if family == socket.AF_INET or error.errno in (errno.EADDRINUSE, errno.EACCES):
+                return False
+    return True

@@ -1,0 +1,259 @@
+"""The emulator's console: a line of text in, lines of text out, OK or KO at the end.
+
+Each command has a connection of its own, greeted and authenticated anew, and one deadline for all of it. The
+secret is the first line of a file in the user's home directory that the emulator makes.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from distrl.workers.devices.adb_wire import Connection, Deadline
+from distrl.workers.devices.errors import (
+    DeviceDisconnected,
+    DeviceError,
+    DeviceNotFound,
+    EmulatorError,
+    EmulatorExited,
+    LowDisk,
+    ServerUnavailable,
+    ServiceRejected,
+    SnapshotFailed,
+    SnapshotMissing,
+    SnapshotPending,
+)
+
+CALL_S = 5.0
+LOAD_S, SAVE_S = 60.0, 120.0
+TOKEN = Path("~/.emulator_console_auth_token")
+"""Where the emulator keeps the secret of its console."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_ROW = re.compile(r"^\S+\s+(\S.*?)\s+[\d.]+\s*[KMGT]?i?B?\s+\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
+_MAX_REPLY = 2**20
+UNLOADABLE = (
+    "It is damaged, or was made by another emulator version, or with another GPU mode or other cores, memory "
+    "or feature flags. Undo that, or make it again with `distrl snapshot-avd create`."
+)
+"""The remedy for a snapshot that does not load."""
+_REASONS: tuple[tuple[str, type[EmulatorError], str], ...] = (
+    ("pending", SnapshotPending, "Wait until the other snapshot operation ends, then try again."),
+    ("read-only", SnapshotFailed, "Start the emulator without -read-only: with it, it has no snapshots."),
+    ("read only", SnapshotFailed, "Start the emulator without -read-only: with it, it has no snapshots."),
+    (
+        "disk space",
+        LowDisk,
+        "Free some disk space; a snapshot is about as large as the emulator's memory.",
+    ),
+    ("no space", LowDisk, "Free some disk space; a snapshot is about as large as the emulator's memory."),
+)
+
+
+def require_snapshot_name(name: str, serial: str = "") -> None:
+    """Refuses what the console would take for several words, or for a path.
+
+    Raises:
+        SnapshotFailed: If `name` is no name for a snapshot.
+    """
+    if not _NAME.fullmatch(name):
+        raise SnapshotFailed(
+            f"{name!r} is not a valid snapshot name.",
+            "Use letters, digits, dots, hyphens and underscores.",
+            serial=serial,
+        )
+
+
+class Console:
+    """The console of one emulator.
+
+    Args:
+        port: Its console port, the number in its serial.
+        token_path: The file with the secret; the emulator's own by default.
+        host: Where the emulator runs.
+    """
+
+    def __init__(self, port: int, token_path: Path | None = None, host: str = "127.0.0.1") -> None:
+        self.host = host
+        self.port = port
+        self.serial = f"emulator-{port}"
+        self._token_path = token_path
+
+    def command(self, text: str, timeout_s: float = CALL_S) -> list[str]:
+        """Gives one command.
+
+        Args:
+            text: The command, one line.
+            timeout_s: For the connection, the greeting, the secret and the answer together.
+
+        Returns:
+            The lines of its answer before OK.
+
+        Raises:
+            DeviceNotFound: If no console listens.
+            ServiceRejected: If it answers KO, or does not take the secret.
+            DeviceTimeout, DeviceDisconnected: If it answers late or not at all.
+        """
+        if not text.isprintable():
+            raise ValueError(f"a console command is one line of text, got {text!r}")
+        deadline = Deadline(timeout_s, f"the console's {text!r}", self.serial)
+        with self._connect(deadline) as connection:
+            lines = _Lines(connection)
+            self._greet(lines)
+            connection.send(text.encode("utf-8") + b"\r\n")
+            return lines.answer(text)
+
+    def _connect(self, deadline: Deadline) -> Connection:
+        try:
+            return Connection(self.host, self.port, deadline)
+        except ServerUnavailable as error:
+            raise DeviceNotFound(
+                f"no emulator console listens at port {self.port}.",
+                "Is the emulator running? Its console port is the number in its serial.",
+                serial=self.serial,
+                evidence=error.evidence,
+            ) from error
+
+    def _greet(self, lines: _Lines) -> None:
+        greeting = " ".join(lines.answer("the greeting"))
+        if "Authentication required" not in greeting:
+            return
+        path = (self._token_path or TOKEN).expanduser()
+        try:
+            token = path.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ServiceRejected(
+                f"its console wants the secret in {path}, which cannot be read ({error}).",
+                "Run as the user who started the emulator.",
+                serial=self.serial,
+            ) from error
+        if not token.isprintable() or not token:
+            raise ServiceRejected(
+                f"{path} holds no secret of one line.", "Let the emulator write it anew.", serial=self.serial
+            )
+        lines.connection.send(b"auth " + token.encode("utf-8") + b"\r\n")
+        lines.answer("auth")
+
+    def require_running(self) -> None:
+        """Returns while something listens at the console's port: the system refuses when the emulator ended.
+
+        Raises:
+            EmulatorExited: If nothing listens any more.
+        """
+        try:
+            with self._connect(Deadline(CALL_S, "the console", self.serial)):
+                return
+        except DeviceNotFound as error:
+            why = error.__cause__
+            if why is None or not isinstance(why.__cause__, ConnectionRefusedError):
+                return  # it is busy: while it loads a snapshot it may take no connections
+            raise EmulatorExited(
+                f"the emulator has ended: nothing listens at its console port {self.port} any more.",
+                "See its log, and start it again.",
+                serial=self.serial,
+            ) from error
+
+    def kill(self, timeout_s: float = CALL_S) -> None:
+        """Tells the emulator to end; whether it did shows at its process."""
+        try:
+            self.command("kill", timeout_s)
+        except DeviceDisconnected:
+            return  # it hung up before it said OK: it ends
+
+    def avd_snapshot_list(self, timeout_s: float = CALL_S) -> list[str]:
+        """The names of all its snapshots."""
+        rows = (_ROW.match(line) for line in self.command("avd snapshot list", timeout_s))
+        return [row[1] for row in rows if row]
+
+    def avd_snapshot_save(self, name: str, timeout_s: float = SAVE_S) -> None:
+        """Saves everything as snapshot `name`, in place of an older one.
+
+        Raises:
+            SnapshotPending, LowDisk, SnapshotFailed: By what the emulator says.
+        """
+        self._snapshot("save", name, timeout_s)
+
+    def avd_snapshot_load(self, name: str, timeout_s: float = LOAD_S) -> None:
+        """Brings snapshot `name` back.
+
+        Raises:
+            SnapshotMissing: If there is none of that name.
+            SnapshotPending, SnapshotFailed: By what the emulator says.
+        """
+        self._snapshot("load", name, timeout_s)
+
+    def avd_snapshot_delete(self, name: str, timeout_s: float = LOAD_S) -> None:
+        """Deletes snapshot `name`.
+
+        Raises:
+            SnapshotMissing: If there is none of that name.
+            SnapshotPending, SnapshotFailed: By what the emulator says.
+        """
+        self._snapshot("delete", name, timeout_s)
+
+    def _snapshot(self, verb: str, name: str, timeout_s: float) -> None:
+        require_snapshot_name(name, self.serial)
+        try:
+            self.command(f"avd snapshot {verb} {name}", timeout_s)
+        except ServiceRejected as error:
+            raise self._snapshot_error(verb, name, error) from error
+
+    def _snapshot_error(self, verb: str, name: str, error: ServiceRejected) -> DeviceError:
+        said = error.evidence
+        if verb != "save" and self._lacks(name):
+            remedy = "See `avd snapshot list`, and save it first."
+            return SnapshotMissing(f"it has no snapshot {name!r}.", remedy, serial=self.serial, evidence=said)
+        for part, kind, remedy in _REASONS:
+            if part in said.lower():
+                return kind(
+                    f"cannot {verb} snapshot {name!r}: {said}.", remedy, serial=self.serial, evidence=said
+                )
+        return SnapshotFailed(
+            f"cannot {verb} snapshot {name!r}: {said or 'no reason given'}.",
+            UNLOADABLE if verb == "load" else "See the emulator's log.",
+            serial=self.serial,
+            evidence=said,
+        )
+
+    def _lacks(self, name: str) -> bool:
+        """What a missing snapshot is called differs between emulators; the list does not."""
+        try:
+            return name not in self.avd_snapshot_list()
+        except DeviceError:
+            return False
+
+
+class _Lines:
+    """The console's lines on one connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._inbox = b""
+
+    def answer(self, asked: str) -> list[str]:
+        """The lines up to OK."""
+        lines: list[str] = []
+        while True:
+            line = self._line()
+            if line == "OK" or line.startswith("OK:"):
+                return lines
+            if line == "KO" or line.startswith("KO:"):
+                reason = line[3:].strip().rstrip(".")
+                raise ServiceRejected(
+                    f"its console refuses {asked!r}: {reason or 'no reason given'}.",
+                    "See the console's `help`.",
+                    serial=self.connection.serial,
+                    evidence=reason,
+                )
+            if line:
+                lines.append(line)
+
+    def _line(self) -> str:
+        while b"\n" not in self._inbox:
+            part = self.connection.read()
+            if not part:
+                raise self.connection.broken("the console hung up after " + repr(self._inbox[-100:]))
+            self._inbox += part
+            if len(self._inbox) > _MAX_REPLY:
+                raise self.connection.broken(f"an answer of more than {_MAX_REPLY} bytes")
+        line, _, self._inbox = self._inbox.partition(b"\n")
+        return line.decode("utf-8", "replace").rstrip("\r")

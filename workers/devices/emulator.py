@@ -1,0 +1,690 @@
+"""One emulator process: started in a session of its own, followed by its log, waited for, and ended.
+
+Ready means, in this order: the adb server lists it as `device`; sys.boot_completed = 1; init.svc.bootanim =
+stopped; `wm size` names a size and a screenshot has more than one colour.
+
+`EmulatorProcess` is used by one thread at a time, but `stop` and `pid` may be called by another. The process
+is registered as soon as it runs, so that `distrl cleanup` finds it if this process dies first. `Session`
+works with the emulator that already runs from an AVD, which is left running, or with one started for the
+purpose.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
+
+from PIL import Image, UnidentifiedImageError
+
+from distrl.core.errors import ConfigError
+from distrl.workers.devices import processes
+from distrl.workers.devices.adb import AdbClient
+from distrl.workers.devices.adb_server import AdbServer
+from distrl.workers.devices.avd import Avd, read_ini
+from distrl.workers.devices.claims import PortAllocator, Ports
+from distrl.workers.devices.console import Console
+from distrl.workers.devices.emulator_log import LogFollower, fault_of, last_complaint, snapshot_fault_of
+from distrl.workers.devices.errors import (
+    AvdLocked,
+    BootTimeout,
+    DeviceError,
+    DeviceNotFound,
+    EmulatorError,
+    EmulatorExited,
+    LowDisk,
+    SnapshotMissing,
+)
+from distrl.workers.devices.processes import (
+    CONSOLE_S,
+    Entry,
+    ProcessKey,
+    Registry,
+    cmdline,
+    end_process,
+    is_alive,
+    key_of,
+    state_dir,
+)
+from distrl.workers.devices.screen import picture_in
+from distrl.workers.devices.sdk import ROOT_VARIABLES, Sdk, emulator_version
+from distrl.workers.devices.snapshots import Snapshotter, require_same_hardware
+
+GPU = "swiftshader_indirect"
+"""The GPU mode for machines without a GPU; a snapshot loads only under the mode it was saved with."""
+
+LEAST_FREE_BYTES = 64 * 2**20
+"""Free space below which no emulator is started. Emulators themselves refuse with less than about 2 GB."""
+MAX_LOGS = 100
+"""Most logs that are kept in the state directory."""
+
+
+@dataclass(frozen=True)
+class EmulatorOptions:
+    """How an emulator is started.
+
+    Attributes:
+        gpu: Its GPU mode.
+        snapshot: The snapshot to start from; None boots cold.
+        read_only: Shares the AVD with others; its console can then neither save, load nor delete snapshots.
+        extra: Further options for its command line.
+    """
+
+    gpu: str = GPU
+    snapshot: str | None = None
+    read_only: bool = False
+    extra: tuple[str, ...] = ()
+
+    def flags(self, avd: str, ports: Ports) -> list[str]:
+        """The command line behind the program's name."""
+        start = ["-snapshot", self.snapshot] if self.snapshot else ["-no-snapshot-load"]
+        return [
+            # `-grpc PORT` would serve the whole emulator to everyone, on all interfaces. Without it emulators
+            # choose a port of the loopback interface and ask for a token; old ones ask only when told to.
+            *("-avd", avd, "-port", str(ports.console), "-grpc-use-token"),
+            *("-no-window", "-no-audio", "-no-boot-anim", "-gpu", self.gpu, "-no-snapshot-save"),
+            *start,
+            *(["-read-only"] if self.read_only else []),
+            *self.extra,
+        ]
+
+
+class EmulatorProcess:
+    """One emulator.
+
+    Args:
+        sdk: Whose emulator.
+        avd: Which virtual device.
+        ports: Its claimed ports; the caller releases them after `stop`.
+        options: How it is started.
+        registry: Where it is entered; the user's when None.
+        log_file: Receives its output; one in the state directory when None.
+        adb_server_port: The adb server it tells of itself; where the environment says when None.
+        environ: The environment it gets, with what is said above changed.
+
+    Attributes:
+        log: Its output.
+    """
+
+    def __init__(
+        self,
+        sdk: Sdk,
+        avd: Avd,
+        ports: Ports,
+        options: EmulatorOptions = EmulatorOptions(),
+        *,
+        registry: Registry | None = None,
+        log_file: Path | None = None,
+        adb_server_port: int | None = None,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        self.sdk, self.avd, self.ports, self.options = sdk, avd, ports, options
+        self.serial = ports.serial
+        self._registry = registry or Registry()
+        self.log = LogFollower(log_file or _log_file(avd.name, ports.console))
+        self._environ = dict(environ, ANDROID_AVD_HOME=str(avd.home))
+        if sdk.root is not None:  # else it would look for system images where the environment says
+            self._environ |= dict.fromkeys(ROOT_VARIABLES, str(sdk.root))
+        if adb_server_port is not None:
+            self._environ["ANDROID_ADB_SERVER_PORT"] = str(adb_server_port)
+        self._child: subprocess.Popen[bytes] | None = None
+        self._entry: Entry | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id while it runs."""
+        child = self._child
+        return child.pid if child is not None and child.poll() is None else None
+
+    def start(self) -> None:
+        """Starts it and returns at once; `wait_booted` tells whether that went well.
+
+        Raises:
+            AvdLocked, SnapshotPending: If another emulator holds the AVD.
+            LowDisk: If the AVD's disk is full.
+            SnapshotMissing, SnapshotFailed: If it shall start from a snapshot that is not there, or was saved
+                with other hardware.
+            EmulatorError: If it runs already, or the program cannot be started.
+        """
+        if self.pid is not None:
+            raise EmulatorError("the emulator runs already.", "Stop it first.", serial=self.serial)
+        self.avd.require_unused(shared=self.options.read_only)
+        self._require_disk()
+        self._require_snapshot()
+        command = [str(self.sdk.emulator), *self.options.flags(self.avd.name, self.ports)]
+        self.log.path.parent.mkdir(parents=True, exist_ok=True)
+        self.log.lines()  # a start begins where the last one ended
+        try:
+            with self.log.path.open("ab") as output:
+                self._child = child = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=self._environ,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise EmulatorError(f"{command[0]} cannot be started: {error}.", "Reinstall it.") from error
+        self._enter(child)
+
+    def _enter(self, child: subprocess.Popen[bytes]) -> None:
+        if processes.key_of(child.pid) is None:
+            return  # it has ended already; `check` says why
+        what = f"emulator of AVD {self.avd.name} at port {self.ports.console}"
+        marks = ("-avd", self.avd.name, str(self.ports.console))
+        try:
+            self._entry = self._registry.add(child.pid, what, marks, self.ports.console)
+        except EmulatorError:
+            child.kill()  # what nobody could find again shall not run
+            child.wait()
+            raise
+
+    def _require_disk(self) -> None:
+        """An emulator that cannot write its locks says that another process holds them."""
+        free = shutil.disk_usage(self.avd.directory).free
+        if free < LEAST_FREE_BYTES:
+            raise LowDisk(
+                f"the disk of the AVD {self.avd.name!r} is full: {free / 2**20:.0f} MB are left, and an "
+                f"emulator needs {LEAST_FREE_BYTES / 2**20:.0f} MB for its locks and logs alone.",
+                f"Free some GB on the disk of {self.avd.directory}.",
+                serial=self.serial,
+            )
+
+    def _require_snapshot(self) -> None:
+        name = self.options.snapshot
+        if name is not None and not (self.avd.snapshots / name).is_dir():
+            raise SnapshotMissing(
+                f"the AVD {self.avd.name!r} has no snapshot {name!r}.",
+                f"Make it with `distrl snapshot-avd create {self.avd.name} {name}`.",
+                serial=self.serial,
+            )
+        if name is not None:
+            require_same_hardware(self.avd, name, self.options.extra)
+
+    def check(self) -> None:
+        """Returns if it runs and has not said that it cannot.
+
+        Raises:
+            EmulatorError: By what its log says, or `EmulatorExited` with its last words.
+        """
+        child = self._child  # another thread may be stopping it
+        has_ended = child is None or child.poll() is not None
+        for line in self.log.lines():
+            fault = fault_of(line, self.serial)
+            if fault is None and self.options.snapshot is not None:
+                fault = snapshot_fault_of(line, self.serial)
+            if fault is not None:
+                raise fault
+        if has_ended:
+            status = "does not run" if child is None else _status(child.returncode)
+            said = last_complaint(self.log.tail())
+            raise EmulatorExited(
+                f"the emulator {status}{f', saying: {said}' if said else ''}.".replace("..", "."),
+                f"See its log, {self.log.path}.",
+                serial=self.serial,
+                evidence=self.log.tail(),
+            )
+
+    def wait_booted(self, client: BootClient, timeout_s: float | None = None) -> BootTimes:
+        """Waits until Android can be used.
+
+        Args:
+            client: The way to it.
+            timeout_s: By default 180 s, from a snapshot 60 s.
+
+        Raises:
+            BootTimeout: If it is not ready in time, with the end of its log.
+            EmulatorError: If it ends or says why it cannot.
+        """
+        patience_s = timeout_s or (SNAPSHOT_S if self.options.snapshot else COLD_S)
+        try:
+            return BootWait(client, self.check).wait(patience_s, self.serial)
+        except BootTimeout as error:
+            error.evidence = f"{error.evidence}\n{self.log.tail()}"
+            raise
+
+    def stop(self, console_s: float = CONSOLE_S) -> str:
+        """Ends it: console, SIGTERM, SIGKILL. May be called twice, and without `start`.
+
+        Args:
+            console_s: How long it may take after the console's `kill`.
+
+        Returns:
+            What ended it, as `ending.end`.
+        """
+        child, entry = self._child, self._entry
+        if child is None:
+            return "gone"
+        how = "gone"
+        # Without an entry another thread is starting it at this moment.
+        key = entry.key if entry is not None else processes.key_of(child.pid)
+        if key is not None:
+            # Our child cannot be another process before we have collected it: no marks to compare.
+            how = end_process(key, (), self.ports.console, console_s, lambda: child.poll() is not None)
+            if not how:
+                raise EmulatorError(
+                    f"the emulator (process {child.pid}) does not end, not even by SIGKILL.",
+                    "It hangs in the kernel; see `dmesg`.",
+                    serial=self.serial,
+                )
+        if entry is not None:
+            self._registry.remove(entry)
+        child.poll()
+        self._child = self._entry = None
+        return how
+
+
+def _status(code: int) -> str:
+    return f"was ended by signal {-code}" if code < 0 else f"ended with exit status {code}"
+
+
+def _log_file(avd: str, port: int) -> Path:
+    """A new log's path; of the old ones the newest stay."""
+    folder = state_dir() / "logs"
+    for path in sorted(folder.glob("emulator-*.log"), key=_modified)[: -MAX_LOGS + 1 or None]:
+        path.unlink(missing_ok=True)
+    return folder / f"emulator-{port}-{avd}-{time.strftime('%Y%m%d-%H%M%S')}.log"
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:  # another process removes old ones, too
+        return 0.0
+
+
+COLD_S, SNAPSHOT_S = 180.0, 60.0
+"""Longest time for a boot, and for a start from a snapshot."""
+CONDITIONS = ("adb", "boot_completed", "bootanim", "service")
+_CALL_S, _SCREENSHOT_S = 5.0, 10.0
+_POLL_S = 0.25
+_BLANK = "its screenshot is of one colour"
+_SLOW = "See the emulator's log; a slow machine needs more time: --boot-timeout, or boot_s."
+_DRAWS_NOTHING = (
+    "Take a system image that draws: ATD images (aosp_atd, google_atd) do not; with another one see the "
+    "emulator's log."
+)
+_SIZE = re.compile(rb"(?:Physical|Override) size: (\d+)x(\d+)")
+
+
+class Answer(Protocol):
+    """What a shell command left, e.g. an `adb.shell.ShellResult`."""
+
+    @property
+    def out(self) -> bytes:
+        """Its standard output."""
+        ...
+
+
+class BootClient(Protocol):
+    """What is needed of an `AdbClient`."""
+
+    def state(self, timeout_s: float = ...) -> str:
+        """The device's state at the adb server."""
+        ...
+
+    def shell(self, command: str, timeout_s: float) -> Answer:
+        """Runs a command."""
+        ...
+
+    def exec_out(self, command: str, timeout_s: float) -> bytes:
+        """What a command prints."""
+        ...
+
+
+@dataclass(frozen=True)
+class BootTimes:
+    """When each condition first held, in seconds since the wait began, in the order of `CONDITIONS`."""
+
+    adb: float
+    boot_completed: float
+    bootanim: float
+    service: float
+
+
+class BootWait:
+    """Waits for one emulator.
+
+    Args:
+        client: The way to it.
+        check: Called before each look; raises when waiting is in vain (its process ended, its log says why).
+        clock, sleep: Seconds that never go back, and a pause of so many.
+        screencap: The command that takes a screenshot.
+    """
+
+    def __init__(
+        self,
+        client: BootClient,
+        check: Callable[[], object] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        screencap: str = "screencap -p",
+    ) -> None:
+        self._client, self._screencap = client, screencap
+        self._check = check
+        self._clock = clock
+        self._sleep = sleep
+        self._give_up_at = 0.0
+
+    def wait(self, timeout_s: float, serial: str = "") -> BootTimes:
+        """Returns when all conditions hold.
+
+        Args:
+            timeout_s: For all of them together.
+            serial: For the error.
+
+        Raises:
+            BootTimeout: With the condition that did not hold, and what was seen of it.
+            EmulatorError: What `check` raises.
+        """
+        started = self._clock()
+        self._give_up_at = started + timeout_s
+        times = []
+        for name, holds in zip(
+            CONDITIONS, (self._is_there, self._is_complete, self._is_quiet, self._answers), strict=True
+        ):
+            seen = self._until(holds)
+            if seen:
+                raise BootTimeout(
+                    f"not ready after {timeout_s:g} s, waiting for {name}: {seen}.",
+                    _DRAWS_NOTHING if seen == _BLANK else _SLOW,
+                    serial=serial,
+                    evidence=seen,
+                )
+            times.append(round(self._clock() - started, 3))
+        return BootTimes(*times)
+
+    def _until(self, holds: Callable[[], str]) -> str:
+        """Looks until the condition holds, then returns ""; else what was seen last."""
+        while True:
+            self._check()
+            try:
+                seen = holds()
+            except DeviceError as error:
+                seen = error.message
+            if not seen:
+                return ""
+            if self._clock() >= self._give_up_at:
+                return seen.rstrip(".")
+            self._sleep(_POLL_S)
+
+    def _left(self, most_s: float) -> float:
+        """The time for one call; a last one may be made at the deadline, but briefly."""
+        return max(0.5, min(most_s, self._give_up_at - self._clock()))
+
+    # Each returns "" when its condition holds, else what it saw.
+
+    def _is_there(self) -> str:
+        state = self._client.state(self._left(2.0))
+        return "" if state == "device" else f"its state is {state!r}"
+
+    def _is_complete(self) -> str:
+        return self._property("sys.boot_completed", b"1")
+
+    def _is_quiet(self) -> str:
+        return self._property("init.svc.bootanim", b"stopped")
+
+    def _property(self, name: str, wanted: bytes) -> str:
+        value = self._client.shell(f"getprop {name}", self._left(_CALL_S)).out.strip()
+        return "" if value == wanted else f"{name} is {value.decode('utf-8', 'replace')!r}"
+
+    def _answers(self) -> str:
+        size = self._client.shell("wm size", self._left(_CALL_S)).out
+        if not _SIZE.search(size):
+            return f"`wm size` says {size[:80].decode('utf-8', 'replace').strip()!r}"
+        return _picture_problem(self._client.exec_out(self._screencap, self._left(_SCREENSHOT_S)))
+
+
+def _picture_problem(data: bytes) -> str:
+    try:
+        with Image.open(io.BytesIO(picture_in(data))) as image:
+            extrema = image.convert("RGB").getextrema()
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+        return f"its screenshot is no picture ({error})"
+    is_blank = all(low == high for low, high in extrema)
+    return _BLANK if is_blank else ""
+
+
+_Exit = Callable[[type[BaseException] | None, BaseException | None, TracebackType | None], None]
+
+
+@dataclass(frozen=True)
+class Open:
+    """An emulator that can be used.
+
+    Attributes:
+        serial: Its name in adb.
+        snapshotter: Its snapshots.
+        client: The way to Android on it.
+        times: How long it took to boot; None if it ran already.
+    """
+
+    serial: str
+    snapshotter: Snapshotter
+    client: AdbClient
+    times: BootTimes | None
+
+
+def running_from(avd: Avd, environ: Mapping[str, str] = os.environ) -> Running | None:
+    """The emulator that runs from this AVD, if one announces itself."""
+    for one in running(environ):
+        if one.avd_name == avd.name and (one.avd_dir is None or one.avd_dir == avd.directory):
+            return one
+    return None
+
+
+class Session:
+    """A context manager that gives an `Open` emulator.
+
+    Args:
+        sdk: Whose emulator.
+        avd: Which virtual device.
+        options: How it is started, if it must be.
+        server: The adb server; started when it does not run.
+        console_port: The port to start it at; a free one when None. One that runs must be there.
+        boot_s: Longest time for the boot; the usual when None.
+        must_run: Only an emulator that runs already will do; none is started.
+        note: Told in words what is going on.
+        environ: Where the environment's variables are.
+    """
+
+    def __init__(
+        self,
+        sdk: Sdk,
+        avd: Avd,
+        options: EmulatorOptions,
+        server: AdbServer,
+        *,
+        console_port: int | None = None,
+        boot_s: float | None = None,
+        must_run: bool = False,
+        note: Callable[[str], object] = lambda text: None,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        self._sdk, self._avd, self._options, self._server = sdk, avd, options, server
+        self._console_port, self._boot_s, self._must_run = console_port, boot_s, must_run
+        self._note, self._environ = note, environ
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Open:
+        with ExitStack() as stack:
+            opened = self._open(stack)
+            self._stack = stack.pop_all()
+        return opened
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def _open(self, stack: ExitStack) -> Open:
+        stack.callback(self._server.stop)
+        self._server.ensure_running()
+        there = running_from(self._avd, self._environ)
+        if there is None:
+            if self._must_run:
+                raise DeviceNotFound(
+                    f"no emulator runs from the AVD {self._avd.name!r}.",
+                    f"Start one (`emulator -avd {self._avd.name}`), or make the snapshot with `create`.",
+                )
+            return self._started(stack)
+        require_ours(there)
+        if self._console_port not in (None, there.console_port):
+            raise ConfigError(
+                f"an emulator runs from the AVD {self._avd.name!r} already, at port {there.console_port}, "
+                f"so none is started at {self._console_port}.",
+                "Leave --port out to work with that one, or stop it first.",
+            )
+        client = AdbClient(there.serial, self._server.port)
+        client.wait_ready(10.0)
+        # An emulator that others started says only on its command line which options it took.
+        words = cmdline(there.key.pid)
+        return self._wrap(there.console_port, client, _gpu_of(words, self._avd), words, None)
+
+    def _started(self, stack: ExitStack) -> Open:
+        ports = stack.enter_context(PortAllocator().claim(self._console_port))
+        process = EmulatorProcess(
+            self._sdk,
+            self._avd,
+            ports,
+            self._options,
+            registry=Registry(),
+            adb_server_port=self._server.port,
+            environ=self._environ,
+        )
+        stack.callback(process.stop)
+        stack.callback(self._note, "stopping the emulator")
+        stack.push(_tell_of_the_end(process))
+        self._note(f"starting {self._avd.name} at port {ports.console}")
+        process.start()
+        client = AdbClient(ports.serial, self._server.port)
+        self._note(f"booting {ports.serial} (log: {process.log.path})")
+        times = process.wait_booted(client, self._boot_s)
+        return self._wrap(ports.console, client, self._options.gpu, self._options.extra, times)
+
+    def _wrap(
+        self, port: int, client: AdbClient, gpu: str, options: Sequence[str], times: BootTimes | None
+    ) -> Open:
+        version = emulator_version(self._sdk)
+        snapshotter = Snapshotter(self._avd, Console(port), client, gpu, version, options)
+        return Open(client.serial, snapshotter, client, times)
+
+
+def _tell_of_the_end(process: EmulatorProcess) -> _Exit:
+    """For an `ExitStack`: when work fails because the emulator has ended, that is the error to tell."""
+
+    def tell(
+        kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        is_vague = isinstance(error, EmulatorExited) or not isinstance(error, EmulatorError)
+        if isinstance(error, DeviceError) and is_vague and process.pid is None:
+            try:
+                process.check()
+            except EmulatorError as why:
+                raise why from error
+
+    return tell
+
+
+def require_ours(there: Running) -> None:
+    """Refuses an emulator that another process of this tool works with, which would lose its state.
+
+    Raises:
+        AvdLocked: If there is such a process.
+    """
+    for entry in Registry().entries():
+        owner = entry.owner
+        if entry.key == there.key and owner is not None and owner.pid != os.getpid() and is_alive(owner):
+            raise AvdLocked(
+                f"the {entry.what} is in use by process {owner.pid} of this tool.",
+                "Wait until that is done, or work on a clone of the AVD.",
+                serial=there.serial,
+            )
+
+
+def _gpu_of(words: Sequence[str], avd: Avd) -> str:
+    if "-gpu" in words[:-1]:
+        return words[words.index("-gpu") + 1]
+    return avd.config().get("hw.gpu.mode", GPU)
+
+
+@dataclass(frozen=True)
+class Running:
+    """One running emulator.
+
+    Attributes:
+        key: Its process.
+        avd_name: The name of its AVD.
+        avd_dir: The AVD's directory, None where the file does not say.
+        console_port, adb_port: Its ports.
+        grpc_port, grpc_token: Its gRPC service and the secret for it; None and "" without.
+    """
+
+    key: ProcessKey
+    avd_name: str
+    avd_dir: Path | None
+    console_port: int
+    adb_port: int
+    grpc_port: int | None = None
+    grpc_token: str = ""
+
+    @property
+    def serial(self) -> str:
+        """The name under which adb lists it."""
+        return f"emulator-{self.console_port}"
+
+
+def directories(environ: Mapping[str, str] = os.environ) -> list[Path]:
+    """Where emulators may have announced themselves, the likeliest first."""
+    home = Path(environ.get("HOME") or Path.home())
+    bases = [environ.get("XDG_RUNTIME_DIR"), f"/run/user/{os.getuid()}"]
+    bases += [environ.get("ANDROID_EMULATOR_HOME"), environ.get("ANDROID_USER_HOME")]
+    for variable in ("ANDROID_PREFS_ROOT", "ANDROID_SDK_HOME"):
+        if environ.get(variable):
+            bases += [f"{environ[variable]}/.android", environ[variable]]
+    bases.append(str(home / ".android"))
+    bases.append(f"/tmp/android-{environ.get('USER', 'root')}")
+    found = [Path(base) / "avd" / "running" for base in bases if base]
+    return list(dict.fromkeys(found))
+
+
+def running(environ: Mapping[str, str] = os.environ) -> list[Running]:
+    """All emulators that announce themselves and whose process runs."""
+    found: dict[int, Running] = {}
+    for directory in directories(environ):
+        for path in sorted(directory.glob("pid_*.ini")):
+            for one in _read_running(path):
+                found.setdefault(one.key.pid, one)
+    return list(found.values())
+
+
+def _read_running(path: Path) -> Iterator[Running]:
+    """The emulator of one file, unless its process is gone or the file is not whole (yet)."""
+    digits = path.stem.removeprefix("pid_")
+    key = key_of(int(digits)) if digits.isdecimal() else None
+    # The file outlives a killed emulator, and its number may be another process's by now.
+    if key is None or not any("-avd" in word or "emulator" in word for word in cmdline(key.pid)):
+        return
+    try:
+        fields = read_ini(path)
+        yield Running(
+            key,
+            fields["avd.name"],
+            Path(fields["avd.dir"]) if fields.get("avd.dir") else None,
+            int(fields["port.serial"]),
+            int(fields["port.adb"]),
+            int(fields["grpc.port"]) if fields.get("grpc.port") else None,
+            fields.get("grpc.token", ""),
+        )
+    except (EmulatorError, KeyError, ValueError):
+        return

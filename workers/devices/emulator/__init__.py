@@ -1,1 +1,0 @@
-"""Android emulators: their processes, ports, AVDs, snapshots and boot."""

@@ -1,0 +1,203 @@
+"""The emulator's log: followed as it grows, and what its known lines mean as errors with a remedy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from distrl.workers.devices import sdk
+from distrl.workers.devices.console import UNLOADABLE
+from distrl.workers.devices.errors import (
+    AvdLocked,
+    EmulatorError,
+    EmulatorExited,
+    LowDisk,
+    NoAcceleration,
+    PortInUse,
+    SnapshotFailed,
+    SnapshotMissing,
+    SnapshotPending,
+)
+
+_MAX_LINE = 4096
+_PREFIX = re.compile(r"^(?:emulator: )?(?:(?:FATAL|ERROR|WARNING|INFO|PANIC)\s*[|:]?\s*)?", re.IGNORECASE)
+
+
+class LogFollower:
+    """Reads what a growing log has got since the last look.
+
+    Args:
+        path: The log; it need not exist yet.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._position = 0
+        self._rest = b""
+
+    def lines(self) -> list[str]:
+        """The lines that were completed since the last call."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._position)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        self._position += len(data)
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        self._rest = self._rest[-_MAX_LINE:]
+        return [line.decode("utf-8", "replace").rstrip("\r") for line in whole]
+
+    def tail(self, max_bytes: int = 4096) -> str:
+        """The end of the log, for an error's evidence."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(0, 2)
+                file.seek(max(0, file.tell() - max_bytes))
+                return file.read().decode("utf-8", "replace")
+        except FileNotFoundError:
+            return ""
+
+
+def fault_of(line: str, serial: str = "") -> EmulatorError | None:
+    """The error that a line of the log announces; None if it is none that ends a start.
+
+    Args:
+        line: One line.
+        serial: The emulator's.
+    """
+    return _acceleration_fault_of(line, serial) or _first(_FATAL, line, serial)
+
+
+def snapshot_fault_of(line: str, serial: str = "") -> EmulatorError | None:
+    """The same for an emulator that was told to start from a snapshot.
+
+    Without it the emulator goes on and boots cold: these lines are warnings then, and an error to whoever
+    wanted the snapshot.
+    """
+    return _first(_SNAPSHOT, line, serial)
+
+
+def _first(meanings: Sequence[_Meaning], line: str, serial: str) -> EmulatorError | None:
+    errors = (meaning.of(line, serial) for meaning in meanings)
+    return next((error for error in errors if error is not None), None)
+
+
+def bare(line: str) -> str:
+    """A line without the level in front of it."""
+    return _PREFIX.sub("", line).strip()
+
+
+def last_complaint(text: str) -> str:
+    """The last line of a log that names an error, else its last line."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    complaints = [line for line in lines if re.search(r"\b(FATAL|ERROR|PANIC)\b", line)]
+    return bare((complaints or lines or [""])[-1])[:300]
+
+
+@dataclass(frozen=True)
+class _Meaning:
+    """What a line means, if `pattern` is in it.
+
+    Attributes:
+        pattern: A regular expression.
+        error: The error's type.
+        message, remedy: Its texts; {0} is the pattern's first group, {line} the line without its level.
+    """
+
+    pattern: str
+    error: type[EmulatorError]
+    message: str
+    remedy: str
+
+    def of(self, line: str, serial: str) -> EmulatorError | None:
+        """The error that the line announces, None if it does not."""
+        match = re.search(self.pattern, line)
+        if match is None:
+            return None
+        text = self.message.format(*match.groups(), line=bare(line).removesuffix(" Exiting..."))
+        return self.error(text, self.remedy, serial=serial, evidence=line)
+
+
+def _acceleration_fault_of(line: str, serial: str) -> EmulatorError | None:
+    """The error of an emulator that lacks acceleration: why, is known better here than there."""
+    if "emulation currently requires hardware acceleration" not in line:
+        return None
+    found = sdk.probe_acceleration()
+    if found.usable:
+        reason, remedy = f"although {found.reason}", "Ask the emulator why: `emulator -accel-check`."
+    else:
+        reason, remedy = f"because {found.reason}", found.remedy
+    text = f"the emulator cannot use hardware acceleration, {reason}"
+    return NoAcceleration(text, remedy, serial=serial, evidence=line)
+
+
+_FATAL = (
+    _Meaning(
+        "Not enough disk space to run AVD|Not enough space to create userdata",
+        LowDisk,
+        "the emulator says: {line}",
+        "Free some GB on the disk of the AVD, for instance by deleting snapshots that nobody uses.",
+    ),
+    _Meaning(
+        "A snapshot operation for '([^']*)' is pending and timeout has expired",
+        SnapshotPending,
+        "another process saves or loads a snapshot of the AVD {0!r} and was not done after 10 s.",
+        "Wait for it; if no emulator runs, remove snapshot.lock in the AVD's directory and see that you may "
+        "write there.",
+    ),
+    _Meaning(
+        "Running multiple emulators with the same AVD|nother emulator instance (?:is )?running",
+        AvdLocked,
+        "another emulator uses the AVD.",
+        "Stop it (`distrl cleanup` shows those of this tool), clone the AVD, or start all of its emulators "
+        "read-only.",
+    ),
+    _Meaning(
+        "(?i)too many emulator instances are running",
+        PortInUse,
+        "the emulator could not listen on its ports.",
+        "Another program was faster; start again, or choose another even --port.",
+    ),
+    _Meaning(
+        r"^unknown option: (\S+)",
+        EmulatorExited,
+        "this emulator does not know the option {0}.",
+        "Update it (`sdkmanager emulator`), or remove the option.",
+    ),
+    _Meaning(
+        r"Unknown AVD name \[([^\]]*)\]",
+        EmulatorExited,
+        "the emulator finds no AVD {0!r}.",
+        "Is ANDROID_AVD_HOME the same for it as for this tool? See `emulator -list-avds`.",
+    ),
+    _Meaning(
+        "Broken AVD system path|Cannot find AVD system path",
+        EmulatorExited,
+        "the emulator says: {line}",
+        "The AVD's system image is not in this SDK; `sdkmanager` installs what its config.ini names.",
+    ),
+)
+_SNAPSHOT = (
+    _Meaning(
+        "does not have the requested snapshot '([^']*)'",
+        SnapshotMissing,
+        "the AVD has no snapshot {0!r}.",
+        "See `distrl snapshot-avd list`, and make it with `create`.",
+    ),
+    _Meaning(
+        "Failed to load snapshot '([^']*)'",
+        SnapshotFailed,
+        "the snapshot {0!r} does not load.",
+        UNLOADABLE,
+    ),
+    _Meaning(
+        r"(?:[Cc]old boot\b:?\s*|(?=ignoring -snapshot option\b))(.*)",
+        SnapshotFailed,
+        "the emulator boots cold instead of loading the snapshot: {0}",
+        "If the AVD's config.ini has fastboot.forceColdBoot=yes, take that out; else make the snapshot anew, "
+        "with this emulator and GPU mode, by `distrl snapshot-avd create`.",
+    ),
+)

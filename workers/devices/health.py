@@ -1,0 +1,313 @@
+"""A device in the pool: what the pool needs of it, its states, and how it is repaired. No threads.
+
+    ABSENT ──► STARTING ──► READY ◄──► BUSY
+      ▲            │          │          │
+      │            └──────► SUSPECT ◄────┘
+      │                       │
+      │                       ▼
+      ├──────────────── RECOVERING ──► READY
+      │                    ▲  │
+      │                    │  ▼
+      └──────────────── QUARANTINED            any ──► LEFT
+
+    fault ─► circuit closed ─► wait ─► reconnect ─► load snapshot ─► restart ─► cold boot ─► reclone ─┐
+               │                 └────────┴── device answers: READY ──┴───────────┘                   │
+               └─ open (3 faults in 10 min) ───────────────────────────────────────► quarantine ◄─────┘
+
+After each step the device is probed and opened again; the first step after which that works ends the climb. A
+quarantined device is tried again after a pause that doubles each time; the circuit closes when that works. A
+failure that the adb server caused ends in a pause of the first length and does not lengthen the next one.
+docs/devices.md describes the states for users.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from distrl.core.errors import EnvError
+from distrl.workers.devices.device import Device
+from distrl.workers.devices.errors import DeviceError, Scope
+
+
+@dataclass(frozen=True)
+class RecoveryStep:
+    """One rung of a recovery ladder.
+
+    Attributes:
+        name: For people and post-mortems, e.g. "reconnect".
+        run: Does it; raises a DeviceError when it fails. Whether the device works again is probed afterwards.
+        limit_s: It takes no longer than this.
+        destructive: It loses what the device could still tell about its fault, such as its log.
+    """
+
+    name: str
+    run: Callable[[], None]
+    limit_s: float = 30.0
+    destructive: bool = False
+
+
+class ManagedDevice(Protocol):
+    """One member of a pool. Its methods are called by one thread at a time, `close` also while one hangs.
+
+    Attributes:
+        id: Unique in the pool, e.g. the serial.
+        kind: The kind of its source, as in the configuration.
+        claim: A name that no two processes of this machine may use at a time; "" when several may.
+        open_limit_s: `open` takes no longer than this.
+        options: What an environment on it is told besides the device, such as a snapshot or a recipe.
+    """
+
+    id: str
+    kind: str
+    claim: str
+    open_limit_s: float
+    options: Mapping[str, object]
+
+    def open(self) -> Device:
+        """The device, connected or booted, and seen to work: it has answered with a screen that is not blank.
+
+        Called again after each fault; what an earlier call returned is not used any more.
+
+        Raises:
+            DeviceError: It does not work.
+        """
+        ...
+
+    def probe(self) -> None:
+        """Asks the device for a sign of life: cheap, over within seconds.
+
+        Raises:
+            DeviceError: There is none.
+        """
+        ...
+
+    def ladder(self) -> Sequence[RecoveryStep]:
+        """What may repair it, cheapest first; the first one at least waits. Answers at once."""
+        ...
+
+    def evidence(self) -> Mapping[str, bytes]:
+        """What it can tell about a fault, by file name; bounded in time and size. Best effort."""
+        ...
+
+    def close(self) -> None:
+        """Releases it, and stops what `open` started. May be called twice."""
+        ...
+
+
+MAX_HISTORY = 64
+"""Transitions that a slot remembers."""
+
+
+class SlotState(str, Enum):
+    """Where a device of the pool stands."""
+
+    ABSENT = "absent"
+    STARTING = "starting"
+    READY = "ready"
+    BUSY = "busy"
+    SUSPECT = "suspect"
+    RECOVERING = "recovering"
+    QUARANTINED = "quarantined"
+    LEFT = "left"
+
+
+_S = SlotState
+
+ALLOWED: Mapping[SlotState, frozenset[SlotState]] = {
+    _S.ABSENT: frozenset({_S.STARTING, _S.LEFT}),
+    _S.STARTING: frozenset({_S.READY, _S.SUSPECT, _S.ABSENT, _S.LEFT}),
+    _S.READY: frozenset({_S.BUSY, _S.SUSPECT, _S.ABSENT, _S.LEFT}),
+    _S.BUSY: frozenset({_S.READY, _S.SUSPECT, _S.ABSENT, _S.LEFT}),
+    _S.SUSPECT: frozenset({_S.RECOVERING, _S.QUARANTINED, _S.ABSENT, _S.LEFT}),
+    _S.RECOVERING: frozenset({_S.READY, _S.QUARANTINED, _S.ABSENT, _S.LEFT}),
+    _S.QUARANTINED: frozenset({_S.RECOVERING, _S.ABSENT, _S.LEFT}),
+    _S.LEFT: frozenset(),
+}
+"""State → the states that may follow it."""
+
+ALIVE = frozenset({_S.STARTING, _S.READY, _S.BUSY, _S.SUSPECT, _S.RECOVERING})
+"""States of a device that works, or may soon work again."""
+
+
+class IllegalTransition(AssertionError):
+    """A state that may not follow: a bug in the pool."""
+
+
+@dataclass(frozen=True)
+class Transition:
+    """One change of state.
+
+    Attributes:
+        at: Unix time.
+        before, after: The states.
+        after_s: Seconds that the slot had been in `before`.
+        reason: Why, for people.
+    """
+
+    at: float
+    before: SlotState
+    after: SlotState
+    after_s: float
+    reason: str
+
+
+class SlotMachine:
+    """The state of one slot.
+
+    Args:
+        clock: Monotonic seconds.
+        wall: Unix time.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time
+    ) -> None:
+        self._clock, self._wall = clock, wall
+        self.state = SlotState.ABSENT
+        self.since = clock()
+        self.history: deque[Transition] = deque(maxlen=MAX_HISTORY)
+
+    def to(self, after: SlotState, reason: str) -> Transition:
+        """Changes the state and records it.
+
+        Raises:
+            IllegalTransition: `after` may not follow the present state.
+        """
+        if after not in ALLOWED[self.state]:
+            raise IllegalTransition(f"{self.state.value} -> {after.value} ({reason})")
+        now = self._clock()
+        change = Transition(self._wall(), self.state, after, now - self.since, reason)
+        self.history.append(change)
+        self.state, self.since = after, now
+        return change
+
+
+MARGIN_S = 20.0
+"""What a recovery may take besides its steps, probes and openings: for its evidence."""
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """What one step of a ladder came to.
+
+    Attributes:
+        name: The step's.
+        seconds: How long it took, with the probe and the opening after it.
+        error: Why the device still does not work; "" when it does.
+    """
+
+    name: str
+    seconds: float
+    error: str = ""
+
+
+class Circuit:
+    """Counts the faults of one device and says when to stop trying. Not thread-safe: the pool holds its lock.
+
+    Args:
+        limit: It opens with this many faults …
+        window_s: … within so many seconds.
+        pause_s: The first pause of a quarantine; each further one is twice as long …
+        max_pause_s: … up to this.
+    """
+
+    def __init__(
+        self, limit: int = 3, window_s: float = 600.0, pause_s: float = 10.0, max_pause_s: float = 300.0
+    ) -> None:
+        self._limit, self._window_s = limit, window_s
+        self._pause_s, self._max_pause_s = pause_s, max_pause_s
+        self._faults: deque[float] = deque(maxlen=limit)
+        self._quarantines, self._paused_at = 0, float("-inf")
+
+    def fault(self, now: float) -> None:
+        """Notes a fault."""
+        self._faults.append(now)
+
+    def forgive(self, since: float) -> None:
+        """Forgets the faults, and the pause, that began at `since` or later: they were not the device's."""
+        self._faults = deque((at for at in self._faults if at < since), maxlen=self._limit)
+        if self._paused_at >= since:
+            self._quarantines, self._paused_at = self._quarantines - 1, float("-inf")
+
+    def is_open(self, now: float) -> bool:
+        """Whether the device failed too often of late."""
+        return self.count(now) >= self._limit
+
+    def pause(self, now: float) -> float:
+        """How long the quarantine that a fault of the device begins now lasts, in seconds."""
+        # 2**20 pauses are beyond every maximum, and still a float.
+        pause_s = self._pause_s * 2.0 ** min(self._quarantines, 20)
+        self._quarantines, self._paused_at = self._quarantines + 1, now
+        return min(pause_s, self._max_pause_s)
+
+    def short_pause(self) -> float:
+        """How long to wait when the device is not to blame, or nothing was tried, in seconds."""
+        return min(self._pause_s, self._max_pause_s)
+
+    def count(self, now: float) -> int:
+        """Faults within the window."""
+        return sum(now - at <= self._window_s for at in self._faults)
+
+    def close(self) -> None:
+        """The device works again."""
+        self._faults.clear()
+
+    def worked(self) -> None:
+        """The device has done an episode: the next quarantine is short again."""
+        self._quarantines, self._paused_at = 0, float("-inf")
+
+
+def limit_of(member: ManagedDevice, steps: Sequence[RecoveryStep], probe_s: float) -> float:
+    """The longest that a recovery by these steps may take, in seconds."""
+    return MARGIN_S + sum(step.limit_s + probe_s + member.open_limit_s for step in steps)
+
+
+def climb(
+    member: ManagedDevice,
+    steps: Sequence[RecoveryStep],
+    record: Callable[[StepOutcome], None],
+    before_destruction: Callable[[], None],
+    clock: Callable[[], float] = time.monotonic,
+) -> Device:
+    """Takes one step after the other until the device works.
+
+    Args:
+        member: The device.
+        steps: Its ladder, or the part of it that applies.
+        record: Told of each step as it ends.
+        before_destruction: Called once, before the first step that loses evidence.
+        clock: Monotonic seconds.
+
+    Returns:
+        The device, opened anew.
+
+    Raises:
+        EnvError: No step helped; that of the last one.
+    """
+    assert steps, f"{member.id} has an empty ladder"
+    is_warned = False
+    last: EnvError | None = None
+    for step in steps:
+        if step.destructive and not is_warned:
+            is_warned = True
+            before_destruction()
+        started = clock()
+        try:
+            step.run()
+            member.probe()
+            device = member.open()
+        except EnvError as error:
+            record(StepOutcome(step.name, clock() - started, str(error)))
+            last = error
+            if isinstance(error, DeviceError) and error.scope is Scope.HOST:
+                break  # harsher steps do not help against a full disk or a missing server
+            continue
+        record(StepOutcome(step.name, clock() - started))
+        return device
+    assert last is not None
+    raise last

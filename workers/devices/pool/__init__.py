@@ -1,1 +1,0 @@
-"""The pool of devices: slots as state machines, probes, recovery, post-mortems."""

@@ -1,0 +1,336 @@
+"""Screenshots: valid or not, still or moving, and how much two of them differ.
+
+`Frames` accepts only a whole picture of more than one colour. `Settler` looks again until two frames are the
+same or time is up; the status bar with its clock and differences as small as a blinking caret do not count. A
+device with the attribute `settles_at_once`, such as a simulated phone, needs one look and no pause.
+`ScreenMark` is a snapshot's screen: a checksum, and because clocks advance, a coarse picture to compare.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageChops, UnidentifiedImageError
+from pydantic import BaseModel, ConfigDict, Field
+
+from distrl.core.fields import read_fields
+from distrl.workers.devices.device import Device, Screen
+from distrl.workers.devices.errors import BlankFrame, FrameTruncated
+
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_END = b"IEND\xaeB`\x82"
+_MAX_TALK = 4096
+_BLACK = (0, 0, 0)
+_REMEMBERED = 256
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A screenshot that has been found good.
+
+    Attributes:
+        png: Its bytes.
+        digest: Names them.
+        size: Width and height in pixels.
+    """
+
+    png: bytes
+    digest: bytes
+    size: tuple[int, int]
+
+    def picture(self) -> Image.Image:
+        """It as an RGB picture that the caller owns."""
+        return _decode(self.png)
+
+    def screen(self) -> Screen:
+        """It as a screen, drawn when it is looked at; equal bytes are equal pictures."""
+        return Screen(self.picture, ("png", self.digest))
+
+
+class Frames:
+    """The judge of one device's screenshots. One that it has passed already is not decoded to pass again.
+
+    Args:
+        serial: The device, for the errors.
+    """
+
+    def __init__(self, serial: str = "") -> None:
+        self._serial = serial
+        self._passed: OrderedDict[bytes, tuple[int, int]] = OrderedDict()
+
+    def judge(self, data: bytes, is_secure: Callable[[], bool] = lambda: False) -> Frame:
+        """What `screencap -p` printed, as a frame. A warning may stand before the picture.
+
+        Args:
+            data: What was printed.
+            is_secure: Asked of a black picture: whether it is that of a secure window, which passes.
+
+        Raises:
+            FrameTruncated: If it is not a whole PNG picture.
+            BlankFrame: If every pixel is the same.
+        """
+        png = picture_in(data)
+        if not png.startswith(_SIGNATURE):
+            talk = data[:300].decode("utf-8", "replace").strip()
+            said = " ".join(talk.split())[:120].rstrip(".")
+            raise self._truncated(f"is not a PNG picture but {len(data)} bytes{said and f': {said}'}", talk)
+        if not png.endswith(_END):
+            raise self._truncated(f"ends after {len(png)} bytes, in the middle", repr(png[-16:]))
+        digest = hashlib.blake2b(png, digest_size=16).digest()
+        if digest in self._passed:
+            self._passed.move_to_end(digest)
+        else:
+            picture = self._picture(png)
+            colours = picture.getcolors(1)
+            if colours is not None:
+                if colours[0][1] == _BLACK and is_secure():
+                    return Frame(png, digest, picture.size)  # passes once: a display that is off looks alike
+                raise self._blank(colours[0][1])
+            self._passed[digest] = picture.size
+            if len(self._passed) > _REMEMBERED:
+                self._passed.popitem(last=False)
+        return Frame(png, digest, self._passed[digest])
+
+    def _picture(self, png: bytes) -> Image.Image:
+        try:
+            return _decode(png)
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            what = f"of {len(png)} bytes cannot be decoded ({error})"
+            raise self._truncated(what, repr(png[:64])) from error
+
+    def _blank(self, colour: object) -> BlankFrame:
+        return BlankFrame(
+            f"its screenshot is of one colour, {colour}.",
+            "Wake the screen; an emulator that stays blank needs a restart.",
+            serial=self._serial,
+        )
+
+    def _truncated(self, what: str, evidence: str) -> FrameTruncated:
+        return FrameTruncated(
+            f"its screenshot {what}.", "If it stays so, restart it.", serial=self._serial, evidence=evidence
+        )
+
+
+def picture_in(data: bytes) -> bytes:
+    """What `screencap -p` printed without the warnings before the picture; as it is if there is no picture.
+
+    A device with several displays, such as a foldable, warns that it shows one of them.
+    """
+    start = data.find(_SIGNATURE, 0, _MAX_TALK)
+    return data[start:] if start > 0 else data
+
+
+def _decode(png: bytes) -> Image.Image:
+    return Image.open(io.BytesIO(png), formats=["PNG"]).convert("RGB")
+
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Box = tuple[Share, Share, Share, Share]
+
+STATUS_BAR: Box = (0.0, 0.0, 1.0, 0.04)
+"""Where phones show the clock and the signal: the upper 4% of the screen."""
+
+
+class Settle(BaseModel):
+    """How to wait for a still screen.
+
+    Attributes:
+        mode: "frames" compares screenshots; "none" takes the first one.
+        max_s: No further look is begun after so many seconds; the last frame is then used as it is.
+        first_s: The pause before the first look: a screen that has not begun to change looks still.
+        poll_s: Seconds from one look to the next.
+        ignore: Regions that do not count, as (left, top, right, bottom) shares of the screen.
+        tolerance: The share of all pixels that may differ; a blinking caret has some 0.0002.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    mode: Literal["frames", "none"] = "frames"
+    max_s: float = Field(3.0, gt=0.0, le=120.0)
+    first_s: float = Field(0.1, ge=0.0, le=60.0)
+    poll_s: float = Field(0.15, ge=0.01, le=60.0)
+    ignore: tuple[Box, ...] = (STATUS_BAR,)
+    tolerance: Share = 0.0004
+
+    @classmethod
+    def of(cls, fields: Mapping[str, object] | Settle | None) -> Settle:
+        """The options in a configuration's `settle`; the defaults for None.
+
+        Raises:
+            ConfigError: A field is unknown or wrong.
+        """
+        return read_fields(cls, fields, "settle")
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What a wait ended with.
+
+    Attributes:
+        screen: The last frame.
+        seconds: How long it took, screenshots included.
+        is_still: Whether two frames were the same; False when time was up first.
+        num_frames: How many frames were looked at.
+    """
+
+    screen: Screen
+    seconds: float = 0.0
+    is_still: bool = True
+    num_frames: int = 1
+
+
+class Settler:
+    """Waits for still screens.
+
+    Args:
+        options: How.
+        clock, sleep: Seconds that never go back, and a pause of so many.
+    """
+
+    def __init__(
+        self,
+        options: Settle,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.options = options
+        self._clock = clock
+        self._sleep = sleep
+
+    def wait(self, device: Device, meanwhile: Callable[[], object] = lambda: None) -> Settled:
+        """The screen of `device` once it stands still, or as it is after `max_s`.
+
+        Args:
+            device: What is looked at.
+            meanwhile: Called after each look that another one follows; its time counts.
+
+        Raises:
+            DeviceError: A screenshot failed; each has the device's own deadline. And what `meanwhile` raises.
+        """
+        options = self.options
+        if options.mode == "none" or getattr(device, "settles_at_once", False):
+            return Settled(device.screen())
+        started = self._clock()
+        seen: _Look | None = None
+        frames = 0
+        pause_s = options.first_s
+        while True:
+            self._sleep(pause_s)
+            looked = self._clock()
+            look = _Look(device.screen())
+            frames += 1
+            is_same = seen is not None and seen.shows_as(look, options)
+            now = self._clock()
+            if is_same or now - started >= options.max_s:
+                return Settled(look.screen, now - started, is_same, frames)
+            seen = look
+            meanwhile()
+            now = self._clock()
+            pause_s = min(
+                max(0.0, options.poll_s - (now - looked)), max(0.0, options.max_s - (now - started))
+            )
+
+
+class _Look:
+    """A screen whose picture is decoded once, and not at all where equal keys say enough."""
+
+    def __init__(self, screen: Screen) -> None:
+        self.screen = screen
+        self._picture: Image.Image | None = None
+
+    @property
+    def picture(self) -> Image.Image:
+        if self._picture is None:
+            self._picture = self.screen.picture()
+        return self._picture
+
+    def shows_as(self, other: _Look, options: Settle) -> bool:
+        if self.screen.key is not None and self.screen.key == other.screen.key:
+            return True
+        return is_still(self.picture, other.picture, options)
+
+
+def is_still(first: Image.Image, second: Image.Image, options: Settle) -> bool:
+    """Whether two frames show the same, but for what does not count."""
+    if first.size != second.size:
+        return False
+    width, height = first.size
+    difference = ImageChops.difference(first, second)
+    for left, top, right, bottom in options.ignore:
+        box = (int(left * width), int(top * height), round(right * width), round(bottom * height))
+        difference.paste(0, box)
+    box_of_change = difference.getbbox()
+    if box_of_change is None:
+        return True
+    changed = np.asarray(difference.crop(box_of_change))
+    count = int(np.count_nonzero(changed.reshape(*changed.shape[:2], -1).any(axis=2)))
+    return count <= options.tolerance * width * height
+
+
+COLUMNS, ROWS = 18, 38
+CELL_TOLERANCE = 12
+"""Levels of 256 by which each colour of a cell may differ and still be the same."""
+MAX_CHANGED = 0.05
+"""Share of the cells that may differ on the same screen."""
+
+
+@dataclass(frozen=True)
+class ScreenMark:
+    """One screen.
+
+    Attributes:
+        width, height: Its size in pixels.
+        sha256: Of its RGB bytes without the status bar.
+        cells: Its mean colour in ROWS x COLUMNS cells, row by row, as hexadecimal RGB bytes.
+    """
+
+    width: int
+    height: int
+    sha256: str
+    cells: str
+
+    def changed(self, other: ScreenMark) -> float:
+        """The share of cells that differ, 0 for the same screen; 1 for screens of another size."""
+        if (self.width, self.height) != (other.width, other.height):
+            return 1.0
+        if self.sha256 == other.sha256:
+            return 0.0
+        mine, theirs = self._cells(), other._cells()
+        if mine.shape != theirs.shape:
+            return 1.0
+        return float((np.abs(mine - theirs) > CELL_TOLERANCE).any(axis=1).mean())
+
+    def _cells(self) -> NDArray[np.int16]:
+        """One row of three colours for each cell."""
+        return np.frombuffer(bytes.fromhex(self.cells), np.uint8).astype(np.int16).reshape(-1, 3)
+
+
+def mark_of(png: bytes, serial: str = "") -> ScreenMark:
+    """The mark of a screenshot.
+
+    Args:
+        png: The screenshot's PNG bytes.
+        serial: For the error.
+
+    Raises:
+        FrameTruncated: If these bytes are no picture.
+    """
+    try:
+        with Image.open(io.BytesIO(png)) as opened:
+            image = opened.convert("RGB")
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+        raise FrameTruncated(
+            f"the screenshot of {len(png)} bytes is no picture: {error}.", "Look again.", serial=serial
+        ) from error
+    width, height = image.size
+    body = image.crop((0, round(STATUS_BAR[3] * height), width, height))
+    cells = body.resize((COLUMNS, ROWS), Image.Resampling.BOX)
+    return ScreenMark(width, height, hashlib.sha256(body.tobytes()).hexdigest(), cells.tobytes().hex())

@@ -1,0 +1,221 @@
+"""What an emulator needs on this machine: the Android SDK's programs, and hardware acceleration (KVM).
+
+The processor's flags do not say whether this user on this (perhaps virtual) machine may use KVM; the kernel's
+answer to KVM_GET_API_VERSION does.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from distrl.core.errors import MissingDependency
+
+ROOT_VARIABLES = ("ANDROID_HOME", "ANDROID_SDK_ROOT")
+VERSION_S = 20.0
+_VERSION = re.compile(r"Android emulator version (\S+)")
+
+
+@dataclass(frozen=True)
+class Sdk:
+    """The programs of one SDK.
+
+    Attributes:
+        emulator: The emulator's path.
+        found: How it was found, for messages: "--sdk" (or the key), "$ANDROID_HOME", "PATH".
+        root: The SDK's directory; None for a program alone in PATH.
+        adb, avdmanager: Their paths; None where the SDK has none.
+    """
+
+    emulator: Path
+    found: str
+    root: Path | None = None
+    adb: Path | None = None
+    avdmanager: Path | None = None
+
+    def need_avdmanager(self) -> Path:
+        """The path of avdmanager.
+
+        Raises:
+            MissingDependency: If there is none.
+        """
+        if self.avdmanager is None:
+            raise MissingDependency(
+                f"the SDK of {self.emulator} has no avdmanager, which makes virtual devices.",
+                "Install it with `sdkmanager 'cmdline-tools;latest'`, or make the AVD in Android Studio.",
+            )
+        return self.avdmanager
+
+
+def find_sdk(
+    sdk: str | Path | None = None, environ: Mapping[str, str] = os.environ, option: str = "--sdk"
+) -> Sdk:
+    """Finds an SDK with an emulator.
+
+    Args:
+        sdk: Its directory, when the user names one; nothing else is looked at then.
+        environ: Where ANDROID_HOME, ANDROID_SDK_ROOT and PATH are.
+        option: How the user names it, for messages: an option or a key of the configuration.
+
+    Raises:
+        MissingDependency: If there is none, with the places that were looked at.
+    """
+    if sdk is not None:
+        places = [(option, Path(sdk).expanduser())]
+    else:
+        named = ((name, environ.get(name)) for name in ROOT_VARIABLES)
+        places = [(f"${name}", Path(value).expanduser()) for name, value in named if value]
+    for found, root in places:
+        emulator = _program(root / "emulator" / "emulator")
+        if emulator is not None:
+            return Sdk(emulator, found, root, _program(root / "platform-tools" / "adb"), _avdmanager(root))
+    on_path = None if sdk is not None else shutil.which("emulator", path=environ.get("PATH", ""))
+    if on_path is not None:
+        return _from_path(Path(on_path), environ)
+    looked = ", ".join(f"{found} ({root})" for found, root in places) or "no variable names an SDK"
+    raise MissingDependency(
+        f"no Android emulator was found: {looked}{'' if sdk is not None else ', none in PATH'}.",
+        f"Install it with `sdkmanager emulator` and set ANDROID_HOME to the SDK, or name it by {option}.",
+    )
+
+
+def _from_path(emulator: Path, environ: Mapping[str, str]) -> Sdk:
+    """The SDK around a program in PATH: `ROOT/emulator/emulator`, if it lies like that."""
+    root = emulator.resolve().parent.parent
+    is_root = (root / "emulator" / "emulator").exists()
+    adb = _program(root / "platform-tools" / "adb") if is_root else None
+    if adb is None:
+        found = shutil.which("adb", path=environ.get("PATH", ""))
+        adb = Path(found) if found else None
+    avdmanager = _avdmanager(root) if is_root else None
+    return Sdk(emulator, "PATH", root if is_root else None, adb, avdmanager)
+
+
+def _avdmanager(root: Path) -> Path | None:
+    """The newest one: `cmdline-tools/latest`, a numbered version, or the old `tools`."""
+    tools = root / "cmdline-tools"
+    numbered = sorted(tools.glob("[0-9]*"), key=_number, reverse=True)
+    for folder in (tools / "latest", *numbered, root / "tools"):
+        found = _program(folder / "bin" / "avdmanager")
+        if found is not None:
+            return found
+    return None
+
+
+def _number(folder: Path) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", folder.name))
+
+
+def _program(path: Path) -> Path | None:
+    return path if path.is_file() and os.access(path, os.X_OK) else None
+
+
+def emulator_version(sdk: Sdk, timeout_s: float = VERSION_S) -> str:
+    """The emulator's version, e.g. "36.1.9.0".
+
+    Raises:
+        MissingDependency: If it does not run, or says no version.
+    """
+    said = _run([str(sdk.emulator), "-version"], timeout_s)
+    match = _VERSION.search(said)
+    if match is None:
+        raise MissingDependency(
+            f"{sdk.emulator} -version says no version: {said.strip()[:200] or 'nothing'}.",
+            "Is it an Android emulator? Reinstall it with `sdkmanager emulator`.",
+        )
+    return match[1]
+
+
+def _run(command: list[str], timeout_s: float) -> str:
+    try:
+        result = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=timeout_s,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise MissingDependency(
+            f"{command[0]} does not run: {error}.", "Run it by hand to see why; 64-bit libraries may lack."
+        ) from error
+    return result.stdout.decode("utf-8", "replace")
+
+
+KVM = Path("/dev/kvm")
+API_VERSION = 12
+"""What every KVM since 2007 answers; emulators refuse all others."""
+_GET_API_VERSION = 0xAE00
+
+
+@dataclass(frozen=True)
+class Acceleration:
+    """What a probe found.
+
+    Attributes:
+        usable: Whether an emulator can use KVM.
+        reason: Why, or why not, in one sentence.
+        remedy: What to do about it; "" when it is usable.
+    """
+
+    usable: bool
+    reason: str
+    remedy: str = ""
+
+
+def probe_acceleration(device: Path = KVM) -> Acceleration:
+    """Asks KVM for its API version.
+
+    Args:
+        device: KVM's device file.
+    """
+    try:
+        descriptor = os.open(device, os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        return _refused(device, error)
+    try:
+        version = fcntl.ioctl(descriptor, _GET_API_VERSION, 0)
+    except OSError as error:
+        return Acceleration(
+            False,
+            f"{device} is not KVM: it does not answer its version ({error.strerror}).",
+            "See what made that file; KVM's is a character device, 10:232.",
+        )
+    finally:
+        os.close(descriptor)
+    if version != API_VERSION:
+        return Acceleration(
+            False,
+            f"{device} has API version {version}, emulators need {API_VERSION}.",
+            "Use a kernel with the usual KVM module.",
+        )
+    return Acceleration(True, f"{device} answers with API version {version}.")
+
+
+def _refused(device: Path, error: OSError) -> Acceleration:
+    if error.errno == errno.ENOENT:
+        return Acceleration(
+            False,
+            f"there is no {device}.",
+            "Switch on virtualisation (VT-x, AMD-V) in the firmware, or nested virtualisation for this "
+            "virtual machine, and load the module kvm_intel or kvm_amd; a container needs --device /dev/kvm.",
+        )
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return Acceleration(
+            False,
+            f"this user may not open {device}.",
+            "Add the user to the group kvm (`sudo gpasswd -a $USER kvm`) and log in again.",
+        )
+    return Acceleration(
+        False,
+        f"{device} cannot be opened: {error.strerror}.",
+        "Load the module kvm_intel or kvm_amd, and see `dmesg | grep kvm`.",
+    )

@@ -1,0 +1,508 @@
+"""Snapshots of a virtual device: listed from its directory; saved, loaded and deleted by the console.
+
+An emulator keeps each snapshot in AVD/snapshots/NAME/. Our manifest, a JSON file that says what the device
+was when it was saved, lies there too, so that it is copied and deleted with the snapshot.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from distrl.workers.devices.avd import Avd, disk_usage
+from distrl.workers.devices.errors import (
+    OutputInvalid,
+    SnapshotFailed,
+    SnapshotMismatch,
+    SnapshotMissing,
+)
+from distrl.workers.devices.screen import MAX_CHANGED, ScreenMark, mark_of, picture_in
+
+FILE = "distrl-manifest.json"
+FORMAT = 1
+_CALL_S, _PACKAGES_S = 5.0, 30.0
+_PACKAGE = re.compile(r"^package:(\S+)\s+versionCode:(\d+)", re.MULTILINE)
+_RAM = re.compile(r"(\d+)\s*([MGmg]?)[Bb]?")
+_DENSITY = re.compile(r"density: (\d+)")
+
+
+class Text(Protocol):
+    """What a shell command left, e.g. an `adb.shell.ShellResult`."""
+
+    @property
+    def text(self) -> str:
+        """Its standard output."""
+        ...
+
+
+class ManifestClient(Protocol):
+    """What is needed of an `AdbClient`."""
+
+    serial: str
+
+    def shell(self, command: str, timeout_s: float, *, reads: bool = False) -> Text:
+        """Runs a command."""
+        ...
+
+    def exec_out(self, command: str, timeout_s: float, *, reads: bool = False) -> bytes:
+        """What a command prints."""
+        ...
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What an emulator compares before it loads a snapshot, as far as the AVD and the command line say it.
+
+    Attributes:
+        cores: The processor's cores; None for the emulator's own choice.
+        ram_mb: The memory; None for the emulator's own choice.
+        features: The feature flags on the command line, sorted; one with a hyphen is switched off.
+    """
+
+    cores: int | None = None
+    ram_mb: int | None = None
+    features: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, config: Mapping[str, str], options: Sequence[str]) -> Hardware:
+        """What an AVD's config.ini and the emulator's options ask for; the options count more."""
+        given = list(itertools.pairwise(options))
+        last = {word: value for word, value in given if word in ("-cores", "-memory")}
+        flags = {flag for word, value in given if word == "-feature" for flag in value.split(",") if flag}
+        cores = last.get("-cores", config.get("hw.cpu.ncore", ""))
+        size = _RAM.fullmatch(last.get("-memory", config.get("hw.ramSize", "")))
+        return cls(
+            int(cores) if cores.isdecimal() else None,
+            int(size[1]) * (1024 if size[2] in ("G", "g") else 1) if size else None,
+            tuple(sorted(flags)),
+        )
+
+    def differences(self, now: Hardware) -> list[str]:
+        """What has changed, each as a phrase. What was left to the emulator is not compared."""
+        said = [
+            f"it was saved with {was} {unit}, the AVD has {is_now} now"
+            for unit, was, is_now in (
+                ("cores", self.cores, now.cores),
+                ("MB of RAM", self.ram_mb, now.ram_mb),
+            )
+            if None not in (was, is_now) and was != is_now
+        ]
+        if self.features != now.features:
+            was, is_now = (",".join(flags) or "none" for flags in (self.features, now.features))
+            said.append(f"it was saved with the feature flags {was}, the emulator is given {is_now} now")
+        return said
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What was on the device.
+
+    Attributes:
+        snapshot, avd: The names of both.
+        created: When, in seconds since 1970.
+        api_level: Android's API level.
+        image: The build fingerprint of the system image.
+        gpu: The emulator's GPU mode.
+        emulator: The emulator's version; "" when it was not asked.
+        apps: Version code by package, of the apps that are not part of the image.
+        density: Dots per inch.
+        screen: The screen that was in front.
+        hardware: What the emulator was asked for; None in manifests of earlier versions.
+    """
+
+    snapshot: str
+    avd: str
+    created: float
+    api_level: int
+    image: str
+    gpu: str
+    emulator: str
+    apps: dict[str, int]
+    density: int
+    screen: ScreenMark
+    hardware: Hardware | None = None
+
+    def differences(self, found: Manifest) -> list[str]:
+        """What is not as this manifest says, each as a phrase; empty when all is."""
+        said = [
+            f"{label} is {is_now}, the manifest says {was}"
+            for label, was, is_now in (
+                ("the API level", self.api_level, found.api_level),
+                ("the system image", self.image, found.image),
+                ("the GPU mode", self.gpu, found.gpu),
+                ("the screen", self._size(), found._size()),
+            )
+            if was != is_now
+        ]
+        for package in sorted(self.apps.keys() | found.apps.keys()):
+            was, is_now = self.apps.get(package), found.apps.get(package)
+            if was is not None and is_now is not None and was != is_now:
+                said.append(f"{package} has version {is_now}, the manifest says {was}")
+            elif was != is_now:
+                said.append(f"{package} is {'missing' if is_now is None else 'there, not in the manifest'}")
+        changed = self.screen.changed(found.screen)
+        if self._size() == found._size() and changed > MAX_CHANGED:
+            said.append(f"{changed:.0%} of the screen looks different")
+        return said
+
+    def _size(self) -> str:
+        return f"{self.screen.width}x{self.screen.height} at {self.density} dpi"
+
+
+def describe(
+    client: ManifestClient,
+    *,
+    snapshot: str,
+    avd: str,
+    created: float,
+    gpu: str,
+    emulator: str,
+    hardware: Hardware,
+) -> tuple[Manifest, bytes]:
+    """What is on the device now.
+
+    Args:
+        client: The way to it.
+        snapshot, avd, created, gpu, emulator, hardware: As in `Manifest`.
+
+    Returns:
+        The manifest, and the screenshot it describes, as PNG bytes.
+
+    Raises:
+        DeviceError: If the device does not answer, or not as Android does.
+    """
+    level = _property(client, "ro.build.version.sdk")
+    if not level.isdecimal():
+        raise OutputInvalid(
+            f"ro.build.version.sdk is {level!r}, no number.", "Is it Android?", serial=client.serial
+        )
+    image = _property(client, "ro.build.fingerprint")
+    listed = client.shell("pm list packages -3 --show-versioncode", _PACKAGES_S, reads=True).text
+    density = _DENSITY.search(client.shell("wm density", _CALL_S, reads=True).text)
+    png = picture_in(client.exec_out("screencap -p", 10.0, reads=True))
+    apps = {name: int(version) for name, version in _PACKAGE.findall(listed)}
+    manifest = Manifest(
+        snapshot=snapshot,
+        avd=avd,
+        created=created,
+        api_level=int(level),
+        image=image,
+        gpu=gpu,
+        emulator=emulator,
+        apps=apps,
+        density=int(density[1]) if density else 0,
+        screen=mark_of(png, client.serial),
+        hardware=hardware,
+    )
+    return manifest, png
+
+
+def _property(client: ManifestClient, name: str) -> str:
+    return client.shell(f"getprop {name}", _CALL_S, reads=True).text.strip()
+
+
+def write_manifest(manifest: Manifest, directory: Path) -> None:
+    """Writes the manifest into a snapshot's directory.
+
+    Raises:
+        SnapshotFailed: If that is not there or cannot be written.
+    """
+    path = directory / FILE
+    fresh = path.with_name(f".{FILE}.{os.getpid()}.new")
+    try:
+        fresh.write_text(json.dumps({"format": FORMAT, **asdict(manifest)}, indent=1) + "\n", "utf-8")
+        os.replace(fresh, path)
+    except OSError as error:
+        raise SnapshotFailed(
+            f"the manifest {path} cannot be written: {error.strerror}.",
+            "Does the emulator use the AVD that this tool looks at? Compare ANDROID_AVD_HOME.",
+        ) from error
+
+
+def read_manifest(directory: Path) -> Manifest | None:
+    """The manifest in a snapshot's directory; None if there is none.
+
+    Raises:
+        SnapshotFailed: If it cannot be read.
+    """
+    path = directory / FILE
+    try:
+        fields: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        if fields.pop("format") != FORMAT:
+            raise ValueError(f"it is not of format {FORMAT}")
+        fields["screen"] = ScreenMark(**fields["screen"])
+        if asked := fields.get("hardware"):
+            fields["hardware"] = Hardware(**{**asked, "features": tuple(asked["features"])})
+        return Manifest(**fields)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise SnapshotFailed(
+            f"the manifest {path} cannot be used: {error}.", "Make the snapshot anew with `create`."
+        ) from error
+
+
+READY_S = 30.0
+"""Longest time until a device answers again after a snapshot was loaded."""
+MAX_LOOKS = 10
+"""How often the screen is looked at until it stands still."""
+SCREENSHOT = "distrl-screenshot.png"
+"""The screenshot that the manifest describes, for people."""
+
+
+class SnapshotConsole(Protocol):
+    """What is needed of a `Console`."""
+
+    def avd_snapshot_save(self, name: str) -> None:
+        """Saves a snapshot."""
+        ...
+
+    def avd_snapshot_load(self, name: str) -> None:
+        """Loads a snapshot."""
+        ...
+
+    def avd_snapshot_delete(self, name: str) -> None:
+        """Deletes a snapshot."""
+        ...
+
+    def require_running(self) -> None:
+        """Raises EmulatorExited if the emulator has ended."""
+        ...
+
+
+class SnapshotClient(ManifestClient, Protocol):
+    """What is needed of an `AdbClient`."""
+
+    def wait_ready(self, timeout_s: float, check: Callable[[], object] = ...) -> None:
+        """Waits until the device answers its shell."""
+        ...
+
+
+@dataclass(frozen=True)
+class SnapshotInfo:
+    """One snapshot on disk.
+
+    Attributes:
+        name: Its name.
+        size_bytes: What it takes on disk.
+        saved_at: When it was saved, in seconds since 1970.
+        manifest: Its manifest; None for one that was saved by other means.
+        problem: Why its manifest cannot be read; "" if it can.
+    """
+
+    name: str
+    size_bytes: int
+    saved_at: float
+    manifest: Manifest | None
+    problem: str = ""
+
+
+def snapshots_of(avd: Avd) -> list[SnapshotInfo]:
+    """All snapshots of an AVD, by name; no emulator need run."""
+    if not avd.snapshots.is_dir():
+        return []
+    return [_info(path) for path in sorted(avd.snapshots.iterdir()) if path.is_dir()]
+
+
+def get_snapshot(avd: Avd, name: str, remedy: str | None = None) -> SnapshotInfo:
+    """One snapshot.
+
+    Args:
+        avd: Whose.
+        name: Its name.
+        remedy: What to do if it is missing; None: make it.
+
+    Raises:
+        SnapshotMissing: If there is none of this name.
+    """
+    known = snapshots_of(avd)
+    for info in known:
+        if info.name == name:
+            return info
+    names = ", ".join(info.name for info in known) or "none"
+    raise SnapshotMissing(
+        f"the AVD {avd.name!r} has no snapshot {name!r}; it has: {names}.",
+        f"Make it with `distrl snapshot-avd create {avd.name} {name}`." if remedy is None else remedy,
+    )
+
+
+def _info(path: Path) -> SnapshotInfo:
+    files = [file for file in path.rglob("*") if file.is_file()]
+    size = sum(disk_usage(file) for file in files)
+    problem, manifest = "", None
+    try:
+        manifest = read_manifest(path)
+    except SnapshotFailed as error:
+        problem = error.message
+    saved_at = manifest.created if manifest else max((file.stat().st_mtime for file in files), default=0.0)
+    return SnapshotInfo(path.name, size, saved_at, manifest, problem)
+
+
+def require_same_hardware(avd: Avd, name: str, options: Sequence[str]) -> None:
+    """Returns unless an emulator of this AVD would refuse its snapshot `name` for other hardware.
+
+    Args:
+        avd: Whose.
+        name: The snapshot; one that is missing, or has no manifest, passes.
+        options: The emulator's further options.
+
+    Raises:
+        SnapshotFailed: With what differs.
+    """
+    try:
+        saved = read_manifest(avd.snapshots / name)
+    except SnapshotFailed:
+        return  # only `verify` needs it
+    if saved is None or saved.hardware is None:
+        return
+    differences = saved.hardware.differences(Hardware.of(avd.config(), options))
+    if differences:
+        raise SnapshotFailed(
+            f"the snapshot {name!r} of the AVD {avd.name!r} does not load: {'; '.join(differences)}.",
+            f"Undo that (hw.cpu.ncore and hw.ramSize in {avd.directory / 'config.ini'}; -cores, -memory and "
+            "-feature among the options), or save it again with "
+            f"`distrl snapshot-avd create {avd.name} {name}`.",
+        )
+
+
+class Snapshotter:
+    """Snapshots of a running emulator.
+
+    Args:
+        avd: Its virtual device.
+        console: Its console.
+        client: The way to Android on it.
+        gpu: The GPU mode it runs with.
+        emulator: The emulator's version.
+        options: The emulator's command line, or what of it says what its hardware is.
+        clock: Seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        avd: Avd,
+        console: SnapshotConsole,
+        client: SnapshotClient,
+        gpu: str,
+        emulator: str,
+        options: Sequence[str] = (),
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.avd = avd
+        self._console = console
+        self._client = client
+        self._gpu, self._emulator = gpu, emulator
+        self._options = options
+        self._clock = clock
+
+    def save(self, name: str) -> Manifest:
+        """Saves the device as snapshot `name`, in place of an older one, with a manifest.
+
+        Raises:
+            SnapshotPending, LowDisk, SnapshotFailed: By what goes wrong.
+        """
+        found, png = self._still(name)
+        self._console.avd_snapshot_save(name)
+        directory = self.avd.snapshots / name
+        write_manifest(found, directory)
+        (directory / SCREENSHOT).write_bytes(png)
+        return found
+
+    def _still(self, name: str) -> tuple[Manifest, bytes]:
+        """Looks until two looks in a row see the same screen, but not for ever."""
+        found, png = self._look(name)
+        for _ in range(MAX_LOOKS - 1):
+            before, (found, png) = found, self._look(name)
+            if not before.screen.changed(found.screen):
+                break
+        return found, png
+
+    def load(self, name: str) -> None:
+        """Brings the device back to snapshot `name` and waits until it answers.
+
+        Raises:
+            SnapshotMissing, SnapshotPending, SnapshotFailed: By what goes wrong.
+            DeviceTimeout: If it does not answer afterwards.
+            EmulatorExited: If the emulator ends meanwhile.
+        """
+        require_same_hardware(self.avd, name, self._options)
+        self._console.avd_snapshot_load(name)
+        self._client.wait_ready(READY_S, self._console.require_running)
+
+    def verify(self, name: str) -> Manifest:
+        """Compares the device, on which the snapshot `name` has just been loaded, with the manifest.
+
+        Returns:
+            What is on the device.
+
+        Raises:
+            SnapshotMismatch: With all that differs, or because there is no manifest.
+        """
+        info = get_snapshot(self.avd, name)
+        again = f"make it again with `distrl snapshot-avd create {self.avd.name} {name}`."
+        if info.manifest is None:
+            why = info.problem or f"the snapshot {name!r} has no manifest: it was not saved by this tool."
+            raise SnapshotMismatch(why, f"There is nothing to compare the device with; {again}")
+        found, _ = self._look(name)
+        # A clone says the name of its own AVD; what the snapshot holds is the same.
+        differences = replace(info.manifest, avd=found.avd).differences(found)
+        if differences:
+            raise SnapshotMismatch(
+                f"the snapshot {name!r} loads, but {'; '.join(differences)}.",
+                f"Use the emulator and the image it was made with, or {again}",
+            )
+        return found
+
+    def delete(self, name: str) -> None:
+        """Deletes the snapshot `name`.
+
+        Raises:
+            SnapshotMissing, SnapshotPending, SnapshotFailed: By what goes wrong.
+        """
+        self._console.avd_snapshot_delete(name)
+
+    def _look(self, name: str) -> tuple[Manifest, bytes]:
+        return describe(
+            self._client,
+            snapshot=name,
+            avd=self.avd.name,
+            created=self._clock(),
+            gpu=self._gpu,
+            emulator=self._emulator,
+            hardware=Hardware.of(self.avd.config(), self._options),
+        )
+
+
+def get_deletable(avd: Avd, name: str) -> SnapshotInfo:
+    """A snapshot that is to be deleted.
+
+    Raises:
+        SnapshotMissing: If there is none of this name.
+    """
+    return get_snapshot(avd, name, "Name one of these, or leave it: nothing is there to be deleted.")
+
+
+def delete_files(avd: Avd, name: str) -> None:
+    """Deletes a snapshot of an AVD that no emulator runs.
+
+    Raises:
+        SnapshotMissing: If there is none of this name.
+        AvdLocked, SnapshotPending: If the AVD is in use.
+        SnapshotFailed: If it cannot be removed.
+    """
+    info = get_deletable(avd, name)
+    avd.require_unused()
+    try:
+        shutil.rmtree(avd.snapshots / info.name)
+    except OSError as error:
+        raise SnapshotFailed(
+            f"the snapshot {name!r} cannot be removed: {error}.", f"Remove {avd.snapshots / name} by hand."
+        ) from error

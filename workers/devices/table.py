@@ -1,0 +1,549 @@
+"""The rules of the pool: what each event means for a slot, and which jobs are due. No threads, no waiting.
+
+    lease ◄─► give_back      who uses a device         join, listed, server_lost   which devices there are
+    due_jobs ─► opened, answered, failed               what the keeper's jobs find out
+
+Not thread-safe: `DevicePool` holds its lock around every call, and none of them blocks.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from types import TracebackType
+
+from distrl.configs.devices import HealthConfig
+from distrl.core.errors import EnvError
+from distrl.workers.devices.claims import Claims
+from distrl.workers.devices.device import Device
+from distrl.workers.devices.errors import (
+    DeviceError,
+    DeviceOffline,
+    DeviceUnauthorized,
+    Scope,
+    SnapshotFailed,
+    SnapshotMissing,
+    TransportError,
+)
+from distrl.workers.devices.health import (
+    ALIVE,
+    Circuit,
+    ManagedDevice,
+    RecoveryStep,
+    SlotMachine,
+    SlotState,
+    limit_of,
+)
+from distrl.workers.devices.postmortem import Bundle
+
+CLAIM_S = 5.0
+"""Pause before a device that another process uses, or that is not online yet, is looked at again."""
+
+SERVER_S, SERVER_BEFORE_S = 10.0, 2.0
+"""Connections that break this long after, or before, the adb server was lost broke because of it."""
+
+_log = logging.getLogger(__name__)
+
+
+class JobKind(str, Enum):
+    """What the keeper does with a device in a thread of its own."""
+
+    OPEN = "open"
+    PROBE = "probe"
+    RECOVER = "recover"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One thing to do.
+
+    Attributes:
+        kind, slot: What, with which device.
+        token: Goes back with the answer.
+        deadline: Monotonic time by which it must have ended.
+        steps: The rungs to try, of a recovery; none when the device is only to be looked at and left to rest.
+        fault: What to recover from.
+    """
+
+    kind: JobKind
+    slot: Slot
+    token: int
+    deadline: float
+    steps: Sequence[RecoveryStep] = ()
+    fault: Fault | None = None
+
+
+class SlotTable:
+    """All slots of a pool.
+
+    Args:
+        health: Timings and limits.
+        limit: No more devices than this are opened; the others are spares.
+        claims: Keeps devices to one process of this machine.
+        clock: Monotonic seconds.
+        wall: Unix time.
+    """
+
+    def __init__(
+        self,
+        health: HealthConfig,
+        limit: int,
+        claims: Claims,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._health, self._limit, self._claims = health, limit, claims
+        self._clock, self._wall = clock, wall
+        self._host_until = float("-inf")
+        self.slots: dict[str, Slot] = {}
+
+    # ---- which devices there are ----
+
+    def join(self, member: ManagedDevice, tracked: bool = False, forget: bool = False) -> None:
+        """Adds a device.
+
+        Args:
+            member: With an id that is not in the pool.
+            tracked: It is there only while `listed` says so.
+            forget: It leaves the pool when it is away for long.
+        """
+        assert member.id not in self.slots, f"two devices are called {member.id}"
+        h = self._health
+        circuit = Circuit(h.max_faults, h.fault_window_s, h.pause_s, h.max_pause_s)
+        forget_s = h.forget_after_s if forget else None
+        machine = SlotMachine(self._clock, self._wall)
+        self.slots[member.id] = Slot(member, machine, circuit, tracked, forget_s=forget_s)
+
+    def listed(self, device: str, state: str | None) -> None:
+        """The adb server lists a tracked device in `state` now, or not at all (None)."""
+        slot, now = self.slots[device], self._clock()
+        before, slot.listed = slot.listed, state
+        if state == before:
+            return
+        if state is None:
+            if slot.machine.state in (SlotState.READY, SlotState.QUARANTINED):
+                self._absent(slot, "it is gone")
+        elif state == ONLINE:
+            if slot.machine.state is SlotState.ABSENT and not self._must_rest(slot):
+                slot.due, slot.fault = now, None
+            elif slot.machine.state is SlotState.QUARANTINED and not self._must_rest(slot):
+                slot.due = now  # what it lacked is there again
+        elif slot.machine.state is SlotState.READY:
+            self._suspect(slot, not_online(slot.id, state))
+        elif slot.machine.state is SlotState.ABSENT:
+            slot.due = max(slot.due, now + CLAIM_S)  # a device that comes is offline for a moment
+
+    def server_lost(self) -> None:
+        """The adb server went away: what breaks around now is not a device's fault."""
+        now = self._clock()
+        self._host_until = now + SERVER_S
+        for slot in self.slots.values():
+            slot.circuit.forgive(now - SERVER_BEFORE_S)
+            if slot.machine.state is SlotState.READY:  # a device on the network must be connected to again
+                slot.last_ok = min(slot.last_ok, now - self._health.probe_every_s)
+
+    def leave_all(self, reason: str) -> list[Slot]:
+        """Ends all slots. Returns them."""
+        slots = list(self.slots.values())
+        for slot in slots:
+            self._to(slot, SlotState.LEFT, reason)
+        self.slots.clear()
+        return slots
+
+    # ---- who uses them ----
+
+    def pick(self, avoid: Collection[str] = ()) -> Slot | None:
+        """The device that may be leased now and was used least recently; None if there is none."""
+        now = self._clock()
+        free = [
+            slot
+            for slot in self.slots.values()
+            if slot.machine.state is SlotState.READY
+            and not slot.probing
+            and not self._is_silent(slot, now)  # first the probe that it is due for
+            and slot.id not in avoid
+        ]
+        return min(free, key=lambda slot: slot.last_used, default=None)
+
+    def may_come(self, avoid: Collection[str]) -> bool:
+        """Whether a device other than these works, or may soon."""
+        return any(slot.machine.state in ALIVE and slot.id not in avoid for slot in self.slots.values())
+
+    def lease(self, slot: Slot) -> int:
+        """Marks it as busy. Returns the lease's token."""
+        self._to(slot, SlotState.BUSY, "leased")
+        return slot.token
+
+    def give_back(
+        self, device: str, token: int, error: EnvError | None, files: Mapping[str, bytes], used: bool
+    ) -> None:
+        """Ends a lease; one that has ended already is ignored.
+
+        Args:
+            device, token: Which lease.
+            error: What went wrong with the device, if anything.
+            files: For its post-mortem.
+            used: Whether it has shown that it works.
+        """
+        slot = self.slots.get(device)
+        if slot is None or slot.token != token or slot.machine.state is not SlotState.BUSY:
+            return
+        now = self._clock()
+        slot.last_used = now
+        if error is not None:
+            self._suspect(slot, error, files, now - slot.machine.since)
+        elif not slot.is_there:
+            self._absent(slot, "it is gone")
+        elif slot.tracked and slot.listed != ONLINE:
+            self._suspect(slot, not_online(slot.id, slot.listed))
+        else:
+            if used:
+                slot.last_ok = now
+                slot.circuit.worked()
+            self._to(slot, SlotState.READY, "given back")
+
+    # ---- jobs ----
+
+    def due_jobs(self) -> list[Job]:
+        """What is to be done now; the states say that it is under way."""
+        found = [self._due_job(slot, self._clock()) for slot in list(self.slots.values())]
+        return [job for job in found if job is not None]
+
+    def next_due(self) -> float:
+        """The monotonic time at which `due_jobs` may have something, if nothing happens before."""
+        return min((self._next_due(slot) for slot in self.slots.values()), default=float("inf"))
+
+    def opened(self, job: Job, device: Device) -> bool:
+        """An opening or a recovery succeeded. False if nobody waits for it any more."""
+        slot, now = job.slot, self._clock()
+        if slot.token != job.token:
+            return False
+        slot.device, slot.generation = device, slot.generation + 1
+        slot.last_ok = slot.last_used = now
+        slot.fault = None
+        if slot.tracked and slot.listed is None:
+            slot.listed = ONLINE  # it answers: the list is behind, and says so itself if it goes again
+        if slot.circuit.is_open(now):
+            slot.circuit.close()
+        self._to(slot, SlotState.READY, "it works")
+        return True
+
+    def answered(self, job: Job) -> None:
+        """A probe succeeded."""
+        if job.slot.token == job.token:
+            job.slot.stamp()
+            job.slot.probing, job.slot.last_ok = False, self._clock()
+
+    def failed(self, job: Job, error: EnvError) -> bool:
+        """A job failed, or did not end in time. False if nobody waits for it any more."""
+        slot = job.slot
+        if slot.token != job.token:
+            return False
+        if slot.machine.state is SlotState.RECOVERING:
+            assert slot.fault is not None
+            if job.steps:
+                slot.fault.error, slot.fault.is_host = error, self._is_host(error)
+            if slot.is_there:
+                self._rest(slot, f"no step helped: {error}" if job.steps else "it failed too often.")
+            else:
+                if not job.steps:
+                    slot.due = self._clock() + slot.circuit.pause(self._clock())  # it rests while it is away
+                self._absent(slot, "it is gone")
+        elif slot.is_there:
+            self._suspect(slot, error)
+        else:
+            self._absent(slot, "it is gone")
+        return True
+
+    def _due_job(self, slot: Slot, now: float) -> Job | None:
+        state = slot.machine.state
+        slot.stuck = [thread for thread in slot.stuck if thread.is_alive()]
+        if state is SlotState.ABSENT:
+            return self._due_opening(slot, now)
+        if state is SlotState.READY and not slot.probing and self._is_silent(slot, now):
+            slot.probing = True
+            return Job(JobKind.PROBE, slot, slot.stamp(), now + self._health.probe_timeout_s)
+        if state is SlotState.SUSPECT or (state is SlotState.QUARANTINED and slot.due <= now):
+            return self._due_recovery(slot, now)
+        return None
+
+    def _due_opening(self, slot: Slot, now: float) -> Job | None:
+        if not slot.is_there:
+            if slot.forget_s is not None and now - slot.machine.since >= slot.forget_s:
+                self._to(slot, SlotState.LEFT, "it has been away for long")
+                del self.slots[slot.id]
+            return None
+        if self._is_full():
+            slot.is_claimed = False  # a spare
+            return None
+        if slot.due > now:
+            return None
+        slot.is_claimed = len(slot.stuck) < MAX_STUCK and not self._claims.take(slot.member.claim)
+        if slot.is_claimed or len(slot.stuck) >= MAX_STUCK:
+            slot.due = now + CLAIM_S
+            return None
+        self._to(slot, SlotState.STARTING, "it is there")
+        return Job(JobKind.OPEN, slot, slot.token, now + slot.member.open_limit_s)
+
+    def _due_recovery(self, slot: Slot, now: float) -> Job | None:
+        fault = slot.fault
+        assert fault is not None, f"{slot.id} is not well, for no reason"
+        if len(slot.stuck) >= MAX_STUCK:
+            if slot.machine.state is SlotState.SUSPECT:
+                self._rest(slot, "earlier attempts at it still hang.")
+            else:
+                slot.due = now + slot.circuit.short_pause()
+            return None
+        steps: Sequence[RecoveryStep] = ()
+        is_resting = slot.machine.state is SlotState.QUARANTINED
+        if is_resting or fault.is_host or not slot.circuit.is_open(now):
+            ladder = slot.member.ladder()
+            # Of what ails the whole machine no device can be repaired: only wait.
+            first = 0 if fault.is_host else _first_rung(ladder, fault.error, slot.circuit.count(now))
+            steps = ladder[:1] if fault.is_host else ladder[first:]
+        limit_s = limit_of(slot.member, steps, self._health.probe_timeout_s)
+        self._to(slot, SlotState.RECOVERING, "under repair" if steps else "it failed too often.")
+        return Job(JobKind.RECOVER, slot, slot.token, now + limit_s, steps, fault)
+
+    def _next_due(self, slot: Slot) -> float:
+        state = slot.machine.state
+        if state is SlotState.SUSPECT:
+            return self._clock()
+        if state is SlotState.QUARANTINED:
+            return slot.due
+        if state is SlotState.ABSENT and slot.is_there:
+            return float("inf") if self._is_full() else slot.due
+        if state is SlotState.READY and not slot.probing:
+            return slot.last_ok + self._health.probe_every_s
+        if state is SlotState.ABSENT and slot.forget_s is not None:
+            return slot.machine.since + slot.forget_s
+        return float("inf")
+
+    def _is_full(self) -> bool:
+        return sum(slot.machine.state in ALIVE for slot in self.slots.values()) >= self._limit
+
+    def _is_silent(self, slot: Slot, now: float) -> bool:
+        return now - slot.last_ok >= self._health.probe_every_s
+
+    # ---- changes of state ----
+
+    def _suspect(
+        self,
+        slot: Slot,
+        error: EnvError,
+        files: Mapping[str, bytes] | None = None,
+        busy_s: float | None = None,
+    ) -> None:
+        now, is_host = self._clock(), self._is_host(error)
+        if error.fault == "device" and not is_host:
+            slot.circuit.fault(now)
+        slot.probing = False
+        slot.fault = Fault(error, files or {}, busy_s, is_host=is_host)
+        self._to(slot, SlotState.SUSPECT, str(error))
+
+    def _is_host(self, error: EnvError) -> bool:
+        """Whether the trouble is the machine's or the adb server's."""
+        if getattr(error, "scope", None) is Scope.HOST:
+            return True
+        return isinstance(error, TransportError) and self._clock() < self._host_until
+
+    def _must_rest(self, slot: Slot) -> bool:
+        """Whether a device that has just come online still has to wait for `due`."""
+        fault = slot.fault
+        return fault is not None and not fault.is_host and slot.circuit.is_open(self._clock())
+
+    def _rest(self, slot: Slot, reason: str) -> None:
+        fault, now = slot.fault, self._clock()
+        # The adb server comes back for all devices at once, and is then to find none in a long pause.
+        is_server = fault is not None and fault.is_host and isinstance(fault.error, TransportError)
+        pause_s = slot.circuit.short_pause() if is_server else slot.circuit.pause(now)
+        slot.due = now + pause_s
+        self._to(slot, SlotState.QUARANTINED, f"{reason} Next try in {pause_s:g} s.")
+
+    def _absent(self, slot: Slot, reason: str) -> None:
+        now = self._clock()
+        if slot.due <= now:  # else it rests, and goes on resting if it comes back before that is over
+            slot.fault = None
+        slot.probing, slot.is_claimed, slot.due = False, False, max(now, slot.due)
+        self._claims.release(slot.member.claim)
+        self._to(slot, SlotState.ABSENT, reason)
+
+    def _to(self, slot: Slot, state: SlotState, reason: str) -> None:
+        change = slot.machine.to(state, reason)
+        slot.stamp()
+        is_daily = {change.before, change.after} <= {SlotState.READY, SlotState.BUSY}
+        level = logging.DEBUG if is_daily else logging.INFO
+        if state in (SlotState.SUSPECT, SlotState.QUARANTINED):
+            level = logging.WARNING
+        _log.log(level, "device %s: %s -> %s: %s", slot.id, change.before.value, state.value, reason)
+
+    # ---- for people ----
+
+    def counts(self) -> Counter[SlotState]:
+        """How many slots are in each state."""
+        return Counter(slot.machine.state for slot in self.slots.values())
+
+
+def _first_rung(ladder: Sequence[RecoveryStep], error: EnvError, count: int) -> int:
+    """Where on its ladder a device's repair begins.
+
+    Args:
+        ladder: All steps.
+        error: Its fault.
+        count: How often it failed of late, this time included.
+    """
+    # One that failed before, although it seemed to work again, needs more than was done then.
+    first = max(0, count - 1)
+    if isinstance(error, SnapshotMissing | SnapshotFailed):
+        # It answers, which is all that the mild steps can reach, and the next episode would fail alike.
+        first = max(first, next((at for at, step in enumerate(ladder) if step.destructive), 0))
+    return min(first, len(ladder) - 1)
+
+
+def not_online(serial: str, state: str | None) -> DeviceError:
+    """What it means that the adb server lists a device in `state`."""
+    if state == "unauthorized":
+        return DeviceUnauthorized(
+            "it has not accepted this machine's adb key.", "Confirm the dialog on its screen.", serial=serial
+        )
+    remedy = "Look at its cable, or restart it." if state == "offline" else ""
+    return DeviceOffline(f"the adb server lists it as {state!r}.", remedy, serial=serial, evidence=str(state))
+
+
+ONLINE = "device"
+"""What adb calls a device that works."""
+
+MAX_STUCK = 2
+"""A device with this many calls that never return is left alone until one does."""
+
+
+@dataclass
+class Fault:
+    """Why a slot is not well.
+
+    Attributes:
+        error: What happened.
+        files: What whoever used the device adds for the post-mortem, by file name.
+        busy_s: How long it had been leased; None if it was not.
+        bundle: The post-mortem, once it is begun.
+        is_host: The trouble is the machine's or the adb server's, not the device's.
+    """
+
+    error: EnvError
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    busy_s: float | None = None
+    bundle: Bundle | None = None
+    is_host: bool = False
+
+
+@dataclass
+class Slot:
+    """One device of the pool. The pool's lock guards it, but for `member`, which one job or lease uses.
+
+    Attributes:
+        machine: Its state.
+        circuit: Its faults of late.
+        tracked: Somebody tells whether it is there, in `listed`; otherwise it always is.
+        listed: Its state as the adb server lists it; None while it is not there.
+        forget_s: A tracked device that is away for longer than this leaves the pool; None: never.
+        device: What `member.open` returned, while it is to be used.
+        generation: Counts openings; who keeps things about `device` must drop them when it changes.
+        token: Changes with each state and each probe, so that answers that come too late are recognised.
+        probing: A probe is under way.
+        last_ok: Monotonic time of its last sign of life.
+        last_used: Monotonic time of its last release.
+        due: Monotonic time before which nothing is tried.
+        fault: Set while it is suspect, recovering or quarantined, and while it rests although it is absent.
+        is_claimed: Another process had it when it was last asked for.
+        stuck: Jobs that did not end in time and still run.
+    """
+
+    member: ManagedDevice
+    machine: SlotMachine
+    circuit: Circuit
+    tracked: bool = False
+    listed: str | None = None
+    forget_s: float | None = None
+    device: Device | None = None
+    generation: int = 0
+    token: int = 0
+    probing: bool = False
+    last_ok: float = 0.0
+    last_used: float = 0.0
+    due: float = 0.0
+    fault: Fault | None = None
+    is_claimed: bool = False
+    stuck: list[threading.Thread] = field(default_factory=list)
+
+    @property
+    def id(self) -> str:
+        """The device's name in the pool."""
+        return self.member.id
+
+    @property
+    def is_there(self) -> bool:
+        """Whether opening it may be tried."""
+        return not self.tracked or self.listed is not None
+
+    @property
+    def rests(self) -> bool:
+        """Whether it went and came back during a rest, which it has to finish before it is opened."""
+        return self.machine.state is SlotState.ABSENT and self.is_there and self.fault is not None
+
+    @property
+    def lacks(self) -> str:
+        """Why it cannot be used, for people; "" if it can, is being opened, or is a spare."""
+        if self.machine.state is SlotState.ABSENT and not self.is_there:
+            return "adb does not list it"
+        if self.fault is not None:
+            return str(self.fault.error).removeprefix(f"{self.id}: ")
+        if self.machine.state is not SlotState.ABSENT:
+            return ""
+        if self.is_claimed:
+            return "another process has it"
+        if len(self.stuck) >= MAX_STUCK:
+            return "earlier attempts to open it still hang"
+        return "" if not self.tracked or self.listed == ONLINE else f"adb lists it as {self.listed!r}"
+
+    def stamp(self) -> int:
+        """A new token; answers that carry an older one are void."""
+        self.token += 1
+        return self.token
+
+
+@dataclass(frozen=True)
+class PoolSlot:
+    """A leased device; also a context manager, which gives it back.
+
+    Attributes:
+        id: The device's name in the pool.
+        kind: The kind of its source.
+        device: To be used by the thread that leased it.
+        options: What an environment on it is told besides the device.
+        generation: Changes when the device was opened anew since an earlier lease.
+        token: Which lease this is.
+    """
+
+    id: str
+    kind: str
+    device: Device
+    options: Mapping[str, object]
+    generation: int
+    token: int
+    give_back: Callable[[PoolSlot, EnvError | None], None] = field(repr=False, compare=False)
+
+    def __enter__(self) -> PoolSlot:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.give_back(self, error if isinstance(error, EnvError) else None)

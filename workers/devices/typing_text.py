@@ -1,0 +1,156 @@
+"""Typing any text into the focused field of a device, whatever a model came up with.
+
+Android's `input text` turns every "%s" into a space and fails on characters that its virtual keyboard lacks:
+spaces travel as "%s", a "%s" that is meant is cut in two, and a line break becomes the enter key. Text beyond
+ASCII needs the ADBKeyboard app: it is made the input method, given the text as base64, and the former input
+method is put back. Control characters, which no keyboard types, are left out. Every word is quoted for the
+device's shell; none reaches a shell of this machine.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import time
+from collections.abc import Callable, Iterator
+
+from distrl.workers.devices.adb import AdbClient, quote
+from distrl.workers.devices.adb_wire import Deadline
+from distrl.workers.devices.errors import ActionOutcomeUnknown, DeviceError, Untypable
+
+KEYBOARD = "com.android.adbkeyboard/.AdbIME"
+"""The input method that types text beyond ASCII."""
+MAX_CHUNK = 250
+"""Most characters handed over at once; old devices take no longer command than 4096 bytes."""
+INPUT_S = 5.0
+"""Time for one input, besides the time that it takes by itself."""
+_CHARACTER_S = 0.05
+_READ_S = 5.0
+_BOUND_S, _LOOK_S = 3.0, 0.1
+_UNSET = ("", "null")
+_ENTER = "keyevent 66"
+_METHODS = "ime list -a -s && echo = && settings get secure default_input_method"
+
+
+def type_text(client: AdbClient, text: str, sleep: Callable[[float], None] = time.sleep) -> bool:
+    """Types `text`.
+
+    Args:
+        client: The device.
+        text: Anything.
+        sleep: Waits for so many seconds.
+
+    Returns:
+        False if ADBKeyboard was needed and not seen to listen. Android says nothing of what nobody heard.
+
+    Raises:
+        Untypable: If `text` goes beyond ASCII and the device has no ADBKeyboard; nothing is typed then.
+        ActionOutcomeUnknown: If the connection breaks in between.
+        DeviceError: By what else goes wrong.
+    """
+    clean = _typable(text)
+    if clean.isascii():
+        for command in _commands(clean, client.display.input):
+            client.act(command, INPUT_S + _CHARACTER_S * len(command))
+        return True
+    former = _choose_keyboard(client)
+    listens = former == KEYBOARD or _wait_bound(client, sleep)
+    try:
+        for command in _broadcasts(clean, client.display.input):
+            client.act(command, INPUT_S)
+    except ActionOutcomeUnknown:
+        raise  # the device is gone or hangs; what brings it back puts everything back
+    except DeviceError:
+        _restore_keyboard(client, former)
+        raise
+    _restore_keyboard(client, former)
+    return listens
+
+
+def _typable(text: str) -> str:
+    """`text` without control characters but line breaks, and without halves of surrogate pairs."""
+    return "".join(c for c in text if c == "\n" or (ord(c) >= 32 and ord(c) != 127 and not _is_half(c)))
+
+
+def _is_half(character: str) -> bool:
+    return "\ud800" <= character <= "\udfff"
+
+
+def _commands(text: str, to: str) -> Iterator[str]:
+    """The commands that type an ASCII text. An empty one is an input, too: it has no effect but its time."""
+    for place, line in enumerate(text.split("\n")):
+        if place:
+            yield f"{to} {_ENTER}"
+        for chunk in _chunks(line) if line or "\n" in text else [""]:
+            yield f"{to} text {quote(_encoded(chunk))}"
+
+
+def _encoded(chunk: str) -> str:
+    return chunk.replace(" ", "%s")
+
+
+def _chunks(line: str) -> Iterator[str]:
+    """Pieces of a line such that none holds a "%s" which would become a space."""
+    for part in re.split(r"(?<=%)(?=s)", line):
+        for at in range(0, len(part), MAX_CHUNK):
+            yield part[at : at + MAX_CHUNK]
+
+
+def _broadcasts(text: str, to: str) -> Iterator[str]:
+    for place, line in enumerate(text.split("\n")):
+        if place:
+            yield f"{to} {_ENTER}"
+        for at in range(0, len(line), MAX_CHUNK):
+            message = base64.b64encode(line[at : at + MAX_CHUNK].encode("utf-8")).decode("ascii")
+            yield f"am broadcast -a ADB_INPUT_B64 --es msg {message}"
+
+
+def _choose_keyboard(client: AdbClient) -> str:
+    """Makes ADBKeyboard the input method. Returns the one that was it before."""
+    all_of_them, _, current = client.check(_METHODS, _READ_S, reads=True).text.partition("=\n")
+    installed, former = all_of_them.split(), current.strip()
+    if KEYBOARD not in installed:
+        raise Untypable(
+            "text beyond ASCII cannot be typed: `input text` does not know such characters.",
+            "Install ADBKeyboard, v2.5-dev or newer (package com.android.adbkeyboard), on the device.",
+            serial=client.serial,
+            evidence="input methods: " + " ".join(installed),
+        )
+    if former != KEYBOARD:
+        client.check(f"ime enable {KEYBOARD} && ime set {KEYBOARD}", _READ_S, reads=True)
+    return former
+
+
+def _restore_keyboard(client: AdbClient, former: str) -> None:
+    if former in _UNSET:
+        client.check("ime reset", _READ_S, reads=True)
+    elif former != KEYBOARD:
+        client.check(f"ime set {quote(former)}", _READ_S, reads=True)
+
+
+def _wait_bound(client: AdbClient, sleep: Callable[[float], None]) -> bool:
+    """Waits until the input method listens: what is broadcast before reaches nobody.
+
+    Returns:
+        Whether it was seen to. A device that never calls it bound or shown is believed after the time is
+        over, and one whose dump does not name the input method in use at once.
+    """
+    deadline = Deadline(_BOUND_S, "ADBKeyboard", client.serial)
+    while left := deadline.left:
+        listens = _listens(client.shell("dumpsys input_method", _READ_S, reads=True).text)
+        if listens is not False:
+            return bool(listens)
+        sleep(min(_LOOK_S, left))
+    return False
+
+
+def _listens(dump: str) -> bool | None:
+    """Whether ADBKeyboard is there for broadcasts by `dumpsys input_method`; None if it cannot be told."""
+    current = re.findall(r"mCurId=(\S+)", dump)
+    if not current:
+        return None
+    if current[-1] != KEYBOARD or re.search(r"mHa\w*Connection=false", dump):
+        return False
+    # It registers for broadcasts when its view is made (before v2.5-dev), so when it is first shown. Where no
+    # field is focused that does not happen, and there is nothing to type into either.
+    return "mInputShown=false" not in dump or "mServedView=null" in dump

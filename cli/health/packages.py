@@ -10,8 +10,8 @@ from typing import Any
 
 from distrl.cli.health.finding import Finding, Need, bad, good
 from distrl.core.errors import MissingDependency
-from distrl.workers.envs.android_world_process import REMEDY as ANDROID_WORLD_REMEDY
-from distrl.workers.envs.chromedriver import (
+from distrl.workers.envs.android_world import INSTALL as ANDROID_WORLD_REMEDY
+from distrl.workers.envs.chromium import (
     BROWSER_NAMES,
     BROWSER_VARIABLE,
     DRIVER_NAMES,

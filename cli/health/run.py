@@ -119,9 +119,9 @@ def check_environment(config: Config) -> None:
         _try_options(config)
     build_agent(config.agent)
     if _env_kind(config) == "android_world":
-        from distrl.workers.envs.android_world_options import checked, find_adb
+        from distrl.workers.envs.android_world import checked_options, find_adb
 
-        find_adb(checked(config.env.options).adb_path)
+        find_adb(checked_options(config.env.options).adb_path)
 
 
 def _try_options(config: Config) -> None:

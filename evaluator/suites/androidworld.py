@@ -10,9 +10,8 @@ from collections.abc import Sequence
 
 from distrl.core.errors import TaskError
 from distrl.core.types import Task
-from distrl.workers.envs.android_world_options import FAMILY
-from distrl.workers.envs.android_world_process import WorldProcess
-from distrl.workers.envs.android_world_session import instance_seed
+from distrl.workers.envs.android_world import FAMILY, WorldProcess
+from distrl.workers.envs.android_world_child import instance_seed
 
 SUITE = "androidworld"
 TRAIN, EVAL = "train", "eval"

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from distrl.core.types import Task
-from distrl.workers.envs.android_world_process import WorldProcess
-from distrl.workers.envs.android_world_session import instance_seed
+from distrl.workers.envs.android_world import WorldProcess
+from distrl.workers.envs.android_world_child import instance_seed
 
 DOUBLE = Path(__file__).with_name("android_world_double")
 

@@ -1,13 +1,168 @@
-"""Which tasks a device can do: the backend of `PhoneEnv` that belongs to a device."""
+"""Backends of `PhoneEnv` for real devices: start by a snapshot or a recipe, ground truth by a shell command.
+
+A task may bring, in its `params`,
+
+    setup: ["am start -W -a android.settings.SETTINGS", …]                 lines for the device's shell
+    check: {shell: "settings get global wifi_on", equals: "1"}             or contains, or regex
+
+Lines and check come from the task's author and run in the device's shell, never in this machine's. A task
+without a check has no ground truth: its episodes stay unjudged and are not trained on. `backend_for` selects
+the backend that belongs to a device.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from distrl.core.actions import Action
+from distrl.core.errors import EnvError, TaskError
+from distrl.core.fields import first_problem
 from distrl.core.importing import import_object
+from distrl.core.types import Task
 from distrl.workers.devices.adb_device import AdbDevice
+from distrl.workers.devices.apps import Shell
 from distrl.workers.devices.device import Device
+from distrl.workers.devices.guard import Guard, GuardPolicy
+from distrl.workers.devices.recipes import Cook, Readiness, Recipe
 from distrl.workers.envs.phone import SIMULATED, TaskBackend
+
+LINE_S = 60.0
+"""Deadline of a set-up line or a check, unless the task says otherwise."""
+
+
+class Check(BaseModel):
+    """The ground truth of a task: what a shell command prints when it is done.
+
+    Attributes:
+        shell: The command; white space around its output does not count, nor does its exit status.
+        equals, contains, regex: What the output must be, have in it, or match somewhere: one of the three.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    shell: str = Field(min_length=1)
+    equals: str | None = None
+    contains: str | None = None
+    regex: str | None = None
+
+    @model_validator(mode="after")
+    def _has_one_condition(self) -> Check:
+        if sum(value is not None for value in (self.equals, self.contains, self.regex)) != 1:
+            raise ValueError("a check has exactly one of equals, contains and regex")
+        if self.regex is not None:
+            try:
+                re.compile(self.regex)
+            except re.error as error:
+                raise ValueError(f"regex: {error}") from error
+        return self
+
+    def holds(self, output: str) -> bool:
+        """Whether `output` is what it must be."""
+        output = output.strip()
+        if self.equals is not None:
+            return output == self.equals.strip()
+        if self.contains is not None:
+            return self.contains in output
+        return re.search(self.regex or "", output) is not None
+
+
+class Script(BaseModel):
+    """What a task's `params` say to this backend; other parameters are the task's own affair."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    setup: tuple[str, ...] = ()
+    check: Check | None = None
+    shell_timeout_s: float = Field(LINE_S, gt=0.0, le=600.0)
+
+    @classmethod
+    def of(cls, task: Task) -> Script:
+        """The script of `task`. Raises TaskError when it is malformed."""
+        try:
+            return cls.model_validate(task.params)
+        except ValidationError as error:
+            raise TaskError(f"{task.id}: {first_problem(error, 'params')}.", "Correct the task.") from error
+
+
+class RecipeBackend:
+    """Tasks on one real device, for `PhoneEnv`.
+
+    Args:
+        device: The phone that is touched.
+        shell: Its shell.
+        recipe: Fields of `Recipe`: the start state, and what is verified before each episode.
+        snapshot: The snapshot to start from; the recipe's steps are then left out, its checks are made.
+        guard: Fields of `GuardPolicy`; None for no guard.
+
+    Attributes:
+        guard: Watches over the steps; None without one.
+
+    Raises:
+        ConfigError: A field is unknown or wrong.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        shell: Shell,
+        recipe: Mapping[str, object] | Recipe | None = None,
+        snapshot: str | None = None,
+        guard: Mapping[str, object] | GuardPolicy | None = None,
+    ) -> None:
+        self.device = device
+        self._shell = shell
+        self._recipe = Recipe.of(recipe)
+        self._cook = Cook(shell, self._recipe)
+        self._readiness = Readiness(shell, self._recipe)
+        self._snapshot = snapshot
+        self.guard = None if guard is None else Guard(shell, GuardPolicy.of(guard))
+
+    def prepare(self, task: Task) -> None:
+        """Brings the device to the start state, verifies it, and runs the task's set-up lines.
+
+        Raises:
+            TaskError: The task's script is malformed.
+            EnvError: The device cannot be brought there, or a line fails.
+        """
+        script = Script.of(task)
+        if self._snapshot is not None:
+            self.device.load_state(self._snapshot)
+            self._cook.season()
+        else:
+            self._cook.apply(task)
+        self._readiness.verify()
+        for line in script.setup:
+            result = self._shell.shell(line, script.shell_timeout_s)
+            if result.status != 0:
+                said = (result.out[-200:] + b" " + result.err[-200:]).decode("utf-8", "replace").strip()
+                raise EnvError(
+                    f"{task.id}: the set-up line {line!r} ended with status {result.status}: {said}",
+                    "Correct the task, or what it needs on the device.",
+                )
+
+    def has_truth(self, task: Task) -> bool:
+        """Whether the task has a check."""
+        return Script.of(task).check is not None
+
+    def score(self, task: Task) -> float:
+        """1 when the task's check holds now, else 0. Raises EnvError when it has none."""
+        script = Script.of(task)
+        if script.check is None:
+            raise EnvError(f"{task.id} has no check.", "Give it params.check, or judge its episodes later.")
+        result = self._shell.shell(script.check.shell, script.shell_timeout_s, reads=True)
+        return float(script.check.holds(result.out.decode("utf-8", "replace")))
+
+    def expert(self, task: Task) -> Action:
+        """Real devices have no scripted expert: raises EnvError."""
+        raise EnvError(
+            f"{task.id}: no scripted expert knows a real device.",
+            "Set learner.demonstrations.episodes to 0.",
+        )
+
 
 SIMULATED_ADB = "distrl.simulator.adb.backend:AdbSimBackend"
 """Tasks of a simulated phone that is reached through adb."""
@@ -18,7 +173,7 @@ def backend_for(device: Device, **recipe: Any) -> TaskBackend:
 
     Args:
         device: A simulated phone, in this process or behind adb, or any other device behind adb.
-        recipe: For those others, what `distrl.workers.envs.recipe_backend.RecipeBackend` takes: recipe,
+        recipe: For those others, what `distrl.workers.envs.backends.RecipeBackend` takes: recipe,
             snapshot, guard. The guard "physical" has all its rules on a physical phone; elsewhere it is none.
 
     Raises:
@@ -30,7 +185,6 @@ def backend_for(device: Device, **recipe: Any) -> TaskBackend:
     if device.is_simulated:
         behind_adb: TaskBackend = import_object(SIMULATED_ADB)(device)
         return behind_adb
-    from distrl.workers.envs.recipe_backend import RecipeBackend
 
     if recipe.get("guard") == "physical":
         recipe["guard"] = {} if device.is_physical else None

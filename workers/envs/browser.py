@@ -1,6 +1,6 @@
 """Web tasks in a real browser: screenshots in, clicks and keys out.
 
-`BrowserEnv` knows the browser; a `Site` knows the tasks: where a task's page is, how its episode begins and
+`BrowserEnv` operates the browser; a `Site` has the tasks: where a task's page is, how its episode begins and
 what the page says about it. MiniWoB++ is the site that comes with this package.
 """
 
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
 
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import EnvError
@@ -16,7 +17,41 @@ from distrl.core.importing import check_kind, choose
 from distrl.core.types import Task
 from distrl.workers.envs.base import Frame, StepResult
 from distrl.workers.envs.chromium import ENTER, ESCAPE, HOME_KEY, Chromium
-from distrl.workers.envs.site import Site, Verdict
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the page says about the episode: whether it ended it, and the score in [0, 1] so far."""
+
+    done: bool
+    score: float
+
+
+class Site(Protocol):
+    """A family of web tasks.
+
+    Attributes:
+        size: Width and height of the page in CSS pixels.
+    """
+
+    size: tuple[int, int]
+
+    def begin(self, browser: Chromium, task: Task) -> None:
+        """Brings the page to the task's start state, the same for the same task whatever was shown before.
+
+        Raises:
+            TaskError: The site has no such task.
+        """
+        ...
+
+    def verdict(self, browser: Chromium) -> Verdict:
+        """Asks the page about the episode."""
+        ...
+
+    def expert(self, browser: Chromium, task: Task) -> Action:
+        """The next action of a scripted expert. Raises EnvError when it has none."""
+        ...
+
 
 LONG_PRESS_MS = 600
 

@@ -1,7 +1,7 @@
 """A phone as an environment: acts and looks through a `Device`, and leaves the task to a backend.
 
-The device may be simulated or real; the backend knows how to start a task on it, how to score it by its
-state, and what a scripted expert would do.
+The device may be simulated or real; the backend starts a task on it, scores it by its state, and says what a
+scripted expert would do. `Latency` and `Faults` add waits and failures on purpose.
 """
 
 from __future__ import annotations
@@ -14,18 +14,90 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Literal, Protocol, runtime_checkable
 from xml.etree import ElementTree
 
-from pydantic import BaseModel, ConfigDict, Field
+from PIL import Image
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import EnvError
 from distrl.core.fields import read_fields
 from distrl.core.importing import import_object
 from distrl.core.types import Task
-from distrl.workers.devices.device import Device, Key
-from distrl.workers.devices.errors import OutputInvalid, Untypable
+from distrl.workers.devices.device import Device, Key, Screen
+from distrl.workers.devices.errors import (
+    DeviceDisconnected,
+    DeviceOffline,
+    DeviceTimeout,
+    OutputInvalid,
+    Untypable,
+)
 from distrl.workers.devices.screen import Settle, Settler
 from distrl.workers.envs.base import Frame, StepResult
-from distrl.workers.envs.phone_faults import Faults, black
+
+
+class Faults(BaseModel):
+    """How likely each fault is at each step.
+
+    Attributes:
+        hang: The phone does not answer; after `hang_s` seconds it is given up.
+        crash: The phone is gone in the middle of the action.
+        offline: The phone is not reached, and the action not made.
+        blank: The action is made, but the frame after it is black.
+        hang_s: How long a hang lasts.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    hang: float = Field(0.0, ge=0.0, le=1.0)
+    crash: float = Field(0.0, ge=0.0, le=1.0)
+    offline: float = Field(0.0, ge=0.0, le=1.0)
+    blank: float = Field(0.0, ge=0.0, le=1.0)
+    hang_s: float = Field(30.0, ge=0.0)
+
+    @model_validator(mode="after")
+    def _add_up(self) -> Faults:
+        total = self.hang + self.crash + self.offline + self.blank
+        if total > 1.0:
+            raise ValueError(f"hang, crash, offline and blank add up to {total}, which is more than 1")
+        return self
+
+    def draw(self, rng: random.Random) -> str:
+        """The name of the fault that comes at this step, "" for none."""
+        kinds = ("hang", "crash", "offline", "blank")
+        weights = [getattr(self, kind) for kind in kinds]
+        if not any(weights):
+            return ""
+        return rng.choices((*kinds, ""), (*weights, max(0.0, 1.0 - sum(weights))))[0]
+
+    def fail(self, kind: str, sleep: Callable[[float], None], act: Callable[[], None]) -> None:
+        """What `kind` does to a step; "blank" and "" do nothing here.
+
+        Args:
+            kind: As `draw` gave it.
+            sleep: Waits for so many seconds.
+            act: Makes the action.
+
+        Raises:
+            DeviceError: The episode is faulted.
+        """
+        remedy = "It is injected by env.options.faults."
+        if kind == "hang":
+            sleep(self.hang_s)
+            raise DeviceTimeout(f"the phone did not answer for {self.hang_s:g} s.", remedy)
+        if kind == "crash":
+            act()
+            raise DeviceDisconnected("the phone crashed.", remedy)
+        if kind == "offline":
+            raise DeviceOffline("the phone is offline.", remedy)
+
+
+def black(screen: Screen, size: tuple[int, int]) -> Screen:
+    """A black screen in place of `screen`.
+
+    Args:
+        size: Width and height in pixels.
+    """
+    return Screen(lambda: Image.new("RGB", size), None if screen.key is None else ("black", size))
+
 
 _log = logging.getLogger(__name__)
 SIMULATED_DEVICE = "distrl.simulator.device:SimDevice"

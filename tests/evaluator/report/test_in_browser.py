@@ -12,8 +12,7 @@ from many_episodes import write_evaluation
 
 from distrl.evaluator.report import write_report
 from distrl.evaluator.results import load_evaluation
-from distrl.workers.envs.chromedriver import BROWSER_NAMES, DRIVER_NAMES
-from distrl.workers.envs.chromium import Chromium
+from distrl.workers.envs.chromium import BROWSER_NAMES, DRIVER_NAMES, Chromium
 
 COUNT = 5_000
 """Episodes of each of two evaluations: the report has 10,000, which it is to be usable with."""

@@ -10,7 +10,7 @@ from distrl.core.errors import TaskError
 from distrl.evaluator.suites import load_suite
 from distrl.evaluator.suites.androidworld import import_tasks, known_goals, parse_seeds
 from distrl.evaluator.suites.files import write_file
-from distrl.workers.envs.android_world_session import instance_seed
+from distrl.workers.envs.android_world_child import instance_seed
 
 DOUBLE = Path(__file__).resolve().parents[2] / "fakes" / "android_world_double"
 

@@ -14,8 +14,7 @@ from distrl.core.errors import TaskError
 from distrl.evaluator import miniwob_goals
 from distrl.evaluator.suites import miniwob
 from distrl.workers.envs.browser import BrowserEnv
-from distrl.workers.envs.chromedriver import BROWSER_NAMES, DRIVER_NAMES
-from distrl.workers.envs.chromium import Chromium
+from distrl.workers.envs.chromium import BROWSER_NAMES, DRIVER_NAMES, Chromium
 from distrl.workers.envs.miniwob import SIZE
 
 HAVE_BROWSER = (

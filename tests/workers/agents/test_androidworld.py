@@ -20,9 +20,15 @@ from distrl.core.types import (
     TextPart,
     TimeStep,
 )
-from distrl.workers.agents.androidworld import AndroidWorldAgent, reason_of
-from distrl.workers.agents.json_action import ACTION_TYPES, GESTURES, read, write
-from distrl.workers.agents.notation import KEPT_CHARS, Grid
+from distrl.workers.agents.androidworld import (
+    ACTION_TYPES,
+    GESTURES,
+    AndroidWorldAgent,
+    read_json,
+    reason_of,
+    write_json,
+)
+from distrl.workers.agents.chat_agent import KEPT_CHARS, Grid
 
 AGENT = AndroidWorldAgent()
 CLICK = 'Reason: The button is there.\nAction: {"action_type": "click", "x": 512, "y": 80}'
@@ -58,9 +64,9 @@ def actions_on(draw: st.DrawFn, grid: Grid) -> Action:
 @given(st.data(), grids)
 def test_every_action_comes_back_from_its_json(data: st.DataObject, grid: Grid) -> None:
     action = data.draw(actions_on(grid))
-    fields = json.loads(json.dumps(write(action, grid)))
-    assert read(fields, grid) == action
-    assert write(read(fields, grid), grid) == fields
+    fields = json.loads(json.dumps(write_json(action, grid)))
+    assert read_json(fields, grid) == action
+    assert write_json(read_json(fields, grid), grid) == fields
 
 
 @settings(deadline=None)
@@ -123,7 +129,7 @@ def test_what_json_means(fields: dict[str, Any], action: Action) -> None:
     ],
 )
 def test_any_other_gesture_is_the_nearest_scroll(action: Action, direction: str) -> None:
-    assert write(action, AGENT.grid) == {"action_type": "scroll", "direction": direction}
+    assert write_json(action, AGENT.grid) == {"action_type": "scroll", "direction": direction}
 
 
 @pytest.mark.parametrize(

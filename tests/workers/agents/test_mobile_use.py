@@ -21,8 +21,8 @@ from distrl.core.types import (
     TextPart,
     TimeStep,
 )
+from distrl.workers.agents.chat_agent import KEPT_CHARS
 from distrl.workers.agents.mobile_use import MobileUseAgent, summary_of
-from distrl.workers.agents.notation import KEPT_CHARS
 
 SCREEN = Observation(image="f00d", width=1080, height=2400)
 RELATIVE = MobileUseAgent()

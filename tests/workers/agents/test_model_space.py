@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from distrl.core.image_sizes import Resize
 from distrl.core.types import Observation
-from distrl.workers.agents.model_space import ModelSpace
-from distrl.workers.agents.notation import Grid
+from distrl.workers.agents.chat_agent import Grid
+from distrl.workers.agents.mobile_use import ModelSpace
 
 SCREENS = [
     (1080, 2400),

@@ -25,8 +25,7 @@ from distrl.workers.devices.errors import (
     OutputInvalid,
     ServiceRejected,
 )
-from distrl.workers.envs.backends import backend_for
-from distrl.workers.envs.recipe_backend import RecipeBackend
+from distrl.workers.envs.backends import RecipeBackend, backend_for
 
 XML = '<?xml version=\'1.0\' ?>\n<hierarchy rotation="0">\n<node text="ü"/>\n</hierarchy>'
 

@@ -16,7 +16,7 @@ from distrl.core.messages import Lease
 from distrl.core.types import Completion, Outcome
 from distrl.workers.agents.androidworld import AndroidWorldAgent
 from distrl.workers.envs.android_world import AndroidWorldEnv
-from distrl.workers.envs.android_world_session import instance_seed
+from distrl.workers.envs.android_world_child import instance_seed
 from distrl.workers.slot import EpisodeRunner
 
 COMPLETE = Action(kind=ActionKind.COMPLETE)

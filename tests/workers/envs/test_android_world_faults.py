@@ -18,8 +18,7 @@ from waiting import until
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import ConfigError, EnvError, MissingDependency, TaskError
 from distrl.core.types import Fault
-from distrl.workers.envs.android_world import AndroidWorldEnv
-from distrl.workers.envs.android_world_process import WorldProcess
+from distrl.workers.envs.android_world import AndroidWorldEnv, WorldProcess
 
 TAP = Action.tap(0.5, 0.5)
 Make = Callable[..., AndroidWorldEnv]

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from distrl.core.actions import Action, ActionKind
-from distrl.workers.agents.json_action import ACTION_TYPES, GESTURES, write
-from distrl.workers.agents.notation import Grid
-from distrl.workers.envs.android_world_process import WorldProcess
-from distrl.workers.envs.android_world_session import Session, instance_seed
+from distrl.workers.agents.androidworld import ACTION_TYPES, GESTURES, write_json
+from distrl.workers.agents.chat_agent import Grid
+from distrl.workers.envs.android_world import WorldProcess
+from distrl.workers.envs.android_world_child import Session, instance_seed
 
 pytestmark = pytest.mark.needs("android_world", "android_env")
 DOUBLE = Path(__file__).resolve().parents[2] / "fakes" / "android_world_double"
@@ -66,7 +66,7 @@ def test_the_package_takes_every_action_that_is_written() -> None:
     actions = [Action(kind=kind, point=(0.5, 0.5), to=(0.5, 0.9), text="a") for kind in ActionKind]
     actions += [Action.swipe(*gesture) for gesture in GESTURES.values()]
     for action in actions:
-        written = write(action, Grid(1080, 2400))
+        written = write_json(action, Grid(1080, 2400))
         assert json_action.JSONAction(**written).as_dict() == written
 
 

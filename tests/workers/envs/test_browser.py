@@ -18,11 +18,9 @@ from waiting import until
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import ConfigError, EnvError, MissingDependency, TaskError
 from distrl.core.types import Task
-from distrl.workers.envs.browser import BrowserEnv, load_site
-from distrl.workers.envs.chromedriver import BROWSER_NAMES, DRIVER_NAMES, find_program
-from distrl.workers.envs.chromium import MAX_TABS, Chromium
-from distrl.workers.envs.miniwob_experts import TARGETS
-from distrl.workers.envs.site import Verdict
+from distrl.workers.envs.browser import BrowserEnv, Verdict, load_site
+from distrl.workers.envs.chromium import BROWSER_NAMES, DRIVER_NAMES, MAX_TABS, Chromium, find_program
+from distrl.workers.envs.miniwob import TARGETS
 
 HAVE_BROWSER = (
     any(map(shutil.which, BROWSER_NAMES))

@@ -14,8 +14,8 @@ from distrl.core.errors import EnvError, TaskError
 from distrl.core.types import Task
 from distrl.workers.devices.device import Key
 from distrl.workers.devices.errors import NotReady
+from distrl.workers.envs.backends import Check, RecipeBackend
 from distrl.workers.envs.phone import PhoneEnv
-from distrl.workers.envs.recipe_backend import Check, RecipeBackend
 
 WIFI = {"shell": "settings get global wifi_on", "equals": "1"}
 

@@ -15,8 +15,8 @@ from distrl.core.types import Task
 from distrl.workers.devices import recipes
 from distrl.workers.devices.device import Device
 from distrl.workers.devices.errors import ResetFailed
+from distrl.workers.envs.backends import RecipeBackend
 from distrl.workers.envs.phone import PhoneEnv
-from distrl.workers.envs.recipe_backend import RecipeBackend
 
 LAUNCHER, CLOCK = "org.simphone.launcher", "org.simphone.clock"
 IN_CLOCK = {"shell": "dumpsys activity activities | grep topResumedActivity", "contains": f"{CLOCK}/"}

@@ -14,7 +14,7 @@ from distrl.core.errors import ConfigError, DistrlError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distrl.cli.health.finding import Finding
+    from distrl.cli.health.machine import Finding
     from distrl.configs.schema import Config
 
 
@@ -81,7 +81,7 @@ def _estimate(config: Config, gpu: str | None, as_json: bool) -> None:
     from dataclasses import asdict
 
     from distrl.cli.health import estimate, machine, subject
-    from distrl.cli.health.verdict import verdict
+    from distrl.cli.health.estimate import verdict
     from distrl.evaluator.suites import load_suite
 
     if config.is_control:
@@ -108,7 +108,7 @@ def _estimate(config: Config, gpu: str | None, as_json: bool) -> None:
 
 def _look(config: Config | None, is_worker: bool, sdk_dir: Path | None) -> Iterator[Finding]:
     from distrl.cli.health import android, machine, packages, run
-    from distrl.cli.health.finding import Need
+    from distrl.cli.health.machine import Need
     from distrl.configs.devices import DevicesConfig
     from distrl.workers.devices.avd import AvdStore
 

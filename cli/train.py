@@ -45,8 +45,7 @@ def train(
     check_packages(NEEDED_FOR_CONTROL if loaded.is_control else NEEDED)
     from distrl.cli.health.run import check_environment, check_installed
     from distrl.cli.local.programs import check_addresses, free_addresses, unreachable_servers
-    from distrl.cli.local.run import LocalRun
-    from distrl.cli.local.unmake import unmake
+    from distrl.cli.local.run import LocalRun, unmake
     from distrl.core.checkpoints import pointed
     from distrl.core.process import install_signals
     from distrl.core.rundir import RunDir
@@ -109,7 +108,7 @@ def report(run: RunDir, results: dict[str, Path], local: LocalRun, console: Cons
     Raises:
         NoUpdates: The run ended before its first update.
     """
-    from distrl.cli.local.summary import print_returns, print_summary
+    from distrl.cli.local.run import print_returns, print_summary
     from distrl.evaluator.report import write_run_report
     from distrl.evaluator.run_state import check_trained, describe
 

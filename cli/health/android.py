@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from distrl.cli.health.finding import Finding, Need, bad, good
+from distrl.cli.health.machine import Finding, Need, bad, good
 from distrl.core.errors import DistrlError
 from distrl.workers.devices.adb_server import AdbServer, adb_path
 from distrl.workers.devices.avd import Avd, AvdStore

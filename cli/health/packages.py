@@ -8,7 +8,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from typing import Any
 
-from distrl.cli.health.finding import Finding, Need, bad, good
+from distrl.cli.health.machine import Finding, Need, bad, good
 from distrl.core.errors import MissingDependency
 from distrl.workers.envs.android_world import INSTALL as ANDROID_WORLD_REMEDY
 from distrl.workers.envs.chromium import (

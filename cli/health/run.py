@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distrl.cli.escaped import known
-from distrl.cli.health.finding import Finding, Need, bad, good
+from distrl.cli.health.machine import Finding, Need, bad, good
 from distrl.core.errors import ConfigError, DistrlError, MissingDependency
 from distrl.core.hub_cache import cached, has_weights, hub_cache, is_hub_id
 

@@ -11,22 +11,34 @@ learner's patience, `programs.CHECKPOINT_S`. A second signal ends this process a
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import TracebackType
+
+from rich.table import Table
 
 from distrl.cli.local import gpus, programs
 from distrl.cli.local.progress import Progress, clock
-from distrl.cli.local.watch import LearnerWatch
 from distrl.configs.schema import Config, NetworkConfig
 from distrl.core.checkpoints import pointed, resolve, step_of
+from distrl.core.errors import DistrlError, ProtocolError, StoreError
+from distrl.core.messages import Shutdown, Status
 from distrl.core.rundir import RunDir
-from distrl.core.supervisor import Program, Supervisor
+from distrl.core.security import load_security
+from distrl.core.sockets import Wire
+from distrl.core.store import TrajectoryStore
+from distrl.core.supervisor import Program, ProgramFailed, Supervisor
 from distrl.core.terminal import Console
+from distrl.evaluator.control.measure import load_control
 from distrl.evaluator.progress import read_counts
+from distrl.evaluator.report.compare import Arm, compare
+from distrl.evaluator.results import load_evaluation
 from distrl.evaluator.run_state import arms, is_complete
+from distrl.workers.spool import Spool
 
 TICK_S = 0.2
 LEAVE_S = 10.0
@@ -34,6 +46,43 @@ LEAVE_S = 10.0
 
 STOPPING = "Stopping: the learner finishes its update and writes a checkpoint"
 AT_ONCE = "Press Ctrl-C again to stop immediately."
+
+
+class LearnerWatch:
+    """Receives broadcasts; the learner repeats its status every second, so a missed one does not matter.
+
+    Attributes:
+        status: The newest status, None before the first.
+        is_over: The learner said that the run is over.
+    """
+
+    def __init__(self, network: NetworkConfig) -> None:
+        self.status: Status | None = None
+        self.is_over = False
+        self._wire = Wire(load_security(network.keys_path, network.key_name))
+        self._channel = self._wire.connect_sub(network.broadcast)
+
+    def poll(self, timeout_s: float) -> None:
+        """Takes what has arrived; waits up to `timeout_s` for the first message."""
+        while True:
+            with contextlib.suppress(ProtocolError):  # not a message: somebody else's process at that port
+                received = self._channel.recv(timeout_s)
+                if received is None:
+                    return
+                if isinstance(received.message, Status):
+                    self.status = received.message
+                    self.is_over |= received.message.phase == "done"
+                self.is_over |= isinstance(received.message, Shutdown)
+            timeout_s = 0.0
+
+    def __enter__(self) -> LearnerWatch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._channel.close()
+        self._wire.close()
 
 
 class LocalRun:
@@ -189,3 +238,98 @@ class LocalRun:
 
 def _cause(exit_code: int) -> str:
     return f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
+
+
+def unmake(run: RunDir, error: DistrlError) -> None:
+    """Removes the directory of a run that `error` ended before anything was stored or learnt, and says so.
+
+    The logs go with it. So it stays if the error line does not tell everything: a crash, or a run to which
+    nothing came.
+
+    Args:
+        run: Made by this process, which holds its lock; none of its children runs any more.
+        error: What ended it. If the directory is removed its remedy says so, instead of naming a log there.
+    """
+    is_explained = not isinstance(error, ProgramFailed) or error.is_explained
+    if not is_explained or has_begun(run):
+        return
+    run.discard()
+    if not run.path.exists():
+        removed = f"Nothing was stored, so {run.path} was removed. Fix the problem and run the command again."
+        error.remedy = removed if isinstance(error, ProgramFailed) else f"{error.remedy} {removed}".strip()
+
+
+def has_begun(run: RunDir) -> bool:
+    """Whether a run has a checkpoint, an evaluation or a trajectory, in its store or not delivered yet."""
+    if any(any(folder.glob("*")) for folder in (run.checkpoints, run.evaluations)):
+        return True
+    try:
+        return _num_stored(run) > 0 or _num_spooled(run) > 0
+    except StoreError:
+        return True  # unreadable is not empty
+
+
+def _num_stored(run: RunDir) -> int:
+    if not run.store.exists():
+        return 0
+    with contextlib.closing(TrajectoryStore(run.store)) as store:
+        return store.count()
+
+
+def _num_spooled(run: RunDir) -> int:
+    count = 0
+    for file in run.spool.glob("*.sqlite3"):
+        with contextlib.closing(Spool(file)) as spool:
+            count += len(spool) + len(spool.refused())
+    return count
+
+
+def print_returns(console: Console, results: Mapping[str, Path], elapsed: str, report: Path | None) -> None:
+    """Prints one row per evaluation of continuous control. Arguments as for `print_summary`."""
+    table = Table("", "mean return (95% interval)", "episodes", title_justify="left")
+    for label, path in results.items():
+        result = load_control(path)
+        low, high = (result.interval.low, result.interval.high) if result.interval else (result.mean,) * 2
+        numbers = f"{result.mean:.1f} ({low:.1f} to {high:.1f})"
+        table.add_row(label, numbers, str(len(result.returns)))
+    console.print(table)
+    _end(console, elapsed, report)
+
+
+def print_summary(console: Console, results: Mapping[str, Path], elapsed: str, report: Path | None) -> None:
+    """Prints one row per split.
+
+    Args:
+        console: Where to.
+        results: Evaluation directories by label, oldest first.
+        elapsed: How long the run took.
+        report: The report, if one was written.
+    """
+    blocks = compare({label: load_evaluation(path) for label, path in results.items()})
+    is_compared = len(results) > 1
+    headings = ["split", *results, *(["gain"] if is_compared else [])]
+    table = Table(*headings, title="Success rate (95% interval)", title_justify="left")
+    for block in blocks:
+        arms = {arm.label: arm for arm in block.overall.arms}
+        gain, between = block.overall.gain, block.overall.gain_interval
+        gained = ""
+        if gain is not None and between is not None:
+            gained = f"{100 * gain:+.0f} ({100 * between.low:+.0f} to {100 * between.high:+.0f})"
+        rates = [_rate(arms.get(label)) for label in results]
+        table.add_row(block.overall.name, *rates, *([gained] if is_compared else []))
+    console.print(table)
+    _end(console, elapsed, report)
+
+
+def _end(console: Console, elapsed: str, report: Path | None) -> None:
+    console.print(f"Took {elapsed}.")
+    if report is not None:
+        console.print(f"Report: {report}", soft_wrap=True)
+
+
+def _rate(arm: Arm | None) -> str:
+    if arm is None or not arm.summary.episodes:
+        return "not measured"
+    summary = arm.summary
+    low, high = 100 * summary.interval.low, 100 * summary.interval.high
+    return f"{100 * summary.success_rate:.0f}% ({low:.0f} to {high:.0f}), n = {summary.episodes}"

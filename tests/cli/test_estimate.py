@@ -17,9 +17,18 @@ from autoui_models import save_autoui, save_blip2
 from hub_models import save_qwen
 from typer.testing import CliRunner
 
-from distrl.cli.health.estimate import KEPT_PICTURES, PEAKS, STEPS, Hardware, Line, estimate, hardware
+from distrl.cli.health.estimate import (
+    KEPT_PICTURES,
+    PEAKS,
+    STEPS,
+    Hardware,
+    Line,
+    device_bytes,
+    estimate,
+    hardware,
+    verdict,
+)
 from distrl.cli.health.subject import MAX_LOGITS, QUESTION, screen_of
-from distrl.cli.health.verdict import device_bytes, verdict
 from distrl.cli.main import app
 from distrl.configs.schema import Config
 from distrl.core.policies import build_policy, sampling

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.table import Table
 
-from distrl.cli.avd.steps import Steps
+from distrl.cli.avd.setup import Steps
 from distrl.cli.sweeps.progress import SweepProgress
 from distrl.configs.sweep import Sweep
 from distrl.core.terminal import Console

@@ -34,7 +34,7 @@ from distrl.configs.schema import Config
 from distrl.core.policies import build_policy, sampling
 from distrl.evaluator.suites import load_suite, vocabulary
 from distrl.workers.envs.two_screens import TwoScreensEnv
-from distrl.workers.inference import decoded_images, held_images
+from distrl.workers.inference import engine_hf, server
 
 CPU = hardware(None, 2)
 FUSION = [
@@ -106,7 +106,7 @@ def test_autoui_is_counted_from_its_config_json(tmp_path: Path, lora: object, ha
 
 
 def test_a_server_s_pictures_are_counted_with_the_bounds_that_it_has() -> None:
-    assert KEPT_PICTURES == (decoded_images.MAX_BYTES, held_images.MAX_BYTES)
+    assert KEPT_PICTURES == (engine_hf.MAX_BYTES, server.MAX_HELD_BYTES)
     assert values({})["inference", "memory for pictures, at most"] == sum(KEPT_PICTURES)
 
 

@@ -75,10 +75,9 @@ def train_judge(
     """
     from distrl.core.policies import use_threads
     from distrl.evaluator.judges.local.data import HoldOut
-    from distrl.evaluator.judges.local.files import CARD_FILE
-    from distrl.evaluator.judges.local.fitting import Plan, fit_judge
-    from distrl.evaluator.judges.local.ocr_fitting import OcrRecipe
-    from distrl.evaluator.judges.local.training import Recipe
+    from distrl.evaluator.judges.local.model import CARD_FILE
+    from distrl.evaluator.judges.local.ocr import OcrRecipe
+    from distrl.evaluator.judges.local.training import Plan, Recipe, fit_judge
 
     if (output / CARD_FILE).exists():
         raise RunDirectoryError(f"{output} holds a judge already.", "Name another directory with --output.")

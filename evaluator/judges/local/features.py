@@ -25,9 +25,7 @@ from distrl.core.actions import ActionKind
 from distrl.core.policies.images import opened
 from distrl.core.types import Observation, TimeStep, Trajectory
 from distrl.evaluator.judges.base import acted, screens
-from distrl.evaluator.judges.local.boxes import WIDTH
-from distrl.evaluator.judges.local.ocr import Line, TextReader
-from distrl.evaluator.judges.local.recent import Recent
+from distrl.evaluator.judges.local.ocr import WIDTH, Line, Recent, TextReader
 
 BUCKETS = 4096
 UNKNOWN = 1

@@ -16,8 +16,7 @@ from distrl.core.types import Trajectory
 from distrl.core.verdicts import Verdict
 from distrl.evaluator.judges.base import undecided
 from distrl.evaluator.judges.local.features import Reader
-from distrl.evaluator.judges.local.files import read_judge
-from distrl.evaluator.judges.local.model import collate
+from distrl.evaluator.judges.local.model import collate, read_judge
 from distrl.evaluator.judges.local.ocr import TextReader
 
 

@@ -3,25 +3,167 @@
     box ──► HEIGHT pixels high, light on dark ──► convolutions ──► a letter or none for every second column
 
 It knows letters without regard to case (Graves et al. 2006). It is fitted to text drawn with the fonts of the
-simulated phone, which are Android's (ocr_fitting.py).
+simulated phone, which are Android's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import random
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFilter
 from torch import Tensor, nn
 
 from distrl.core.types import Record
-from distrl.evaluator.judges.local.boxes import WIDTH, Box, find_boxes, grey_of
-from distrl.evaluator.judges.local.recent import Recent
+from distrl.simulator.phone import fonts
+
+Made = TypeVar("Made")
+
+
+class Recent(Generic[Made]):
+    """Values by key; the least recently asked for go first. Not for several threads at once.
+
+    Args:
+        capacity: The most values to keep.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._kept: OrderedDict[Hashable, Made] = OrderedDict()
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._kept
+
+    def get(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """The value of `key`, made unless it is kept."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        self._kept.move_to_end(key)
+        value = self._kept[key]
+        while len(self._kept) > self._capacity:
+            self._kept.popitem(last=False)
+        return value
+
+
+WIDTH = 540
+"""Screens are looked at so many pixels wide."""
+STEP = 24
+"""Neighbouring pixels that differ by more in brightness are a stroke's edge."""
+GAP = 10
+LARGE, SPACING = 28, 0.4
+"""Boxes that are so high are one if they are at most so far apart, as a share of their height."""
+MIN_HEIGHT, MAX_HEIGHT = 7, 100
+MIN_WIDTH = 4
+MIN_PROPORTION = 0.25
+
+Box = tuple[int, int, int, int]
+"""left, top, right, bottom in pixels; right and bottom are outside."""
+
+
+def find_boxes(grey: NDArray[np.uint8]) -> list[Box]:
+    """Boxes that may hold a line of text, from top to bottom.
+
+    Args:
+        grey: [height, width] brightness.
+    """
+    boxes = [box for box in _merged(_joined(_runs(_strokes(grey)))) if _may_be_text(box)]
+    return sorted(boxes, key=lambda box: (box[1], box[0]))
+
+
+def grey_of(picture: Image.Image) -> NDArray[np.uint8]:
+    """[height, WIDTH] brightness of a screenshot."""
+    grey = picture.convert("L")
+    if grey.width != WIDTH:
+        height = max(1, round(grey.height * WIDTH / grey.width))
+        grey = grey.resize((WIDTH, height), Image.Resampling.BILINEAR)
+    return np.asarray(grey)
+
+
+def _merged(boxes: list[Box]) -> list[Box]:
+    """The digits of a large clock and the like, which stand farther apart than GAP, as one."""
+    merged: list[Box] = []
+    for box in sorted(boxes):
+        for place, other in enumerate(merged):
+            if _are_one(other, box):
+                left, top = min(other[0], box[0]), min(other[1], box[1])
+                merged[place] = (left, top, max(other[2], box[2]), max(other[3], box[3]))
+                break
+        else:
+            merged.append(box)
+    return merged
+
+
+def _are_one(one: Box, other: Box) -> bool:
+    """Whether `other`, which begins no further left, stands close to `one` in its row, for their height."""
+    higher = max(one[3] - one[1], other[3] - other[1])
+    if not LARGE <= higher <= MAX_HEIGHT or other[0] - one[2] > SPACING * higher:
+        return False
+    return one[1] - 2 <= other[1] and other[3] <= one[3] + 2
+
+
+def _may_be_text(box: Box) -> bool:
+    width, height = box[2] - box[0], box[3] - box[1]
+    return MIN_HEIGHT <= height <= MAX_HEIGHT and width >= max(MIN_WIDTH, MIN_PROPORTION * height)
+
+
+def _strokes(grey: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """[height / 2, width] where brightness steps from a pixel to its right neighbour, in either row of a pair
+    or just above, so that a letter's dot and its stem touch."""
+    steps: NDArray[np.bool_] = np.zeros(grey.shape, dtype=np.bool_)
+    change = np.abs(grey[:, 1:].astype(np.int16) - grey[:, :-1].astype(np.int16)) > STEP
+    steps[:, 1:] = change
+    steps[1:] |= steps[:-1].copy()
+    if len(steps) % 2:
+        steps = np.concatenate([steps, steps[-1:]])
+    return steps[::2] | steps[1::2]
+
+
+def _runs(steps: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """[N, 3] pair of rows, left, right (outside) of steps at most GAP apart, by row and left."""
+    rows, columns = np.nonzero(steps)
+    if not len(rows):
+        return np.zeros((0, 3), dtype=np.int64)
+    breaks = np.nonzero((np.diff(rows) != 0) | (np.diff(columns) > GAP))[0]
+    first = np.concatenate([[0], breaks + 1])
+    last = np.concatenate([breaks, [len(rows) - 1]])
+    return np.stack([rows[first], columns[first], columns[last] + 1], axis=1)
+
+
+def _joined(runs: NDArray[np.int64]) -> list[Box]:
+    """Boxes around runs of neighbouring pairs of rows that overlap."""
+    parents = list(range(len(runs)))
+
+    def root(place: int) -> int:
+        while parents[place] != place:
+            parents[place] = parents[parents[place]]
+            place = parents[place]
+        return place
+
+    entries = runs.tolist()
+    before = 0  # the first run of the row above that may still overlap
+    for place, (row, left, right) in enumerate(entries):
+        while before < place and (
+            entries[before][0] < row - 1 or (entries[before][0] == row - 1 and entries[before][2] < left)
+        ):
+            before += 1
+        above = before
+        while above < place and entries[above][0] == row - 1 and entries[above][1] <= right:
+            parents[root(place)] = root(above)
+            above += 1
+    boxes: dict[int, Box] = {}
+    for place, (row, left, right) in enumerate(entries):
+        one = boxes.get(root(place), (left, row, right, row))
+        boxes[root(place)] = (min(one[0], left), min(one[1], row), max(one[2], right), max(one[3], row + 1))
+    return [(left, 2 * top, right, 2 * bottom) for left, top, right, bottom in boxes.values()]
+
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789 :.,-'&$%+/!?()°@#"
 HEIGHT = 20
@@ -181,3 +323,161 @@ class TextReader:
 
 
 __all__ = ["ALPHABET", "HEIGHT", "WIDTH", "Line", "OcrModel", "OcrSize", "TextReader"]
+
+
+COMMON = "eeeeeeeetttttaaaaaoooooiiiiinnnnnssssrrrrhhhllldddccuummffppggwwyybbvk"
+POOL = 8
+"""Batches that are drawn at once."""
+TELL_EVERY = 100
+MAX_LETTERS = 10
+SIZES = (14, 15, 16, 17, 18, 18, 19, 20, 21, 21, 21, 22, 24, 27, 30, 36, 48, 60)
+"""Pixels to the em."""
+MARKS = ":.,-'&$%+/!?()°@#"
+ICONS = sorted(fonts.icons())
+GROUND = 4
+"""Pixels of ground around drawn text."""
+
+Sample = tuple[NDArray[np.float32], str]
+"""A box, and what it says."""
+
+
+class OcrRecipe(Record):
+    """How the reader is fitted.
+
+    Attributes:
+        updates: Of AdamW.
+        batch_size: Boxes in an update.
+        learning_rate: The highest; one cycle.
+        no_text: The share of boxes that hold none.
+        seed: Of weights and text.
+    """
+
+    updates: int = 1000
+    batch_size: int = 48
+    learning_rate: float = 3e-3
+    no_text: float = 0.12
+    seed: int = 0
+
+
+def fit_reader(recipe: OcrRecipe, size: OcrSize, tell: Callable[[str], None]) -> OcrModel:
+    """A reader of text in the phone's fonts.
+
+    Args:
+        recipe: How.
+        size: The network's.
+        tell: Told how far it is, a line at a time.
+    """
+    rng, noise = random.Random(f"reader/{recipe.seed}"), np.random.default_rng(recipe.seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.seed)
+        model = OcrModel(size)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, weight_decay=1e-3)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, recipe.learning_rate, total_steps=recipe.updates, pct_start=0.2
+        )
+        losses: list[float] = []
+        batches = _batches(recipe, rng, noise)
+        for update in range(recipe.updates):
+            loss = _loss(model, next(batches))
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            nn.utils.clip_grad_norm_(model.parameters(), 5.0)
+            optimizer.step()
+            schedule.step()
+            losses.append(loss.item())
+            if (update + 1) % TELL_EVERY == 0:
+                loss_now = sum(losses[-TELL_EVERY:]) / TELL_EVERY
+                tell(f"learning to read, update {update + 1} of {recipe.updates}: loss {loss_now:.3f}")
+    return model.eval()
+
+
+def _batches(recipe: OcrRecipe, rng: random.Random, noise: np.random.Generator) -> Iterator[list[Sample]]:
+    """Boxes of like width together, so that little is spent on what they are padded with."""
+    while True:
+        samples = [sample(rng, noise, recipe.no_text) for _ in range(recipe.batch_size * POOL)]
+        samples.sort(key=lambda one: one[0].shape[1])
+        starts = list(range(0, len(samples), recipe.batch_size))
+        rng.shuffle(starts)
+        for start in starts:
+            yield samples[start : start + recipe.batch_size]
+
+
+def _loss(model: OcrModel, samples: list[Sample]) -> torch.Tensor:
+    """Connectionist temporal classification, per letter."""
+    pictures, texts = zip(*samples, strict=True)
+    widest = max(picture.shape[1] for picture in pictures)
+    logits = model(padded(pictures, widest + widest % 2))
+    targets = torch.tensor([1 + ALPHABET.index(letter) for text in texts for letter in text])
+    lengths = torch.tensor([len(text) for text in texts])
+    columns = torch.full((len(texts),), logits.shape[1])
+    loss: torch.Tensor = nn.functional.ctc_loss(
+        logits.log_softmax(-1).transpose(0, 1), targets, columns, lengths, reduction="sum", zero_infinity=True
+    )
+    return loss / max(1, len(targets))
+
+
+def sample(rng: random.Random, noise: np.random.Generator, no_text: float) -> Sample:
+    """A box as the reader gets it, and what it says: "" for an icon."""
+    if rng.random() < no_text:
+        text, mask = "", _no_text(rng)
+    else:
+        text = some_text(rng)
+        mask, _ = fonts.text_mask(text, rng.random() < 0.4, rng.choice(SIZES))
+    ground = Image.new("L", (mask.width + 2 * GROUND, mask.height + 2 * GROUND))
+    ground.paste(mask, (GROUND, GROUND))
+    left, top, right, bottom = ground.getbbox() or (0, 0, *ground.size)
+    box = (left - MARGIN, top - MARGIN, right + MARGIN, bottom + MARGIN)
+    left, top, right, bottom = (edge + rng.randint(-1, 1) for edge in box)
+    piece = ground.crop((left, top, right, bottom))
+    width = min(MAX_WIDTH, max(4, round(piece.width * HEIGHT / piece.height)))
+    if rng.random() < 0.25:
+        piece = piece.filter(ImageFilter.GaussianBlur(rng.uniform(0.3, 0.8)))
+    values = np.asarray(piece.resize((width, HEIGHT), Image.Resampling.BILINEAR), dtype=np.float32)
+    if rng.random() < 0.3:
+        values = values + np.linspace(0, rng.uniform(-70, 70), HEIGHT, dtype=np.float32)[:, None]
+    return normalised(
+        values + noise.normal(0.0, rng.uniform(0.0, 12.0), values.shape).astype(np.float32)
+    ), text.lower()
+
+
+def some_text(rng: random.Random) -> str:
+    """Up to MAX_LETTERS of words that mean nothing, numbers, times and prices."""
+    words = [_word(rng) for _ in range(rng.choice((1, 1, 2, 3)))]
+    return " ".join(words)[:MAX_LETTERS].strip()
+
+
+def _word(rng: random.Random) -> str:
+    kind = rng.random()
+    if kind < 0.1:
+        return f"{rng.randint(0, 23)}:{rng.randint(0, 59):02d}"
+    if kind < 0.2:
+        return rng.choice(
+            ("{}", "{}", "{}%", "${}.99", "({})", "{}.5", "#{}", "{}°", "{}/5", "-{}", "+{}")
+        ).format(rng.randint(0, 10 ** rng.randint(1, 4)))
+    if kind < 0.25:
+        return rng.choice(("AM", "PM", "am", "pm", "&", "-", "a", "i"))
+    letters = ALPHABET[:26] if rng.random() < 0.4 else COMMON
+    word = "".join(rng.choice(letters) for _ in range(rng.randint(1, 10)))
+    if kind < 0.32:
+        word += rng.choice(MARKS)
+    elif kind < 0.42:
+        cut = rng.randint(0, len(word))
+        word = word[:cut] + rng.choice("-.'-") + word[cut:]
+    case = rng.random()
+    return word.upper() if case < 0.12 else word.capitalize() if case < 0.5 else word
+
+
+def _no_text(rng: random.Random) -> Image.Image:
+    """An icon or a plain shape."""
+    if rng.random() < 0.7:
+        return fonts.icon_mask(rng.choice(ICONS), rng.randint(16, 64))
+    width, height = rng.randint(6, 80), rng.randint(MIN_HEIGHT, 60)
+    mask = Image.new("L", (width, height), 0)
+    draw = ImageDraw.Draw(mask)
+    shape = draw.ellipse if rng.random() < 0.5 else draw.rounded_rectangle
+    thick = rng.choice((0, 2, 3))
+    shape((0, 0, width - 1, height - 1), fill=None if thick else 255, outline=255, width=thick or 1)
+    return mask.crop((rng.randint(0, width // 2), 0, width, height))
+
+
+__all__ = ["HEIGHT", "OcrRecipe", "fit_reader", "sample", "some_text"]

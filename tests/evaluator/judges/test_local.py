@@ -23,16 +23,13 @@ from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, JudgeError, PolicyError, RunDirectoryError, StoreError
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import ActionRecord, Fault, Outcome, Purpose, Trajectory
-from distrl.evaluator.judges.local import fitting
+from distrl.evaluator.judges.local import training as fitting
 from distrl.evaluator.judges.local.data import HoldOut, choose_episodes, is_askable, read_examples, split
 from distrl.evaluator.judges.local.features import MAX_ACTIONS, MAX_WORDS, Reader, buckets
-from distrl.evaluator.judges.local.files import read_judge, write_judge
-from distrl.evaluator.judges.local.fitting import Plan, fit_judge
 from distrl.evaluator.judges.local.judge import LocalJudge, probability
-from distrl.evaluator.judges.local.model import JudgeModel, ModelSize, collate
-from distrl.evaluator.judges.local.ocr import OcrModel, OcrSize, TextReader
-from distrl.evaluator.judges.local.ocr_fitting import OcrRecipe
-from distrl.evaluator.judges.local.training import Recipe, calibrate
+from distrl.evaluator.judges.local.model import JudgeModel, ModelSize, collate, read_judge, write_judge
+from distrl.evaluator.judges.local.ocr import OcrModel, OcrRecipe, OcrSize, TextReader
+from distrl.evaluator.judges.local.training import Plan, Recipe, calibrate, fit_judge
 from distrl.evaluator.rejudge import Rejudged, read_verdicts
 
 

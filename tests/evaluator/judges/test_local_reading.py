@@ -16,7 +16,6 @@ from episode_factory import make_episode, make_task
 from PIL import Image
 
 from distrl.core.types import ActionRecord, Observation
-from distrl.evaluator.judges.local.boxes import Box, find_boxes, grey_of
 from distrl.evaluator.judges.local.features import (
     MAX_ACTIONS,
     Reader,
@@ -29,13 +28,18 @@ from distrl.evaluator.judges.local.ocr import (
     ALPHABET,
     HEIGHT,
     WIDTHS,
+    Box,
     Line,
     OcrModel,
+    OcrRecipe,
     OcrSize,
     TextReader,
     decoded,
+    find_boxes,
+    fit_reader,
+    grey_of,
+    sample,
 )
-from distrl.evaluator.judges.local.ocr_fitting import OcrRecipe, fit_reader, sample
 from distrl.simulator.phone import fonts
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from PIL import Image
 
 from distrl.configs.schema import Config, LearnerConfig
-from distrl.core.messages import Lease, Status
+from distrl.core.messages import Lease
 from distrl.core.types import Fault, Purpose, Trajectory
 from distrl.evaluator.suites import load_suite
 from distrl.learner.scheduler import TaskScheduler
@@ -33,7 +33,7 @@ from distrl.workers.devices.adb_server import AdbServer, adb_path
 from distrl.workers.devices.console import Console
 from distrl.workers.devices.errors import DeviceError
 from distrl.workers.devices.sources import make_pool
-from distrl.workers.places import PooledPlaces
+from distrl.workers.env_pool import DeviceEnvs
 from distrl.workers.worker import Worker
 
 MARK = "DISTRL_CHAOS"
@@ -58,7 +58,7 @@ class CountingLink:
         )
         self.scheduler = TaskScheduler(config, load_suite("quickstart", "train"), (), 0, "chaos", b"secret")
         self.shutdown = threading.Event()
-        self.status: Status | None = None  # demonstrations need no inference server
+        self.has_policy = False  # demonstrations need no inference server
         self.stats: Mapping[str, float] = {}
         self.done: list[tuple[float, int]] = []
         self.num_faulted = self.num_wrong = 0
@@ -192,7 +192,7 @@ class World:
                 host.start()
             self._strangers = self._stranger_pids()
             config = self._config()
-            places = PooledPlaces(config.env, make_pool(config, config.worker.slots).start())
+            places = DeviceEnvs(config.env, make_pool(config, config.worker.slots).start())
             stack.callback(places.close)
             worker = Worker(config, self.link, _nobody, "chaos", self.stop, places)
             self.places = places

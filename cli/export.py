@@ -72,7 +72,7 @@ def export(
 
 
 def _write_policy(place: Path, adapter: Path | None, merged: Path | None, config: str | None) -> None:
-    from distrl.evaluator.serving import find_checkpoint
+    from distrl.evaluator.measure import find_checkpoint
 
     checkpoint = find_checkpoint(place)
     if adapter is not None:

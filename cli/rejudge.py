@@ -46,8 +46,8 @@ def rejudge_stored(config: Config, place: Path) -> None:
     """
     from distrl.core.process import install_signals
     from distrl.evaluator.agreement import lines
-    from distrl.evaluator.evaluator import EvaluationStopped
     from distrl.evaluator.rejudge import Rejudged
+    from distrl.evaluator.runner import EvaluationStopped
 
     last = (0, 0)
 

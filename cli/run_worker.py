@@ -115,9 +115,8 @@ def work(
     from distrl.core.security import load_security
     from distrl.core.sockets import Wire
     from distrl.workers.act_client import ActClient
-    from distrl.workers.client import LearnerLink
-    from distrl.workers.joining import wait_for_learner
-    from distrl.workers.places import open_places
+    from distrl.workers.client import LearnerLink, wait_for_learner
+    from distrl.workers.env_pool import open_env_pool
     from distrl.workers.spool import Spool, left_behind
     from distrl.workers.worker import Worker
 
@@ -157,9 +156,9 @@ def work(
             )
 
         judging = judging_link(config, link, judge_file)
-        places = open_places(config, slots)
-        stack.callback(places.close)
-        worker = Worker(config, judging or link, policy, name, stop, places)
+        envs = open_env_pool(config, slots)
+        stack.callback(envs.close)
+        worker = Worker(config, judging or link, policy, name, stop, envs)
         # Slots that are left behind still use the sockets: then the end of the process closes them.
         stack.callback(lambda: wire.close() if worker.is_clear else None)
         link.start()
@@ -211,10 +210,9 @@ def train_here(
     from distrl.core.policies import use_threads
     from distrl.core.security import load_security
     from distrl.core.sockets import Wire
-    from distrl.workers.client import LearnerLink
+    from distrl.workers.client import LearnerLink, wait_for_learner
     from distrl.workers.control.master_client import MasterClient
     from distrl.workers.control.worker import ControlWorker
-    from distrl.workers.joining import wait_for_learner
 
     use_threads(config.learner.threads)
     network = config.network

@@ -98,10 +98,10 @@ def serve(
     """
     from distrl.core.security import SERVER, load_security
     from distrl.core.sockets import Wire
-    from distrl.evaluator.serving import find_checkpoint
+    from distrl.evaluator.measure import find_checkpoint
     from distrl.evaluator.suites import vocabulary
+    from distrl.workers.client import wait_for_learner
     from distrl.workers.inference.serve import run_until_stopped, serve_beside_learner, serve_checkpoint
-    from distrl.workers.joining import wait_for_learner
 
     if config.is_control:
         raise ConfigError(

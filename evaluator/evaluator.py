@@ -1,29 +1,20 @@
-"""Measuring: every task of the asked splits, one episode each, by the worker's own episode code.
-
-    main thread ── attempts ──► SlotPool (N slot threads) ── finished episodes ──► main: judge, keep, count
-
-The main thread alone writes the output directory. A faulted episode is tried again up to `evaluate.retries`
-times. It waits for finished episodes with a deadline: if no slot finishes anything for as long as the longest
-possible episode, the evaluation fails rather than hang. While no device can be had it says so.
-"""
+"""Measures a subject: every task of the given splits, one episode each, in the worker's slots."""
 
 from __future__ import annotations
 
-import contextlib
+import random
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from distrl.configs.schema import Config
-from distrl.core.errors import DistrlError, TaskError
+from distrl.core.errors import TaskError
 from distrl.core.importing import choose
 from distrl.core.types import Task
-from distrl.evaluator.ended import is_over, verdict_on
 from distrl.evaluator.judges import JUDGES
 from distrl.evaluator.judges.base import Judge
 from distrl.evaluator.progress import EvaluationProgress, make_progress
-from distrl.evaluator.repeats import reseed
 from distrl.evaluator.results import (
     Evaluation,
     EvaluationDirectory,
@@ -33,26 +24,15 @@ from distrl.evaluator.results import (
     episode_result,
     last_per_task,
     split_result,
+    task_digest,
+    tasks_digest,
     version_span,
 )
-from distrl.evaluator.selection import select_tasks
-from distrl.evaluator.slots import Attempt, Finished, HowToAct, SlotPool
+from distrl.evaluator.runner import Actor, Attempt, EvaluationStopped, Finished, run_episodes, verdict_on
 from distrl.evaluator.statistics import EpisodeResult
 from distrl.evaluator.suites import load_suite
-from distrl.evaluator.task_digests import task_digest, tasks_digest
-from distrl.evaluator.waiting import next_episode
 from distrl.workers.envs import seed_is_instance
-from distrl.workers.places import Places, open_places
 from distrl.workers.worker import SlotPolicy
-
-STEP_S = 60.0
-"""The longest that an environment may take for one step, besides the policy's own deadline."""
-
-
-class EvaluationStopped(DistrlError):
-    """The evaluation was interrupted. What was measured is kept."""
-
-    exit_code = 130
 
 
 class Evaluator:
@@ -61,18 +41,18 @@ class Evaluator:
     Args:
         config: The sections tasks, env, agent, worker and evaluate, and learner.max_new_tokens, are used.
         output: The directory to write; see `distrl.evaluator.results`.
-        subject: Who is measured.
+        subject: The policy or actor that is measured.
         splits: Which splits; None: `tasks.test`.
-        resume: Go on with the evaluation in `output`.
+        resume: Continue the evaluation in `output`.
         stop: Ends the evaluation early when set.
-        progress: Who is told; by default a bar on a terminal and lines in a log.
-        seed: Of the repetition. It draws the tasks' starts anew (`distrl.evaluator.repeats.reseed`) but in
-            environments whose seeds choose the instances: there the same instances are tried again.
+        progress: By default a bar on a terminal and lines in a log.
+        seed: Of the repetition. It redraws the tasks' start states (see `reseed`), except in environments
+            whose seeds choose the instances: there the same instances are tried again.
 
     Raises:
-        TaskError: If there is no such suite or split.
-        ConfigError: If there is no such environment.
-        RunDirectoryError: If `output` holds something else.
+        TaskError: There is no such suite or split.
+        ConfigError: There is no such environment.
+        RunDirectoryError: `output` holds something else.
     """
 
     def __init__(
@@ -91,7 +71,7 @@ class Evaluator:
         tasks = [task for split in self._splits for task in _tasks(config, split)]
         keeps_instances = seed_is_instance(config.env)
         self._tasks = tasks if keeps_instances else [reseed(task, seed) for task in tasks]
-        # Random agents draw from the task's seed and the lease's name; this differs where that stays.
+        # Random actors draw from the task's seed and the lease's id: the id differs where the seed does not.
         self._repetition = seed if keeps_instances else 0
         self._spec = EvaluationSpec(
             suite=config.tasks.suite,
@@ -106,20 +86,19 @@ class Evaluator:
             rewards=config.worker.rewards.model_dump(mode="json", exclude={"source"}),
             tasks=tasks_digest(self._tasks),
         )
-        self._judge: Judge = choose(JUDGES, self._spec.judge)()
         self._stop = stop or threading.Event()
         self._progress = progress or make_progress()
         check_output(output, self._spec, resume)
 
     def run(self, policy: Callable[[int], SlotPolicy] | None = None) -> Evaluation:
-        """Measures what is not measured yet, and writes the numbers.
+        """Measures the remaining tasks and writes the numbers.
 
         Args:
             policy: Makes the policy client of a slot, called in the slot's thread; None for baselines.
 
         Raises:
-            EvaluationStopped: `stop` was set; `resume` goes on from here.
-            DistrlError: Something that no retry mends. Before the first episode it leaves no directory.
+            EvaluationStopped: `stop` was set; `resume` continues from here.
+            DistrlError: An error that retrying does not fix. Before the first episode it leaves no directory.
         """
         started_at, clock = time.time(), time.monotonic()
         directory = EvaluationDirectory(self._output, self._spec, self._resume)
@@ -146,46 +125,39 @@ class Evaluator:
         directory: EvaluationDirectory,
         policy: Callable[[int], SlotPolicy] | None,
     ) -> None:
-        evaluate = self._config.evaluate
-        spec, who = self._spec, self._spec.subject.kind
-        act = HowToAct(
-            spec.temperature,
-            spec.max_new_tokens,
-            expert_noise=0.0 if who == "expert" else None,
-            randomly=who == "random",
-            distances=evaluate.distance,
-        )
-        num_slots = min(evaluate.slots, len(todo))
-        with contextlib.closing(open_places(self._config, num_slots)) as places:
-            pool = SlotPool(self._config, places, policy, act, num_slots, capacity=len(todo))
-            try:
-                for task in todo:
-                    pool.submit(Attempt(task, repetition=self._repetition))
-                pool.start()
-                waiting = len(todo)
-                while waiting:
-                    finished = self._take(pool, places, max(task.max_steps for task in todo))
-                    waiting -= self._keep(finished, pool, directory)
-            finally:
-                pool.close()
+        spec, kind = self._spec, self._spec.subject.kind
+        judge: Judge = choose(JUDGES, spec.judge)()
 
-    def _take(self, pool: SlotPool, places: Places, max_steps: int) -> Finished:
-        patience_s = max_steps * (self._config.worker.act_timeout_s + STEP_S)
-        finished = next_episode(pool, places, patience_s, self._stop, self._progress.say)
-        if finished is None:
-            raise EvaluationStopped(
-                f"Interrupted; {self._output} keeps what was measured.", "Continue with --resume."
+        def keep(finished: Finished) -> EpisodeResult:
+            trajectory, attempt = finished.trajectory, finished.attempt
+            digest = task_digest(attempt.task)  # of the suite's task: an environment may reword the goal
+            result = episode_result(
+                trajectory,
+                verdict_on(trajectory, finished.images, judge),
+                attempt.number,
+                spec.seed,
+                finished.spent,
+                digest,
             )
-        return finished
+            directory.add(result, trajectory, finished.images)
+            return result
 
-    def _keep(self, finished: Finished, pool: SlotPool, directory: EvaluationDirectory) -> bool:
-        """Judges and keeps an episode. Whether its task is over with."""
-        trajectory, attempt = finished.trajectory, finished.attempt
-        verdict = verdict_on(finished, self._judge)
-        digest = task_digest(attempt.task)  # as the suite has it: an environment may word the goal anew
-        result = episode_result(trajectory, verdict, attempt.number, self._spec.seed, finished.spent, digest)
-        directory.add(result, trajectory, finished.images)
-        return is_over(finished, result, pool, self._progress, self._config.evaluate.retries)
+        run_episodes(
+            self._config,
+            [Attempt(task, repetition=self._repetition) for task in todo],
+            Actor(
+                policy,
+                spec.temperature,
+                spec.max_new_tokens,
+                expert_noise=0.0 if kind == "expert" else None,
+                randomly=kind == "random",
+            ),
+            keep,
+            self._progress,
+            self._stop,
+            self._output,
+            distances=self._config.evaluate.distance,
+        )
 
     def _numbers(self, kept: Sequence[EpisodeResult], started_at: float, duration_s: float) -> Evaluation:
         asked = {task.id for task in self._tasks}
@@ -204,3 +176,38 @@ def _tasks(config: Config, split: str) -> list[Task]:
     if not tasks:
         raise TaskError(f"The split {split!r} of {config.tasks.suite} has no tasks.", "Name another split.")
     return tasks
+
+
+def select_tasks(tasks: Sequence[Task], limit: int | None) -> list[Task]:
+    """The first `limit` tasks, taken from each template in turn, so that every template is represented.
+
+    Args:
+        tasks: Of one split, in the suite's order.
+        limit: How many; None: all.
+
+    Returns:
+        The chosen tasks in the suite's order. The same arguments give the same tasks.
+    """
+    if limit is None or limit >= len(tasks):
+        return list(tasks)
+    counts: dict[str, int] = {}
+    turns = []
+    for place, task in enumerate(tasks):
+        turn = counts[task.template] = counts.get(task.template, 0) + 1
+        turns.append((turn, place))
+    chosen = sorted(place for _, place in sorted(turns)[:limit])
+    return [tasks[place] for place in chosen]
+
+
+def reseed(task: Task, seed: int) -> Task:
+    """The task as the repetition `seed` measures it: the same instruction, another random start state.
+
+    Only for environments in which a seed does not choose the instance; see
+    `distrl.workers.envs.seed_is_instance`. Seed 0 is the suite's own task. Another seed replaces `task.seed`,
+    the source of all randomness in the environment, by a number drawn from both. Ids stay, so that
+    repetitions of a task can be recognised.
+    """
+    if seed == 0:
+        return task
+    drawn = random.Random(f"evaluate/{seed}/{task.seed}/{task.id}").getrandbits(31)
+    return task.model_copy(update={"seed": drawn})

@@ -1,26 +1,51 @@
-"""From "whom" to numbers: finds or starts the policy that acts, then runs the evaluator."""
+"""From the command's choice of subject to numbers: finds or starts the policy that acts, and measures it."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from distrl.configs.schema import Config
-from distrl.core.errors import ConfigError, LearnerUnreachable
+from distrl.configs.schema import Config, NetworkConfig
+from distrl.core.checkpoints import MANIFEST, POINTERS, resolve, verify
+from distrl.core.errors import (
+    CheckpointError,
+    ConfigError,
+    InferenceUnavailable,
+    LearnerUnreachable,
+    MissingDependency,
+    NetworkError,
+    RunDirectoryError,
+)
+from distrl.core.files import write_atomically
+from distrl.core.messages import Info, InfoRequest
+from distrl.core.rundir import is_free
+from distrl.core.security import load_security
 from distrl.core.sockets import Wire
-from distrl.evaluator.evaluator import EvaluationStopped, Evaluator
+from distrl.core.verdicts import Spent
+from distrl.evaluator.evaluator import Evaluator
 from distrl.evaluator.progress import EvaluationProgress, make_progress
 from distrl.evaluator.prompted import NAME, as_prompted, prompted_policies
-from distrl.evaluator.repeats import check_repeated_output, check_seeds, pool, seed_directory
-from distrl.evaluator.results import Evaluation, Subject
-from distrl.evaluator.serving import Endpoints, find_checkpoint, make_wire, serve_here, wait_for_policy
+from distrl.evaluator.results import (
+    RESULTS_FILE,
+    SPEC_FILE,
+    Evaluation,
+    LoadedEvaluation,
+    Subject,
+    last_per_task,
+    load_evaluation,
+    split_result,
+    version_span,
+)
+from distrl.evaluator.runner import EvaluationStopped
+from distrl.evaluator.suites import vocabulary
 from distrl.workers.act_client import ActClient
-from distrl.workers.client import LearnerLink
-from distrl.workers.joining import wait_for_learner
+from distrl.workers.client import REMIND_S, LearnerLink, wait_for_learner
 from distrl.workers.worker import SlotPolicy
 
 MODEL = "model"
@@ -31,12 +56,12 @@ PolicyOfSlot = Callable[[int], SlotPolicy]
 
 @dataclass(frozen=True)
 class Who:
-    """Whom to measure: exactly one of these.
+    """What to measure: exactly one of these.
 
     Attributes:
         checkpoint: A checkpoint, or a run's directory; an inference server is started for it in this process.
-        inference: Inference servers that run already.
-        learner: A learner's control address; its inference servers are asked.
+        inference: Running inference servers.
+        learner: A learner's control address; its inference servers act.
         agent: "expert" or "random", which need no policy, "model": the policy of the configuration as it is
             before any training, of `policy.model` that is, or "prompted": `evaluate.prompted`.
     """
@@ -47,7 +72,7 @@ class Who:
     agent: str | None = None
 
     def subject(self, model: str = "") -> Subject:
-        """How results name it. A checkpoint is found and checked.
+        """The subject as results name it. A checkpoint is found and checked.
 
         Args:
             model: The name of the model that is measured untrained or prompted, see `model_of`.
@@ -78,7 +103,7 @@ class Who:
 
 
 def model_of(config: Config, who: Who) -> str:
-    """What results call the model that an agent is, for agents that are one."""
+    """The name of the model in results, for agents that are a model."""
     return config.evaluate.prompted.model if who.agent == NAME else config.policy.model or config.policy.kind
 
 
@@ -97,18 +122,18 @@ def measure(
 
     Args:
         config: The run's configuration.
-        who: Whom to measure.
+        who: What to measure.
         output: A directory; see `distrl.evaluator.results`.
         splits: Which splits; None: `tasks.test`.
-        resume: Go on with the evaluation in `output`.
+        resume: Continue the evaluation in `output`.
         stop: Ends it early when set.
-        wait_s: How long to wait for the learner, and for a server with weights; None for as long as it takes.
-        progress: Who is told; by default a bar on a terminal and lines in a log.
+        wait_s: How long to wait for the learner and for a server with weights; None: without a limit.
+        progress: By default a bar on a terminal and lines in a log.
         seeds: Repeat it with each of these, into output/seed-S; a policy is started once. None: measure once.
 
     Raises:
-        EvaluationStopped: `stop` was set; `resume` goes on from here.
-        DistrlError: Anything else that a user can mend.
+        EvaluationStopped: `stop` was set; `resume` continues from here.
+        DistrlError: Any other error that a user can fix.
     """
     stop = stop or threading.Event()
     if who.agent == NAME:
@@ -136,7 +161,7 @@ def measure(
 def acting(
     config: Config, who: Who, stop: threading.Event, progress: EvaluationProgress, wait_s: float | None
 ) -> Iterator[PolicyOfSlot | None]:
-    """What makes the policy client of each slot, ready to act; None for agents that need no policy."""
+    """A factory of each slot's policy client, ready to act; None for agents without a policy."""
     if who.agent and who.agent != MODEL:
         yield prompted_policies(config, stop) if who.agent == NAME else None
         return
@@ -154,7 +179,7 @@ def acting(
 def _servers(
     config: Config, who: Who, stop: threading.Event, progress: EvaluationProgress, wait_s: float | None
 ) -> Iterator[tuple[Wire, Endpoints]]:
-    """Sockets, and where the policy answers."""
+    """Sockets, and the endpoints of the policy."""
     if who.checkpoint is not None or who.agent == MODEL:
         checkpoint = None if who.checkpoint is None else find_checkpoint(who.checkpoint)
         with serve_here(config, checkpoint) as (wire, endpoint):
@@ -182,7 +207,7 @@ def _join(
     """Waits for the learner.
 
     Raises:
-        LearnerUnreachable: There was none within `wait_s`, or its run is over.
+        LearnerUnreachable: No learner answered within `wait_s`, or its run is over.
         EvaluationStopped: `stop` was set.
     """
     is_there = wait_for_learner(link, address, "--learner", wait_s, stop, progress.say)
@@ -190,3 +215,206 @@ def _join(
         raise LearnerUnreachable(f"The run at {address} is over.", "Measure its result: --checkpoint RUN.")
     if not is_there:
         raise EvaluationStopped("Interrupted before anything was measured.")
+
+
+def check_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
+    """The seeds, if they are distinct and not negative.
+
+    Raises:
+        ConfigError: There is none, or one is negative or repeated.
+    """
+    if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
+        raise ConfigError(
+            f"{', '.join(map(str, seeds)) or 'nothing'} is not a list of seeds.",
+            "Give each seed once, as in 0,1,2.",
+        )
+    return tuple(seeds)
+
+
+def seed_directory(directory: Path, seed: int) -> Path:
+    """The directory of the repetition with this seed."""
+    return directory / f"seed-{seed}"
+
+
+def check_repeated_output(directory: Path, resume: bool) -> None:
+    """Checks that repetitions may be written below `directory`. Changes nothing.
+
+    Raises:
+        RunDirectoryError: It holds something and `resume` is off, or it holds a single evaluation.
+    """
+    if is_free(directory, resume):
+        return
+    if (directory / SPEC_FILE).exists() or not directory.is_dir():
+        raise RunDirectoryError(
+            f"{directory} holds an evaluation without repetitions.",
+            "Leave --seeds out, or name another directory with --output.",
+        )
+
+
+def pool(directory: Path, seeds: Sequence[int]) -> Evaluation:
+    """Writes results.json over the complete repetitions in `directory`, and returns it.
+
+    Raises:
+        RunDirectoryError: One of them is not complete.
+    """
+    parts = [load_evaluation(seed_directory(directory, seed)) for seed in seeds]
+    evaluation = pooled(parts, seeds)
+    write_atomically(directory / RESULTS_FILE, evaluation.model_dump_json(indent=2))
+    return evaluation
+
+
+def pooled(parts: Sequence[LoadedEvaluation], seeds: Sequence[int]) -> Evaluation:
+    """The numbers over all repetitions. Splits are those of the first."""
+    first = parts[0].evaluation
+    episodes = [episode for part in parts for episode in part.episodes]
+    splits = {name: split_result(e for e in episodes if e.split == name) for name in first.splits}
+    for name, result in splits.items():
+        measured = [part.evaluation.splits[name] for part in parts]
+        retries, spent = sum(one.num_retries for one in measured), Spent.total(one.spent for one in measured)
+        splits[name] = result.model_copy(update={"num_retries": retries, "spent": spent})
+    return Evaluation(
+        spec=first.spec,
+        splits=splits,
+        weight_versions=version_span(last_per_task(episodes)),
+        started_at=min((part.evaluation.started_at for part in parts), default=time.time()),
+        duration_s=sum(part.evaluation.duration_s for part in parts),
+        seeds=tuple(seeds),
+    )
+
+
+MODEL_FILE = "config.json"
+"""A file of every directory that holds a transformers model."""
+
+ASK_S = 1.0
+"""How long a server may take to describe itself before it is asked again."""
+
+Endpoints = Callable[[], Sequence[str]]
+
+
+def make_wire(network: NetworkConfig) -> Wire:
+    """The sockets of this process, with keys if the configuration names a folder of them.
+
+    Raises:
+        SecurityError: If the keys cannot be used.
+    """
+    return Wire(load_security(network.keys_path, network.key_name))
+
+
+def find_checkpoint(path: Path) -> Path:
+    """The checkpoint at `path`: itself one, a pointer such as checkpoints/final, or the newest of a run.
+
+    Raises:
+        CheckpointError: There is none, or one of its files is missing, truncated or damaged.
+    """
+    if (path / MANIFEST).is_file():
+        verify(path)
+        return path
+    if path.name in POINTERS and not path.is_dir():
+        return resolve(path.parent, path.name)
+    for directory in (path / "checkpoints", path):
+        for pointer in ("final", "latest"):
+            if (directory / pointer).is_file():
+                return resolve(directory, pointer)
+    if (path / MODEL_FILE).is_file():
+        raise CheckpointError(
+            f"{path} is a transformers model, not a checkpoint of a run.",
+            f"Measure it with --agent model --set policy.model={path}, with policy.kind hub or autoui.",
+        )
+    if path.is_dir():
+        raise CheckpointError(
+            f"{path} holds no checkpoint ({MANIFEST} is missing).",
+            "Pass one such as RUN/checkpoints/step_100.",
+        )
+    raise CheckpointError(f"There is no checkpoint {path}.", "Pass one such as RUN/checkpoints/step_100.")
+
+
+def wait_for_policy(
+    wire: Wire,
+    endpoints: Endpoints,
+    wait_s: float | None,
+    stop: threading.Event,
+    say: Callable[[str], None],
+) -> Info:
+    """Waits until an inference server has weights.
+
+    Args:
+        wire: Makes the connections.
+        endpoints: Returns the servers that are known now.
+        wait_s: How long to wait, in seconds; None: without a limit.
+        stop: Ends the wait.
+        say: Receives a line for each new reason to wait, and every `REMIND_S` seconds.
+
+    Returns:
+        The first ready server's description of itself.
+
+    Raises:
+        InferenceUnavailable: No server was ready in time.
+        EvaluationStopped: `stop` was set.
+    """
+    start = time.monotonic()
+    deadline = start + (math.inf if wait_s is None else wait_s)
+    reason, said, remind_s = "", "", REMIND_S
+    while (now := time.monotonic()) < deadline:
+        known = list(endpoints())
+        reason = "no inference server is known"
+        for endpoint in known:
+            info = ask_info(wire, endpoint, min(ASK_S, max(0.0, deadline - time.monotonic())))
+            if info is not None and info.weight_version >= 0:
+                return info
+            reason = f"{endpoint} has no weights yet" if info is not None else f"{endpoint} does not answer"
+        if reason != said:
+            said = reason
+            say(f"waiting for a policy: {reason}")
+        elif now - start >= remind_s:
+            remind_s += REMIND_S
+            say(f"still waiting for a policy ({now - start:.0f} s): {reason}")
+        if stop.wait(min(ASK_S, max(0.0, deadline - time.monotonic()))):
+            raise EvaluationStopped("Interrupted before anything was measured.")
+    raise InferenceUnavailable(
+        f"No policy to measure within {wait_s:g} s: {reason}.",
+        "Is `distrl serve-inference` running at that address, and its learner with weights?",
+    )
+
+
+def ask_info(wire: Wire, endpoint: str, timeout_s: float) -> Info | None:
+    """The description of the server at `endpoint`; None if it does not answer in time."""
+    channel = wire.connect_dealer(endpoint)
+    deadline = time.monotonic() + timeout_s
+    try:
+        channel.send(InfoRequest(), timeout_s=timeout_s)
+        while (left := deadline - time.monotonic()) > 0:
+            received = channel.recv(left)
+            if received is not None and isinstance(received.message, Info):
+                return received.message
+    except NetworkError:
+        return None  # not reachable now; the caller asks again until its deadline
+    finally:
+        channel.close()
+    return None
+
+
+@contextlib.contextmanager
+def serve_here(config: Config, checkpoint: Path | None) -> Iterator[tuple[Wire, str]]:
+    """An inference server in this process, on the loopback interface.
+
+    Args:
+        checkpoint: The policy to serve; None: the configuration's policy before training.
+
+    Returns:
+        Sockets that reach it, and its endpoint.
+
+    Raises:
+        CheckpointError: The checkpoint is damaged or of another policy.
+        MissingDependency: torch is not installed.
+    """
+    try:
+        from distrl.workers.inference.serve import serve_checkpoint
+    except ModuleNotFoundError as error:
+        raise MissingDependency(
+            f"Policies need the package {error.name}.", "Install the extra: pip install 'distrl[train]'."
+        ) from error
+    words = vocabulary(config.tasks.suite)
+    saved = None if checkpoint is None else checkpoint / "policy"
+    with Wire() as wire, serve_checkpoint(config, words, saved, wire) as server:
+        yield wire, server.endpoint
+        server.check()

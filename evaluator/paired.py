@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 
 from distrl.core.types import Number, Record
 from distrl.evaluator.clusters import effective_trials
+from distrl.evaluator.results import may_be_same
 from distrl.evaluator.statistics import Z_95, EpisodeResult, Interval
-from distrl.evaluator.task_digests import may_be_same
 
 
 class Paired(Record):

@@ -13,6 +13,7 @@ each: DIR/seed-0, DIR/seed-1, …
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -40,7 +41,6 @@ from distrl.evaluator.statistics import (
     over_repeats,
     summarise,
 )
-from distrl.evaluator.task_digests import may_be_same
 
 SPEC_FILE = "evaluation.json"
 EPISODES_FILE = "episodes.jsonl"
@@ -90,7 +90,7 @@ class EvaluationSpec(Record):
 
     Attributes:
         episodes: The limit per split (None: all tasks).
-        seed: Of the repetition; see `distrl.evaluator.repeats.reseed`.
+        seed: Of the repetition; see `distrl.evaluator.evaluator.reseed`.
         env, agent, rewards: The sections `env`, `agent` and `worker.rewards` (but its `source`).
         tasks: Their `tasks_digest`; "" where an older version wrote it.
     """
@@ -413,3 +413,23 @@ def _check_same(found: EvaluationSpec, asked: EvaluationSpec, path: Path) -> Non
             "goals, parameters, seeds or step limits.",
             "Restore them, or name another directory with --output.",
         )
+
+
+def task_digest(task: Task) -> str:
+    """What a result depends on of `task`: its id, goal, parameters, seed and step limit; 16 hex digits."""
+    told = task.model_dump(mode="json", include={"id", "goal", "params", "seed", "max_steps"})
+    return _digest(json.dumps(told, sort_keys=True))
+
+
+def tasks_digest(tasks: Iterable[Task]) -> str:
+    """The digest of all `tasks`, in whatever order."""
+    return _digest("".join(sorted(task_digest(task) for task in tasks)))
+
+
+def may_be_same(first: str, second: str) -> bool:
+    """Whether two digests do not tell apart what they are of. Results of older versions have none: ""."""
+    return not first or not second or first == second
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

@@ -40,7 +40,7 @@ class EpisodeResult(Record):
         reward: The undiscounted sum of step rewards.
         duration_s: Seconds.
         oldest_version, newest_version: Weight versions that sampled a token; -1 when no policy acted.
-        seed: Of the repetition that it belongs to; see `distrl.evaluator.repeats`.
+        seed: Of the repetition that it belongs to; see `distrl.evaluator.measure`.
         digest: The `task_digest` of the task as it was measured; "" if an older version wrote the line.
         level: The task's parameter `level`, its difficulty; None in suites without levels.
         mode: Why it failed; None if it did not, or if an older version wrote the line.

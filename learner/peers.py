@@ -1,6 +1,6 @@
 """Who is connected to the learner, and the numbers that heartbeats bring, as metrics over all peers.
 
-Stats are named by those who send them (`distrl.workers.tally`, `distrl.workers.inference.server`). Counts
+Stats are named by those who send them (`distrl.workers.worker`, `distrl.workers.inference.server`). Counts
 become totals over the life of this process, or rates since the last call; a peer that starts anew counts from
 0 again. Of waits and durations the worst server's is taken.
 """

@@ -1,11 +1,11 @@
-"""A process's link to the learner: presence, leases, delivery of trajectories, news.
+"""A process's link to the learner: presence, leases, delivery of trajectories, status.
 
     slot threads ── lease() / submit() ──► condition + spool ──► link thread ──► control DEALER ──► learner
                                                                      ▲
     weights, pause, shutdown ◄── listeners, `status`, `shutdown` ────┴────────── broadcast SUB ◄── learner
 
 A trajectory is in the spool before it is sent and until its ack, so a crash on either side, a lost message or
-a restart costs a resend and nothing else. While too much waits for acks, no new leases are asked for.
+a restart costs a resend and nothing else. While too many trajectories wait for acks, no leases are requested.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import ValidationError
@@ -22,6 +24,7 @@ from pydantic import ValidationError
 from distrl.core.errors import LearnerUnreachable, NetworkError, ProtocolError, SecurityError
 from distrl.core.fields import first_problem
 from distrl.core.messages import (
+    TRANSIENT,
     Ack,
     Heartbeat,
     Hello,
@@ -34,19 +37,201 @@ from distrl.core.messages import (
     RejectCode,
     Shutdown,
     Status,
+    Submit,
     Welcome,
 )
 from distrl.core.sockets import Channel, PeerError, Poller, Waker, Wire
 from distrl.core.types import Record, Trajectory
-from distrl.workers.delivery import Delivery
-from distrl.workers.lease_book import LeaseBook
 from distrl.workers.spool import Spool
 
 POLL_S = 0.2
-HELLO_S = 0.5  # between two Hellos while nobody answers
+HELLO_S = 0.5  # between two Hellos without an answer
 MAX_MISFITS = 64  # reasons that are logged between two connections
+ANSWER_S = 5.0  # a lease request without an answer is repeated after this
+ACK_S = 10.0  # resent when not acked for this long
+MAX_IN_FLIGHT = 8  # sent and not acked: bounds the memory that sockets hold
+REMIND_S = 30.0  # between two lines while waiting for the learner
 SILENCE_BEATS = 4  # heartbeats without any answer before the learner counts as gone
 _log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Held:
+    lease: Lease
+    run_id: str
+    granted_at: float
+    renewed_at: float
+
+
+class LeaseBook:
+    """The leases of one worker: requested, granted, in use and renewed, returned. Its owner locks.
+
+    Attributes:
+        num_waiting: Slots that wait for a lease now.
+    """
+
+    def __init__(self) -> None:
+        self.num_waiting = 0
+        self._granted: deque[_Held] = deque()
+        self._at_work: dict[str, _Held] = {}
+        self._given_back: list[_Held] = []
+        self._ask_at = 0.0
+
+    def num_to_request(self) -> int:
+        """How many leases to request now; the next request follows the answer or `ANSWER_S`."""
+        now = time.monotonic()
+        count = self.num_waiting - len(self._granted)
+        if count <= 0 or now < self._ask_at:
+            return 0
+        self._ask_at = now + ANSWER_S
+        return min(count, 1024)
+
+    def granted(self, grant: LeaseGrant, run_id: str) -> None:
+        """The learner's answer; an empty grant says when to request again."""
+        now = time.monotonic()
+        self._granted.extend(_Held(lease, run_id, now, now) for lease in grant.leases)
+        self._ask_at = now if grant.leases else now + grant.retry_after_s
+
+    def has_granted(self) -> bool:
+        """Whether a slot can take one. Leases that waited here too long, and expire soon, are returned."""
+        now = time.monotonic()
+        while self._granted and now - self._granted[0].granted_at > self._granted[0].lease.ttl_s / 2:
+            self._given_back.append(self._granted.popleft())
+        return bool(self._granted)
+
+    def take(self) -> Lease | None:
+        """Hands a lease to a slot."""
+        if not self.has_granted():
+            return None
+        held = self._granted.popleft()
+        self._at_work[held.lease.id] = held
+        return held.lease
+
+    def close(self, lease_id: str) -> None:
+        """The slot has submitted its episode."""
+        self._at_work.pop(lease_id, None)
+
+    def give_back(self, lease_id: str) -> None:
+        """The slot has released its lease."""
+        held = self._at_work.pop(lease_id, None)
+        if held is not None:
+            self._given_back.append(held)
+
+    def give_all_back(self) -> None:
+        """Returns all leases because the worker leaves."""
+        self._given_back += [*self._granted, *self._at_work.values()]
+        self._granted.clear()
+        self._at_work.clear()
+
+    def take_given_back(self) -> list[str]:
+        """The returned leases that the learner has not been sent yet."""
+        given_back, self._given_back = self._given_back, []
+        return [held.lease.id for held in given_back]
+
+    def run_of(self, lease_id: str) -> str:
+        """The run that granted a lease at work, "" if unknown."""
+        held = self._at_work.get(lease_id)
+        return held.run_id if held is not None else ""
+
+    def due_for_renewal(self) -> list[str]:
+        """Leases at work a third of whose time has passed; they count as renewed now."""
+        now = time.monotonic()
+        due = []
+        for held in self._at_work.values():
+            if now - held.renewed_at > held.lease.ttl_s / 3:
+                held.renewed_at = now
+                due.append(held.lease.id)
+        return due
+
+    def reconnected(self, run_id: str) -> None:
+        """The learner is connected again: unused leases of another run are void."""
+        self._granted = deque(held for held in self._granted if held.run_id == run_id)
+        self._given_back = [held for held in self._given_back if held.run_id == run_id]
+        self._ask_at = 0.0
+
+
+class Outbox:
+    """The unacked trajectories of one run, oldest first. Its owner locks, except around `load`.
+
+    Args:
+        spool: Where they are on disk.
+    """
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+        self._run_id: str | None = None
+        self._due: dict[str, float] = {}  # id → when to send it (again)
+        self._in_flight: set[str] = set()
+        self._beginning: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def reconnected(self, run_id: str) -> None:
+        """The learner is connected (again): everything spooled for its run is due now."""
+        if self._run_id != run_id:
+            others = len(self._spool) - len(self._spool.ids(run_id))
+            if others:
+                _log.warning("%d spooled trajectories wait for the learner of another run", others)
+        self._run_id = run_id
+        self._in_flight.clear()
+        spooled = self._spool.ids(run_id)
+        self._due = dict.fromkeys((name for name in spooled if name not in self._beginning), 0.0)
+
+    def begin(self, trajectory_id: str) -> None:
+        """A trajectory is about to be spooled: it is not sent until `add`."""
+        self._beginning.add(trajectory_id)
+
+    def add(self, trajectory_id: str, run_id: str) -> None:
+        """The trajectory is in the spool."""
+        self._beginning.discard(trajectory_id)
+        if self._run_id is None or run_id == self._run_id:
+            self._due.setdefault(trajectory_id, 0.0)
+
+    def acked(self, trajectory_ids: Sequence[str]) -> None:
+        """The learner has these. One that is being spooled again at this moment is sent again later."""
+        delivered = [name for name in trajectory_ids if name not in self._beginning]
+        self._spool.delete(*delivered)
+        for name in delivered:
+            self._forget(name)
+
+    def rejected(self, reject: Reject) -> None:
+        """The learner rejected one: it is sent again later if that can help, else set aside."""
+        if reject.ref not in self._due:
+            return
+        if reject.code in TRANSIENT:
+            self._in_flight.discard(reject.ref)
+            self._due[reject.ref] = time.monotonic() + ACK_S
+        else:
+            self.refuse(reject.ref, f"{reject.code.value}: {reject.reason}")
+
+    def refuse(self, trajectory_id: str, reason: str) -> None:
+        """Sets a trajectory aside that the learner will never accept."""
+        _log.error("trajectory %s is set aside in the spool: %s", trajectory_id, reason)
+        self._spool.refuse(trajectory_id, reason)
+        self._forget(trajectory_id)
+
+    def next_to_send(self) -> str | None:
+        """The oldest one that is due, marked as sent; None if none is due or enough are in flight."""
+        now = time.monotonic()
+        for trajectory_id, due_at in self._due.items():
+            if due_at > now:
+                continue
+            if trajectory_id not in self._in_flight and len(self._in_flight) >= MAX_IN_FLIGHT:
+                return None
+            self._in_flight.add(trajectory_id)
+            self._due[trajectory_id] = now + ACK_S
+            return trajectory_id
+        return None
+
+    def load(self, trajectory_id: str) -> tuple[Submit, list[bytes]]:
+        """The message and its image frames, read from the spool."""
+        body, images = self._spool.packed(trajectory_id)
+        return Submit(body=body, images=tuple(images)), list(images.values())
+
+    def _forget(self, trajectory_id: str) -> None:
+        self._due.pop(trajectory_id, None)
+        self._in_flight.discard(trajectory_id)
 
 
 class LearnerLink:
@@ -55,17 +240,17 @@ class LearnerLink:
     Args:
         wire: Makes the channels.
         control, broadcast: The learner's endpoints.
-        role: What this process is.
+        role: This process's role.
         name: Unique among the processes of its role.
         slots: How many episodes it runs at once.
-        spool: Where finished trajectories wait; needed to `submit`.
-        act_endpoint: Where an inference server answers.
-        relay: Where it passes weights on.
+        spool: Where finished trajectories wait; required by `submit`.
+        act_endpoint: This inference server's address.
+        relay: The address where it serves weights to other servers.
         max_unacked: Trajectories that may wait for their ack before leases stop.
         max_unjudged: Finished episodes that may wait for a judge before leases stop.
 
     Attributes:
-        misfit: Why the learner and this process do not understand each other, if so; it may be updated yet.
+        misfit: Why messages between the learner and this process are invalid, "" if they are not.
     """
 
     def __init__(
@@ -102,7 +287,7 @@ class LearnerLink:
         # Guarded by the condition:
         self._is_connected = False
         self._book = LeaseBook()
-        self._delivery = Delivery(spool) if spool is not None else None
+        self._outbox = Outbox(spool) if spool is not None else None
         # Link thread only:
         self._misfits: set[str] = set()
         self._has_bad_stats = False
@@ -110,14 +295,14 @@ class LearnerLink:
         self._last_heard = self._next_hello = self._next_heartbeat = 0.0
 
     def start(self) -> None:
-        """Connects in the background, for as long as it takes."""
+        """Connects in the background, without a limit."""
         control = self._wire.connect_dealer(self._control_endpoint)
         broadcast = self._wire.connect_sub(self._broadcast_endpoint)
         self._channels = control, broadcast
         self._thread.start()
 
     def close(self, timeout_s: float = 2.0) -> None:
-        """Ends the link; what is not acked stays in the spool, and all leases are given back."""
+        """Ends the link; unacked trajectories stay in the spool, and all leases are returned."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._waker.wake()
@@ -127,7 +312,7 @@ class LearnerLink:
         self._waker.close()
 
     def check(self) -> None:
-        """Raises what ended the link thread, if anything did."""
+        """Raises the error that ended the link thread, if any."""
         if self._error is not None:
             raise self._error
 
@@ -136,21 +321,26 @@ class LearnerLink:
         self._listeners.append(listener)
 
     def set_stats(self, stats: Mapping[str, float]) -> None:
-        """Sets the numbers that the next heartbeats carry; those that are not finite cannot travel."""
+        """Sets the numbers that the next heartbeats carry; numbers that are not finite are dropped."""
         self._stats = {name: value for name, value in stats.items() if math.isfinite(value)}
 
     def holds(self, digest: str) -> None:
-        """Tells the learner at once that the weights with this digest are passed on here. Any thread."""
+        """Reports to the learner that this process serves the weights with this digest. Thread-safe."""
         self._hello = self._hello.model_copy(update={"weights": digest})
         self._next_heartbeat = 0.0
         if not self._stopping.is_set():
             self._waker.wake()
 
+    @property
+    def has_policy(self) -> bool:
+        """Whether an inference server is alive."""
+        return self.status is not None and bool(self.status.act_endpoints)
+
     def wait_connected(self, timeout_s: float) -> Status:
         """Waits for the learner's first answer.
 
         Raises:
-            LearnerUnreachable: None came within `timeout_s`.
+            LearnerUnreachable: No answer came within `timeout_s`.
         """
         with self._condition:
             self._condition.wait_for(lambda: self._is_connected or self._is_over(), timeout_s)
@@ -164,7 +354,7 @@ class LearnerLink:
         return status
 
     def lease(self, timeout_s: float) -> Lease | None:
-        """A lease for one episode, None when none came in time or the run is over.
+        """A lease for one episode; None if none came in time or the run is over.
 
         The link renews it until its trajectory is submitted or it is released.
         """
@@ -178,44 +368,44 @@ class LearnerLink:
                 self._book.num_waiting -= 1
 
     def release(self, lease_id: str) -> None:
-        """Gives up a lease without a trajectory: the learner is told, and may grant it to another."""
+        """Returns a lease without a trajectory; the learner may grant it again."""
         with self._condition:
             self._book.give_back(lease_id)
         if not self._stopping.is_set():
             self._waker.wake()
 
     def run_of(self, lease_id: str) -> str:
-        """The run that an episode belongs to: that of its lease, else the present one, "" if unknown."""
+        """The run that an episode belongs to: its lease's, else the present one, "" if unknown."""
         with self._condition:
             return self._book.run_of(lease_id) or (self.status.run_id if self.status else "")
 
     def submit(self, trajectory: Trajectory, images: Mapping[str, bytes], run_id: str | None = None) -> None:
-        """Spools a finished trajectory; it is safe on return, and delivered in the background.
+        """Spools a finished trajectory: durable on return, and delivered in the background.
 
         Args:
             trajectory, images: The episode, and its screenshots by digest.
-            run_id: The run that it belongs to, where its lease may not be known any more.
+            run_id: The run that it belongs to, if its lease may be forgotten by now.
 
         Raises:
             StoreError: The spool's disk is full.
         """
         assert self._spool is not None, "this link has no spool"
-        assert self._delivery is not None
+        assert self._outbox is not None
         with self._condition:
             run_id = run_id or self.run_of(trajectory.lease_id)
-            self._delivery.begin(trajectory.id)
-        self._spool.put(trajectory, images, run_id)  # waits for the disk, so without what leases need
+            self._outbox.begin(trajectory.id)
+        self._spool.put(trajectory, images, run_id)  # outside the lock, because it waits for the disk
         with self._condition:
             self._book.close(trajectory.lease_id)
-            self._delivery.add(trajectory.id, run_id)
+            self._outbox.add(trajectory.id, run_id)
         if not self._stopping.is_set():
             self._waker.wake()
 
     def flush(self, timeout_s: float) -> bool:
         """Waits until everything spooled for this run is acked. Returns whether it is."""
         with self._condition:
-            self._condition.wait_for(lambda: not self._delivery or self._error is not None, timeout_s)
-            return not self._delivery
+            self._condition.wait_for(lambda: not self._outbox or self._error is not None, timeout_s)
+            return not self._outbox
 
     def _is_over(self) -> bool:
         return self._stopping.is_set() or self.shutdown.is_set() or self._error is not None
@@ -233,7 +423,7 @@ class LearnerLink:
                 self._greet(control)
                 if self._is_connected:
                     self._beat(control)
-                    self._ask_for_leases(control)
+                    self._request_leases(control)
                     self._deliver(control)
                     self._give_back(control)
             with self._condition:
@@ -251,13 +441,13 @@ class LearnerLink:
                 self._condition.notify_all()
 
     def _drain(self, channel: Channel) -> None:
-        """Takes all that has arrived; acks are applied together."""
+        """Handles all messages that have arrived; acks are applied together."""
         acked: list[str] = []
         while not self._stopping.is_set():
             try:
                 received = channel.recv(0.0)
             except PeerError as error:
-                self._misunderstood(f"it sends what is no message: {error.message}")
+                self._misunderstood(f"it sends an invalid message: {error.message}")
                 continue
             if received is None:
                 break
@@ -266,23 +456,25 @@ class LearnerLink:
             else:
                 self._take(received.message)
             self._last_heard = time.monotonic()
-        if acked and self._delivery is not None:
+        if acked and self._outbox is not None:
             with self._condition:
-                self._delivery.acked(acked)
+                self._outbox.acked(acked)
                 self._condition.notify_all()
 
     def _take(self, message: Record) -> None:
         if isinstance(message, Welcome):
             self._heartbeat_s = message.heartbeat_s
-            self._news(message.status)
-            if not self._is_connected:  # else the answer to an earlier one of several Hellos
+            self._update(message.status)
+            if not self._is_connected:  # else it answers an earlier Hello
                 self._connected()
         elif isinstance(message, Status):
-            self._news(message)
+            self._update(message)
         elif isinstance(message, LeaseGrant):
             if message.reason:
                 _log.warning(
-                    "the learner grants no leases for %.0f s: %s", message.retry_after_s, message.reason
+                    "the learner grants no leases for the next %.0f s: %s",
+                    message.retry_after_s,
+                    message.reason,
                 )
             with self._condition:
                 run_id = self.status.run_id if self.status else ""
@@ -297,9 +489,9 @@ class LearnerLink:
         elif isinstance(message, Reject):
             self._rejected(message)
 
-    def _news(self, status: Status) -> None:
+    def _update(self, status: Status) -> None:
         if self.status is not None and self.status.run_id != status.run_id:
-            _log.warning("another run, %s, listens at %s", status.run_id, self._control_endpoint)
+            _log.warning("another run, %s, now listens at %s", status.run_id, self._control_endpoint)
             self._is_connected = False
         self.status = status
         for listener in self._listeners:
@@ -313,37 +505,37 @@ class LearnerLink:
         with self._condition:
             self._is_connected = True
             self._book.reconnected(self.status.run_id)
-            if self._delivery is not None:
-                self._delivery.reconnected(self.status.run_id)
+            if self._outbox is not None:
+                self._outbox.reconnected(self.status.run_id)
             self._condition.notify_all()
 
     def _misunderstood(self, why: str) -> None:
-        """Notes, and logs once, why the learner's words or ours, which are repeated, come to nothing."""
+        """Keeps the reason why messages, which are repeated, are invalid, and logs it once."""
         self.misfit = why
         if why not in self._misfits and len(self._misfits) < MAX_MISFITS:
             self._misfits.add(why)
-            _log.error("the learner at %s does not understand this process: %s", self._control_endpoint, why)
+            _log.error("the learner at %s and this process are incompatible: %s", self._control_endpoint, why)
 
     def _rejected(self, reject: Reject) -> None:
         if reject.code is RejectCode.FORBIDDEN and not reject.ref:
             self._error = SecurityError(
-                f"The learner at {self._control_endpoint} refuses this process: {reject.reason}.",
+                f"The learner at {self._control_endpoint} rejects this process: {reject.reason}.",
                 "Set network.key_name to a key with that role, or run `distrl keys set` at the learner.",
             )
             with self._condition:
                 self._condition.notify_all()
             return
         if not reject.ref:
-            self._misunderstood(f"it refuses a message: {reject.reason} ({reject.code.value})")
+            self._misunderstood(f"it rejects a message: {reject.reason} ({reject.code.value})")
             return
-        _log.error("the learner refused %s: %s (%s)", reject.ref, reject.reason, reject.code.value)
-        if self._delivery is not None:
+        _log.error("the learner rejected %s: %s (%s)", reject.ref, reject.reason, reject.code.value)
+        if self._outbox is not None:
             with self._condition:
-                self._delivery.rejected(reject)
+                self._outbox.rejected(reject)
                 self._condition.notify_all()
 
     def _greet(self, control: Channel) -> None:
-        """Says Hello until there is a Welcome, also after the connection or the answers stopped."""
+        """Sends Hello until a Welcome arrives, also after the connection or the answers stopped."""
         now = time.monotonic()
         is_silent = now - self._last_heard > SILENCE_BEATS * self._heartbeat_s
         was_lost = control.lost_connection()
@@ -367,23 +559,23 @@ class LearnerLink:
             control.send_periodic(LeaseRenew(worker=self._hello.name, lease_ids=tuple(due)))
 
     def _heartbeat(self) -> Heartbeat:
-        """The next one; without numbers if these cannot travel."""
+        """The next heartbeat, without numbers if they are not valid."""
         hello = self._hello.model_dump(exclude={"type"})
         try:
             return Heartbeat(**hello, stats=dict(self._stats))
         except ValidationError as error:
             if not self._has_bad_stats:
                 self._has_bad_stats = True
-                _log.error("heartbeats carry no numbers: %.300s", first_problem(error))
+                _log.error("heartbeats carry no numbers (invalid): %.300s", first_problem(error))
             return Heartbeat(**hello)
 
-    def _ask_for_leases(self, control: Channel) -> None:
+    def _request_leases(self, control: Channel) -> None:
         if self.shutdown.is_set() or (self.status is not None and self.status.paused):
             return
         with self._condition:
-            if self._delivery is not None and len(self._delivery) >= self._max_unacked:
+            if self._outbox is not None and len(self._outbox) >= self._max_unacked:
                 return
-            count = self._book.num_to_ask()
+            count = self._book.num_to_request()
         if count:
             control.send_periodic(LeaseRequest(worker=self._hello.name, count=count))
 
@@ -394,19 +586,72 @@ class LearnerLink:
             control.send_periodic(LeaseRelease(worker=self._hello.name, lease_ids=tuple(lease_ids)))
 
     def _deliver(self, control: Channel) -> None:
-        if self._delivery is None:
+        if self._outbox is None:
             return
         while True:
             with self._condition:
-                trajectory_id = self._delivery.next_to_send()
+                trajectory_id = self._outbox.next_to_send()
             if trajectory_id is None:
                 return
             try:
-                message, blobs = self._delivery.load(trajectory_id)
+                message, blobs = self._outbox.load(trajectory_id)
                 control.send(message, blobs, timeout_s=0.0)
             except ProtocolError as error:
                 with self._condition:
-                    self._delivery.refuse(trajectory_id, str(error))
+                    self._outbox.refuse(trajectory_id, str(error))
                     self._condition.notify_all()
             except NetworkError:
-                return  # no room now; it is sent again after its ack time is over
+                return  # the socket is full; it is sent again after `ACK_S`
+
+
+def wait_for_learner(
+    link: LearnerLink,
+    address: str,
+    setting: str,
+    wait_s: float | None,
+    stop: threading.Event,
+    say: Callable[[str], None] = _log.info,
+    clock: Callable[[], float] = time.monotonic,
+) -> bool:
+    """Waits for the learner's first answer. Returns False if `stop` was set meanwhile, or the run is over.
+
+    Args:
+        link: The connection, started.
+        address: The learner's control address.
+        setting: The setting of that address, for errors, e.g. "network.control".
+        wait_s: How long to wait, in seconds; None: without a limit.
+        stop: Ends the wait.
+        say: Receives a line at the start and every `REMIND_S` seconds.
+        clock: Monotonic seconds.
+
+    Raises:
+        LearnerUnreachable: No learner answered within `wait_s`, or it has another protocol version.
+    """
+    limit = "" if wait_s is None else f" (at most {wait_s:g} s)"
+    say(f"waiting for the learner at {address}{limit}")
+    start = clock()
+    remind_s = REMIND_S
+    while not stop.is_set() and not link.shutdown.is_set():
+        try:
+            link.wait_connected(POLL_S)
+        except LearnerUnreachable:
+            waited_s = clock() - start
+            if link.misfit:
+                raise LearnerUnreachable(
+                    f"The learner at {address} and this process are incompatible: {link.misfit}.",
+                    "Run the same distrl version everywhere.",
+                ) from None
+            if wait_s is not None and waited_s >= wait_s:
+                raise LearnerUnreachable(
+                    f"No learner answered at {address} within {wait_s:g} s.",
+                    f"Start `distrl run-learner`, or correct {setting}; check that the keys match.",
+                ) from None
+            if waited_s >= remind_s:
+                remind_s += REMIND_S
+                say(
+                    f"still waiting for the learner at {address} ({waited_s:.0f} s): "
+                    f"start `distrl run-learner`, or correct {setting}; check that the keys match"
+                )
+        else:
+            return True
+    return False

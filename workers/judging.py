@@ -1,13 +1,13 @@
-"""Episodes that a judge has to see before the learner does: a queue on disk between the slots and the link.
+"""Judging between the slots and the learner: a queue on disk, and threads that ask the judge.
 
     slot threads ── submit() ──► [spool, bounded] ──► judge thread 0 … N−1 ── verdict ──► link.submit()
                                        ▲ asked again later ──┘ none now
 
-No slot waits for a judge. An episode is in the spool from its end until it is handed in, so a restart costs
-another question and nothing else. A judge thread waits for an episode that is due; a judge's own waits have
-deadlines. What the judge has no verdict on now is asked again after a pause that doubles, and is handed in
-unjudged after `judge.patience_s`: it is stored and counted, and nobody learns from it. While `max_waiting`
-episodes wait, no new ones are leased.
+No slot waits for a judge. An episode stays in the spool from its end until it is submitted, so a restart
+costs another request and nothing else. A judge thread waits for an episode that is due; a judge's own waits
+have deadlines. If the judge has no verdict yet, it is asked again after a pause that doubles; after
+`judge.patience_s` the episode is submitted unjudged: it is stored and counted, but not trained on. While
+`max_waiting` episodes wait, no new ones are leased.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from typing import Protocol
 from distrl.configs.judge import JudgeConfig, RewardConfig
 from distrl.core.errors import DistrlError, JudgeError, JudgeUnavailable
 from distrl.core.importing import import_object
-from distrl.core.messages import Lease, Status
+from distrl.core.messages import Lease
 from distrl.core.types import Fault, Outcome, Trajectory
 from distrl.core.verdicts import Spent, Verdict
 from distrl.workers.rewards import awaits_judge, judged
 from distrl.workers.spool import Spool
+from distrl.workers.worker import Link
 
 MAX_PAUSE_S = 600.0
 MAX_DOUBLINGS = 30  # of a pause
 POLL_S = 0.2
 STOP_S = 1.0
-"""How long judges have to give a verdict when the worker stops; what has none then waits in the spool."""
+"""How long judges have to give a verdict when the worker stops; other episodes stay in the spool."""
 
 _BUILD = "distrl.evaluator.judges.build:build_judge"
 _log = logging.getLogger(__name__)
@@ -44,27 +45,12 @@ class Judge(Protocol):
     name: str
 
     def judge(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> Verdict:
-        """The verdict, which may be not decided. Raises JudgeUnavailable when there may be one later."""
+        """The verdict, which may be undecided. Raises JudgeUnavailable if a later request may succeed."""
         ...
 
 
-class RunLink(Protocol):
+class RunLink(Link, Protocol):
     """What is needed of a `distrl.workers.client.LearnerLink`."""
-
-    shutdown: threading.Event
-
-    @property
-    def status(self) -> Status | None:
-        """See `distrl.workers.worker.Link`."""
-        ...
-
-    def lease(self, timeout_s: float) -> Lease | None:
-        """See `distrl.workers.worker.Link`."""
-        ...
-
-    def release(self, lease_id: str) -> None:
-        """See `distrl.workers.worker.Link`."""
-        ...
 
     def run_of(self, lease_id: str) -> str:
         """The run that an episode belongs to."""
@@ -74,20 +60,12 @@ class RunLink(Protocol):
         """Spools a trajectory of a run for delivery."""
         ...
 
-    def set_stats(self, stats: Mapping[str, float]) -> None:
-        """See `distrl.workers.worker.Link`."""
-        ...
-
-    def check(self) -> None:
-        """See `distrl.workers.worker.Link`."""
-        ...
-
 
 def load_judge(config: JudgeConfig) -> Judge:
     """The judge that `config` names.
 
     Raises:
-        ConfigError: There is none, or it misses something, such as its key.
+        ConfigError: There is no such judge, or a setting such as its key is missing.
         JudgeError: Its files cannot be read.
         MissingDependency: It needs a package that is not installed.
     """
@@ -105,14 +83,14 @@ class _Waiting:
 
 
 class JudgingLink:
-    """A worker's link whose episodes pass the judge first.
+    """A worker's link that has episodes judged before they are submitted.
 
     Args:
-        link: Where they go then, and where leases come from.
-        judge: Asked by several threads.
-        config: How often, how long.
+        link: Where judged episodes go, and where leases come from.
+        judge: Called by several threads.
+        config: Threads, pauses and limits.
         rewards: Which episodes are judged.
-        spool: Where they wait; what an earlier process left there is judged, too.
+        spool: Where episodes wait; those that an earlier process left there are judged too.
 
     Attributes:
         shutdown: The link's own.
@@ -137,9 +115,9 @@ class JudgingLink:
         self.shutdown = link.shutdown
 
     @property
-    def status(self) -> Status | None:
-        """The learner's last."""
-        return self._link.status
+    def has_policy(self) -> bool:
+        """As the link's."""
+        return self._link.has_policy
 
     def start(self) -> None:
         """Starts the judge threads."""
@@ -147,7 +125,7 @@ class JudgingLink:
             thread.start()
 
     def close(self) -> bool:
-        """Stops judging; what has no verdict waits in the spool. Returns whether all threads have ended."""
+        """Stops judging; episodes without a verdict stay in the spool. Returns whether all threads ended."""
         self._stopping.set()
         with self._condition:
             self._condition.notify_all()
@@ -158,7 +136,7 @@ class JudgingLink:
         return not any(thread.is_alive() for thread in self._threads)
 
     def lease(self, timeout_s: float) -> Lease | None:
-        """A lease; none while `judge.max_waiting` episodes wait for their verdicts."""
+        """A lease; None while `judge.max_waiting` episodes wait for a verdict."""
         deadline = time.monotonic() + timeout_s
         with self._condition:
             if not self._condition.wait_for(lambda: len(self._waiting) < self._config.max_waiting, timeout_s):
@@ -170,7 +148,7 @@ class JudgingLink:
         self._link.release(lease_id)
 
     def submit(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> None:
-        """Takes a finished episode; it is safe on return, and judged in the background if it has to be.
+        """Takes a finished episode: durable on return, and judged in the background if necessary.
 
         Raises:
             StoreError: The spool's disk is full.
@@ -185,18 +163,18 @@ class JudgingLink:
             self._condition.notify_all()
 
     def set_stats(self, stats: Mapping[str, float]) -> None:
-        """The worker's numbers, and those of the judge."""
+        """The worker's numbers and the judge's."""
         self._link.set_stats({**stats, **self.stats()})
 
     def stats(self) -> dict[str, float]:
-        """What was judged so far, what waits, and what it cost."""
+        """Counts of judged and waiting episodes, and the judge's cost."""
         with self._condition:
             counts = {f"judge_{name}": float(count) for name, count in self._counts.items()}
             spent = {f"judge_{name}": float(number) for name, number in self._spent}
             return {**counts, **spent, "judge_waiting": float(len(self._waiting))}
 
     def check(self) -> None:
-        """Raises what ended the link or a judge thread."""
+        """Raises the error that ended the link or a judge thread."""
         if self._error is not None:
             raise self._error
         self._link.check()
@@ -213,7 +191,7 @@ class JudgingLink:
             self._error = error
 
     def _next(self) -> str | None:
-        """The oldest episode that is due, which is then this thread's; None if none was for a moment."""
+        """Claims the oldest episode that is due for this thread; None if none was within `POLL_S`."""
         with self._condition:
             now = time.monotonic()
             for name, waiting in self._waiting.items():
@@ -234,7 +212,7 @@ class JudgingLink:
                 return
             reason = f"No verdict within {self._config.patience_s:g} s: {error.message}"
             verdict = Verdict.none(self._judge.name, reason, error.asked)
-        except JudgeError as error:  # it will not do better another time
+        except JudgeError as error:  # asking again would not help
             self._pay(name, error.spent)
             verdict = Verdict.none(self._judge.name, str(error), error.asked)
         except DistrlError as error:
@@ -258,7 +236,7 @@ class JudgingLink:
             self._condition.notify_all()
 
     def _pay(self, name: str, spent: Spent | None) -> None:
-        """Counts what asking about an episode took, whether a verdict came of it or not."""
+        """Counts the cost of a request about an episode, with or without a verdict."""
         if spent is not None:
             with self._condition:
                 waiting = self._waiting[name]
@@ -286,14 +264,14 @@ class JudgingLink:
             self._counts["retries"] += 1
             is_first = waiting.tries == 1
         if is_first:
-            _log.warning("no verdict now, asking again: %s", error)
+            _log.warning("no verdict yet; asking again: %s", error)
 
 
 def judge_steps(judge: Judge, trajectory: Trajectory, images: Mapping[str, bytes]) -> Verdict:
-    """The verdict on the first screen that fulfils the task, `step` says after how many steps; else the last.
+    """The verdict on the first screen that fulfils the task (`step`: after how many steps), else on the last.
 
-    Screens that the steps before have shown already are not looked at again. One that the judge cannot tell
-    leaves the whole episode undecided: what came after it might have been counted wrongly.
+    Screens that earlier steps have shown are not judged again. A screen that the judge cannot decide leaves
+    the whole episode undecided, because a later verdict could have the wrong step.
 
     Raises:
         JudgeUnavailable: As the judge's.
@@ -315,7 +293,7 @@ def judge_steps(judge: Judge, trajectory: Trajectory, images: Mapping[str, bytes
         spent = [verdict.spent]
         if verdict.success or not verdict.is_decided:
             return verdict.model_copy(update={"step": count})
-    assert verdict is not None, "an episode without steps"
+    assert verdict is not None, "the episode has no steps"
     return verdict
 
 

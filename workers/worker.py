@@ -1,13 +1,17 @@
-"""The worker: slots, threads that run episodes in environments of their own or on devices of a pool.
+"""The worker: slots, threads that run episodes in their own environments or on devices of a pool.
 
-    main thread ── watches ──► slot 0 … slot N−1: place ─► lease ─► episode ─► submit ─► place …
+    main thread ── watches ──► slot 0 … slot N−1: environment ─► lease ─► episode ─► submit ─► …
                                   │        └──► policy client ──► inference servers
-                                  ├──► places: environments, or a pool of devices with a keeper thread
-                                  └──► learner link (one thread): leases, renewals, spool, delivery
+                                  ├──► environments: one per slot, or a pool of devices with a keeper thread
+                                  └──► link: leases in, trajectories out
 
-A slot waits for a place, for a lease, for its environment and for the policy, never for another slot (unless
-`worker.barrier` is set). Each wait has a deadline: `PLACE_WAIT_S`, `LEASE_WAIT_S`, the environment's own,
-`act_timeout_s`. A place comes before a lease, so that no lease waits for a device.
+The link is the learner's (`distrl.workers.client.LearnerLink`, one thread: leases, renewals, spool, delivery)
+or a list of episodes in this process (`distrl.evaluator.runner.EpisodeQueue`).
+
+A slot waits for an environment, for a lease, inside its environment and for the policy, never for another
+slot (unless `worker.barrier` is set). Each wait has a deadline: `ENV_WAIT_S`, `LEASE_WAIT_S`, the
+environment's own, `act_timeout_s`. A slot takes an environment before a lease, so that no lease waits for a
+device.
 """
 
 from __future__ import annotations
@@ -20,15 +24,13 @@ from typing import Protocol
 
 from distrl.configs.schema import Config
 from distrl.core.errors import EnvError
-from distrl.core.messages import Lease, Status
-from distrl.core.types import Fault, Purpose, Trajectory
+from distrl.core.messages import Lease
+from distrl.core.types import Fault, Outcome, Purpose, Trajectory
 from distrl.workers.agents import build_agent
-from distrl.workers.conversation import PolicyClient
-from distrl.workers.places import OwnPlaces, Place, Places, Visit
-from distrl.workers.slot import EpisodeRunner
-from distrl.workers.tally import Tally
+from distrl.workers.env_pool import Entry, EnvPool, EpisodeEnd, SlotEnvs
+from distrl.workers.episode import EpisodeRunner, PolicyClient
 
-PLACE_WAIT_S = 1.0
+ENV_WAIT_S = 1.0
 LEASE_WAIT_S = 1.0
 BACKOFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 """Pauses of a slot after its first, second, … failure in a row."""
@@ -37,7 +39,7 @@ IDLE_S = 0.05
 """Pause between two requests for a lease."""
 
 NO_POLICY_S = 60.0
-"""A lease that needs a policy is given back when no inference server has come for this long."""
+"""A lease that needs a policy is released when no inference server appears for this long."""
 
 WATCH_S = 0.25
 REPORT_S = 10.0
@@ -48,25 +50,25 @@ _log = logging.getLogger(__name__)
 
 
 class Link(Protocol):
-    """What a worker needs of its `distrl.workers.client.LearnerLink`."""
+    """Where leases come from and trajectories go."""
 
     shutdown: threading.Event
 
     @property
-    def status(self) -> Status | None:
-        """The learner's last."""
+    def has_policy(self) -> bool:
+        """Whether an inference server is available."""
         ...
 
     def lease(self, timeout_s: float) -> Lease | None:
-        """A lease, or None when none came in time."""
+        """A lease, or None if none came in time."""
         ...
 
     def release(self, lease_id: str) -> None:
-        """Gives a lease back without a trajectory; the learner may grant it to another."""
+        """Returns a lease without a trajectory; it may be granted again."""
         ...
 
     def submit(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> None:
-        """Spools a trajectory for delivery."""
+        """Takes over a finished trajectory."""
         ...
 
     def set_stats(self, stats: Mapping[str, float]) -> None:
@@ -74,7 +76,7 @@ class Link(Protocol):
         ...
 
     def check(self) -> None:
-        """Raises what ended the link."""
+        """Raises the error that ended the link, if any. The main thread calls it every `WATCH_S` seconds."""
         ...
 
 
@@ -86,6 +88,18 @@ class SlotPolicy(PolicyClient, Protocol):
         ...
 
 
+class Pauses(Protocol):
+    """Decides how long a slot pauses after a failure, and logs it. Called by all slots."""
+
+    def no_start(self, slot: int, error: EnvError) -> float:
+        """The slot's environment did not start. Returns seconds."""
+        ...
+
+    def ended(self, slot: int, end: EpisodeEnd, device: str) -> float:
+        """An episode ended, perhaps by a fault; `device` is the pool's, else "". Returns seconds."""
+        ...
+
+
 class Worker:
     """Runs episodes in up to `config.worker.slots` environments until it is stopped or the run is over.
 
@@ -94,8 +108,11 @@ class Worker:
         link: Leases in, trajectories out.
         policy: Makes the policy client of a slot, given the slot's number; called in the slot's thread.
         name: Recorded in every trajectory.
-        stop: Set by whoever wants the worker to stop.
-        places: Where episodes run, closed by whoever made them; by default each slot makes an environment.
+        stop: Stops the worker when set.
+        envs: Where episodes run, closed by the caller; by default each slot makes an environment.
+        pauses: How long slots pause after failures; by default `BackOff`.
+        distances: Whether observations record the expert's distance from the goal.
+        randomly: Whether slots act at random instead of asking the policy.
     """
 
     def __init__(
@@ -105,29 +122,31 @@ class Worker:
         policy: Callable[[int], SlotPolicy],
         name: str,
         stop: threading.Event | None = None,
-        places: Places | None = None,
+        envs: EnvPool | None = None,
+        pauses: Pauses | None = None,
+        distances: bool = False,
+        randomly: bool = False,
     ) -> None:
-        self._config = config
-        self._link = link
-        self._policy = policy
-        self._name = name
+        self._config, self._link, self._policy, self._name = config, link, policy, name
         self._stop = stop or threading.Event()
         self._agent = build_agent(config.agent)
         self._tally = Tally()
         self._errors: list[BaseException] = []
         slots = config.worker.slots
-        self._places: Places = OwnPlaces(config.env, slots) if places is None else places
+        self._envs: EnvPool = SlotEnvs(config.env, slots) if envs is None else envs
+        self._pauses: Pauses = pauses or BackOff()
+        self._distances, self._randomly = distances, randomly
         self._barrier = threading.Barrier(slots) if config.worker.barrier else None
         self._threads: list[threading.Thread] = []
 
     def run(self) -> None:
         """Works until `stop` is set or the learner ends the run; then leaves within `STOP_S`.
 
-        Episodes that are not over by then are abandoned. Whoever is still inside a step of an environment is
-        left behind as a daemon thread, see `is_clear`.
+        Episodes that are not over by then are abandoned. A slot that is still inside a step of an environment
+        is left behind as a daemon thread, see `is_clear`.
 
         Raises:
-            DistrlError: What cannot be worked around: wrong options, a missing program, a full disk.
+            DistrlError: An error that retrying does not fix: wrong options, a missing program, a full disk.
             Exception: A bug in an environment, an agent or here.
         """
         self._grow()
@@ -144,20 +163,20 @@ class Worker:
 
     @property
     def is_clear(self) -> bool:
-        """Whether all slots have left, so that what they used can be closed."""
+        """Whether all slots have left, so that their resources can be closed."""
         return not any(thread.is_alive() for thread in self._threads)
 
     def stats(self) -> dict[str, float]:
-        """What it has done so far; heartbeats carry it."""
-        return {**self._tally.stats(), **self._places.stats()}
+        """Counts so far; heartbeats carry them."""
+        return {**self._tally.stats(), **self._envs.stats()}
 
     def _line(self) -> str:
-        devices = self._places.line()
+        devices = self._envs.line()
         return f"{self._tally.line()}; devices: {devices}" if devices else self._tally.line()
 
     def _grow(self) -> None:
-        """Starts the slots that there are places for; those that there are stay."""
-        while len(self._threads) < min(self._config.worker.slots, self._places.capacity):
+        """Starts slots up to the number of environments that can be used now."""
+        while len(self._threads) < min(self._config.worker.slots, self._envs.capacity):
             index = len(self._threads)
             thread = threading.Thread(target=self._guard, args=(index,), name=f"slot-{index}", daemon=True)
             self._threads.append(thread)
@@ -168,7 +187,7 @@ class Worker:
         next_report = time.monotonic() + REPORT_S
         while not self._stop.wait(WATCH_S):
             self._link.check()
-            self._places.check()
+            self._envs.check()
             self._link.set_stats(self.stats())
             self._grow()
             if self._errors or self._link.shutdown.is_set():
@@ -189,7 +208,7 @@ class Worker:
     # ---- slot threads ----
 
     def _guard(self, index: int) -> None:
-        """A slot that fails for good takes the worker down, so that the failure is seen."""
+        """A slot that fails for good stops the worker, so that the failure is seen."""
         try:
             self._work(index)
         except threading.BrokenBarrierError:
@@ -198,89 +217,138 @@ class Worker:
             self._errors.append(error)
 
     def _work(self, index: int) -> None:
-        slot = _Slot(index, self._policy(index))
+        policy = self._policy(index)
         try:
             while not self._is_over():
-                place = self._enter(slot)
-                if place is None:
+                entry = self._enter(index)
+                if entry is None:
                     continue
                 lease = self._link.lease(LEASE_WAIT_S)
-                if lease is None or not self._has_policy(slot, lease):
-                    self._places.leave(place)
+                if lease is None or not self._has_policy(index, lease):
+                    self._envs.release(entry)
                     if lease is not None:
                         self._link.release(lease.id)
                     self._stop.wait(IDLE_S)
                     continue
-                self._run_episode(slot, self._places.change(place, lease.task), lease)
-                # The warm start is not what synchronous collection is compared in.
+                self._run_episode(self._envs.swap(entry, lease.task), policy, lease)
+                # Demonstrations pass the barrier: synchronous collection is compared in training only.
                 if self._barrier is not None and lease.purpose is not Purpose.DEMO:
                     self._barrier.wait()  # broken when the worker stops
         finally:
-            slot.policy.close()
-            self._places.quit(index)
+            policy.close()
+            self._envs.close_slot(index)
 
-    def _enter(self, slot: _Slot) -> Place | None:
-        """A place for the slot; pauses when its environment does not start."""
+    def _enter(self, index: int) -> Entry | None:
+        """An environment for the slot; pauses when it does not start."""
         try:
-            return self._places.enter(slot.index, PLACE_WAIT_S)
+            return self._envs.acquire(index, ENV_WAIT_S)
         except EnvError as error:
-            self._back_off(slot, f"its environment does not start: {error}")
+            self._stop.wait(self._pauses.no_start(index, error))
             return None
 
-    def _has_policy(self, slot: _Slot, lease: Lease) -> bool:
-        """Waits, if need be, until an inference server is there for a lease that needs one."""
+    def _has_policy(self, index: int, lease: Lease) -> bool:
+        """Waits, if needed, until an inference server is there for a lease that needs one."""
         deadline = time.monotonic() + NO_POLICY_S
         is_logged = False
         while not self._is_over() and time.monotonic() < deadline:
-            status = self._link.status
-            if lease.purpose is Purpose.DEMO or (status is not None and status.act_endpoints):
+            if lease.purpose is Purpose.DEMO or self._link.has_policy:
                 return True
             if not is_logged:
-                _log.warning("slot %d waits for an inference server", slot.index)
+                _log.warning("slot %d waits for an inference server", index)
                 is_logged = True
             self._stop.wait(WATCH_S)
         return False
 
-    def _run_episode(self, slot: _Slot, place: Place, lease: Lease) -> None:
+    def _run_episode(self, entry: Entry, policy: PolicyClient, lease: Lease) -> None:
         runner = EpisodeRunner(
-            place.env, self._agent, slot.policy, self._config.worker, self._name, slot.index, self._stop
+            entry.env,
+            self._agent,
+            policy,
+            self._config.worker,
+            self._name,
+            entry.index,
+            self._stop,
+            self._distances,
+            self._randomly,
         )
         episode = runner.run(lease)
         if episode is None:
-            self._places.leave(place)
+            self._envs.release(entry)
             self._link.release(lease.id)
             return
-        trajectory, images = episode
-        self._places.leave(place, Visit(trajectory, images, runner.error))
-        self._link.submit(trajectory, images)
-        self._tally.add(trajectory)
-        if trajectory.fault is Fault.NONE:
-            slot.failures = 0
-            return
-        what = f"{lease.task.id} ended by a fault ({trajectory.fault.value}): {trajectory.fault_detail}"
-        if trajectory.fault is Fault.DEVICE and self._places.heals:
-            _log.warning("slot %d, device %s: %s", slot.index, place.lease.id if place.lease else "", what)
-        else:
-            self._back_off(slot, what)
-
-    def _back_off(self, slot: _Slot, what: str) -> None:
-        pause_s = BACKOFF_S[min(slot.failures, len(BACKOFF_S) - 1)]
-        slot.failures += 1
-        _log.warning("slot %d: %s Next try in %g s.", slot.index, what, pause_s)
-        self._stop.wait(pause_s)
+        end = EpisodeEnd(*episode, runner.error)
+        self._envs.release(entry, end)
+        self._link.submit(end.trajectory, end.images)
+        self._tally.add(end.trajectory)
+        self._stop.wait(self._pauses.ended(entry.index, end, entry.device.id if entry.device else ""))
 
     def _is_over(self) -> bool:
         return self._stop.is_set() or self._link.shutdown.is_set()
 
 
-class _Slot:
-    """What one slot has: its number and its policy client.
+class BackOff:
+    """Pauses that grow with each failure of a slot in a row, see `BACKOFF_S`."""
 
-    Attributes:
-        failures: How many times in a row it failed.
-    """
+    def __init__(self) -> None:
+        self._failures: dict[int, int] = {}
 
-    def __init__(self, index: int, policy: SlotPolicy) -> None:
-        self.index = index
-        self.policy = policy
-        self.failures = 0
+    def no_start(self, slot: int, error: EnvError) -> float:
+        """See `Pauses`."""
+        return self._pause_s(slot, f"its environment does not start: {error}")
+
+    def ended(self, slot: int, end: EpisodeEnd, device: str) -> float:
+        """See `Pauses`. The pool backs off from its failed devices itself: the slot takes another device."""
+        trajectory = end.trajectory
+        if trajectory.fault is Fault.NONE:
+            self._failures[slot] = 0
+            return 0.0
+        what = (
+            f"{trajectory.task.id} ended with a fault ({trajectory.fault.value}): {trajectory.fault_detail}"
+        )
+        if trajectory.fault is Fault.DEVICE and device:
+            _log.warning("slot %d, device %s: %s", slot, device, what)
+            return 0.0
+        return self._pause_s(slot, what)
+
+    def _pause_s(self, slot: int, what: str) -> float:
+        failures = self._failures.get(slot, 0)
+        pause_s = BACKOFF_S[min(failures, len(BACKOFF_S) - 1)]
+        self._failures[slot] = failures + 1
+        _log.warning("slot %d: %s Retrying in %g s.", slot, what, pause_s)
+        return pause_s
+
+
+class Tally:
+    """Counts episodes, for heartbeats and logs. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._started = time.monotonic()
+        self._episodes = self._successes = self._faults = self._steps = 0
+
+    def add(self, trajectory: Trajectory) -> None:
+        """Counts a trajectory."""
+        with self._lock:
+            self._episodes += 1
+            self._steps += len(trajectory.steps)
+            self._successes += trajectory.outcome is Outcome.SUCCESS
+            self._faults += trajectory.fault is not Fault.NONE
+
+    def stats(self) -> dict[str, float]:
+        """The counts so far, for heartbeats."""
+        with self._lock:
+            return {
+                "episodes": self._episodes,
+                "steps": self._steps,
+                "successes": self._successes,
+                "faults": self._faults,
+            }
+
+    def line(self) -> str:
+        """The counts so far, for people."""
+        stats = self.stats()
+        per_minute = 60.0 * stats["episodes"] / max(1e-9, time.monotonic() - self._started)
+        return (
+            f"{stats['episodes']:.0f} episodes ({per_minute:.1f} a minute), "
+            f"{stats['successes']:.0f} successes, {stats['faults']:.0f} faults, {stats['steps']:.0f} steps"
+        )

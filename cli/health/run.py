@@ -104,8 +104,8 @@ def check_environment(config: Config) -> None:
     """
     from distrl.core.importing import choose
     from distrl.workers.agents import build_agent
-    from distrl.workers.building import check_options
     from distrl.workers.envs import ENVS
+    from distrl.workers.user_code import check_options
 
     if config.is_control:
         from distrl.workers.envs.gym import control_space

@@ -23,9 +23,9 @@ from distrl.core.errors import CheckpointError, ConfigError, RunDirectoryError
 from distrl.core.files import write_atomically
 from distrl.core.rundir import is_free
 from distrl.core.types import Number, Record
-from distrl.evaluator.evaluator import EvaluationStopped
 from distrl.evaluator.progress import LINE_EVERY_S
 from distrl.evaluator.results import RESULTS_FILE, SPEC_FILE, Subject
+from distrl.evaluator.runner import EvaluationStopped
 from distrl.evaluator.statistics import Interval, t_interval
 from distrl.workers.control.episodes import Actor, run_episodes
 from distrl.workers.envs.gym import ControlSpace, GymGroup

@@ -7,7 +7,7 @@ from distrl.core.errors import ConfigError
 from distrl.core.importing import choose
 from distrl.evaluator.judges import JUDGES
 from distrl.evaluator.judges.base import Judge
-from distrl.workers.building import build
+from distrl.workers.user_code import build
 
 
 def build_judge(config: JudgeConfig) -> Judge:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distrl.configs.table import TableSpec
-from distrl.evaluator.repeats import pooled, seed_directory
+from distrl.evaluator.measure import pooled, seed_directory
 from distrl.evaluator.results import SplitResult, load_evaluation
 from distrl.evaluator.statistics import EpisodeResult
 from distrl.evaluator.tables.plan import Cell, columns_of

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from distrl.evaluator.evaluator import EvaluationStopped, Evaluator
-from distrl.evaluator.measure import Who, measure, model_of
-from distrl.evaluator.repeats import pool, seed_directory
+from distrl.evaluator.evaluator import Evaluator
+from distrl.evaluator.measure import Who, measure, model_of, pool, seed_directory
 from distrl.evaluator.results import RESULTS_FILE
+from distrl.evaluator.runner import EvaluationStopped
 from distrl.evaluator.tables.plan import Cell
 
 

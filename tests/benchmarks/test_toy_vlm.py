@@ -30,7 +30,7 @@ from distrl.learner.engine import Engine
 from distrl.learner.episodes import StepData, compile_episode
 from distrl.workers.agents import build_agent
 from distrl.workers.envs import build_env
-from distrl.workers.slot import EpisodeRunner
+from distrl.workers.episode import EpisodeRunner
 
 GREEDY = Sampling(temperature=0.0, max_new_tokens=12)
 

@@ -27,9 +27,9 @@ from distrl.core.policies.gaussian import ControlSpec, GaussianPolicy
 from distrl.core.rundir import RunDir
 from distrl.evaluator.control import measure
 from distrl.evaluator.control.measure import load_control, measure_control
-from distrl.evaluator.evaluator import EvaluationStopped
 from distrl.evaluator.progress import read_counts
 from distrl.evaluator.results import RESULTS_FILE, Subject
+from distrl.evaluator.runner import EvaluationStopped
 
 
 def write(folder: Path) -> str:

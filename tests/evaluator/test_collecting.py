@@ -22,9 +22,10 @@ from distrl.core.errors import ConfigError, RunDirectoryError
 from distrl.core.rundir import RunLock
 from distrl.core.types import Purpose, Task
 from distrl.evaluator.collecting import Collector
-from distrl.evaluator.evaluator import EvaluationStopped, Evaluator
+from distrl.evaluator.evaluator import Evaluator
 from distrl.evaluator.progress import LineProgress
 from distrl.evaluator.results import Subject
+from distrl.evaluator.runner import EvaluationStopped
 from distrl.evaluator.stores import open_store
 from distrl.evaluator.suites import load_suite
 from distrl.workers.envs.base import Frame
@@ -117,7 +118,7 @@ def test_an_interrupted_collection_ends_with_the_same_episodes(tmp_path: Path) -
     collector(tmp_path / "whole", TASKS).run()
     stop = threading.Event()
     broken = collector(tmp_path / "broken", TASKS, stop=stop, progress=Quiet(stop, stop_after=2))
-    with pytest.raises(EvaluationStopped, match="keeps what was collected"):
+    with pytest.raises(EvaluationStopped, match="keeps the finished episodes"):
         broken.run()
     kept = stored(tmp_path / "broken")
     assert 2 <= len(kept) < 5

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import threading
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from counting_phone import CountingEnv, TappingPolicy, counting_config, write_suite
+from episode_factory import make_task
 from failing_phones import DyingPhone, LatePhone, OnePhone
 from typer.testing import CliRunner
 
@@ -16,11 +18,12 @@ from distrl.cli.main import app
 from distrl.configs.schema import Config, EnvConfig
 from distrl.core.errors import ConfigError, RunDirectoryError, TaskError
 from distrl.core.types import Fault, Purpose
-from distrl.evaluator.evaluator import EvaluationStopped, Evaluator
+from distrl.evaluator.evaluator import Evaluator, select_tasks
 from distrl.evaluator.measure import Who, measure
 from distrl.evaluator.progress import LineProgress
 from distrl.evaluator.report.compare import compare
 from distrl.evaluator.results import EPISODES_FILE, Subject, load_evaluation, read_episodes
+from distrl.evaluator.runner import EvaluationStopped
 from distrl.evaluator.statistics import EpisodeResult
 
 SERVED = Subject(kind="served", name="here")
@@ -154,7 +157,7 @@ def test_an_interrupted_evaluation_goes_on_where_it_stopped(tmp_path: Path) -> N
                 stop.set()
 
     evaluator = Evaluator(config, tmp_path / "out", SERVED, stop=stop, progress=StopAfterTwo())
-    with pytest.raises(EvaluationStopped, match="keeps what was measured"):
+    with pytest.raises(EvaluationStopped, match="keeps the finished episodes"):
         evaluator.run(lambda _: TappingPolicy(1))
     with pytest.raises(RunDirectoryError, match="exists already"):
         Evaluator(config, tmp_path / "out", SERVED, progress=Quiet())
@@ -308,3 +311,18 @@ def test_an_evaluation_that_only_faults_ends_with_a_line_and_a_code(tmp_path: Pa
     assert "nothing was measured: all 2 tasks faulted, the last by device (" in errors[0]
     assert "the phone went away" in errors[0]
     assert "--resume" in errors[0]
+
+
+TASKS = [make_task(i, template) for template, n in (("a", 6), ("b", 3), ("c", 1)) for i in range(n)]
+
+
+def test_all_tasks_without_a_limit() -> None:
+    assert select_tasks(TASKS, None) == TASKS
+    assert select_tasks(TASKS, 99) == TASKS
+
+
+def test_templates_share_the_limit() -> None:
+    chosen = select_tasks(TASKS, 5)
+    assert Counter(task.template for task in chosen) == {"a": 2, "b": 2, "c": 1}
+    assert chosen == [task for task in TASKS if task in chosen]
+    assert chosen == select_tasks(TASKS, 5)

@@ -27,7 +27,7 @@ from distrl.evaluator.failure_modes import MODE_NOTES, MODE_WORDS, FailureMode, 
 from distrl.evaluator.suites import load_suite
 from distrl.workers.agents.autoui import AutoUIAgent
 from distrl.workers.envs.phone import PhoneEnv
-from distrl.workers.slot import EpisodeRunner
+from distrl.workers.episode import EpisodeRunner
 
 MISTAKE, STUCK, WRONG, PREMATURE, LIMIT = FailureMode
 

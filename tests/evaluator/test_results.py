@@ -10,7 +10,7 @@ import pytest
 from episode_factory import make_episode, make_task
 
 from distrl.core.errors import RunDirectoryError
-from distrl.core.types import Fault
+from distrl.core.types import Fault, Task
 from distrl.evaluator.judges.ground_truth import GroundTruthJudge
 from distrl.evaluator.results import (
     EPISODES_FILE,
@@ -24,9 +24,12 @@ from distrl.evaluator.results import (
     episode_result,
     last_per_task,
     load_evaluation,
+    may_be_same,
     read_episodes,
     read_spec,
     split_result,
+    task_digest,
+    tasks_digest,
 )
 
 SPEC = EvaluationSpec(suite="fake", splits=("test",), subject=Subject(kind="checkpoint", name="step_4"))
@@ -226,3 +229,29 @@ def test_an_evaluation_moves_with_its_run(tmp_path: Path) -> None:
         assert not recorded.may_be(other)
     elsewhere = tmp_path / "elsewhere"
     assert whole.seen_from(elsewhere) == whole
+
+
+TASK = Task(id="s/0", suite="s", template="t", split="test", goal="Do it.", params={"a": 1, "b": [1, 2]})
+
+
+@pytest.mark.parametrize(
+    "change", [{"id": "s/1"}, {"goal": "Do."}, {"params": {"a": 2}}, {"seed": 1}, {"max_steps": 9}]
+)
+def test_what_a_result_depends_on_is_told_apart(change: dict[str, object]) -> None:
+    other = TASK.model_copy(update=change)
+    assert task_digest(other) != task_digest(TASK)
+    assert tasks_digest([other]) != tasks_digest([TASK])
+
+
+def test_order_does_not_matter() -> None:
+    other = TASK.model_copy(update={"id": "s/1"})
+    assert tasks_digest([TASK, other]) == tasks_digest([other, TASK])
+    turned = TASK.model_copy(update={"params": {"b": [1, 2], "a": 1}, "template": "another"})
+    assert task_digest(turned) == task_digest(TASK)
+
+
+def test_results_without_digests_may_be_of_anything() -> None:
+    assert may_be_same("", "x")
+    assert may_be_same("x", "")
+    assert may_be_same("x", "x")
+    assert not may_be_same("x", "y")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 
-from distrl.core.messages import Lease, Status
+from distrl.core.messages import Lease
 from distrl.core.types import Trajectory
 from distrl.core.verdicts import Verdict
 
@@ -38,7 +38,7 @@ class FakeLink:
     def __init__(self, leases: Sequence[Lease] = (), expected: int = -1) -> None:
         self.leases, self.expected = list(leases), expected
         self.shutdown = threading.Event()
-        self.status: Status | None = Status(run_id="r", phase="training", act_endpoints=("inproc://act",))
+        self.has_policy = True
         self.submitted: list[tuple[Trajectory, Mapping[str, bytes], str | None]] = []
         self.stats: Mapping[str, float] = {}
         self._lock = threading.Lock()

@@ -22,7 +22,7 @@ from distrl.core.types import (
     Trajectory,
 )
 from distrl.workers.agents.autoui import AutoUIAgent
-from distrl.workers.slot import EpisodeRunner
+from distrl.workers.episode import EpisodeRunner
 
 AGENT = AutoUIAgent()
 TASK = counting_task()

@@ -33,7 +33,7 @@ from distrl.learner.engine import Engine
 from distrl.learner.episodes import compile_episode, verify
 from distrl.workers.agents import build_agent
 from distrl.workers.envs import build_env
-from distrl.workers.slot import EpisodeRunner
+from distrl.workers.episode import EpisodeRunner
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from distrl.workers.devices.pool import DevicePool
 from distrl.workers.inference.server import ServerStats
 from distrl.workers.judging import JudgingLink
 from distrl.workers.spool import Spool
-from distrl.workers.tally import Tally
+from distrl.workers.worker import Tally
 
 
 class Rig:

@@ -29,7 +29,7 @@ from distrl.learner.engine import Engine
 from distrl.learner.episodes import GroupStats, compile_episode
 from distrl.workers.agents import build_agent
 from distrl.workers.envs import build_env
-from distrl.workers.slot import EpisodeRunner
+from distrl.workers.episode import EpisodeRunner
 
 
 def small(config_overrides: Sequence[str], directory: Path) -> Config:

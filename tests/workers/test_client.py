@@ -4,8 +4,11 @@ import logging
 import threading
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
+import msgpack
 import pytest
+from small_learner import SmallLearner
 from waiting import until
 
 from distrl.core.errors import LearnerUnreachable, NetworkError
@@ -24,12 +27,12 @@ from distrl.core.messages import (
     Submit,
     WeightInfo,
     Welcome,
+    encode,
 )
 from distrl.core.sockets import Channel, Poller, Wire
 from distrl.core.types import Record, Task, Trajectory, image_digest
-from distrl.workers import delivery
-from distrl.workers.client import LearnerLink
-from distrl.workers.delivery import Delivery
+from distrl.workers import client as client_module
+from distrl.workers.client import ANSWER_S, LearnerLink, LeaseBook, Outbox, wait_for_learner
 from distrl.workers.spool import Spool
 
 WAIT_S = 20.0
@@ -248,7 +251,7 @@ def test_the_store_gets_the_bytes_of_the_spool(link, learner, spool):
 
 
 def test_a_reconnection_sends_nothing_that_is_not_on_disk_yet(spool):
-    delivery = Delivery(spool)
+    delivery = Outbox(spool)
     delivery.begin("t")
     spool.put(episode("t"), IMAGES, "run")
     delivery.reconnected("run")
@@ -258,7 +261,7 @@ def test_a_reconnection_sends_nothing_that_is_not_on_disk_yet(spool):
 
 
 def test_an_ack_of_one_that_is_put_again_meanwhile_leaves_it_to_a_resend(spool):
-    delivery = Delivery(spool)
+    delivery = Outbox(spool)
     spool.put(episode("t"), IMAGES, "run")
     delivery.reconnected("run")
     assert delivery.next_to_send() == "t"
@@ -317,13 +320,13 @@ def test_a_suspended_worker_says_why_and_does_not_ask_again_before_it_may(link, 
     link.start()
     link.wait_connected(WAIT_S)
     assert link.lease(0.5) is None
-    wanted = "the learner grants no leases for 60 s: 8 of its last 10 trajectories were rejected"
+    wanted = "the learner grants no leases for the next 60 s: 8 of its last 10 trajectories were rejected"
     assert [message for message in caplog.messages if message == wanted] == [wanted]
     assert len([message for message in learner.seen if isinstance(message, LeaseRequest)]) == 1
 
 
 def test_a_missing_ack_means_a_resend(link, learner, monkeypatch):
-    monkeypatch.setattr(delivery, "ACK_S", 0.1)
+    monkeypatch.setattr(client_module, "ACK_S", 0.1)
     learner.ack = False
     link.start()
     link.wait_connected(WAIT_S)
@@ -344,7 +347,7 @@ def test_what_is_refused_for_good_is_set_aside(link, learner, spool, code):
 
 
 def test_what_is_refused_for_now_is_sent_again(link, learner, spool, monkeypatch):
-    monkeypatch.setattr(delivery, "ACK_S", 0.1)
+    monkeypatch.setattr(client_module, "ACK_S", 0.1)
     learner.reject = RejectCode.INTERNAL
     link.start()
     link.wait_connected(WAIT_S)
@@ -364,7 +367,7 @@ def test_what_no_learner_can_take_is_set_aside(link, spool):
 
 
 def test_it_finds_a_restarted_learner_and_resends(wire, link, learner, monkeypatch):
-    monkeypatch.setattr(delivery, "ACK_S", 1000.0)
+    monkeypatch.setattr(client_module, "ACK_S", 1000.0)
     learner.ack = False
     link.start()
     link.wait_connected(WAIT_S)
@@ -380,7 +383,7 @@ def test_it_finds_a_restarted_learner_and_resends(wire, link, learner, monkeypat
 def test_each_connection_is_told_and_begun_once(wire, link, learner, monkeypatch, caplog):
     """A learner that was busy answers all the Hellos that have waited meanwhile."""
     caplog.set_level(logging.INFO, logger="distrl.workers.client")
-    monkeypatch.setattr(delivery, "ACK_S", 1000.0)
+    monkeypatch.setattr(client_module, "ACK_S", 1000.0)
     learner.ack, learner.welcomes = False, 3
     link.start()
     link.wait_connected(WAIT_S)
@@ -439,3 +442,199 @@ def test_closing_ends_all_waiting(link):
     link.start()
     threading.Timer(0.1, link.close).start()
     assert link.lease(WAIT_S) is None
+
+
+class Clock:
+    now = 1000.0
+
+    def monotonic(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(client_module, "time", clock)
+    return clock
+
+
+@pytest.fixture
+def book(clock):
+    return LeaseBook()
+
+
+def grant(*names, ttl_s=30.0):
+    return LeaseGrant(leases=tuple(Lease(id=name, task=TASK, ttl_s=ttl_s) for name in names))
+
+
+def test_it_asks_once_for_all_who_wait_until_there_is_an_answer(book, clock):
+    assert book.num_to_request() == 0
+    book.num_waiting = 3
+    assert book.num_to_request() == 3
+    assert book.num_to_request() == 0
+    book.granted(grant("a"), "run")
+    assert book.num_to_request() == 2
+
+
+def test_a_lost_answer_is_asked_for_again(book, clock):
+    book.num_waiting = 1
+    book.num_to_request()
+    clock.now += ANSWER_S
+    assert book.num_to_request() == 1
+
+
+def test_an_empty_grant_says_when_to_ask_again(book, clock):
+    book.num_waiting = 1
+    book.num_to_request()
+    book.granted(LeaseGrant(retry_after_s=2.0), "run")
+    clock.now += 1.9
+    assert book.num_to_request() == 0
+    clock.now += 0.2
+    assert book.num_to_request() == 1
+
+
+def test_leases_at_work_are_renewed_and_others_not(book, clock):
+    book.granted(grant("taken", "lying"), "run")
+    assert book.take().id == "taken"
+    clock.now += 11.0
+    assert book.due_for_renewal() == ["taken"]
+    assert book.due_for_renewal() == []
+    clock.now += 11.0
+    book.close("taken")
+    assert book.due_for_renewal() == []
+
+
+def test_a_lease_that_lay_too_long_is_not_taken(book, clock):
+    book.granted(grant("a"), "run")
+    clock.now += 16.0
+    assert book.take() is None
+    assert book.take_given_back() == ["a"]
+
+
+def test_what_a_slot_gives_up_is_told_once(book):
+    book.granted(grant("a", "b"), "run")
+    book.take()
+    book.give_back("a")
+    book.give_back("unknown")
+    assert book.take_given_back() == ["a"]
+    assert book.take_given_back() == []
+    assert book.due_for_renewal() == []
+
+
+def test_who_leaves_gives_all_back_but_what_is_finished(book):
+    book.granted(grant("finished", "at-work", "lying"), "run")
+    book.take(), book.take()
+    book.close("finished")
+    book.give_all_back()
+    assert book.take_given_back() == ["lying", "at-work"]
+    assert not book.has_granted()
+
+
+def test_another_run_voids_what_nobody_took(book):
+    book.granted(grant("a", "c", "b"), "old")
+    book.take(), book.take()
+    book.give_back("c")
+    book.reconnected("new")
+    assert book.take_given_back() == []
+    assert not book.has_granted()
+    assert book.run_of("a") == "old"
+    assert book.run_of("b") == ""
+
+
+NOBODY = "tcp://127.0.0.1:1"
+
+
+def test_a_learner_that_answers(wire: Wire, tmp_path: Path) -> None:
+    said: list[str] = []
+    with SmallLearner([], tmp_path) as learner:
+        address = learner.endpoints.control
+        link = LearnerLink(wire, address, learner.endpoints.broadcast, "monitor", "m")
+        link.start()
+        assert wait_for_learner(link, address, "network.control", WAIT_S, threading.Event(), said.append)
+        link.close()
+    assert said == [f"waiting for the learner at {address} (at most 20 s)"]
+
+
+def test_nobody_there(wire: Wire) -> None:
+    link = LearnerLink(wire, NOBODY, NOBODY, "monitor", "m")
+    link.start()
+    with pytest.raises(LearnerUnreachable, match=r"No learner answered .* within 0\.1 s.*correct --learner;"):
+        wait_for_learner(link, NOBODY, "--learner", 0.1, threading.Event())
+    link.close()
+
+
+def test_a_stop_or_the_end_of_the_run_ends_the_wait(wire: Wire) -> None:
+    link = LearnerLink(wire, NOBODY, NOBODY, "monitor", "m")
+    stop = threading.Event()
+    stop.set()
+    assert not wait_for_learner(link, NOBODY, "--learner", WAIT_S, stop)
+    link.shutdown.set()
+    assert not wait_for_learner(link, NOBODY, "--learner", WAIT_S, threading.Event())
+
+
+class Foreigner:
+    """A learner of another version: whatever it is told, it answers with `answer`."""
+
+    def __init__(self, wire: Wire, answer: bytes) -> None:
+        self.channel = wire.bind_router("tcp://127.0.0.1:*")
+        self.count = 0
+        self._answer, self._stopping = answer, threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            received = self.channel.recv(0.02)
+            if received is not None:
+                self.channel.raw.send_multipart([received.peer, self._answer])
+                self.count += 1
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+        self.channel.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (msgpack.packb({"v": 99, "type": "welcome"}), r"protocol version 99 is not \d+\."),
+        (encode(Reject(code=RejectCode.MALFORMED, reason="role: unknown")), r"role: unknown \(malformed\)\."),
+    ],
+)
+def test_another_version_is_told_and_does_not_fill_the_log(
+    wire: Wire, caplog, answer: bytes, why: str
+) -> None:
+    learner = Foreigner(wire, answer)
+    address = learner.channel.endpoint
+    link = LearnerLink(wire, address, NOBODY, "monitor", "m")
+    link.start()
+    until(lambda: learner.count >= 3 and link.misfit)
+    with pytest.raises(
+        LearnerUnreachable, match=rf"and this process are incompatible: .*{why} Run the same distrl version"
+    ):
+        wait_for_learner(link, address, "--learner", None, threading.Event())
+    link.close()
+    learner.stop()
+    assert caplog.text.count("and this process are incompatible") == 1
+
+
+def test_without_a_limit_it_waits_and_reminds_every_half_minute(wire: Wire) -> None:
+    link = LearnerLink(wire, NOBODY, NOBODY, "monitor", "m")
+    link.start()
+    said: list[str] = []
+    stop = threading.Event()
+    seconds = iter(range(0, 10_000, 10))  # each look at the clock is ten seconds later
+
+    def say(line: str) -> None:
+        said.append(line)
+        if len(said) == 4:
+            stop.set()
+
+    assert not wait_for_learner(
+        link, NOBODY, "network.control", None, stop, say, lambda: float(next(seconds))
+    )
+    link.close()
+    assert said[0] == f"waiting for the learner at {NOBODY}"
+    assert [line.partition(":1 ")[2].partition(":")[0] for line in said[1:]] == ["(30 s)", "(60 s)", "(90 s)"]
+    assert "`distrl run-learner`" in said[1]

@@ -20,8 +20,8 @@ from distrl.core.messages import Lease
 from distrl.core.types import Fault, Observation, Outcome, Purpose, Trajectory
 from distrl.core.verdicts import Spent, Verdict
 from distrl.workers import worker as worker_module
+from distrl.workers.episode import EpisodeRunner
 from distrl.workers.judging import JudgingLink, first_steps, judge_steps, load_judge
-from distrl.workers.slot import EpisodeRunner
 from distrl.workers.spool import Spool
 from distrl.workers.worker import Worker
 

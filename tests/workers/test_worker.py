@@ -13,7 +13,7 @@ from policy_of_counting import CountingPolicy
 
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError
-from distrl.core.messages import Lease, Status
+from distrl.core.messages import Lease
 from distrl.core.types import Fault, Purpose, Trajectory
 from distrl.workers import worker as worker_module
 from distrl.workers.worker import Worker
@@ -27,7 +27,7 @@ class FakeLink:
     def __init__(self, leases: Sequence[Lease], expected: int | None = None) -> None:
         self.leases, self.expected = list(leases), len(leases) if expected is None else expected
         self.shutdown = threading.Event()
-        self.status: Status | None = Status(run_id="r", phase="training", act_endpoints=("inproc://act",))
+        self.has_policy = True
         self.submitted: list[Trajectory] = []
         self.images: list[Mapping[str, bytes]] = []
         self.released: list[str] = []
@@ -190,18 +190,17 @@ def test_stop_frees_slots_from_the_barrier() -> None:
 
 
 class LateServers(FakeLink):
-    """Knows an inference server from the third look on."""
+    """Has an inference server from the fourth look on."""
 
     looks = 0
 
     @property
-    def status(self) -> Status | None:
+    def has_policy(self) -> bool:
         self.looks += 1
-        endpoints = ("inproc://act",) if self.looks > 3 else ()
-        return Status(run_id="r", phase="training", act_endpoints=endpoints)
+        return self.looks > 3
 
-    @status.setter
-    def status(self, value: Status | None) -> None:
+    @has_policy.setter
+    def has_policy(self, value: bool) -> None:
         pass
 
 
@@ -214,7 +213,7 @@ def test_an_episode_waits_for_an_inference_server() -> None:
 def test_a_lease_is_given_back_when_no_inference_server_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_module, "NO_POLICY_S", 0.0)
     link = FakeLink(leases(1))
-    link.status = None
+    link.has_policy = False
     stop = threading.Event()
     monkeypatch.setattr(link, "release", lambda lease_id: (link.released.append(lease_id), stop.set()))
     Worker(config(slots=1), link, CountingPolicy, "w", stop).run()
@@ -223,7 +222,7 @@ def test_a_lease_is_given_back_when_no_inference_server_comes(monkeypatch: pytes
 
 def test_demonstrations_need_no_inference_server() -> None:
     link = FakeLink(leases(2, purpose=Purpose.DEMO))
-    link.status = None
+    link.has_policy = False
     Worker(config(), link, CountingPolicy, "w").run()
     assert [t.success for t in link.submitted] == [1.0, 1.0]
 

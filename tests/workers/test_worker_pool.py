@@ -16,7 +16,7 @@ from waiting import until
 from distrl.configs.devices import HealthConfig
 from distrl.configs.schema import Config, LearnerConfig
 from distrl.core.errors import ConfigError, MissingDependency
-from distrl.core.messages import Lease, Status
+from distrl.core.messages import Lease
 from distrl.core.types import Fault, Purpose, Trajectory
 from distrl.learner import leases
 from distrl.learner.scheduler import DONE, TRAINING, TaskScheduler
@@ -25,7 +25,7 @@ from distrl.workers.devices.claims import Claims
 from distrl.workers.devices.health import SlotState
 from distrl.workers.devices.pool import DevicePool
 from distrl.workers.devices.postmortem import Postmortems
-from distrl.workers.places import PooledPlaces
+from distrl.workers.env_pool import DeviceEnvs
 from distrl.workers.worker import Worker
 
 DEADLINE_S = 30.0
@@ -51,7 +51,7 @@ class SchedulerLink:
         self.scheduler = TaskScheduler(config, tasks, (), 0, "i", b"secret")
         self.scheduler.set_phase(TRAINING)
         self.shutdown = threading.Event()
-        self.status: Status | None = Status(run_id="r", phase="training", act_endpoints=("inproc://act",))
+        self.has_policy = True
         self.submitted: list[Trajectory] = []
         self.stats: Mapping[str, float] = {}
         self.episodes = episodes
@@ -98,7 +98,7 @@ class Rig:
         self, pool: DevicePool, link: SchedulerLink, slots: int = 8, env: str = "pool_devices:DeviceEnv"
     ) -> Worker:
         config = Config.model_validate({"env": {"import_path": env}, "worker": {"slots": slots}, "name": "r"})
-        return Worker(config, link, CountingPolicy, "w", places=PooledPlaces(config.env, pool))
+        return Worker(config, link, CountingPolicy, "w", envs=DeviceEnvs(config.env, pool))
 
 
 @pytest.fixture
@@ -234,7 +234,7 @@ def test_what_ends_the_pool_ends_a_worker_that_has_no_device_yet(rig: Rig) -> No
 
 def test_an_environment_without_devices_is_refused(rig: Rig) -> None:
     config = Config.model_validate({"env": {"import_path": "counting_env:CountingEnv"}, "name": "r"})
-    places = PooledPlaces(config.env, rig.pool(FakeMember("a")))
-    worker = Worker(config, SchedulerLink(1), CountingPolicy, "w", places=places)
+    places = DeviceEnvs(config.env, rig.pool(FakeMember("a")))
+    worker = Worker(config, SchedulerLink(1), CountingPolicy, "w", envs=places)
     with pytest.raises(ConfigError, match=r"takes no device, but devices\.pool is not empty"):
         worker.run()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from distrl.configs.agents import AgentConfig
 from distrl.core.importing import choose
 from distrl.workers.agents.base import Agent
-from distrl.workers.building import build
-from distrl.workers.returned import check_methods
+from distrl.workers.user_code import build, check_methods
 
 AGENTS = {
     "autoui": "distrl.workers.agents.autoui:AutoUIAgent",

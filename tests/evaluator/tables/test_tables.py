@@ -15,7 +15,7 @@ from judge_endpoint import JudgeEndpoint, says
 from distrl.configs.presets import preset_names
 from distrl.configs.table import TABLES_DIR, cell_config, load_table
 from distrl.core.errors import ConfigError, RunDirectoryError
-from distrl.evaluator.evaluator import EvaluationStopped
+from distrl.evaluator.runner import EvaluationStopped
 from distrl.evaluator.statistics import t_quantile
 from distrl.evaluator.tables.cells import read_cells
 from distrl.evaluator.tables.gains import find_gains

@@ -17,7 +17,7 @@ from distrl.core.types import Completion, Outcome
 from distrl.workers.agents.androidworld import AndroidWorldAgent
 from distrl.workers.envs.android_world import AndroidWorldEnv
 from distrl.workers.envs.android_world_child import instance_seed
-from distrl.workers.slot import EpisodeRunner
+from distrl.workers.episode import EpisodeRunner
 
 COMPLETE = Action(kind=ActionKind.COMPLETE)
 TAP = Action.tap(0.5, 0.5)

@@ -19,7 +19,7 @@ from distrl.workers.devices.device import Device
 from distrl.workers.devices.errors import OutputInvalid, Untypable
 from distrl.workers.envs.base import Env
 from distrl.workers.envs.phone import Latency, PhoneEnv
-from distrl.workers.slot import EpisodeRunner
+from distrl.workers.episode import EpisodeRunner
 
 TASK = Task(
     id="quickstart/toggle/test/0000",

@@ -24,9 +24,9 @@ from distrl.core.sockets import Wire
 from distrl.core.types import Sampling, image_digest
 from distrl.workers.act_client import MAX_HELD, ActClient
 from distrl.workers.agents.androidworld import AndroidWorldAgent
+from distrl.workers.episode import EpisodeRunner
 from distrl.workers.inference.engine_hf import HFEngine
 from distrl.workers.inference.server import HeldImages, InferenceServer
-from distrl.workers.slot import EpisodeRunner
 
 WAIT_S = 30.0
 TAP = 'Reason: tap. Action: {"action_type": "click", "x": 1, "y": 1}'

@@ -22,9 +22,9 @@ from distrl.core.sockets import Wire
 from distrl.core.types import Fault, Outcome, Prefix, Sampling, Trajectory, image_digest
 from distrl.workers.act_client import ActClient
 from distrl.workers.agents.androidworld import AndroidWorldAgent
+from distrl.workers.episode import EpisodeRunner
 from distrl.workers.inference.engine_hf import HFEngine
 from distrl.workers.inference.server import InferenceServer
-from distrl.workers.slot import EpisodeRunner
 
 WAIT_S = 30.0
 TAP = 'Reason: tap. Action: {"action_type": "click", "x": 1, "y": 1}'

@@ -15,11 +15,11 @@ from distrl.configs.schema import WorkerConfig
 from distrl.core.actions import Action, ActionKind
 from distrl.core.messages import Lease
 from distrl.core.types import ChatMessage, Completion, Observation, Outcome, Prefix, Purpose, Sampling
+from distrl.workers.actors import KINDS, MAX_LETTERS, RandomActor
 from distrl.workers.agents import AGENTS, build_agent
 from distrl.workers.agents.autoui import AutoUIAgent
 from distrl.workers.agents.base import Prompt
-from distrl.workers.random_actor import KINDS, MAX_LETTERS, RandomActor
-from distrl.workers.slot import EpisodeRunner
+from distrl.workers.episode import EpisodeRunner
 
 SCREEN = Observation(image="0" * 64, width=540, height=1200)
 

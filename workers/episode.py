@@ -12,7 +12,8 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from distrl.configs.schema import WorkerConfig
 from distrl.core.actions import Action
@@ -20,20 +21,25 @@ from distrl.core.errors import ConfigError, ContextFull, EnvError, InferenceUnav
 from distrl.core.limits import MAX_CHATS
 from distrl.core.messages import Lease
 from distrl.core.types import (
+    NO_PREFIX,
     ActionRecord,
     Chat,
+    ChatMessage,
+    Completion,
     Fault,
     Observation,
     Outcome,
+    Prefix,
     Purpose,
+    Sampling,
     Task,
     TimeStep,
     Timing,
     Trajectory,
+    shown_images,
 )
+from distrl.workers.actors import Demonstrator, RandomActor
 from distrl.workers.agents.base import Agent, Prompt
-from distrl.workers.conversation import Conversation, PolicyClient
-from distrl.workers.demonstrator import Demonstrator
 from distrl.workers.envs.base import (
     Env,
     ExpertDistance,
@@ -44,15 +50,63 @@ from distrl.workers.envs.base import (
     ProvidesGoal,
     StepResult,
 )
-from distrl.workers.random_actor import RandomActor
-from distrl.workers.returned import call, score_of
 from distrl.workers.rewards import Ending, awaits_judge, judge, needs_evaluation, step_penalties
 from distrl.workers.screenshots import observe
+from distrl.workers.user_code import call, score_of
 
 Episode = tuple[Trajectory, dict[str, bytes]]
 """A trajectory, and the bytes of every screenshot that it names, by digest."""
 
 _log = logging.getLogger(__name__)
+
+
+class PolicyClient(Protocol):
+    """Completes chats: an `ActClient`, or a ten-line fake."""
+
+    def act(
+        self,
+        messages: Sequence[ChatMessage],
+        images: Mapping[str, bytes],
+        sampling: Sampling,
+        prefix: Prefix = NO_PREFIX,
+    ) -> Completion:
+        """The completion; see `ActClient.act`.
+
+        Raises:
+            ContextFull: The sequence is too long, or leaves no room for an answer.
+            InferenceUnavailable: No server answered in time.
+            ProtocolError: The request itself was rejected.
+        """
+
+
+class Conversation:
+    """The chats of one episode with one policy.
+
+    Args:
+        policy: Completes them.
+        images: Bytes by digest of the screenshots so far; it grows with the episode.
+        sampling: How tokens are sampled.
+    """
+
+    def __init__(self, policy: PolicyClient, images: Mapping[str, bytes], sampling: Sampling) -> None:
+        self._policy, self._images, self._sampling = policy, images, sampling
+        self._sequence = NO_PREFIX
+
+    def ask(self, prompt: Prompt) -> Chat:
+        """Completes `prompt`, continuing the previous chat's token sequence if the prompt says so.
+
+        Raises:
+            ContextFull: The sequence is too long, or leaves no room for an answer.
+            InferenceUnavailable: No server answered in time.
+            ProtocolError: The request itself was rejected.
+        """
+        prefix = self._sequence if prompt.continues else NO_PREFIX
+        shown = dict.fromkeys((*prefix.images, *shown_images(prompt.messages)))
+        images = {digest: self._images[digest] for digest in shown}
+        completion = self._policy.act(prompt.messages, images, self._sampling, prefix)
+        chat = Chat(messages=prompt.messages, completion=completion, continues=prompt.continues)
+        self._sequence = self._sequence.after(chat)
+        return chat
 
 
 class EpisodeRunner:
@@ -61,16 +115,16 @@ class EpisodeRunner:
     Args:
         env: The environment.
         agent: Prompt and action notation.
-        policy: Completes the agent's chats; not asked in demonstrations.
+        policy: Completes the agent's chats; unused in demonstrations.
         config: Rewards and screenshot encoding.
-        worker, slot: Who collects; recorded in the trajectory.
+        worker, slot: Recorded in the trajectory.
         stop: When set, the episode is abandoned before its next step.
-        distances: Whether each observation tells how far the expert would be from the goal, where the
-            environment knows it.
-        randomly: Whether to act at random, and never ask `policy`.
+        distances: Whether each observation records the expert's distance from the goal, where the
+            environment can compute it.
+        randomly: Whether to act at random instead of using `policy`.
 
     Attributes:
-        error: What the environment raised in the last episode, if that ended it.
+        error: The environment's error that ended the last episode, if any.
     """
 
     def __init__(
@@ -93,18 +147,18 @@ class EpisodeRunner:
         self._worker = worker
         self._slot = slot
         self._stop = stop or threading.Event()
-        self._ruler = env if distances and isinstance(env, ExpertDistance) else None
+        self._measured = env if distances and isinstance(env, ExpertDistance) else None
         self.error: EnvError | None = None
-        self._has_told_full = False
+        self._has_warned_full = False
 
     def run(self, lease: Lease) -> Episode | None:
         """One episode of `lease.task`.
 
-        It ends when the agent says COMPLETE or IMPOSSIBLE, when the environment ends it, or (truncated) at
-        the task's step limit, or when the token sequence that the next step would go on with is full; the
-        last step has `done` set in each case and carries the outcome reward. A failing environment, an
-        unreachable policy, or a first prompt that has no room ends it early with `fault` set, no outcome and
-        no reward for it: such a trajectory says what happened, and counts for nothing.
+        It ends when the agent says COMPLETE or IMPOSSIBLE, when the environment ends it, (truncated) at the
+        task's step limit, or when the token sequence that the next step would continue is full. In each case
+        the last step has `done` set and carries the outcome reward. A failing environment, an unreachable
+        policy, or a first prompt that does not fit ends it early with `fault` set, without outcome or reward:
+        such a trajectory records what happened and does not count.
 
         Returns:
             The episode, or None if it was abandoned because of `stop`.
@@ -119,24 +173,24 @@ class EpisodeRunner:
             draft.fault, draft.fault_detail = Fault.INFERENCE, str(error)
         else:
             return draft.finish(self._worker, self._slot) if finished else None
-        # While stopping, environments and servers go away: that is nobody's fault.
+        # While the worker stops, environments and servers disappear: that is not a fault.
         return None if self._stop.is_set() else draft.finish(self._worker, self._slot)
 
     def _play(self, lease: Lease, draft: _Draft) -> bool:
         """Fills `draft`; False if it was abandoned."""
         task = lease.task
-        who = self._actor(lease) or Conversation(self._policy, draft.images, lease.sampling)
+        actor = self._actor(lease) or Conversation(self._policy, draft.images, lease.sampling)
         screen, observe_s = self._look(call(Frame, self._env.reset, task), draft, False)
         if isinstance(self._env, ProvidesGoal):
             draft.task = task = task.model_copy(update={"goal": self._env.goal})
         while not self._stop.is_set():
             started_at, clock = time.time(), time.perf_counter()
             try:
-                chats, action = self._decide(task.goal, screen, draft.steps, who)
+                chats, action = self._decide(task.goal, screen, draft.steps, actor)
             except ContextFull as error:
                 if not draft.steps:
                     raise
-                self._tell_full(task, len(draft.steps), error)
+                self._warn_full(task, len(draft.steps), error)
                 self._cut(draft, screen)
                 return True
             think_s = time.perf_counter() - clock
@@ -174,7 +228,7 @@ class EpisodeRunner:
         return False
 
     def _actor(self, lease: Lease) -> Demonstrator | RandomActor | None:
-        """Who acts in the policy's place, if anybody does."""
+        """The actor that replaces the policy, if any."""
         rng = random.Random(f"{lease.id}/{lease.task.id}/{lease.task.seed}")
         if self._randomly:
             return RandomActor(self._agent, rng)
@@ -183,7 +237,7 @@ class EpisodeRunner:
         return None
 
     def _look(self, frame: Frame, draft: _Draft, is_last: bool) -> tuple[Observation, float]:
-        """Keeps the screenshot. Returns the observation and the seconds that making it took."""
+        """Keeps the screenshot. Returns the observation and the seconds it took."""
         clock = time.perf_counter()
         observation, data = observe(frame, self._config)
         wanted = self._config.texts == "all" or (is_last and self._config.texts == "final")
@@ -191,8 +245,8 @@ class EpisodeRunner:
             observation = observation.model_copy(update={"texts": self._env.texts()})
         draft.images[observation.image] = data
         observe_s = time.perf_counter() - clock
-        if self._ruler is not None:
-            observation = observation.model_copy(update={"distance": self._ruler.distance()})
+        if self._measured is not None:
+            observation = observation.model_copy(update={"distance": self._measured.distance()})
         return observation, observe_s
 
     def _decide(
@@ -200,41 +254,41 @@ class EpisodeRunner:
         goal: str,
         screen: Observation,
         steps: Sequence[TimeStep],
-        who: Conversation | Demonstrator | RandomActor,
+        actor: Conversation | Demonstrator | RandomActor,
     ) -> tuple[tuple[Chat, ...], Action]:
-        """The chats of a step, and its action: what the last chat's answer says, or who acts instead does.
+        """The chats of a step, and its action: parsed from the last chat's answer, or an actor's own.
 
-        The chat for the action is then the only one: an expert has nothing else to say.
+        With an actor the step has only the chat for the action, because an actor answers no other prompt.
         """
         said: list[Chat] = []
         for _ in range(MAX_CHATS):
             prompt = call(Prompt, self._agent.prompt, goal, screen, steps, said)
-            if not isinstance(who, Conversation):
+            if not isinstance(actor, Conversation):
                 if prompt.is_action:
-                    chat, action = who.act(prompt, screen)
+                    chat, action = actor.act(prompt, screen)
                     return (chat,), action
-                said.append(who.pass_over(prompt))
+                said.append(actor.pass_over(prompt))
                 continue
-            said.append(who.ask(prompt))
+            said.append(actor.ask(prompt))
             if prompt.is_action:
                 return tuple(said), call(Action, self._agent.parse, said[-1].completion.text, screen)
         raise ConfigError(
-            f"The agent asked {MAX_CHATS} times in one step, and never for an action.",
+            f"The agent made {MAX_CHATS} prompts in one step without asking for an action.",
             "Choose another agent.",
         )
 
-    def _tell_full(self, task: Task, num_steps: int, error: ContextFull) -> None:
-        """Warns once of episodes that end before their step limit, for nothing else tells them apart."""
-        if not self._has_told_full:
-            self._has_told_full = True
+    def _warn_full(self, task: Task, num_steps: int, error: ContextFull) -> None:
+        """Warns once of episodes that end before their step limit, because nothing else shows it."""
+        if not self._has_warned_full:
+            self._has_warned_full = True
             _log.warning(
-                "%s ended after %d of its %d steps, for its token sequence is full: %s "
-                "Others may end so too, which is not said again; see Budgets in docs/agents.md.",
+                "%s ended after %d of its %d steps because its token sequence is full: %s "
+                "This is logged once; see Budgets in docs/agents.md.",
                 task.id, num_steps, task.max_steps, error,
             )  # fmt: skip
 
     def _cut(self, draft: _Draft, screen: Observation) -> None:
-        """Ends an episode after the step that it has made last, as the step limit would have."""
+        """Ends an episode after its last step, as the step limit would."""
         last = draft.steps[-1]
         self._judge(draft, Action(**last.action.model_dump()), False, True)
         draft.final = screen
@@ -242,7 +296,7 @@ class EpisodeRunner:
         draft.steps[-1] = last.model_copy(update={"reward": reward, "done": True})
 
     def _judge(self, draft: _Draft, last: Action, env_done: bool, truncated: bool) -> None:
-        """Ends the episode; unjudged as yet where a judge is to say how, see `distrl.workers.judging`."""
+        """Ends the episode; without an outcome yet if a judge decides it, see `distrl.workers.judging`."""
         draft.truncated = truncated
         counts = needs_evaluation(last, env_done, self._config.rewards)
         has_truth = not isinstance(self._env, PartialGroundTruth) or self._env.has_truth(draft.task)
@@ -258,7 +312,7 @@ class EpisodeRunner:
 
 
 class _Draft:
-    """What is known of an episode so far. A faulted one keeps the steps that it completed."""
+    """An episode so far. A faulted one keeps the steps that it completed."""
 
     def __init__(self, lease: Lease) -> None:
         self.lease = lease

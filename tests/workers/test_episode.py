@@ -33,11 +33,11 @@ from distrl.core.types import (
     TextPart,
     image_digest,
 )
+from distrl.workers.actors import random_action
 from distrl.workers.agents.autoui import AutoUIAgent
 from distrl.workers.agents.base import Prompt
-from distrl.workers.demonstrator import random_action
 from distrl.workers.envs.base import StepResult
-from distrl.workers.slot import EpisodeRunner
+from distrl.workers.episode import EpisodeRunner
 
 
 def test_a_successful_episode() -> None:
@@ -321,7 +321,7 @@ def test_an_agent_that_never_asks_for_an_action_is_an_error() -> None:
             return Prompt(super().prompt(*args, **more).messages, is_action=False)
 
     runner = EpisodeRunner(CountingEnv(), Endless(), Script(*["x"] * 9), WorkerConfig())
-    with pytest.raises(ConfigError, match="asked 8 times in one step"):
+    with pytest.raises(ConfigError, match="made 8 prompts in one step"):
         runner.run(lease())
 
 

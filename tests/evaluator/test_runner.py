@@ -1,0 +1,154 @@
+"""The queue of episodes: pauses after failures, and watching for devices that are missing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distrl.core.errors import DistrlError
+from distrl.core.types import Task, Trajectory
+from distrl.evaluator import runner
+from distrl.evaluator.runner import (
+    FIRST_REPORT_S,
+    Actor,
+    Attempt,
+    EpisodeQueue,
+    EvaluationStopped,
+    Finished,
+    SlotHealth,
+)
+from distrl.evaluator.statistics import EpisodeResult
+from distrl.workers.env_pool import SlotEnvs
+
+LINE = "1 absent (emulator-5640: adb does not list it)"
+TASK = Task(id="t/1", suite="t", template="t", split="test", goal="Go")
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "BACKOFF_S", (1.0, 2.0, 4.0))
+
+
+def test_pauses_grow_from_failure_to_failure_until_an_episode_ends(pauses: None) -> None:
+    health = SlotHealth(2)
+    failures = [health.broke(0), health.no_start(0)[0], health.broke(0), health.broke(0)]
+    assert failures == [1.0, 2.0, 4.0, 4.0]
+    health.works(0)
+    assert health.broke(0) == 1.0
+
+
+def test_pauses_are_short_when_no_other_slot_works(pauses: None) -> None:
+    health = SlotHealth(2)
+    assert [health.broke(1), health.broke(1)] == [1.0, 2.0]
+    assert [health.no_start(0)[0], health.no_start(0)[0], health.broke(1)] == [1.0, 1.0, 1.0]
+    assert health.broke(1, is_running=True) == 4.0
+
+
+def test_it_is_hopeless_once_no_slot_starts_round_by_round() -> None:
+    health = SlotHealth(3)
+    assert [health.no_start(slot)[1] for slot in (0, 0, 1, 0, 2)] == [False, False, False, False, True]
+    assert [health.no_start(slot)[1] for slot in (2, 0, 1)] == [False, False, True]
+    health.no_start(0)
+    health.no_start(1)
+    assert not health.no_start(2, is_running=True)[1]
+
+
+class Devices(SlotEnvs):
+    """Devices of a pool: `busy` is when one is in use, as (from, to); `ready` is how many are free."""
+
+    def __init__(self, has_pool: bool) -> None:
+        self.now, self.busy, self.ready, self.has_pool = 0.0, (0.0, 0.0), 0, has_pool
+
+    def stats(self) -> Mapping[str, float]:
+        is_busy = self.busy[0] <= self.now < self.busy[1]
+        return {"devices_busy": float(is_busy), "devices_ready": float(self.ready)} if self.has_pool else {}
+
+    def line(self) -> str:
+        return LINE if self.has_pool else ""
+
+
+class Watched:
+    """A queue that is looked at five times a second."""
+
+    def __init__(self, has_pool: bool = True) -> None:
+        self.devices, self.stop = Devices(has_pool), threading.Event()
+        self.said: list[tuple[float, str]] = []
+        self.queue = EpisodeQueue(
+            [Attempt(TASK)],
+            Actor(),
+            self.keep,
+            self,  # type: ignore[arg-type]
+            self.stop,
+            Path("out"),
+            self.devices,
+            num_slots=1,
+            is_pool=has_pool,
+            retries=0,
+            patience_s=200.0,
+            name="evaluate",
+            clock=lambda: self.devices.now,
+        )
+
+    def say(self, text: str) -> None:
+        self.said.append((round(self.devices.now), text))
+
+    def add(self, result: Any, is_final: bool) -> None:
+        pass
+
+    def keep(self, finished: Finished) -> EpisodeResult:
+        return finished.trajectory  # type: ignore[return-value]
+
+    def watch(self, until_s: float = 1000.0) -> None:
+        while self.devices.now < until_s:
+            self.queue.check()
+            self.devices.now += 0.2
+
+
+def test_a_missing_device_is_reported_and_named_in_the_error() -> None:
+    watched = Watched()
+    with pytest.raises(DistrlError) as failed:
+        watched.watch()
+    assert [at for at, _ in watched.said] == [15, 30, 60, 120]
+    assert watched.said[0][1] == f"no device available for 15 s: {LINE}"
+    assert failed.value.message == f"No episode ended for 200 s; devices: {LINE}."
+    assert "devices" in failed.value.remedy
+
+
+def test_a_device_in_use_is_not_missing() -> None:
+    watched = Watched()
+    watched.devices.busy = (10.0, 150.0)
+    with pytest.raises(DistrlError):
+        watched.watch()
+    assert [at for at, _ in watched.said] == [165, 180]
+
+
+@pytest.mark.parametrize("has_pool", [True, False])
+def test_free_devices_and_the_slots_own_environments_are_not_missing(has_pool: bool) -> None:
+    watched = Watched(has_pool)
+    watched.devices.ready = 1
+    with pytest.raises(DistrlError, match="No episode ended for 200 s"):
+        watched.watch()
+    assert watched.said == []
+
+
+def test_an_episode_restarts_the_watch_and_a_stop_ends_it() -> None:
+    watched = Watched()
+    watched.watch(FIRST_REPORT_S / 2)
+    watched.queue.policy(0)
+    lease = watched.queue.lease(0.0)
+    assert lease is not None
+    assert watched.queue.lease(0.0) is None
+    watched.queue.release(lease.id)
+    assert watched.queue.lease(0.0) == lease
+    watched.queue.submit(Trajectory(id="t", task=TASK, lease_id=lease.id), {})
+    assert watched.queue.shutdown.is_set()
+    assert [one.id for one in watched.queue.results] == ["t"]  # type: ignore[attr-defined]
+    watched.watch(FIRST_REPORT_S - 1)
+    assert watched.said == []
+    watched.stop.set()
+    with pytest.raises(EvaluationStopped, match=r"out keeps the finished episodes"):
+        watched.queue.check()

@@ -1,0 +1,128 @@
+"""Actors in place of the policy: the scripted expert (noisy states, clean labels) and random actions."""
+
+from __future__ import annotations
+
+import random
+import string
+
+from distrl.core.actions import Action, ActionKind, Point
+from distrl.core.types import Chat, Completion, Observation
+from distrl.workers.agents.base import Agent, Prompt
+from distrl.workers.envs.base import Env
+from distrl.workers.user_code import call
+
+KINDS = (
+    ActionKind.TAP,
+    ActionKind.LONG_PRESS,
+    ActionKind.SWIPE,
+    ActionKind.TYPE,
+    ActionKind.BACK,
+    ActionKind.HOME,
+    ActionKind.ENTER,
+    ActionKind.WAIT,
+    ActionKind.COMPLETE,
+    ActionKind.IMPOSSIBLE,
+)
+"""The kinds of action that every agent's notation can write."""
+MAX_LETTERS = 8
+
+
+class Demonstrator:
+    """Acts as the expert of an environment, or at random with probability `noise`.
+
+    Noise leads the episode to states that the expert alone would never visit, and the expert then shows the
+    way back. The completion is always the *expert's* action in the present state, even where a random action
+    was executed instead (a label as in DAgger), so that cloning the completions learns from the expert only.
+    The random action is recorded as the step's action. Demonstrations carry no token ids and no log-probs.
+
+    Args:
+        env: The environment, whose `expert_action` is executed.
+        agent: The notation of the completions.
+        noise: Probability of a random action.
+        rng: The source of the noise.
+    """
+
+    def __init__(self, env: Env, agent: Agent, noise: float, rng: random.Random) -> None:
+        self._env = env
+        self._agent = agent
+        self._noise = noise
+        self._rng = rng
+
+    def act(self, prompt: Prompt, screen: Observation) -> tuple[Chat, Action]:
+        """The expert's answer to `prompt`, and the action to execute.
+
+        The expert's action is parsed from its text (rounded), as a policy's would be.
+
+        Raises:
+            EnvError: The task has no expert.
+        """
+        wanted = call(Action, self._env.expert_action)
+        text = call(str, self._agent.format, wanted, screen)
+        is_noisy = self._rng.random() < self._noise
+        action = random_action(self._rng) if is_noisy else call(Action, self._agent.parse, text, screen)
+        return answer(prompt, text), action
+
+    def pass_over(self, prompt: Prompt) -> Chat:
+        """An empty answer to a prompt that does not ask for the action."""
+        return answer(prompt, "")
+
+
+def answer(prompt: Prompt, text: str) -> Chat:
+    """`prompt` answered with `text`, without tokens."""
+    return Chat(messages=prompt.messages, completion=Completion(text=text), continues=prompt.continues)
+
+
+def random_action(rng: random.Random) -> Action:
+    """A random gesture or navigation key; never a claim that the episode is over, never typing."""
+    kind = rng.choices(
+        [ActionKind.TAP, ActionKind.SWIPE, ActionKind.BACK, ActionKind.HOME], weights=[0.7, 0.15, 0.1, 0.05]
+    )[0]
+    if kind is ActionKind.TAP:
+        return Action.tap(*_point(rng))
+    if kind is ActionKind.SWIPE:
+        return Action.swipe(_point(rng), _point(rng))
+    return Action(kind=kind)
+
+
+def _point(rng: random.Random) -> tuple[float, float]:
+    return round(rng.random(), 2), round(rng.random(), 2)
+
+
+class RandomActor:
+    """Acts at random, whatever the goal and the screen: the baseline that sees nothing.
+
+    Each action's kind is uniform over `KINDS`, which include the claims that the episode is over; its points
+    are uniform over the screen, and typed text is one to `MAX_LETTERS` lower-case letters. The answer is the
+    action in the agent's notation, and the action parsed from it is executed. There are no tokens.
+
+    Args:
+        agent: The notation of the answers.
+        rng: The source of the actions.
+    """
+
+    def __init__(self, agent: Agent, rng: random.Random) -> None:
+        self._agent = agent
+        self._rng = rng
+
+    def act(self, prompt: Prompt, screen: Observation) -> tuple[Chat, Action]:
+        """A random answer to `prompt`, and the action to execute."""
+        text = call(str, self._agent.format, self._draw(), screen)
+        return answer(prompt, text), call(Action, self._agent.parse, text, screen)
+
+    def pass_over(self, prompt: Prompt) -> Chat:
+        """An empty answer to a prompt that does not ask for the action."""
+        return answer(prompt, "")
+
+    def _draw(self) -> Action:
+        kind = self._rng.choice(KINDS)
+        if kind is ActionKind.SWIPE:
+            return Action.swipe(self._point(), self._point())
+        if kind in (ActionKind.TAP, ActionKind.LONG_PRESS):
+            return Action(kind=kind, point=self._point())
+        if kind is ActionKind.TYPE:
+            letters = self._rng.choices(string.ascii_lowercase, k=self._rng.randint(1, MAX_LETTERS))
+            return Action.type_text("".join(letters))
+        return Action(kind=kind)
+
+    def _point(self) -> Point:
+        return self._rng.random(), self._rng.random()

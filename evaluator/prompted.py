@@ -20,8 +20,7 @@ from distrl.core.errors import ConfigError, InferenceUnavailable
 from distrl.core.http_post import GARBLED, PostFailed
 from distrl.core.types import NO_PREFIX, ChatMessage, Completion, ImagePart, Prefix, Sampling, TextPart
 from distrl.core.verdicts import Spent
-from distrl.evaluator.judges.vlm.budget import priced
-from distrl.evaluator.judges.vlm.endpoints import Adapted, OpenAI, post
+from distrl.evaluator.judges.vlm.client import Adapted, OpenAI, post, priced
 
 NAME = "prompted"
 MAX_PAUSE_S = 60.0

@@ -26,9 +26,8 @@ from distrl.core.files import read_records, write_atomically
 from distrl.core.types import Fault, Task, Trajectory
 from distrl.core.verdicts import Spent, Verdict
 from distrl.evaluator.agreement import AgreementReport, Judged, compare
+from distrl.evaluator.judges import build_judge, identity
 from distrl.evaluator.judges.base import Judge
-from distrl.evaluator.judges.build import build_judge
-from distrl.evaluator.judges.identity import identity
 from distrl.evaluator.judges.vlm.judge import VlmJudge
 from distrl.evaluator.report.agreement import Episode, worst, write_agreement_page
 from distrl.evaluator.stores import StoredEpisodes

@@ -35,7 +35,7 @@ POLL_S = 0.2
 STOP_S = 1.0
 """How long judges have to give a verdict when the worker stops; other episodes stay in the spool."""
 
-_BUILD = "distrl.evaluator.judges.build:build_judge"
+_BUILD = "distrl.evaluator.judges:build_judge"
 _log = logging.getLogger(__name__)
 
 

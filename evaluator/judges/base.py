@@ -15,24 +15,24 @@ class Judge(Protocol):
     """Judges episodes that ended without a fault. Judges never act: stored episodes can be judged again.
 
     Attributes:
-        name: As verdicts name it.
+        name: The name in verdicts.
     """
 
     name: str
 
     def judge(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> Verdict:
-        """The verdict on `trajectory`; `images` are its encoded screenshots by digest. Any thread may ask.
+        """The verdict on `trajectory`; `images` are its encoded screenshots by digest. Thread-safe.
 
-        A judge that cannot tell says so by a verdict that is not decided.
+        A judge that cannot decide returns an undecided verdict.
 
         Raises:
-            JudgeUnavailable: No verdict now; later there may be one.
+            JudgeUnavailable: No verdict now; a later request may succeed.
         """
         ...
 
 
 Screens = tuple[Observation, ...]
-"""What the screen showed, oldest first; the last is what it shows in the end."""
+"""The screens of an episode, oldest first."""
 
 
 def screens(trajectory: Trajectory) -> Screens:
@@ -42,12 +42,12 @@ def screens(trajectory: Trajectory) -> Screens:
 
 
 def acted(trajectory: Trajectory) -> tuple[TimeStep, ...]:
-    """The steps that did something: all but a last claim that the episode is over."""
+    """The steps that acted: all except a final claim that the episode is over."""
     steps = trajectory.steps
     is_claim = bool(steps) and steps[-1].action.kind in ("complete", "impossible")
     return steps[:-1] if is_claim else steps
 
 
 def undecided(judge: str, reason: str, model: str = "") -> Verdict:
-    """The verdict of a judge that cannot tell."""
+    """The verdict of a judge that cannot decide."""
     return Verdict(success=False, score=0.0, reason=reason, is_decided=False, judge=judge, model=model)

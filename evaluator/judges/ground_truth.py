@@ -13,16 +13,16 @@ _FULL_CREDIT = 1.0 - 1e-9
 class GroundTruthJudge:
     """Judges by state, not by pixels.
 
-    When an episode ends, the worker asks the environment for `Env.evaluate()`, a programmatic check of the
-    state behind the screen, and records it (0 where the agent has to say that it is done and did not; see
-    `distrl.workers.rewards.needs_evaluation`). This judge repeats that number, `Trajectory.ground_truth`. A
+    When an episode ends, the worker calls `Env.evaluate()`, a programmatic check of the state behind the
+    screen, and records the score (0 where the agent must say that it is done and did not; see
+    `distrl.workers.rewards.needs_evaluation`). This judge returns that score, `Trajectory.ground_truth`. A
     task counts as solved only with full credit.
     """
 
     name = "ground_truth"
 
     def judge(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> Verdict:
-        """The recorded score; undecided without one. `images` are not looked at."""
+        """The recorded score; undecided without one. `images` are unused."""
         truth = trajectory.ground_truth
         if truth is None:
             return undecided(self.name, "The environment gave no score.")

@@ -1,31 +1,38 @@
-"""The judge `rules`: what a user writes down about the end of an episode, where no state can be asked.
+"""The judge `rules`: conditions that a user writes about the end of an episode, for screens without a state.
 
-The first rule that is for the task decides: all that it asks for is there, or it is not. A task that no rule
-is for is unjudged, and so is one whose rule asks for texts of the screen that nobody recorded.
+The first rule that matches the task decides: either all its conditions hold, or they do not. A task that no
+rule matches is unjudged, and so is one whose rule needs screen texts that were not recorded.
 """
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from distrl.configs.judge import Rule, RulesConfig
+from distrl.configs.parse import read_yaml
+from distrl.core.actions import ActionKind
+from distrl.core.errors import ConfigError
+from distrl.core.fields import first_problem
 from distrl.core.types import Task, Trajectory
 from distrl.core.verdicts import Verdict
 from distrl.evaluator.judges.base import acted, screens, undecided
-from distrl.evaluator.judges.written_rules import NAME, written_rules
 
 
 class RulesJudge:
     """Judges by rules.
 
     Args:
-        config: The rules, or the file where they are.
+        config: The rules, or the file that contains them.
 
     Raises:
-        ConfigError: There are none, or one is wrong.
+        ConfigError: There are no rules, or one is not valid.
     """
 
     name = "rules"
@@ -34,7 +41,7 @@ class RulesJudge:
         self._rules = written_rules(config)
 
     def judge(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> Verdict:
-        """What the first rule for the task says. `images` are not looked at."""
+        """The verdict of the first rule that matches the task. `images` are unused."""
         for number, rule in enumerate(self._rules, start=1):
             values = _values(rule, trajectory.task)
             if values is None:
@@ -42,24 +49,24 @@ class RulesJudge:
             try:
                 missing = next(_missing(rule, trajectory, values), "")
             except (KeyError, IndexError) as error:
-                return undecided(self.name, f"Rule {number} asks for {error}, which the task does not have.")
+                return undecided(self.name, f"Rule {number} needs {error}, which the task does not have.")
             except _NotRecorded:
                 return undecided(
                     self.name,
-                    f"Rule {number} asks for texts, and none were recorded: worker.texts is not set, or "
+                    f"Rule {number} needs screen texts, but none were recorded: worker.texts is not set, or "
                     "the screen could not be read.",
                 )
-            reason = f"Rule {number}: {missing or 'all that it asks for is there.'}"
+            reason = f"Rule {number}: {missing or 'all conditions hold.'}"
             return Verdict(success=not missing, score=float(not missing), reason=reason, judge=self.name)
-        return undecided(self.name, "No rule is for this task.")
+        return undecided(self.name, "No rule matches this task.")
 
 
 class _NotRecorded(Exception):
-    """A rule asks for texts that the episode does not have."""
+    """A rule needs texts that the episode does not have."""
 
 
 def _values(rule: Rule, task: Task) -> dict[str, Any] | None:
-    """What can stand for {name} in the rule's patterns; None if the rule is not for this task."""
+    """The values of {name} in the rule's patterns; None if the rule does not match the task."""
     if not fnmatch.fnmatchcase(task.id, rule.task) or not re.search(rule.template, task.template):
         return None
     found = re.search(rule.goal, task.goal, re.IGNORECASE)
@@ -69,10 +76,10 @@ def _values(rule: Rule, task: Task) -> dict[str, Any] | None:
 
 
 def _missing(rule: Rule, trajectory: Trajectory, values: Mapping[str, Any]) -> Iterator[str]:
-    """What the rule asks for and the episode does not have, one sentence each."""
+    """The rule's conditions that do not hold, one sentence each."""
     last, steps = screens(trajectory)[-1], acted(trajectory)
     if rule.app and not _fits(rule.app, last.app, values):
-        yield f"{last.app or 'no known app'} is in front."
+        yield f"{last.app or 'an unknown app'} is in front."
     if (rule.text or rule.not_text) and last.texts is None:
         raise _NotRecorded
     for pattern in rule.text:
@@ -96,10 +103,84 @@ def _missing(rule: Rule, trajectory: Trajectory, values: Mapping[str, Any]) -> I
 
 
 def _fits(pattern: str, text: str, values: Mapping[str, Any]) -> bool:
-    """Whether a text has what `pattern` is for, {names} replaced; case does not count.
+    """Whether `pattern`, with {names} replaced, matches a text; case is ignored.
 
     Raises:
-        KeyError: There is no such name.
+        KeyError: A name is unknown.
     """
     filled = NAME.sub(lambda name: re.escape(str(values[name[1]])), pattern)
     return re.search(filled, text, re.IGNORECASE) is not None
+
+
+NAME = re.compile(r"\{([A-Za-z_]\w*)\}")
+"""A placeholder for a named group of the goal or a parameter of the task."""
+
+_KINDS = [kind.value for kind in ActionKind]
+
+
+def written_rules(config: RulesConfig) -> list[Rule]:
+    """All rules, first the configuration's, then the file's, checked for conditions that can never hold.
+
+    Raises:
+        ConfigError: There are no rules, or one is not valid.
+    """
+    rules = [*config.rules, *(_read(Path(config.path).expanduser()) if config.path else [])]
+    if not rules:
+        raise ConfigError("The judge 'rules' has no rules.", "Set judge.rules.path or judge.rules.rules.")
+    for number, rule in enumerate(rules, start=1):
+        _check_patterns(rule, number)
+        _check_kinds(rule, number)
+        _check_boxes(rule, number)
+    return rules
+
+
+def _read(file: Path) -> list[Rule]:
+    try:
+        return TypeAdapter(list[Rule]).validate_python(read_yaml(file))
+    except ValidationError as error:
+        first = error.errors()[0]
+        hint = (
+            _near(str(first["loc"][-1]), list(Rule.model_fields))
+            if first["type"] == "extra_forbidden"
+            else ""
+        )
+        raise ConfigError(f"{file}: {first_problem(error)}.", f"{hint}Write a list of rules.") from error
+
+
+def _check_patterns(rule: Rule, number: int) -> None:
+    filled = {"app": [rule.app], "text": rule.text, "not_text": rule.not_text, "typed": rule.typed}
+    patterns = {"template": [rule.template], "goal": [rule.goal]}
+    patterns |= {key: [NAME.sub("x", pattern) for pattern in found] for key, found in filled.items()}
+    for key, found in patterns.items():
+        for pattern in found:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ConfigError(
+                    f"Rule {number}: {key} {pattern!r} is not a valid regular expression: {error}.",
+                    "Correct it; escape special characters with \\.",
+                ) from error
+
+
+def _check_kinds(rule: Rule, number: int) -> None:
+    for kind in rule.last:
+        if kind not in _KINDS:
+            raise ConfigError(
+                f"Rule {number}: {kind!r} in `last` is not a kind of action.",
+                f"{_near(kind, _KINDS)}Use {', '.join(_KINDS)}.",
+            )
+
+
+def _check_boxes(rule: Rule, number: int) -> None:
+    for box in rule.tapped:
+        left, top, right, bottom = box
+        if not (0.0 <= left < right <= 1.0 and 0.0 <= top < bottom <= 1.0):
+            raise ConfigError(
+                f"Rule {number}: {box} is not a valid box.",
+                "Write [left, top, right, bottom] as fractions of the screen, from 0 to 1.",
+            )
+
+
+def _near(word: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"Did you mean {near[0]!r}? " if near else ""

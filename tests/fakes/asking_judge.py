@@ -8,9 +8,7 @@ from typing import Any
 from judge_endpoint import JudgeEndpoint, Reply
 
 from distrl.configs.judge import VlmConfig
-from distrl.evaluator.judges.vlm.budget import Budget
-from distrl.evaluator.judges.vlm.client import Client
-from distrl.evaluator.judges.vlm.endpoints import make_endpoint
+from distrl.evaluator.judges.vlm.client import Budget, Client, make_endpoint
 from distrl.evaluator.judges.vlm.judge import VlmJudge
 
 KEY = "sk-not-to-be-seen"

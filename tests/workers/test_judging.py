@@ -303,7 +303,7 @@ def test_first_steps() -> None:
 @pytest.mark.parametrize(
     ("judge", "problem"),
     [
-        ({}, "There is no judge"),
+        ({}, "No judge is configured"),
         ({"kind": "vlm"}, "judge.vlm.model"),
         ({"kind": "local"}, "judge.local.path"),
         ({"kind": "rules"}, "no rules"),

@@ -1,35 +1,32 @@
-"""The judge `vlm`: asks, votes, remembers."""
+"""The judge `vlm`: asks a vision-language model, counts its votes, and caches its answers on disk."""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import logging
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from distrl.configs.judge import VlmConfig
 from distrl.core.errors import ConfigError, JudgeError
 from distrl.core.types import Trajectory
 from distrl.core.verdicts import Spent, Verdict
-from distrl.evaluator.judges.vlm.budget import Budget, BudgetSpent
-from distrl.evaluator.judges.vlm.cache import AnswerCache
-from distrl.evaluator.judges.vlm.client import Client, Garbage
-from distrl.evaluator.judges.vlm.endpoints import Answer, make_endpoint
-from distrl.evaluator.judges.vlm.prompt import Prompt, Question
-from distrl.evaluator.judges.vlm.status import read_status
-from distrl.evaluator.judges.vlm.votes import decide, is_lost
+from distrl.evaluator.judges.vlm.client import Answer, Budget, BudgetSpent, Client, Garbage, make_endpoint
+from distrl.evaluator.judges.vlm.prompt import Prompt, Question, read_status
 
 
 class VlmJudge:
-    """A vision-language model behind an HTTP endpoint. Any thread may ask.
+    """A vision-language model behind an HTTP endpoint. Thread-safe.
 
     Args:
-        config: Which one, and how it is asked.
+        config: The model and how it is asked.
         client: By default one for the endpoint and the key that `config` names.
 
     Raises:
-        ConfigError: The key is not in the environment, no model is named, or the examples cannot be read.
+        ConfigError: The key is not set, no model is named, or the examples cannot be read.
     """
 
     name = "vlm"
@@ -43,15 +40,15 @@ class VlmJudge:
         self._cache = AnswerCache(Path(config.cache).expanduser()) if config.cache else None
 
     def be_patient(self, stop: threading.Event) -> None:
-        """Waits for quotas however long that takes, until `stop` is set; else an episode is put off."""
+        """Waits for quotas without a limit until `stop` is set, instead of postponing episodes."""
         self._client.be_patient(stop)
 
     def judge(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> Verdict:
-        """What the votes say; undecided where they disagree, are none, or the budget is spent.
+        """The votes' verdict; undecided if they disagree, if there are none, or if the budget is spent.
 
         Raises:
-            JudgeUnavailable: The endpoint does not answer. The votes that it gave are in the cache.
-            JudgeError: It refuses the question, or a screenshot is no picture.
+            JudgeUnavailable: The endpoint does not answer. Votes so far are in the cache.
+            JudgeError: The endpoint rejects the question, or a screenshot is not a valid image.
         """
         question = self._prompt.ask(trajectory, images)
         spent: list[Spent] = []
@@ -65,7 +62,7 @@ class VlmJudge:
         return verdict.after(*spent)
 
     def _poll(self, question: Question, task_id: str, spent: list[Spent], answers: list[Answer]) -> Verdict:
-        """What the votes say; what they took is added to `spent`, and what they are to `answers`."""
+        """The votes' verdict; the cost is added to `spent`, and the answers to `answers`."""
         config = self._config
         votes: list[bool] = []
         problem = ""
@@ -100,7 +97,7 @@ class VlmJudge:
         )
 
     def _vote(self, question: Question, task_id: str, number: int, spent: list[Spent]) -> Answer:
-        """An answer, from the cache if it is there."""
+        """An answer, from the cache if possible."""
         digest = self._digest(question, number)
         known = self._cache.get(task_id, digest) if self._cache is not None else None
         if known is not None and read_status(known.text) is not None:
@@ -120,21 +117,96 @@ def read_key(config: VlmConfig) -> str:
     """The key, from the environment.
 
     Raises:
-        ConfigError: It is not there.
+        ConfigError: The variable is not set.
     """
     if not config.key_env:
         return ""
     key = os.environ.get(config.key_env, "").strip()
     if not key:
         raise ConfigError(
-            f"The environment variable {config.key_env}, which judge.vlm.key_env names, is not set.",
-            "Set it to the endpoint's key, or judge.vlm.key_env to '' for an endpoint without keys.",
+            f"The environment variable {config.key_env} (judge.vlm.key_env) is not set.",
+            "Set it to the endpoint's key, or set judge.vlm.key_env to '' for an endpoint without keys.",
         )
     return key
 
 
 def _reason(answers: list[Answer], votes: list[bool], says: bool) -> str:
-    """The first answer that says so, without its status, in one line."""
+    """The first answer with that status, on one line."""
     text = next(answer.text for answer, vote in zip(answers, votes, strict=True) if vote is says)
     line = " ".join(text.split())
     return line if len(line) <= 500 else f"{line[:499]}…"
+
+
+def decide(votes: Sequence[bool], total: int, agreement: float) -> bool | None:
+    """The verdict that the votes so far determine, whatever the others say; None if it is still open.
+
+    Args:
+        votes: The votes so far.
+        total: How many there will be.
+        agreement: The share of `total` that must agree; more than half in any case.
+    """
+    for says in (True, False):
+        count = votes.count(says)
+        if 2 * count > total and count >= agreement * total:
+            return says
+    return None
+
+
+def is_lost(votes: Sequence[bool], total: int, agreement: float) -> bool:
+    """Whether no verdict is possible any more."""
+    left = total - len(votes)
+    return all(decide([*votes, *[says] * left], total, agreement) is None for says in (True, False))
+
+
+_log = logging.getLogger(__name__)
+
+
+class AnswerCache:
+    """A folder of answers by content, FOLDER/TASK/DIGEST.json; several processes may use it.
+
+    The digest covers the model, the question, the pictures and the number of the vote, that is all that
+    changes an answer. Each task has its own folder, which can be removed separately.
+
+    Args:
+        folder: Created with the first answer.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._has_warned = False  # guarded by the lock
+
+    def get(self, task_id: str, digest: str) -> Answer | None:
+        """The cached answer; None if there is none or it is damaged."""
+        try:
+            data = json.loads(self._file(task_id, digest).read_text(encoding="utf-8"))
+            return Answer(str(data["text"]), int(data["input_tokens"]), int(data["output_tokens"]))
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+            return None
+
+    def put(self, task_id: str, digest: str, answer: Answer) -> None:
+        """Caches an answer. A folder that is not writable is logged once; the answer still counts."""
+        file = self._file(task_id, digest)
+        temporary = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_ident()}")
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(json.dumps(vars(answer), ensure_ascii=False), encoding="utf-8")
+            os.replace(temporary, file)
+        except OSError as error:
+            self._warn(error)
+
+    def _warn(self, error: OSError) -> None:
+        with self._lock:
+            if self._has_warned:
+                return
+            self._has_warned = True
+        _log.warning(
+            "judge.vlm.cache %s is not writable (%s): answers will not be cached and may be billed again; "
+            "choose another folder",
+            self._folder,
+            error.strerror,
+        )
+
+    def _file(self, task_id: str, digest: str) -> Path:
+        task = hashlib.blake2b(task_id.encode(), digest_size=8).hexdigest()
+        return self._folder / task / f"{digest}.json"

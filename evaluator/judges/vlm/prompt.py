@@ -1,17 +1,20 @@
-"""The question to a vision-language model: expert instruction, solved examples, then the episode's screens.
+"""The question to a vision-language model, and the status that its answer ends with.
 
-Source: DistRL, appendix A.2.1: "You're an expert in evaluating whether the Screenshot successfully completes
-the Task", examples of question → expectation → status, then the task and the screenshot in question.
+The question has an expert instruction, solved examples, then the episode's screens. Source: DistRL, appendix
+A.2.1: "You're an expert in evaluating whether the Screenshot successfully completes the Task", examples of
+question → expectation → status, then the task and the screenshot in question.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from PIL import Image
 from pydantic import Field, ValidationError
@@ -33,7 +36,7 @@ A task that is done in part is not done. End with one line, "Status: success" or
 
 @dataclass(frozen=True)
 class Question:
-    """What a model is asked.
+    """A question to a model.
 
     Attributes:
         system: The instruction.
@@ -45,7 +48,7 @@ class Question:
 
     @property
     def text(self) -> str:
-        """All of it, with marks in place of the pictures."""
+        """The whole question, with placeholders for the pictures."""
         return "\n".join(
             [self.system, *(part if isinstance(part, str) else "[picture]" for part in self.parts)]
         )
@@ -98,7 +101,7 @@ class Prompt:
         """The question about an episode.
 
         Raises:
-            JudgeError: A screenshot is no picture.
+            JudgeError: A screenshot is not a valid image.
         """
         parts: list[str | bytes] = [*self._examples, "=====Your Turn====="]
         shown = _last_different(trajectory, self._num_screens)
@@ -113,7 +116,7 @@ class Prompt:
 
 
 def _last_different(trajectory: Trajectory, count: int) -> list[str]:
-    """The digests of the last screens, oldest first; one that did not change is there once."""
+    """The digests of the last screens, oldest first; unchanged screens appear once."""
     found: list[str] = []
     for shown in screens(trajectory):
         if not found or found[-1] != shown.image:
@@ -143,15 +146,15 @@ def _read_examples(file: Path) -> Sequence[Example]:
         return _Examples.model_validate(read_yaml(file)).examples
     except ValidationError as error:
         raise ConfigError(
-            f"{file}: {first_problem(error)}.", "See docs/judges.md for what an example has."
+            f"{file}: {first_problem(error)}.", "See docs/judges.md for the format of examples."
         ) from error
 
 
 def _scaled(data: bytes, max_pixels: int) -> bytes:
-    """A picture as JPEG, its longer side at most `max_pixels`; one that is so already stays as it is.
+    """A picture as JPEG, its longer side at most `max_pixels`; a JPEG of that size stays unchanged.
 
     Raises:
-        JudgeError: It is none.
+        JudgeError: It is not a valid image.
     """
     try:
         with Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP")) as image:
@@ -166,3 +169,151 @@ def _scaled(data: bytes, max_pixels: int) -> bytes:
     buffer = io.BytesIO()
     picture.save(buffer, "JPEG", quality=QUALITY)
     return buffer.getvalue()
+
+
+MAX_STATUSES = 100
+"""An answer with more statuses than this is repetitive garbage."""
+
+_SUCCESS = r"success|successful|succeeded"
+_FAILURE = r"failure|failed|unsuccessful|incomplete"
+_MEANS = {**dict.fromkeys(_SUCCESS.split("|"), True), **dict.fromkeys(_FAILURE.split("|"), False)}
+
+_MARKS = re.compile(r"[*_`\"'“”‘’]")
+"""Markdown and quotes; they do not change the meaning."""
+_FENCE = re.compile(r"^```(?:json)?\s*(.*?)\s*```$", re.DOTALL)
+
+_STATUS = re.compile(
+    r"\b(status|verdict|answer|result|outcome|conclusion|correction)\s*"
+    r"(?:[:：=]|\s[–—-]\s|\b(?:is|was|should be|remains|becomes)\b:?)\s*",
+    re.IGNORECASE,
+)
+_OWN_LINE = re.compile(r"[\s>#{•\d.)-]*(?:(?:final|overall|task)\s+)?", re.IGNORECASE)
+"""What may precede "status" on its own line: list and heading marks, and a qualifier."""
+_KEY = re.compile(r"(?:(?:final|overall|task)[\s_-]*)?status", re.IGNORECASE)
+
+_WORD = re.compile(rf"\b(?:{_SUCCESS}|{_FAILURE})\b", re.IGNORECASE)
+_LONE = re.compile(rf"^[ \t>#•-]*({_SUCCESS}|{_FAILURE})[ \t.!]*$", re.IGNORECASE | re.MULTILINE)
+_YES, _NO = "[✅✓✔☑]", "[❌✗✘✖]"
+_TICKED = re.compile(
+    rf"\b((?:{_SUCCESS})[.!]*)[ \t]*{_YES}\ufe0f?|\b((?:{_FAILURE})[.!]*)[ \t]*{_NO}\ufe0f?", re.IGNORECASE
+)
+"""A status and a mark that agrees with it."""
+_PLAIN = re.compile(rf"({_SUCCESS}|{_FAILURE})\b(?:[\s.!}}]*$|\s*[.,;:(–—-]+\s*(.*)$)", re.IGNORECASE)
+"""A status, and after punctuation the explanation."""
+_NOT_DONE = r"\bnot\s+(?:yet\s+|been\s+)*(?:done|complete|met|achieve|fulfil)"
+_OF_OUTCOME = re.compile(rf"\b(?:un)?succe|\bfail|\bincomplete\b|\bpartial|{_NOT_DONE}", re.IGNORECASE)
+"""Words that show that a sentence is about the task's status, and not, say, Wi-Fi's."""
+_GUESS = r"\b(?:or|if|unless|maybe|perhaps|possibly|probably|likely|unclear|unsure|unknown|assuming)\b|\?"
+_BACK = r"\b(?:wait|actually|correction|second thoughts?|reconsider\w*|mistaken)\b"
+_NOT = r"\b(?:not|(?:is|are|was|were|do|does|did|has|have|had|wo|would|should)nt)\b"
+"""Apostrophes have been removed with the other marks."""
+_UNDONE = (
+    rf"{_NOT}\s+(?:(?:yet|been|be|fully|quite|really|an?|the)\s+)*(?:all\b|every|both\b|done\b|complet|finish|met\b|"
+    r"achiev|fulfil|reach|succe|set\b|save|sent\b|creat|added\b|work|happen|confirm|verif|correct|right\b|sure|"
+    r"certain|enough)"
+)
+_AGREES = {
+    True: re.compile(
+        rf"\b(?:no|not|without)\s+(?:an?\s+|any\s+)?(?:{_FAILURE})\b"
+        r"|\bnothing\s+(?:\w+\s+){0,2}(?:missing|pending|wrong)\b",
+        re.IGNORECASE,
+    ),
+    False: re.compile(rf"\b(?:no|not|without)\s+(?:an?\s+|any\s+)?(?:{_SUCCESS})\b", re.IGNORECASE),
+}
+"""Phrases that agree with a status although they contain a word that does not."""
+_DOUBT = {
+    True: re.compile(
+        rf"{_GUESS}|{_BACK}|{_UNDONE}|\b(?:never|yet|but|however|although|though|except|{_FAILURE}|fails?|unable)\b"
+        r"|\b(?:can|could)(?:\s*not|n?t)\b|\bpart(?:ly|ial)|\bonly\s+(?:some|half|one\s+of)\b"
+        r"|\b(?:almost|nearly|missing|pending|wrong)\b|\b(?:no|without)\s+(?:any\s+)?succe"
+        rf"|\bno\s*(?:[.,;:!]|\s[–—-]|$)|{_NO}",
+        re.IGNORECASE,
+    ),
+    False: re.compile(
+        rf"{_GUESS}|{_BACK}|\b(?:{_SUCCESS})\b|{_NOT}\s+(?:been\s+|an?\s+)?fail|{_YES}", re.IGNORECASE
+    ),
+}
+"""Words that cast doubt on a status when its explanation contains them. That something is off or absent is
+not a doubt: it may be what the task asked for, and treating it as one would only cost successes."""
+_NEGATION = re.compile(rf"{_NOT}|\b(?:no|never|only|without)\b", re.IGNORECASE)
+"""Words that negate a status within a sentence."""
+_RETRACTED = {
+    True: re.compile(rf"{_BACK}|\b(?:but|however|{_FAILURE})\b|{_NOT_DONE}", re.IGNORECASE),
+    False: re.compile(rf"{_BACK}|\b(?:{_SUCCESS})\b", re.IGNORECASE),
+}
+"""Words that retract a status when they follow its line."""
+
+
+def read_status(text: str) -> bool | None:
+    """Whether an answer's status is success; None unless it is plain and nothing contradicts it.
+
+    A line of its own decides, "Status: success" or "Status: failure". An answer that gives another status
+    anywhere, in any words, contradicts itself: no reward depends on a guess about its meaning. Reasoning up
+    to `</think>` is not part of the answer. A JSON object has the key `status`.
+    """
+    answer = text.rpartition("</think>")[2].strip()
+    fenced = _FENCE.match(answer)
+    try:
+        data = json.loads(fenced[1] if fenced else answer, object_pairs_hook=_every_value)
+    except (ValueError, RecursionError):
+        said = _said(answer)
+    else:
+        said = _of_object(data)
+    return said.pop() if len(said) == 1 else None
+
+
+def _said(answer: str) -> set[bool | None]:
+    """All statuses in a text, None for one that is not plain; empty if no line of its own has one."""
+    plain = _TICKED.sub(r"\1\2", _MARKS.sub("", answer))
+    said: set[bool | None] = {_MEANS[word.lower()] for word in _LONE.findall(plain)}
+    rest: str | None = None
+    statuses = list(_STATUS.finditer(plain))
+    if len(statuses) > MAX_STATUSES:
+        return {None}
+    for found in statuses:
+        before = plain[: found.start()].rpartition("\n")[2]
+        value, _, after = plain[found.end() :].partition("\n")
+        is_status = found[1].lower() == "status"
+        if is_status and found[0].strip()[-1] in ":：=–—-" and _OWN_LINE.fullmatch(before):
+            said.add(_of_line(value.strip()))
+            rest = after
+        elif is_status and _OF_OUTCOME.search(clause := re.split(r"[.,;:(]", value)[0]):
+            said.add(_of_clause(clause))
+        elif _PLAIN.match(value):
+            said.add(_of_line(value.strip()))
+    if rest is None:
+        return set()
+    is_retracted = any(says in said and _RETRACTED[says].search(rest) for says in (True, False))
+    return {None} if is_retracted else said
+
+
+def _of_line(value: str) -> bool | None:
+    """A status, alone or explained; None if the explanation casts doubt on it, or it is another word."""
+    found = _PLAIN.match(value)
+    if found is None:
+        return None
+    says = _MEANS[found[1].lower()]
+    return None if _DOUBT[says].search(_AGREES[says].sub("", found[2] or "")) else says
+
+
+def _of_clause(clause: str) -> bool | None:
+    """The status within a sentence; None if it is not plain."""
+    says = {_MEANS[word.lower()] for word in _WORD.findall(clause)}
+    rest = _WORD.sub("", clause)
+    is_plain = len(says) == 1 and not any(_DOUBT[one].search(rest) for one in says)
+    return says.pop() if is_plain and not _NEGATION.search(rest) else None
+
+
+def _of_object(data: Any) -> set[bool | None]:
+    """All statuses of a JSON object."""
+    pairs = data.items() if isinstance(data, dict) else ()
+    found = [value for key, values in pairs if _KEY.fullmatch(key.strip()) for value in values]
+    return {_MEANS.get(one.strip().lower()) if isinstance(one, str) else None for one in found}
+
+
+def _every_value(pairs: list[tuple[str, Any]]) -> dict[str, list[Any]]:
+    """A JSON object with all values of repeated keys."""
+    found: dict[str, list[Any]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found

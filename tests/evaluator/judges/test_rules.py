@@ -101,14 +101,14 @@ def test_wrong_rules_are_refused(text: str, tmp_path: Path) -> None:
     [
         (
             {"last": ["tapp"]},
-            "'tapp', which is no kind of action. Did you mean 'tap'? There are tap, double_tap",
+            "'tapp' in `last` is not a kind of action. Did you mean 'tap'? Use tap, double_tap",
         ),
         ({"last": ["tap", "Complete"]}, "Did you mean 'complete'?"),
-        ({"tapped": [[0.9, 0.9, 0.1, 0.1]]}, "not in pixels"),
-        ({"tapped": [[0.1, 0.9, 0.9, 0.1]]}, "not in pixels"),
-        ({"tapped": [[300, 10, 400, 90]]}, "not in pixels"),
-        ({"tapped": [[-0.1, 0.0, 1.0, 1.0]]}, "not in pixels"),
-        ({"tapped": [[0.0, 0.0, 1.0, float("nan")]]}, "not in pixels"),
+        ({"tapped": [[0.9, 0.9, 0.1, 0.1]]}, "is not a valid box"),
+        ({"tapped": [[0.1, 0.9, 0.9, 0.1]]}, "is not a valid box"),
+        ({"tapped": [[300, 10, 400, 90]]}, "is not a valid box"),
+        ({"tapped": [[-0.1, 0.0, 1.0, 1.0]]}, "is not a valid box"),
+        ({"tapped": [[0.0, 0.0, 1.0, float("nan")]]}, "is not a valid box"),
         ({"not_text": ["{what}("]}, "not_text"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -16,8 +17,8 @@ from distrl.configs.judge import VlmConfig
 from distrl.core.codec import pack_trajectory, unpack_trajectory
 from distrl.core.errors import ConfigError, JudgeError, JudgeUnavailable
 from distrl.core.verdicts import Verdict
-from distrl.evaluator.judges.vlm.endpoints import Answer, Gemini
-from distrl.evaluator.judges.vlm.judge import VlmJudge
+from distrl.evaluator.judges.vlm.client import Answer, Gemini
+from distrl.evaluator.judges.vlm.judge import VlmJudge, decide, is_lost
 
 GARBAGE = [
     says("I cannot help with that."),
@@ -299,7 +300,7 @@ def test_nothing_from_gemini_is_no_verdict(reason: str, content: dict[str, Any])
         verdict = make(endpoint, api="gemini", examples=None, attempts=2).judge(*make_episode())
     assert not verdict.is_decided
     assert (verdict.calls, verdict.input_tokens, verdict.output_tokens) == (2, 14, 18)
-    assert ("holds no answer" in verdict.reason) is (reason == "SAFETY")
+    assert ("contains no answer" in verdict.reason) is (reason == "SAFETY")
     assert ("was cut off" in verdict.reason) is (reason == "MAX_TOKENS")
 
 
@@ -339,3 +340,16 @@ def test_wrong_examples_are_refused(text: str, tmp_path: Path) -> None:
 def test_what_is_wrong_with_all_of_an_examples_file_is_told_of_no_place_in_it(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"examples\.yaml: Input should be"):
         VlmJudge(VlmConfig(model="m", examples=str(examples("[]")(tmp_path))))
+
+
+@pytest.mark.parametrize("total", [1, 2, 3, 5])
+@pytest.mark.parametrize("agreement", [0.5, 0.6, 0.8, 1.0])
+def test_a_verdict_is_there_as_soon_as_no_vote_can_change_it(total: int, agreement: float) -> None:
+    for votes in itertools.product([True, False], repeat=total):
+        final = decide(votes, total, agreement)
+        for count in range(total + 1):
+            early = decide(votes[:count], total, agreement)
+            assert early is None or early is final
+            if is_lost(votes[:count], total, agreement):
+                assert final is None
+    assert decide([True] * total, total, agreement) is True

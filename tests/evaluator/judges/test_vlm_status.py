@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distrl.evaluator.judges.vlm.status import read_status
+from distrl.evaluator.judges.vlm.prompt import read_status
 
 
 @pytest.mark.parametrize(

@@ -13,30 +13,27 @@ from distrl.workers.devices.adb import AdbClient
 from distrl.workers.devices.errors import NonZeroExit, ResetFailed
 from distrl.workers.devices.sdk import Sdk
 
-_TARGET = "/data/local/tmp/distrl-setup.sh"
-
 
 def run_on_device(client: AdbClient, script: Path, timeout_s: float, say: Callable[[str], object]) -> None:
-    """Pushes a shell script and runs it there.
+    """Runs a shell script on the device.
 
     Args:
         client: The way to the device.
         script: The script.
         timeout_s: Longest time.
-        say: Told what it printed.
+        say: Called with what it printed.
 
     Raises:
-        NonZeroExit: If it fails, with the end of what it said.
+        NonZeroExit: If it fails, with the end of its output.
         DeviceError: If the device does not answer, or not in time.
     """
-    client.push(script, _TARGET, 0o755)
-    result = client.shell(f"sh {_TARGET}; status=$?; rm -f {_TARGET}; exit $status", timeout_s)
+    result = client.shell(script.read_text(encoding="utf-8"), timeout_s)
     if result.said:
         say(result.said)
     if result.status:
         raise NonZeroExit(
             f"the set-up script {script} ended with exit status {result.status}.",
-            "What it said stands above; no snapshot was saved.",
+            "See its output above; no snapshot was saved.",
             serial=client.serial,
             evidence=result.said,
             status=result.status,
@@ -73,6 +70,6 @@ def run_here(command: str, client: AdbClient, sdk: Sdk, timeout_s: float) -> Non
     if status:
         raise ResetFailed(
             f"the command {command!r} ended with exit status {status}.",
-            "What it said stands above; no snapshot was saved.",
+            "See its output above; no snapshot was saved.",
             serial=client.serial,
         )

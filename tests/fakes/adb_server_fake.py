@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-V2 = frozenset({"shell_v2", "cmd", "stat_v2", "ls_v2", "sendrecv_v2"})
 PATIENCE_S = 20.0
 
 
@@ -65,14 +64,13 @@ class FakeDevice:
     """A device: what it can do, how it serves, and what it was asked."""
 
     state: str = "device"
-    features: frozenset[str] = V2
     serve: Serve = refuse
     asked: list[str] = field(default_factory=list)
     reconnects: int = 0
 
 
 def runs(answer: Callable[[str], Answer | bytes | str]) -> Serve:
-    """Serves shell v2, v1 and exec by a function from the command to (out, err, status) or to the out."""
+    """Serves shell v2 and exec by a function from the command to (out, err, status) or to the out."""
 
     def serve(service: str, peer: Peer) -> None:
         name, _, command = service.partition(":")
@@ -83,9 +81,6 @@ def runs(answer: Callable[[str], Answer | bytes | str]) -> Serve:
         if name.startswith("shell,v2"):
             for kind, data in ((1, out), (2, err), (3, bytes([status]))):
                 peer.packet(kind, data)
-        elif name == "shell":
-            marker = command.rpartition("echo ")[2].removesuffix("$?")
-            peer.send(out + err + f"{marker}{status}\n".encode())
         else:
             peer.send(out + err)
 
@@ -196,8 +191,6 @@ class FakeAdbServer:
             peer.fail(f"device {device.state}")
         elif what == "get-state":
             peer.okay("device")
-        elif what == "features":
-            peer.okay(",".join(sorted(device.features)))
         else:
             device.reconnects += 1
             peer.okay(f"reconnecting {serial}")

@@ -10,16 +10,9 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from distrl.workers.devices.adb import ShellResult
+
 HOME = "com.android.launcher3/.Launcher"
-
-
-@dataclass
-class Said:
-    """What a command left."""
-
-    out: bytes = b""
-    err: bytes = b""
-    status: int = 0
 
 
 @dataclass
@@ -45,22 +38,25 @@ class ShellPhone:
     on_key: dict[str, Callable[[], None]] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
 
-    def shell(self, command: str, timeout_s: float, reads: bool = False) -> Said:
+    def shell(self, command: str, timeout_s: float, reads: bool = False) -> ShellResult:
         """Runs a line; `;` separates commands, and `| grep` filters nothing away that is asked for."""
         assert timeout_s > 0
         self.log.append(command)
         said = [self._run(part.split("|")[0].strip()) for part in command.split(";")]
-        return Said(b"".join(one.out for one in said), b"".join(one.err for one in said), said[-1].status)
+        outputs = [b"".join(getattr(one, name) for one in said) for name in ("out", "err")]
+        return ShellResult(*outputs, said[-1].status)
 
-    def _run(self, command: str) -> Said:
+    def _run(self, command: str) -> ShellResult:
         if command in self.refuse:
-            return Said(err=self.refusal, status=255)
+            return ShellResult(b"", self.refusal, 255)
         words = shlex.split(command)
         name = re.sub(r"\W", "_", "_".join(words[:2]))
         method = getattr(self, f"_{name}", None)
         assert method is not None, f"the test's phone does not know {command!r}"
         answer = method(*words[2:])
-        return answer if isinstance(answer, Said) else Said((answer + "\n" if answer else "").encode())
+        if isinstance(answer, ShellResult):
+            return answer
+        return ShellResult((answer + "\n" if answer else "").encode(), b"", 0)
 
     def _input_keyevent(self, key: str) -> str:
         self.on_key.get(key, lambda: None)()
@@ -83,11 +79,11 @@ class ShellPhone:
         self.stopped.append(package)
         return ""
 
-    def _pm_clear(self, package: str) -> Said:
+    def _pm_clear(self, package: str) -> ShellResult:
         if package == "com.missing":
-            return Said(b"Failed\n", status=1)
+            return ShellResult(b"Failed\n", b"", 1)
         self.cleared.append(package)
-        return Said(b"Success\n")
+        return ShellResult(b"Success\n", b"", 0)
 
     def _settings_get(self, namespace: str, key: str) -> str:
         return self.settings.get(f"{namespace}/{key}", "null")
@@ -102,8 +98,8 @@ class ShellPhone:
     def _getprop_persist_sys_timezone(self) -> str:
         return self.properties["persist.sys.timezone"]
 
-    def _cmd_alarm(self, verb: str, zone: str) -> Said:
-        return Said(err=b"Unknown command: set-timezone", status=255)  # as before Android 12
+    def _cmd_alarm(self, verb: str, zone: str) -> ShellResult:
+        return ShellResult(b"", b"Unknown command: set-timezone", 255)  # as before Android 12
 
     def _service_call(self, service: str, number: str, kind: str, zone: str) -> str:
         assert (service, number, kind) == ("alarm", "3", "s16")

@@ -1,188 +1,333 @@
-"""The adb client: one device at an adb server, its shell, raw output, files and apps.
+"""The adb client: one device at an adb server, its shell and raw output.
 
-Every call has one deadline and a connection of its own, so that nothing is left over from a call that failed.
-Reads are repeated after a transient fault, within the call's deadline. There is no thread and no lock: calls
-may come from several threads.
+Every call has one deadline, shared by connecting, opening the service and reading, so that a hung device
+cannot stretch it, and a connection of its own, so that nothing is left over from a call that failed. Reads
+are repeated after a transient fault, within the deadline. There is no thread and no lock: calls may come from
+several threads.
+
+Server protocol: a request is four hexadecimal digits of length and a text; the answer is OKAY, or FAIL and a
+text. `host:tport:serial:SERIAL` selects a device; the next request goes to it, and the bytes after that are
+the service's. Shell v2 (Android 7 and later) keeps standard output, standard error and the exit status apart;
+a connection that ends before the exit status is a broken one.
+
+adbutils is not used for these calls: its timeouts hold for each read, so a device that drips bytes is never
+given up; its shell joins both outputs and cannot feed a command; it starts an adb server wherever none
+listens.
 """
 
 from __future__ import annotations
 
-import io
-import shlex
-import threading
+import select
+import socket
+import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from types import TracebackType
 from typing import TypeVar
 
-from distrl.workers.devices.adb_wire import (
-    Connection,
-    Deadline,
-    FileStat,
-    ShellResult,
-    Sync,
-    file_timeout_s,
-    no_stdin,
-    read_v1,
-    receive_to,
-    run_v2,
-    service_v1,
-    service_v2,
-    unusable,
-)
-from distrl.workers.devices.apps import require_input
 from distrl.workers.devices.errors import (
     ActionOutcomeUnknown,
+    DeviceDisconnected,
     DeviceError,
+    DeviceNotFound,
     DeviceOffline,
     DeviceTimeout,
     DeviceUnauthorized,
     NonZeroExit,
     OutputInvalid,
+    ServerUnavailable,
     ServiceRejected,
-    SyncFailed,
     TransportError,
 )
 
+CONNECT_S = 3.0
+"""Longest time to connect to a server on this machine."""
 STATE_S = 2.0
 """Longest time for what the adb server answers itself."""
 RETRY_AFTER_S = (0.2, 1.0)
 """Waits before a read is tried a second and a third time."""
+MAX_REQUEST = 0xFFFF
+"""Longest request in bytes that four digits can announce."""
+MAX_PACKET = 16 * 2**20
+"""Largest shell packet that is accepted; devices send at most a few ten kilobytes."""
+_READ_BYTES = 256 * 1024
 _POLL_S = 0.1
+_TRY_S = (1.0, 2.0, 4.0, 8.0)
+"""How long each try may take on a device that may be silent; the last one stays. They grow, because a slow
+device must not be reconnected again and again before it can answer."""
 _UNUSABLE = ("offline", "unauthorized", "connecting", "authorizing", "detached", "no permissions")
+_UNLOCK = "Unlock the device and accept this machine's key."
+_UDEV = "Give this user access to the USB device (udev rules)."
+_COMPARE = "Compare `adb devices`: is it running, and is its serial right?"
+_REASONS: tuple[tuple[str, type[DeviceError], str], ...] = (
+    ("unauthorized", DeviceUnauthorized, _UNLOCK),
+    ("authorizing", DeviceUnauthorized, _UNLOCK),
+    ("insufficient permissions", DeviceUnauthorized, _UDEV),
+    ("no permissions", DeviceUnauthorized, _UDEV),
+    ("connecting", DeviceOffline, "Wait until `adb devices` lists it as device."),
+    ("offline", DeviceOffline, "Reconnect or restart the device."),
+    ("detached", DeviceOffline, "Attach it again with `adb attach`."),
+    ("not found", DeviceNotFound, _COMPARE),
+    ("no devices", DeviceNotFound, _COMPARE),
+)
+_STDIN, _STDOUT, _STDERR, _EXIT, _CLOSE_STDIN = range(5)
+_HEADER = struct.Struct("<BI")
+_PIECE = 16 * 1024
 Answer = TypeVar("Answer")
 
 
-class DeviceLink:
-    """One device at one adb server.
+class Deadline:
+    """A moment on the monotonic clock by which a call must be over.
 
     Args:
-        serial: As `adb devices` lists it.
-        port, host: Where the adb server listens.
-        sleep: Waits for so many seconds.
+        seconds: From now.
+        what: What is waited for, as a noun, for the message.
+        serial: The device, for the message.
+        clock: Monotonic seconds.
+
+    Raises:
+        ValueError: If `seconds` is not positive.
     """
 
     def __init__(
-        self,
-        serial: str,
-        port: int = 5037,
-        host: str = "127.0.0.1",
-        sleep: Callable[[float], None] = time.sleep,
+        self, seconds: float, what: str = "", serial: str = "", clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.serial = serial
-        self.host = host
-        self.port = port
-        self.sleep = sleep
-        self._features: frozenset[str] | None = None
+        if not seconds > 0.0:
+            raise ValueError(f"a deadline must lie in the future, got {seconds} s")
+        self.seconds, self.what, self.serial = seconds, what, serial
+        self._clock = clock
+        self._end = clock() + seconds
 
-    def state(self, timeout_s: float = STATE_S) -> str:
-        """The device's state: "device" when it can be used, else "offline", "unauthorized", ….
+    @property
+    def left(self) -> float:
+        """Seconds left, 0 when it is over."""
+        return max(0.0, self._end - self._clock())
 
-        A device that hangs stays "device". Servers answer for one that cannot be used with a refusal.
+    def remaining(self, evidence: str = "") -> float:
+        """Seconds left, for a socket or a wait. Raises DeviceTimeout if there are none."""
+        left = self._end - self._clock()
+        if left <= 0.0:
+            raise self.timeout(evidence)
+        return left
 
-        Raises:
-            DeviceNotFound: If the server knows no such device.
-        """
+    def timeout(self, evidence: str = "") -> DeviceTimeout:
+        """The error that says this deadline passed."""
+        return DeviceTimeout(
+            f"no answer to {self.what or 'a call'} within {self.seconds:g} s.",
+            "If the device stays silent, reconnect or restart it.",
+            serial=self.serial,
+            evidence=evidence,
+        )
+
+
+def rejection(reason: str, asked: str, serial: str = "") -> DeviceError:
+    """The error for a FAIL text that answered `asked`."""
+    line = " ".join(reason.split()).rstrip(".")
+    for part, kind, remedy in _REASONS:
+        if part in reason.lower():
+            return kind(f"the adb server reports: {line}.", remedy, serial=serial, evidence=reason)
+    said = "" if reason == "closed" else f": {line}"
+    remedy = "The device may not support the service."
+    return ServiceRejected(f"refused {asked!r}{said}.", remedy, serial=serial, evidence=reason)
+
+
+class Connection:
+    """One connection to the adb server, for one thread and one call.
+
+    Args:
+        host, port: Where the server listens.
+        deadline: Bounds everything that is done on this connection.
+
+    Raises:
+        ServerUnavailable: If nothing listens there.
+    """
+
+    def __init__(self, host: str, port: int, deadline: Deadline) -> None:
+        self.deadline = deadline
+        self.serial = deadline.serial
         try:
-            return self._ask("get-state", self._deadline(timeout_s, "get-state"))
-        except (DeviceOffline, DeviceUnauthorized) as error:
-            said = [state for state in _UNUSABLE if state in error.evidence]
-            if not said:
-                raise
-            return said[0]
+            self.socket = socket.create_connection((host, port), min(CONNECT_S, deadline.remaining()))
+        except OSError as error:
+            reason = "it does not answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
+            raise ServerUnavailable(
+                f"no adb server at {host}:{port} ({reason}).",
+                "Start it with `adb start-server`, or correct the port.",
+                serial=self.serial,
+                evidence=str(error),
+            ) from error
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def features(self, timeout_s: float = STATE_S) -> frozenset[str]:
-        """What the device can do, as `adb features` lists it."""
-        return self._known_features(self._deadline(timeout_s, "its features"))
+    def __enter__(self) -> Connection:
+        return self
 
-    def reconnect(self, timeout_s: float = STATE_S) -> None:
-        """Makes the server connect to the device anew: one that hangs is offline from then on."""
-        self._features = None
-        self._ask("reconnect", self._deadline(timeout_s, "reconnect"))
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.socket.close()
 
-    def wait_for_state(self, state: str, timeout_s: float) -> None:
-        """Waits until the server sees the device in `state`.
+    def request(self, text: str) -> None:
+        """Sends one request and waits until it is accepted. Raises a DeviceError if the server refuses."""
+        data = text.encode("utf-8")
+        if len(data) > MAX_REQUEST:
+            raise ServiceRejected(
+                f"a request of {len(data)} bytes is too long; the adb server takes {MAX_REQUEST}.",
+                "Shorten the command.",
+                serial=self.serial,
+            )
+        self.send(b"%04x" % len(data) + data)
+        status = self.read_exact(4)
+        if status == b"FAIL":
+            raise rejection(self.read_text(), text.partition(" ")[0][:60], self.serial)
+        if status != b"OKAY":
+            raise self._foreign(f"an adb server answers OKAY or FAIL, got {status!r}.")
 
-        Raises:
-            DeviceTimeout: If it does not get there.
-        """
-        deadline = self._deadline(timeout_s, f"the state {state!r}")
-        seen = ""
-        while seen != state:
+    def transport(self, serial: str) -> None:
+        """Selects the device `serial`: the next request goes to it."""
+        self.request(f"host:tport:serial:{serial}")
+        self.read_exact(8)  # the server's id of it
+
+    def send(self, data: bytes | memoryview) -> None:
+        """Sends all of `data`."""
+        self.socket.settimeout(self.deadline.remaining())
+        try:
+            self.socket.sendall(data)
+        except TimeoutError as error:
+            raise self.deadline.timeout() from error
+        except OSError as error:
+            raise self.broken(str(error)) from error
+
+    def read(self, size: int = _READ_BYTES) -> bytes:
+        """The next bytes, at most `size`; empty at the end."""
+        self.socket.settimeout(self.deadline.remaining())
+        try:
+            return self.socket.recv(size)
+        except TimeoutError as error:
+            raise self.deadline.timeout() from error
+        except OSError as error:
+            raise self.broken(str(error)) from error
+
+    def read_exact(self, size: int) -> bytes:
+        """The next `size` bytes. Raises DeviceDisconnected if the connection ends before."""
+        data = bytearray()
+        while len(data) < size:
+            part = self.read(min(_READ_BYTES, size - len(data)))
+            if not part:
+                raise self.broken(f"{len(data)} of {size} bytes came")
+            data += part
+        return bytes(data)
+
+    def read_to_end(self) -> bytes:
+        """Everything until the other side closes."""
+        return b"".join(iter(self.read, b""))
+
+    def read_text(self) -> str:
+        """A text after four digits of its length."""
+        digits = self.read_exact(4)
+        try:
+            size = int(digits, 16)
+        except ValueError as error:
+            raise self._foreign(f"four hexadecimal digits of length expected, got {digits!r}.") from error
+        return self.read_exact(size).decode("utf-8", "replace")
+
+    def broken(self, evidence: str) -> DeviceDisconnected:
+        """The error that says the connection broke."""
+        return DeviceDisconnected(
+            f"the connection broke during {self.deadline.what or 'a call'}.",
+            "The device or the adb server disappeared; see the log.",
+            serial=self.serial,
+            evidence=evidence,
+        )
+
+    def _foreign(self, message: str) -> OutputInvalid:
+        return OutputInvalid(message, "Is another program listening on that port?", serial=self.serial)
+
+
+@dataclass(frozen=True)
+class ShellResult:
+    """What a command printed, and its exit status."""
+
+    out: bytes
+    err: bytes
+    status: int
+
+    @property
+    def text(self) -> str:
+        """Standard output as text."""
+        return self.out.decode("utf-8", "replace")
+
+    @property
+    def said(self) -> str:
+        """The end of both outputs, for an error's evidence."""
+        return (self.out[-1500:] + b"\n" + self.err[-1500:]).decode("utf-8", "replace").strip()
+
+
+def _run_shell(connection: Connection, stdin: bytes) -> ShellResult:
+    """Feeds and reads a command whose shell v2 service has been opened."""
+    pieces = [stdin[at : at + _PIECE] for at in range(0, len(stdin), _PIECE)]
+    sent = b"".join(_HEADER.pack(_STDIN, len(piece)) + piece for piece in pieces)
+    waiting = memoryview(sent + _HEADER.pack(_CLOSE_STDIN, 0))
+    outputs: dict[int, list[bytes]] = {_STDOUT: [], _STDERR: []}
+    inbox = bytearray()
+    while True:
+        waiting = _exchange(connection, inbox, waiting)
+        for kind, data in _packets(inbox, connection.serial):
+            if kind == _EXIT:
+                return ShellResult(b"".join(outputs[_STDOUT]), b"".join(outputs[_STDERR]), data[0])
+            if kind in outputs:
+                outputs[kind].append(data)
+
+
+def _exchange(connection: Connection, inbox: bytearray, waiting: memoryview) -> memoryview:
+    """Receives if there is something, else sends the next piece, so that neither side waits for the other.
+
+    Returns:
+        What is left to send; nothing if the device takes no more, as it may.
+    """
+    if waiting:
+        poll = select.poll()
+        poll.register(connection.socket, select.POLLIN | select.POLLOUT)
+        ready = poll.poll(connection.deadline.remaining() * 1000)
+        if not ready:
+            return waiting
+        if not ready[0][1] & (select.POLLIN | select.POLLHUP | select.POLLERR):
             try:
-                seen = self.state(min(STATE_S, deadline.remaining(f"last seen: {seen}")))
-            except DeviceTimeout:
-                seen = seen or "no answer"
-            except TransportError as error:
-                seen = type(error).__name__
-            if seen != state:
-                self.sleep(min(_POLL_S, deadline.remaining(f"last seen: {seen}")))
+                connection.send(waiting[:_PIECE])
+            except DeviceDisconnected:
+                return memoryview(b"")  # what it said before it closed can still be read
+            return waiting[_PIECE:]
+    part = connection.read()
+    if not part:
+        raise connection.broken("it ended before the exit status")
+    inbox += part
+    return waiting
 
-    def _ask(self, what: str, deadline: Deadline) -> str:
-        with Connection(self.host, self.port, deadline) as connection:
-            connection.request(f"host-serial:{self.serial}:{what}")
-            return connection.read_text()
 
-    def _known_features(self, deadline: Deadline) -> frozenset[str]:
-        if self._features is None:
-            text = self._ask("features", deadline)
-            self._features = frozenset(filter(None, text.replace(",", " ").split()))
-        return self._features
-
-    def _deadline(self, timeout_s: float, what: str) -> Deadline:
-        return Deadline(timeout_s, what, self.serial)
-
-    @contextmanager
-    def _opened(
-        self, service: str, deadline: Deadline, sending: Callable[[], object] = lambda: None
-    ) -> Iterator[Connection]:
-        """A connection on which the device has accepted `service`; `sending` is called before it is asked."""
-        with Connection(self.host, self.port, deadline) as connection:
-            connection.transport(self.serial)
-            sending()
-            try:
-                connection.request(service)
-            except ServiceRejected as error:
-                if error.evidence == "closed":
-                    self._is_there(deadline)  # a device that goes away answers "closed" as well
-                raise
-            yield connection
-
-    def _is_there(self, deadline: Deadline) -> None:
-        state = self.state(min(STATE_S, deadline.remaining()))
-        if state != "device":
-            raise unusable(state, self.serial)
-
-    def _repeat(self, once: Callable[[], Answer], deadline: Deadline, reads: bool) -> Answer:
-        """Tries up to three times, within the deadline, where that is allowed and can help."""
-        for wait in RETRY_AFTER_S if reads else ():
-            try:
-                return once()
-            except DeviceError as error:
-                if not error.retryable or deadline.left <= wait:
-                    raise
-                self.sleep(wait)
-        return once()
+def _packets(inbox: bytearray, serial: str) -> list[tuple[int, bytes]]:
+    """Takes all complete packets off `inbox`."""
+    found, at = [], 0
+    while len(inbox) - at >= _HEADER.size:
+        kind, size = _HEADER.unpack_from(inbox, at)
+        if size > MAX_PACKET or (kind == _EXIT and size != 1):
+            raise OutputInvalid(
+                f"a shell packet of kind {kind} with {size} bytes is not valid.",
+                "Is it an Android device?",
+                serial=serial,
+                evidence=repr(bytes(inbox[:64])),
+            )
+        if len(inbox) - at - _HEADER.size < size:
+            break
+        at += _HEADER.size + size
+        found.append((kind, bytes(inbox[at - size : at])))
+    del inbox[:at]
+    return found
 
 
 def brief(text: str, most: int = 80) -> str:
     """`text` in one line and cut, for a message."""
     line = " ".join(text.split())
     return line if len(line) <= most else line[: most - 1] + "…"
-
-
-INSTALL_S = 120.0
-"""Longest time to install an app."""
-_TRY_S = (1.0, 2.0, 4.0, 8.0)
-"""How long each try may take on a device that may be silent; the last one stays. They grow, as a slow device
-must not be reconnected for ever before it can answer."""
-
-
-def quote(text: str) -> str:
-    """`text` as one word for the device's shell, whatever is in it."""
-    return shlex.quote(text)
 
 
 @dataclass(frozen=True)
@@ -212,11 +357,13 @@ class Display:
 DEFAULT_DISPLAY = Display()
 
 
-class AdbClient(DeviceLink):
-    """One device.
+class AdbClient:
+    """One device at one adb server.
 
     Args:
-        serial, port, host, sleep: As for `DeviceLink`.
+        serial: As `adb devices` lists it.
+        port, host: Where the adb server listens.
+        sleep: Waits for so many seconds.
         display: Which of its displays is used.
     """
 
@@ -228,17 +375,52 @@ class AdbClient(DeviceLink):
         sleep: Callable[[float], None] = time.sleep,
         display: Display = DEFAULT_DISPLAY,
     ) -> None:
-        super().__init__(serial, port, host, sleep)
+        self.serial, self.host, self.port = serial, host, port
+        self.sleep = sleep
         self.display = display
+
+    def state(self, timeout_s: float = STATE_S) -> str:
+        """The device's state: "device" when it can be used, else "offline", "unauthorized", ….
+
+        A device that hangs stays "device". Servers answer for one that cannot be used with a refusal.
+
+        Raises:
+            DeviceNotFound: If the server lists no such device.
+        """
+        try:
+            return self._ask("get-state", timeout_s)
+        except (DeviceOffline, DeviceUnauthorized) as error:
+            said = [state for state in _UNUSABLE if state in error.evidence]
+            if not said:
+                raise
+            return said[0]
+
+    def reconnect(self, timeout_s: float = STATE_S) -> None:
+        """Makes the server reconnect to the device: one that hangs is offline from then on."""
+        self._ask("reconnect", timeout_s)
+
+    def wait_for_state(self, state: str, timeout_s: float) -> None:
+        """Waits until the server sees the device in `state`. Raises DeviceTimeout otherwise."""
+        deadline = self._deadline(timeout_s, f"the state {state!r}")
+        seen = ""
+        while seen != state:
+            try:
+                seen = self.state(min(STATE_S, deadline.remaining(f"last seen: {seen}")))
+            except DeviceTimeout:
+                seen = seen or "no answer"
+            except TransportError as error:
+                seen = type(error).__name__
+            if seen != state:
+                self.sleep(min(_POLL_S, deadline.remaining(f"last seen: {seen}")))
 
     def shell(self, command: str, timeout_s: float, reads: bool = False, stdin: bytes = b"") -> ShellResult:
         """Runs `command` in the device's shell.
 
         Args:
-            command: Shell text; put `quote` around what comes from elsewhere.
+            command: Shell text; quote what comes from elsewhere (`shlex.quote`).
             timeout_s: For everything, repetitions included.
             reads: The command changes nothing, or nothing more when it runs twice: it may be repeated.
-            stdin: What it can read.
+            stdin: Its standard input.
 
         Returns:
             Its outputs and exit status, whatever that is.
@@ -250,11 +432,7 @@ class AdbClient(DeviceLink):
         return self._repeat(lambda: self._shell(command, deadline, stdin), deadline, reads)
 
     def check(self, command: str, timeout_s: float, reads: bool = False, stdin: bytes = b"") -> ShellResult:
-        """As `shell`, for commands that must succeed.
-
-        Raises:
-            NonZeroExit: If the exit status is not 0.
-        """
+        """As `shell`; raises NonZeroExit if the exit status is not 0."""
         return self._checked(command, self.shell(command, timeout_s, reads=reads, stdin=stdin))
 
     def act(self, command: str, timeout_s: float) -> ShellResult:
@@ -262,8 +440,8 @@ class AdbClient(DeviceLink):
 
         Raises:
             ActionOutcomeUnknown: If it was handed over and no answer came: it may have been executed.
-            NonZeroExit: If the device says that it failed.
-            ServiceRejected: If the device lets adb send no inputs.
+            NonZeroExit: If the device reports that it failed.
+            ServiceRejected: If the device does not let adb send inputs.
             DeviceError: If it could not be handed over: it was not executed.
         """
         deadline = self._deadline(timeout_s, f"shell {brief(command)!r}")
@@ -274,7 +452,7 @@ class AdbClient(DeviceLink):
             if not handed_over:
                 raise
             raise ActionOutcomeUnknown(
-                f"nobody knows whether {brief(command)!r} was executed: {error.message}",
+                f"it is unknown whether {brief(command)!r} was executed: {error.message}",
                 "It is not sent again; look at the screen, or end the episode.",
                 serial=self.serial,
                 evidence=error.evidence,
@@ -283,10 +461,10 @@ class AdbClient(DeviceLink):
         return self._checked(command, result)
 
     def exec_out(self, command: str, timeout_s: float, reads: bool = False) -> bytes:
-        """What `command` prints, byte for byte; its exit status is not known.
+        """What `command` prints, byte for byte, without its exit status.
 
         Raises:
-            DeviceError: By what goes wrong on the way. An output that is cut short is not noticed here.
+            DeviceError: By what goes wrong on the way. A truncated output is not detected here.
         """
         deadline = self._deadline(timeout_s, f"exec {brief(command)!r}")
 
@@ -296,112 +474,6 @@ class AdbClient(DeviceLink):
 
         return self._repeat(once, deadline, reads)
 
-    def _shell(
-        self, command: str, deadline: Deadline, stdin: bytes, sending: Callable[[], object] = lambda: None
-    ) -> ShellResult:
-        if "shell_v2" in self._known_features(deadline):
-            with self._opened(service_v2(command), deadline, sending) as connection:
-                return run_v2(connection, stdin)
-        if stdin:
-            raise no_stdin(self.serial)
-        service, marker = service_v1(command)
-        with self._opened(service, deadline, sending) as connection:
-            return read_v1(connection, marker)
-
-    def _checked(self, command: str, result: ShellResult) -> ShellResult:
-        if result.status:
-            said = brief(result.said) or "no output"
-            raise NonZeroExit(
-                f"{brief(command)!r} ended with exit status {result.status}: {said}.",
-                "See what the device said.",
-                serial=self.serial,
-                evidence=result.said,
-                status=result.status,
-            )
-        return result
-
-    def stat(self, path: str, timeout_s: float = STATE_S) -> FileStat:
-        """What is at `path` on the device."""
-        deadline = self._deadline(timeout_s, f"stat {path!r}")
-        return self._repeat(lambda: self._with_sync(deadline, lambda sync: sync.stat(path)), deadline, True)
-
-    def list(self, path: str, timeout_s: float = 10.0) -> dict[str, FileStat]:
-        """What is in the directory `path` on the device, by name; empty if it cannot be read."""
-        deadline = self._deadline(timeout_s, f"list {path!r}")
-        return self._repeat(lambda: self._with_sync(deadline, lambda sync: sync.list(path)), deadline, True)
-
-    def push(self, source: Path | bytes, path: str, mode: int = 0o644) -> None:
-        """Writes a local file, or these bytes, to the file `path` on the device.
-
-        Raises:
-            SyncFailed: If the device refuses, with its reason, or the local file cannot be read.
-        """
-        size, mtime = len(source) if isinstance(source, bytes) else 0, int(time.time())
-        try:
-            if isinstance(source, Path):
-                size, mtime = source.stat().st_size, int(source.stat().st_mtime)
-            deadline = self._deadline(file_timeout_s(size), f"push to {path!r}")
-            with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file:
-                self._with_sync(deadline, lambda sync: sync.send(file, path, mode, mtime))
-        except OSError as error:
-            raise self._local(f"read {source!r}", error) from error
-
-    def pull(self, path: str, local: Path) -> int:
-        """Copies the device's file `path` to `local`, which is replaced only when all of it came.
-
-        Returns:
-            Its size in bytes.
-
-        Raises:
-            SyncFailed: If the device refuses, with its reason, or the local file cannot be written.
-        """
-        try:
-            return self._pull(path, lambda sync: receive_to(sync, path, local))
-        except OSError as error:
-            raise self._local(f"write {local}", error) from error
-
-    def read_file(self, path: str) -> bytes:
-        """The device's file `path`."""
-        target = io.BytesIO()
-        self._pull(path, lambda sync: sync.receive(path, target))
-        return target.getvalue()
-
-    def _pull(self, path: str, receive: Callable[[Sync], int]) -> int:
-        size = self.stat(path).size
-        return self._with_sync(self._deadline(file_timeout_s(size), f"pull {path!r}"), receive)
-
-    def _with_sync(self, deadline: Deadline, do: Callable[[Sync], Answer]) -> Answer:
-        features = self._known_features(deadline)
-        with self._opened("sync:", deadline) as connection:
-            sync = Sync(connection, features)
-            answer = do(sync)
-            sync.quit()
-            return answer
-
-    def _local(self, doing: str, error: OSError) -> SyncFailed:
-        return SyncFailed(
-            f"cannot {doing[:200]}: {error.strerror or error}.", "Check the local path.", serial=self.serial
-        )
-
-    def install(self, apk: Path, timeout_s: float = INSTALL_S) -> None:
-        """Installs, or replaces, the app in `apk` with all permissions it asks for.
-
-        Raises:
-            SyncFailed: If it cannot be pushed.
-            OutputInvalid: With the package manager's reason, if it refuses.
-        """
-        deadline = self._deadline(timeout_s, f"install {apk.name!r}")
-        path = f"/data/local/tmp/distrl-{threading.get_ident()}.apk"
-        self.push(apk, path)
-        result = self.shell(f"pm install -r -g {path}; rm -f {path}", deadline.remaining())
-        if "Success" not in result.text:
-            raise OutputInvalid(
-                f"{apk.name} was not installed: {brief(result.said)}.",
-                "See the reason that the package manager gives.",
-                serial=self.serial,
-                evidence=result.said,
-            )
-
     def wait_ready(self, timeout_s: float, check: Callable[[], object] = lambda: None) -> None:
         """Waits until the device answers its shell, reconnecting to it if it stays silent.
 
@@ -410,7 +482,7 @@ class AdbClient(DeviceLink):
             check: Called before each try; raises when waiting is in vain.
 
         Raises:
-            DeviceTimeout: If it does not.
+            DeviceTimeout: If it does not answer.
             DeviceError: What `check` raises.
         """
         deadline = self._deadline(timeout_s, "a working shell")
@@ -420,7 +492,6 @@ class AdbClient(DeviceLink):
             tries += 1
             check()
             try:
-                self._features = None
                 if self.shell("true", min(patience_s, deadline.remaining(last))).status == 0:
                     return
                 last = "a shell in which `true` fails"
@@ -436,4 +507,79 @@ class AdbClient(DeviceLink):
         try:
             self.reconnect(min(STATE_S, deadline.remaining()))
         except (TransportError, ServiceRejected):
-            self._features = None  # it is on its way; the wait that called this goes on looking
+            return  # it is reconnecting already; the caller keeps waiting
+
+    def _ask(self, what: str, timeout_s: float) -> str:
+        with Connection(self.host, self.port, self._deadline(timeout_s, what)) as connection:
+            connection.request(f"host-serial:{self.serial}:{what}")
+            return connection.read_text()
+
+    def _deadline(self, timeout_s: float, what: str) -> Deadline:
+        return Deadline(timeout_s, what, self.serial)
+
+    @contextmanager
+    def _opened(
+        self, service: str, deadline: Deadline, sending: Callable[[], object] = lambda: None
+    ) -> Iterator[Connection]:
+        """A connection on which the device has accepted `service`; `sending` is called before the request."""
+        with Connection(self.host, self.port, deadline) as connection:
+            connection.transport(self.serial)
+            sending()
+            try:
+                connection.request(service)
+            except ServiceRejected as error:
+                if error.evidence == "closed":  # a device that disappears answers "closed" as well
+                    self._require_device(deadline)
+                raise
+            yield connection
+
+    def _require_device(self, deadline: Deadline) -> None:
+        state = self.state(min(STATE_S, deadline.remaining()))
+        if state == "device":
+            return
+        error = rejection(f"device {state}", "a service", self.serial)
+        if isinstance(error, ServiceRejected):  # bootloader, recovery, …: it does not run Android
+            message = f"its state is {state!r}."
+            error = DeviceOffline(message, "Boot it into Android.", serial=self.serial, evidence=state)
+        raise error
+
+    def _repeat(self, once: Callable[[], Answer], deadline: Deadline, reads: bool) -> Answer:
+        """Tries up to three times, within the deadline, where that is allowed and can help."""
+        for wait in RETRY_AFTER_S if reads else ():
+            try:
+                return once()
+            except DeviceError as error:
+                if not error.retryable or deadline.left <= wait:
+                    raise
+                self.sleep(wait)
+        return once()
+
+    def _shell(
+        self, command: str, deadline: Deadline, stdin: bytes, sending: Callable[[], object] = lambda: None
+    ) -> ShellResult:
+        with self._opened(f"shell,v2,raw:{command}", deadline, sending) as connection:
+            return _run_shell(connection, stdin)
+
+    def _checked(self, command: str, result: ShellResult) -> ShellResult:
+        if result.status:
+            said = brief(result.said) or "no output"
+            raise NonZeroExit(
+                f"{brief(command)!r} ended with exit status {result.status}: {said}.",
+                "See the output of the device.",
+                serial=self.serial,
+                evidence=result.said,
+                status=result.status,
+            )
+        return result
+
+
+def require_input(result: ShellResult, serial: str) -> None:
+    """Raises ServiceRejected if Android refused an input because adb may not send any."""
+    if "INJECT_EVENTS" in result.said:
+        raise ServiceRejected(
+            "it does not let adb send inputs (INJECT_EVENTS).",
+            "On Xiaomi, Redmi and POCO phones switch on `USB debugging (Security settings)` in the developer "
+            "options, and restart the phone.",
+            serial=serial,
+            evidence=result.said[:500],
+        )

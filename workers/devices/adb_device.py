@@ -19,8 +19,7 @@ from typing import NoReturn
 from PIL import Image
 
 from distrl.workers.devices import apps, typing_text
-from distrl.workers.devices.adb import RETRY_AFTER_S, AdbClient, Answer, brief
-from distrl.workers.devices.adb_wire import Deadline
+from distrl.workers.devices.adb import RETRY_AFTER_S, AdbClient, Answer, Deadline, brief
 from distrl.workers.devices.apps import ACTIVITY, FLAGS, WINDOW, is_secure, package_in_front
 from distrl.workers.devices.console import LOAD_S, SAVE_S, Console
 from distrl.workers.devices.device import Key, Screen

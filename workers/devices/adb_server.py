@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from distrl.core.errors import MissingDependency
-from distrl.workers.devices.adb_wire import Connection, Deadline
+from distrl.workers.devices.adb import Connection, Deadline
 from distrl.workers.devices.errors import (
     DeviceError,
     DeviceNotFound,

@@ -12,9 +12,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from distrl.workers.devices.errors import OutputInvalid, ServiceRejected
+from distrl.workers.devices.adb import AdbClient
+from distrl.workers.devices.errors import OutputInvalid
 
 LAUNCHABLE = (
     "cmd package query-activities --brief -a android.intent.action.MAIN -c android.intent.category.LAUNCHER"
@@ -52,7 +52,7 @@ _KNOWN: dict[str, tuple[str, ...]] = {
     "phone": ("com.google.android.dialer", "com.samsung.android.dialer", "com.android.dialer"),
     "play store": ("com.android.vending",),
 }
-"""Apps whose packages do not show by what name people know them."""
+"""Apps whose packages do not show their usual names."""
 
 
 def components(text: str) -> dict[str, str]:
@@ -99,9 +99,9 @@ def _has(parts: Sequence[str], words: Iterable[str]) -> bool:
 
 
 WINDOW = "dumpsys window | grep -E 'mCurrentFocus|mFocusedApp'"
-"""Asks the window manager: quick, but between two screens nothing may have the focus."""
+"""Asks the window manager: fast, but between two screens no window may have the focus."""
 ACTIVITY = "dumpsys activity activities | grep -E 'ResumedActivity|mFocusedActivity'"
-"""Asks the activity manager, for when the window manager names nobody."""
+"""Asks the activity manager, for when the window manager names none."""
 FLAGS = "dumpsys window | grep -E 'mAwake=|mCurrentFocus=|Window #| fl='"
 """Asks the window manager for each window's flags, which one has the focus, and whether the display is on."""
 _FLAG_SECURE = 0x2000
@@ -144,46 +144,10 @@ def is_secure(text: str) -> bool:
 
 
 ASK_S = 10.0
-"""Deadline of one question to the device's shell."""
+"""Deadline of one query to the device's shell."""
 
 _RESUMED = re.compile(r"ResumedActivity[:=]\s*ActivityRecord\{\S+ u\d+ ([\w.]+)/([\w.$]+)")
 _RESOLVED = re.compile(r"^([\w.]+)/([\w.$]+)\s*$", re.MULTILINE)
-
-
-class Output(Protocol):
-    """What a shell command left; `distrl.workers.devices.adb.ShellResult` is one."""
-
-    @property
-    def out(self) -> bytes:
-        """Standard output."""
-        ...
-
-    @property
-    def err(self) -> bytes:
-        """Standard error."""
-        ...
-
-    @property
-    def status(self) -> int:
-        """Exit status."""
-        ...
-
-
-class Shell(Protocol):
-    """The shell of one device; `distrl.workers.devices.adb.AdbClient` is one."""
-
-    @property
-    def serial(self) -> str:
-        """The device."""
-        ...
-
-    def shell(self, command: str, timeout_s: float, reads: bool = False) -> Output:
-        """Runs `command` within `timeout_s`. With `reads` it may be run again after a broken connection.
-
-        Raises:
-            DeviceError: The device did not answer.
-        """
-        ...
 
 
 @dataclass(frozen=True)
@@ -197,29 +161,12 @@ class Component:
         return f"{self.package}/{self.activity}"
 
 
-def require_input(result: Output, serial: str) -> None:
-    """Returns unless Android refused an input because adb may not send any.
-
-    Raises:
-        ServiceRejected: With what to switch on.
-    """
-    said = (result.out + result.err).decode("utf-8", "replace")
-    if "INJECT_EVENTS" in said:
-        raise ServiceRejected(
-            "it does not let adb send inputs (INJECT_EVENTS).",
-            "On Xiaomi, Redmi and POCO phones switch on `USB debugging (Security settings)` in the developer "
-            "options, and restart the phone.",
-            serial=serial,
-            evidence=said[:500],
-        )
-
-
-def ask(shell: Shell, command: str, timeout_s: float = ASK_S) -> str:
+def ask(shell: AdbClient, command: str, timeout_s: float = ASK_S) -> str:
     """The standard output of a command that changes nothing, as text without white space around it."""
-    return shell.shell(command, timeout_s, reads=True).out.decode("utf-8", "replace").strip()
+    return shell.shell(command, timeout_s, reads=True).text.strip()
 
 
-def in_front(shell: Shell, timeout_s: float = ASK_S) -> list[Component]:
+def in_front(shell: AdbClient, timeout_s: float = ASK_S) -> list[Component]:
     """The resumed activities, the top one first: one, or one for each part of a split screen.
 
     While activities change there may be none.
@@ -229,12 +176,8 @@ def in_front(shell: Shell, timeout_s: float = ASK_S) -> list[Component]:
     return list(dict.fromkeys(found))
 
 
-def home_package(shell: Shell) -> str:
-    """The package of the home screen.
-
-    Raises:
-        OutputInvalid: The device names none.
-    """
+def home_package(shell: AdbClient) -> str:
+    """The package of the home screen. Raises OutputInvalid if the device names none."""
     text = ask(
         shell,
         "cmd package resolve-activity --brief -a android.intent.action.MAIN -c android.intent.category.HOME",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from distrl.workers.devices.adb_wire import Connection, Deadline
+from distrl.workers.devices.adb import Connection, Deadline
 from distrl.workers.devices.errors import (
     DeviceDisconnected,
     DeviceError,

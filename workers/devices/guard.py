@@ -20,7 +20,8 @@ from fnmatch import fnmatchcase
 from pydantic import BaseModel, ConfigDict, Field
 
 from distrl.core.fields import read_fields
-from distrl.workers.devices.apps import ASK_S, Component, Shell, ask, home_package, in_front
+from distrl.workers.devices.adb import AdbClient
+from distrl.workers.devices.apps import ASK_S, Component, ask, home_package, in_front
 from distrl.workers.devices.errors import GuardTripped
 
 CALL, TEXT, PURCHASE, BLOCKED, NOT_ALLOWED = "call", "sms", "purchase", "blocked", "not-allowed"
@@ -90,7 +91,7 @@ class Guard:
 
     def __init__(
         self,
-        shell: Shell,
+        shell: AdbClient,
         policy: GuardPolicy,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,

@@ -20,7 +20,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from distrl.core.fields import read_fields
 from distrl.core.importing import import_object
 from distrl.core.types import Task
-from distrl.workers.devices.apps import ASK_S, Output, Shell, ask, home_package, in_front, require_input
+from distrl.workers.devices.adb import AdbClient, ShellResult, require_input
+from distrl.workers.devices.apps import ASK_S, ask, home_package, in_front
 from distrl.workers.devices.errors import DeviceError, NotReady, ResetFailed
 
 CLEAR_S = 60.0
@@ -30,7 +31,7 @@ Package = Annotated[str, Field(pattern=r"^[A-Za-z][\w.]*$")]
 SettingName = Annotated[str, Field(pattern=r"^(system|secure|global)/[\w.\-]+$")]
 Locale = Annotated[str, Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]{2,8})*$")]
 TimeZone = Annotated[str, Field(pattern=r"^[A-Za-z0-9_+\-]+(/[A-Za-z0-9_+\-]+)*$")]
-Hook = Callable[[Shell, Task | None], None]
+Hook = Callable[[AdbClient, Task | None], None]
 
 
 class Recipe(BaseModel):
@@ -100,7 +101,7 @@ class Cook:
         ConfigError: The recipe's hook is not there.
     """
 
-    def __init__(self, shell: Shell, recipe: Recipe) -> None:
+    def __init__(self, shell: AdbClient, recipe: Recipe) -> None:
         self._shell = shell
         self.recipe = recipe
         self._hook: Hook | None = import_object(recipe.hook) if recipe.hook else None
@@ -143,7 +144,7 @@ class Cook:
 
     def _clear(self, package: str) -> None:
         result = self._shell.shell(f"pm clear {package}", CLEAR_S)
-        if result.status != 0 or b"Success" not in result.out:
+        if result.status != 0 or "Success" not in result.text:
             remedy = f"Check that {package} is installed (`pm list packages`) and may be cleared by adb."
             raise failed(self._shell, f"the data of {package} cannot be cleared", remedy, result)
 
@@ -160,37 +161,37 @@ class Cook:
             ) from error
 
 
-def wake(shell: Shell) -> None:
+def wake(shell: AdbClient) -> None:
     """Switches the screen on and dismisses a lock screen without a secret. Awake already, nothing happens."""
     _press(shell, "KEYCODE_WAKEUP")
     shell.shell("wm dismiss-keyguard", ASK_S, reads=True)
 
 
-def go_home(shell: Shell) -> None:
+def go_home(shell: AdbClient) -> None:
     """Closes the notification shade and shows the home screen."""
     shell.shell("cmd statusbar collapse", ASK_S, reads=True)
     _press(shell, "KEYCODE_HOME")
 
 
-def _press(shell: Shell, key: str) -> None:
+def _press(shell: AdbClient, key: str) -> None:
     result = shell.shell(f"input keyevent {key}", ASK_S)
     require_input(result, shell.serial)
     if result.status != 0:
-        raise failed(shell, f"the key {key} cannot be pressed", "See what the device says.", result)
+        raise failed(shell, f"the key {key} cannot be pressed", "See the output of the device.", result)
 
 
 UNSET = "null"
 """What `settings get` prints for a setting without a value, and what a recipe says to delete one."""
 
 
-def read_setting(shell: Shell, name: str) -> str:
+def read_setting(shell: AdbClient, name: str) -> str:
     """The value of "namespace/name", `UNSET` if it has none."""
     namespace, _, key = name.partition("/")
     return ask(shell, f"settings get {namespace} {key}")
 
 
-def put_setting(shell: Shell, name: str, value: str) -> None:
-    """Sets "namespace/name" and reads it back. Raises ResetFailed when it is another value then."""
+def put_setting(shell: AdbClient, name: str, value: str) -> None:
+    """Sets "namespace/name" and reads it back. Raises ResetFailed if its value differs then."""
     namespace, _, key = name.partition("/")
     if value == UNSET:
         command = f"settings delete {namespace} {key}"
@@ -211,8 +212,8 @@ def is_value(found: str, wanted: str) -> bool:
         return False
 
 
-def read_locale(shell: Shell) -> str:
-    """The language in use, as "de-DE"; "" if the phone does not say."""
+def read_locale(shell: AdbClient) -> str:
+    """The language in use, as "de-DE"; "" if the phone does not report it."""
     match = re.search(r"\b([a-z]{2,3})-r([A-Z]{2}|[0-9]{3})\b", ask(shell, "am get-config"))
     if match is not None:
         return f"{match[1]}-{match[2]}"
@@ -223,12 +224,8 @@ def read_locale(shell: Shell) -> str:
     return ""
 
 
-def set_locale(shell: Shell, wanted: str) -> None:
-    """Makes `wanted` the language. Most phones take it over only at their next boot: then it fails.
-
-    Raises:
-        ResetFailed: The language is another one afterwards.
-    """
+def set_locale(shell: AdbClient, wanted: str) -> None:
+    """Makes `wanted` the language; raises ResetFailed if it is not. Most phones apply it at the next boot."""
     if read_locale(shell) == wanted:
         return
     result = shell.shell(f"settings put system system_locales {wanted}", ASK_S, reads=True)
@@ -238,18 +235,14 @@ def set_locale(shell: Shell, wanted: str) -> None:
         raise failed(shell, f"the language is {found or 'unknown'}, not {wanted}", remedy, result)
 
 
-def read_time_zone(shell: Shell) -> str:
+def read_time_zone(shell: AdbClient) -> str:
     """The time zone, as "Europe/Berlin"."""
     return ask(shell, "getprop persist.sys.timezone")
 
 
-def set_time_zone(shell: Shell, wanted: str) -> None:
-    """Makes `wanted` the time zone, by the alarm service's command or, on older Androids, its third call.
-
-    Raises:
-        ResetFailed: The time zone is another one afterwards.
-    """
-    result: Output | None = None
+def set_time_zone(shell: AdbClient, wanted: str) -> None:
+    """Makes `wanted` the time zone; raises ResetFailed if it is not. Older Androids need the service call."""
+    result: ShellResult | None = None
     for command in (f"cmd alarm set-timezone {wanted}", f"service call alarm 3 s16 {wanted}"):
         if read_time_zone(shell) == wanted:
             return
@@ -260,12 +253,9 @@ def set_time_zone(shell: Shell, wanted: str) -> None:
         raise failed(shell, f"the time zone is {found or 'unknown'}, not {wanted}", remedy, result)
 
 
-def failed(shell: Shell, complaint: str, remedy: str, result: Output | None) -> ResetFailed:
+def failed(shell: AdbClient, complaint: str, remedy: str, result: ShellResult | None) -> ResetFailed:
     """The error for a step that did not work, with what the command said as evidence."""
-    said = b"" if result is None else result.out[-500:] + b"\n" + result.err[-500:]
-    return ResetFailed(
-        f"{complaint}.", remedy, serial=shell.serial, evidence=said.decode("utf-8", "replace").strip()
-    )
+    return ResetFailed(f"{complaint}.", remedy, serial=shell.serial, evidence=result.said if result else "")
 
 
 POLL_S = 0.5
@@ -285,12 +275,12 @@ class Readiness:
         shell: The phone's shell.
         recipe: What it must be like.
         now: Unix time, to compare the phone's clock with.
-        clock, sleep: Seconds that never go back, and a pause of so many.
+        clock, sleep: Monotonic seconds, and a pause.
     """
 
     def __init__(
         self,
-        shell: Shell,
+        shell: AdbClient,
         recipe: Recipe,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
@@ -333,7 +323,7 @@ class Readiness:
     def _is_unlocked(self) -> tuple[str, str] | None:
         states = _LOCKED.findall(ask(self._shell, _LOCK_COMMAND))
         if not states:
-            return "it does not say whether it is locked.", "Its Android version is not supported here."
+            return "it does not report whether it is locked.", "Its Android version is not supported here."
         if "true" not in states:
             return None
         return "it is locked.", "Remove the PIN or pattern: a phone for training has the swipe lock or none."
@@ -384,30 +374,15 @@ class Readiness:
 ANIMATION_SCALES = ("window_animation_scale", "transition_animation_scale", "animator_duration_scale")
 
 
-def turn_off_animations(shell: Shell) -> None:
-    """Sets the three animation scales to 0 and reads them back.
-
-    Raises:
-        ResetFailed: One is not 0 afterwards.
-        DeviceError: The device did not answer.
-    """
+def turn_off_animations(shell: AdbClient) -> None:
+    """Sets the three animation scales to 0 and reads them back. Raises ResetFailed if one is not 0 then."""
     puts = [f"settings put global {name} 0" for name in ANIMATION_SCALES]
     gets = [f"settings get global {name}" for name in ANIMATION_SCALES]
     # Putting 0 twice is putting it once, so the whole line may be repeated.
     result = shell.shell("; ".join([*puts, *gets]), ASK_S, reads=True)
-    values = result.out.decode("utf-8", "replace").split()[-len(ANIMATION_SCALES) :]
-    still_on = [name for name, value in zip(ANIMATION_SCALES, values, strict=False) if not _is_zero(value)]
-    if still_on or len(values) != len(ANIMATION_SCALES):
-        raise ResetFailed(
-            f"its animations cannot be switched off: {', '.join(still_on) or 'no answer'}.",
-            "Allow adb to change settings in the developer options (some makers add a switch for that).",
-            serial=shell.serial,
-            evidence=(result.out[-500:] + b"\n" + result.err[-500:]).decode("utf-8", "replace"),
-        )
-
-
-def _is_zero(value: str) -> bool:
-    try:
-        return float(value) == 0.0
-    except ValueError:
-        return False
+    values = result.text.split()[-len(ANIMATION_SCALES) :]
+    on = [name for name, value in zip(ANIMATION_SCALES, values, strict=False) if not is_value(value, "0")]
+    if on or len(values) != len(ANIMATION_SCALES):
+        complaint = f"its animations cannot be switched off: {', '.join(on) or 'no answer'}"
+        remedy = "Allow adb to change settings in the developer options (some makers add a switch for that)."
+        raise failed(shell, complaint, remedy, result)

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import base64
 import re
+import shlex
 import time
 from collections.abc import Callable, Iterator
 
-from distrl.workers.devices.adb import AdbClient, quote
-from distrl.workers.devices.adb_wire import Deadline
+from distrl.workers.devices.adb import AdbClient, Deadline
 from distrl.workers.devices.errors import ActionOutcomeUnknown, DeviceError, Untypable
 
 KEYBOARD = "com.android.adbkeyboard/.AdbIME"
@@ -82,7 +82,7 @@ def _commands(text: str, to: str) -> Iterator[str]:
         if place:
             yield f"{to} {_ENTER}"
         for chunk in _chunks(line) if line or "\n" in text else [""]:
-            yield f"{to} text {quote(_encoded(chunk))}"
+            yield f"{to} text {shlex.quote(_encoded(chunk))}"
 
 
 def _encoded(chunk: str) -> str:
@@ -125,7 +125,7 @@ def _restore_keyboard(client: AdbClient, former: str) -> None:
     if former in _UNSET:
         client.check("ime reset", _READ_S, reads=True)
     elif former != KEYBOARD:
-        client.check(f"ime set {quote(former)}", _READ_S, reads=True)
+        client.check(f"ime set {shlex.quote(former)}", _READ_S, reads=True)
 
 
 def _wait_bound(client: AdbClient, sleep: Callable[[float], None]) -> bool:

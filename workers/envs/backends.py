@@ -23,8 +23,8 @@ from distrl.core.errors import EnvError, TaskError
 from distrl.core.fields import first_problem
 from distrl.core.importing import import_object
 from distrl.core.types import Task
+from distrl.workers.devices.adb import AdbClient
 from distrl.workers.devices.adb_device import AdbDevice
-from distrl.workers.devices.apps import Shell
 from distrl.workers.devices.device import Device
 from distrl.workers.devices.guard import Guard, GuardPolicy
 from distrl.workers.devices.recipes import Cook, Readiness, Recipe
@@ -108,7 +108,7 @@ class RecipeBackend:
     def __init__(
         self,
         device: Device,
-        shell: Shell,
+        shell: AdbClient,
         recipe: Mapping[str, object] | Recipe | None = None,
         snapshot: str | None = None,
         guard: Mapping[str, object] | GuardPolicy | None = None,
@@ -138,7 +138,7 @@ class RecipeBackend:
         for line in script.setup:
             result = self._shell.shell(line, script.shell_timeout_s)
             if result.status != 0:
-                said = (result.out[-200:] + b" " + result.err[-200:]).decode("utf-8", "replace").strip()
+                said = result.said[-400:]
                 raise EnvError(
                     f"{task.id}: the set-up line {line!r} ended with status {result.status}: {said}",
                     "Correct the task, or what it needs on the device.",
@@ -154,7 +154,7 @@ class RecipeBackend:
         if script.check is None:
             raise EnvError(f"{task.id} has no check.", "Give it params.check, or judge its episodes later.")
         result = self._shell.shell(script.check.shell, script.shell_timeout_s, reads=True)
-        return float(script.check.holds(result.out.decode("utf-8", "replace")))
+        return float(script.check.holds(result.text))
 
     def expert(self, task: Task) -> Action:
         """Real devices have no scripted expert: raises EnvError."""

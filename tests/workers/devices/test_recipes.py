@@ -187,7 +187,7 @@ def test_a_phone_that_does_not_say_whether_it_is_locked_is_not_taken() -> None:
         def _dumpsys_window(self) -> str:
             return ""
 
-    with pytest.raises(NotReady, match="does not say whether it is locked"):
+    with pytest.raises(NotReady, match="does not report whether it is locked"):
         ready(Silent(awake=True), ready_s=0.1)
 
 

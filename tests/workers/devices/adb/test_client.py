@@ -8,8 +8,7 @@ from contextlib import suppress
 import pytest
 from adb_server_fake import FakeAdbServer, FakeDevice, Peer, fake_server, runs
 
-from distrl.workers.devices.adb import AdbClient
-from distrl.workers.devices.adb_wire import Deadline
+from distrl.workers.devices.adb import AdbClient, Deadline
 from distrl.workers.devices.errors import (
     ActionOutcomeUnknown,
     DeviceDisconnected,
@@ -26,7 +25,6 @@ from distrl.workers.devices.errors import (
 
 PLENTY_S = 10.0
 SOON_S = 0.3
-V1 = frozenset({"cmd"})
 
 
 def client_of(server: FakeAdbServer, slept: list[float] | None = None) -> AdbClient:
@@ -94,16 +92,6 @@ def test_a_command_that_ends_without_reading_its_stdin_still_has_its_status() ->
         assert client_of(server).shell("false", PLENTY_S, stdin=b"x" * 2**20).status == 1
 
 
-def test_shell_v1_finds_the_status_behind_the_output() -> None:
-    device = FakeDevice(features=V1, serve=runs(lambda command: (b"both\n", b"outputs\n", 42)))
-    with fake_server(phone=device) as server:
-        result = client_of(server).shell("exit 42", PLENTY_S)
-        assert (result.out, result.status) == (b"both\noutputs\n", 42)
-        assert device.asked[0].startswith("shell:(exit 42\n); echo ")
-        with pytest.raises(ServiceRejected, match="no shell v2"):
-            client_of(server).shell("cat", PLENTY_S, stdin=b"x")
-
-
 def test_exec_out_gives_every_byte() -> None:
     data = bytes(range(256)) * 5000
     with fake_server(phone=FakeDevice(serve=runs(lambda command: data))) as server:
@@ -119,10 +107,9 @@ def test_check_says_what_failed() -> None:
     assert (caught.value.status, caught.value.evidence, caught.value.serial) == (5, "no such thing", "phone")
 
 
-@pytest.mark.parametrize("features", [FakeDevice().features, V1])
-def test_a_connection_cut_in_the_middle_is_no_empty_output(features: frozenset[str]) -> None:
+def test_a_connection_cut_in_the_middle_is_no_empty_output() -> None:
     with (
-        fake_server(phone=FakeDevice(features=features, serve=cut)) as server,
+        fake_server(phone=FakeDevice(serve=cut)) as server,
         pytest.raises(DeviceDisconnected, match="broke during shell 'ls'"),
     ):
         client_of(server).shell("ls", PLENTY_S)
@@ -135,7 +122,6 @@ def test_a_connection_cut_in_the_middle_is_no_empty_output(features: frozenset[s
         lambda client: client.shell("ls", SOON_S),
         lambda client: client.shell("ls", SOON_S, reads=True),
         lambda client: client.exec_out("ls", SOON_S),
-        lambda client: client.stat("/sdcard", SOON_S),
     ],
 )
 def test_the_deadline_holds_on_a_device_that_hangs(
@@ -278,12 +264,11 @@ def tap_soon(client: AdbClient) -> None:
     client.act("input tap 1 2", PLENTY_S)
 
 
-@pytest.mark.parametrize("features", [FakeDevice().features, V1])
 @pytest.mark.parametrize("serve", [hang_before_okay, hang_after_okay, cut])
 def test_an_input_that_may_have_been_executed_is_never_sent_twice(
-    serve: Callable[[str, Peer], None], features: frozenset[str]
+    serve: Callable[[str, Peer], None],
 ) -> None:
-    device = FakeDevice(features=features, serve=serve)
+    device = FakeDevice(serve=serve)
     with (
         fake_server(phone=device) as server,
         pytest.raises(ActionOutcomeUnknown, match="whether 'input tap 1 2' was executed"),

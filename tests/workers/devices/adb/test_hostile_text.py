@@ -135,7 +135,7 @@ def test_generated_strings_arrive_exactly(world: AdbWorld) -> None:
 
 def test_nothing_of_it_was_executed_or_written(world: AdbWorld) -> None:
     device = world.device()
-    before = device.client.list("/sdcard")
+    before = device.client.check("ls -a /sdcard", 10.0).text
     for text in (
         "$(touch /sdcard/a)",
         "`touch /sdcard/b`",
@@ -144,7 +144,7 @@ def test_nothing_of_it_was_executed_or_written(world: AdbWorld) -> None:
         "é; touch /sdcard/e",
     ):
         assert field_after(device, text) == text
-    assert device.client.list("/sdcard") == before
+    assert device.client.check("ls -a /sdcard", 10.0).text == before
 
 
 def test_a_line_break_sends_the_field_off(world: AdbWorld) -> None:

@@ -15,10 +15,9 @@ from distrl.configs.schema import Config
 from distrl.simulator.adb.process_phone import PhoneSpec
 from distrl.simulator.adb.shell.commands.display import DISPLAY_ID
 from distrl.workers.devices import members, table
-from distrl.workers.devices.adb import DEFAULT_DISPLAY, AdbClient
+from distrl.workers.devices.adb import DEFAULT_DISPLAY, AdbClient, ShellResult
 from distrl.workers.devices.adb_device import AdbDevice
 from distrl.workers.devices.adb_server import AdbServer
-from distrl.workers.devices.adb_wire import ShellResult
 from distrl.workers.devices.errors import BlankFrame, DeviceDisconnected, DeviceError, DeviceNotFound
 from distrl.workers.devices.health import SlotState
 from distrl.workers.devices.members import PhoneMember

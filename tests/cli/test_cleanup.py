@@ -111,7 +111,7 @@ def test_what_a_living_command_uses_stays_unless_all_is_asked_for(start: Start) 
 def test_a_stranger_under_the_same_number_is_not_touched(start: Start) -> None:
     process = start("-avd", "pixel")
     entry = enter(process)
-    enter(process, key=replace(entry.key, started=entry.key.started - 1))
+    enter(process, key=replace(entry.key, started=entry.key.started - 10))
     result = cleanup("--all")
     assert f"(process {process.pid}) is gone." in result.stdout
     assert process.poll() is None

@@ -1,8 +1,13 @@
 """The adb server: is it there, which devices does it list, and starting one when there is none.
 
-This is the only file that imports adbutils. A server that was running already is used and never stopped; one
-that `ensure_running` started is a child process and ends with `stop`. Following the devices (`track`) needs a
-thread of its own: the generator belongs to it. `PoolServer` is shared by the threads of a pool.
+A server that was running already is used and never stopped; one that `ensure_running` started is a child
+process and ends with `stop` or `end`. Following the devices (`track`) needs a thread of its own: the
+generator belongs to it.
+
+This is the only file that imports adbutils, for the `adb` program that it brings. Its `list` and
+`track_devices` are not used: where no server listens they start one that outlives this process, a server that
+dripped bytes held a `list` with a timeout of 0.3 s for 12.8 s (ours ends on time), and `track_devices` cannot
+be stopped.
 """
 
 from __future__ import annotations
@@ -10,7 +15,6 @@ from __future__ import annotations
 import logging
 import os
 import select
-import shutil
 import subprocess
 import tempfile
 import threading
@@ -28,7 +32,7 @@ from distrl.workers.devices.errors import (
     DeviceUnauthorized,
     ServerUnavailable,
 )
-from distrl.workers.devices.processes import Entry, Registry, end_process, has_other_clients
+from distrl.workers.devices.processes import Entry, Registry, end_process, has_clients
 
 _log = logging.getLogger(__name__)
 
@@ -74,27 +78,20 @@ def parse_devices(text: str) -> list[DeviceEntry]:
 
 
 def adb_path() -> str:
-    """The `adb` program: adbutils' choice if that is installed, else the one in PATH.
+    """The `adb` program, as adbutils finds or brings it. Raises MissingDependency if there is none."""
+    import adbutils
 
-    Raises:
-        MissingDependency: If there is none.
-    """
     try:
-        import adbutils
-    except ImportError:
-        found = shutil.which("adb")
-    else:
-        try:
-            found = adbutils.adb_path()
-        except adbutils.AdbError:
-            found = None
-    if not found:
-        raise MissingDependency("there is no adb program.", "pip install adbutils, which brings one.")
+        found: str = adbutils.adb_path()
+    except adbutils.AdbError as error:
+        raise MissingDependency(
+            "there is no adb program.", "pip install adbutils, which brings one."
+        ) from error
     return found
 
 
 class AdbServer:
-    """The adb server at one port.
+    """The adb server at one port. Several threads may share it: one starts the server, the others wait.
 
     Args:
         host, port: Where it listens; only on this machine can one be started.
@@ -105,6 +102,8 @@ class AdbServer:
         self.port = port
         self._own: subprocess.Popen[bytes] | None = None
         self._entry: Entry | None = None
+        self._starting = threading.Lock()
+        self._is_over = False
 
     @property
     def own_pid(self) -> int | None:
@@ -112,16 +111,11 @@ class AdbServer:
         return None if self._own is None else self._own.pid
 
     def version(self, timeout_s: float = CALL_S) -> int:
-        """The server's protocol version, 41 for years.
-
-        Raises:
-            ServerUnavailable: If none listens.
-            DeviceError: If what listens is no adb server.
-        """
+        """The server's protocol version. Raises ServerUnavailable if none listens."""
         return int(self.ask("host:version", timeout_s), 16)
 
     def devices(self, timeout_s: float = CALL_S) -> list[DeviceEntry]:
-        """All devices that the server sees, in whatever state."""
+        """All devices that the server lists, in any state."""
         return parse_devices(self.ask("host:devices-l", timeout_s))
 
     def connect(self, address: str, timeout_s: float = 10.0) -> None:
@@ -160,15 +154,27 @@ class AdbServer:
 
         Raises:
             ServerUnavailable: If none answers in time, with what it printed.
-            DeviceError: If something else than an adb server holds the port.
+            DeviceError: If another program holds the port.
             MissingDependency: If there is no adb program.
         """
+        if not self._starting.acquire(timeout=timeout_s):
+            raise ServerUnavailable(f"the start of an adb server at port {self.port} takes too long.")
         try:
-            self.version(min(CALL_S, timeout_s))
+            if self._is_over:
+                raise ServerUnavailable("the pool of devices is closed.")
+            if not self._answers(min(CALL_S, timeout_s)):
+                with tempfile.TemporaryFile() as log:
+                    self._start(log)
+                    self._wait_up(Deadline(timeout_s, "the start of an adb server"), log)
+        finally:
+            self._starting.release()
+
+    def _answers(self, timeout_s: float) -> bool:
+        try:
+            self.version(timeout_s)
         except ServerUnavailable:
-            with tempfile.TemporaryFile() as log:
-                self._start(log)
-                self._wait_up(Deadline(timeout_s, "the start of an adb server"), log)
+            return False
+        return True
 
     def _start(self, log: IO[bytes]) -> None:
         # Without ADB_LIBUSB=0 adb 36 spends three seconds on USB before it answers; `nodaemon` keeps it our
@@ -202,7 +208,7 @@ class AdbServer:
         if self._own.poll() is not None:
             self._own = None  # another process was faster at this port: that server is not ours
             return
-        # Should this process be killed, `distrl cleanup` knows the server by its entry.
+        # Should this process be killed, `distrl cleanup` finds the server by its entry.
         what, marks = f"adb server at port {self.port}", ("-P", str(self.port))
         self._entry = Registry().add(self._own.pid, what, marks, shared_port=self.port)
 
@@ -213,12 +219,12 @@ class AdbServer:
         printed = said[-200:] or "it printed nothing"
         return ServerUnavailable(
             f"an adb server was started at port {self.port} and {what}: {printed}.",
-            "Start one by hand with `adb start-server` and see what it says.",
+            "Start one by hand with `adb start-server` to see the reason.",
             evidence=said,
         )
 
     def stop(self) -> None:
-        """Ends the server if this tool started it and nobody uses it; any other server is left alone.
+        """Ends the server if this tool started it and no other process uses it; other servers are left alone.
 
         One that other processes are connected to is left to the last of them that calls this, or to
         `distrl cleanup`.
@@ -229,19 +235,27 @@ class AdbServer:
         elif entry is None:
             self._end_own()
         else:
-            Registry().disown(entry)  # first: whoever leaves at this moment sees either it or no clients
-            if self._own.poll() is None and has_other_clients(self.port):
+            Registry().disown(
+                entry
+            )  # first: a client that leaves at this moment sees either it or no clients
+            if self._own.poll() is None and has_clients(self.port, others=True):
                 _log.info("the adb server at port %d is left to other processes that use it", self.port)
                 self._own = None
                 return
             self._end_own()
             Registry().remove(entry)
 
+    def end(self) -> None:
+        """As `stop`, and no thread can start another server afterwards."""
+        self._is_over = True
+        with self._starting:
+            self.stop()
+
     def _end_left(self) -> None:
-        """Ends a server that another process of this tool started and left, unless somebody uses it."""
+        """Ends a server that another process of this tool started and left, unless a process uses it."""
         registry = Registry()
         for entry in registry.entries():
-            if entry.shared_port == self.port and entry.is_orphan and not has_other_clients(self.port):
+            if entry.shared_port == self.port and entry.is_orphan and not has_clients(self.port, others=True):
                 end_process(entry.key, entry.marks)
                 registry.remove(entry)
 
@@ -261,8 +275,8 @@ class AdbServer:
     def track(self, stop: threading.Event) -> Iterator[list[DeviceEntry] | None]:
         """All devices, now and again after each change, until `stop` is set.
 
-        None comes when the server goes away, or is not there; the connection is then made again for as long
-        as it takes. A server is not started here.
+        None means that the server is not there; connecting is then tried again and again. No server is
+        started.
         """
         failures, known = 0, True
         while not stop.is_set():
@@ -291,33 +305,3 @@ def _readable(connection: Connection) -> bool:
     poll = select.poll()
     poll.register(connection.socket, select.POLLIN)
     return bool(poll.poll(_LOOK_S * 1000))
-
-
-class PoolServer(AdbServer):
-    """As `AdbServer`, for many threads. Once ended, it is not started again.
-
-    Args:
-        host, port: Where it listens.
-    """
-
-    def __init__(self, host: str = "127.0.0.1", port: int = 5037) -> None:
-        super().__init__(host, port)
-        self._starting = threading.Lock()
-        self._is_over = False
-
-    def ensure_running(self, timeout_s: float = START_S) -> None:
-        """See `AdbServer`; waits up to `timeout_s` for the thread that is starting one."""
-        if not self._starting.acquire(timeout=timeout_s):
-            raise ServerUnavailable(f"the start of an adb server at port {self.port} takes too long.")
-        try:
-            if self._is_over:
-                raise ServerUnavailable("the pool of devices is closed.")
-            super().ensure_running(timeout_s)
-        finally:
-            self._starting.release()
-
-    def end(self) -> None:
-        """Ends the server if it was started here, and lets nobody start another."""
-        self._is_over = True
-        with self._starting:
-            self.stop()

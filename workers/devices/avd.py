@@ -17,21 +17,21 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import errno
-import fcntl
 import os
 import re
 import shutil
 import struct
+import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
-from distrl.workers.devices import processes
+from distrl.core.locks import try_lock
+from distrl.workers.devices.claims import Claims
 from distrl.workers.devices.errors import AvdLocked, EmulatorError, LowDisk, SnapshotPending
-from distrl.workers.devices.processes import flock_holders
+from distrl.workers.devices.processes import cmdline, key_of, state_dir
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _API = re.compile(r"android-(\d+)")
@@ -76,11 +76,7 @@ def _places(environ: Mapping[str, str]) -> tuple[list[Path], list[Path], list[Pa
 
 
 def require_name(name: str) -> None:
-    """Refuses what is not a name for an AVD.
-
-    Raises:
-        EmulatorError: With the rule.
-    """
+    """Raises EmulatorError if `name` is not valid for an AVD."""
     if not NAME.fullmatch(name):
         raise EmulatorError(
             f"{name!r} is not a valid AVD name.",
@@ -113,11 +109,7 @@ class Avd:
         return self.directory / "snapshots"
 
     def config(self) -> dict[str, str]:
-        """Its config.ini.
-
-        Raises:
-            EmulatorError: If that cannot be read.
-        """
+        """Its config.ini. Raises EmulatorError if that cannot be read."""
         return read_ini(self.directory / "config.ini")
 
     def api_level(self) -> int | None:
@@ -137,7 +129,7 @@ class AvdStore:
     """The virtual devices in one directory.
 
     Args:
-        home: The directory; where the environment says when None.
+        home: The directory; None: where the environment says.
     """
 
     def __init__(self, home: Path | None = None) -> None:
@@ -152,11 +144,7 @@ class AvdStore:
         return {name: found for name, found in self._all().items() if isinstance(found, EmulatorError)}
 
     def get(self, name: str) -> Avd:
-        """The virtual device of this name.
-
-        Raises:
-            EmulatorError: If there is none, or it cannot be used.
-        """
+        """The virtual device of this name. Raises EmulatorError if there is none, or it cannot be used."""
         require_name(name)
         if not os.path.lexists(self.ini(name)):
             raise EmulatorError(f"there is no AVD {name!r} in {self.home}.", self._hint(name))
@@ -185,7 +173,7 @@ class AvdStore:
         return f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known) or 'none'}."
 
     def exists(self, name: str) -> bool:
-        """Whether there is anything of this name, complete or not."""
+        """Whether there is an AVD of this name, complete or not."""
         return self.ini(name).exists() or self.directory(name).exists()
 
     def ini(self, name: str) -> Path:
@@ -197,7 +185,7 @@ class AvdStore:
         return self.home / f"{name}.avd"
 
     def delete(self, name: str) -> None:
-        """Deletes an AVD with all its snapshots, also one that is half made or half removed.
+        """Deletes an AVD with all its snapshots, also an incomplete one.
 
         Raises:
             AvdLocked, SnapshotPending: If it is in use.
@@ -206,13 +194,13 @@ class AvdStore:
         require_name(name)
         directory = self.directory(name)
         if self.ini(name).exists():
-            with contextlib.suppress(EmulatorError):  # what its ini file cannot tell is where such files go
+            with contextlib.suppress(EmulatorError):  # a damaged ini file: the usual place
                 directory = self._read(self.ini(name)).directory
         elif not directory.is_dir():
-            self.get(name)  # says which there are
+            self.get(name)  # raises, and lists those that exist
         require_unused(name, directory)
         try:
-            self.ini(name).unlink(missing_ok=True)  # first: what is half removed is no AVD
+            self.ini(name).unlink(missing_ok=True)  # first: without it the rest is not an AVD
             if directory.exists():
                 shutil.rmtree(directory)
         except OSError as error:
@@ -236,67 +224,31 @@ class AvdStore:
 
 
 def read_ini(path: Path) -> dict[str, str]:
-    """The keys and values, in the file's order; of a key that comes twice the last value.
+    """The keys and values of a `key=value` file, in its order; of a key that comes twice the last value.
 
     Raises:
         EmulatorError: If the file cannot be read.
     """
-    pairs = (_split(line) for line in _text(path).splitlines())
-    return {pair[0]: pair[1] for pair in pairs if pair is not None}
-
-
-def rewrite_ini(path: Path, change: Callable[[str, str], str | None], target: Path | None = None) -> None:
-    """Writes the file anew with changed values.
-
-    Args:
-        path: The file to read.
-        change: Gives the new value of a key and its value, None to leave the line out.
-        target: Where to write; `path` itself when None. The old file stays whole until the new one is.
-
-    Raises:
-        EmulatorError: If a file cannot be read or written.
-    """
-    lines = []
-    for line in _text(path).splitlines():
-        pair = _split(line)
-        if pair is None:
-            lines.append(line)
-            continue
-        value = change(*pair)
-        if value == pair[1]:
-            lines.append(line)
-        elif value is not None:
-            left, sign, right = line.partition("=")
-            lines.append(f"{left}{sign}{' ' if right.startswith(' ') else ''}{value}")
-    _write(target or path, "".join(f"{line}\n" for line in lines))
+    try:
+        text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError as error:
+        raise EmulatorError(f"{path} cannot be read: {error.strerror}.", "Is the AVD complete?") from error
+    pairs = (line.partition("=") for line in text.splitlines())
+    return {
+        key.strip(): value.strip()
+        for key, sign, value in pairs
+        if sign and key.strip() and not key.strip().startswith(("#", ";", "["))
+    }
 
 
 def write_ini(path: Path, values: Mapping[str, str]) -> None:
-    """Writes a file with these keys and values.
+    """Writes a file with these keys and values; an old file stays complete until the new one is.
 
     Raises:
         EmulatorError: If it cannot be written.
     """
-    _write(path, "".join(f"{key}={value}\n" for key, value in values.items()))
-
-
-def _split(line: str) -> tuple[str, str] | None:
-    key, sign, value = line.partition("=")
-    key = key.strip()
-    if not sign or not key or key.startswith(("#", ";", "[")):
-        return None
-    return key, value.strip()
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="surrogateescape")
-    except OSError as error:
-        raise EmulatorError(f"{path} cannot be read: {error.strerror}.", "Is the AVD complete?") from error
-
-
-def _write(path: Path, text: str) -> None:
     fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
+    text = "".join(f"{key}={value}\n" for key, value in values.items())
     try:
         fresh.write_text(text, encoding="utf-8", errors="surrogateescape")
         os.replace(fresh, path)
@@ -305,60 +257,6 @@ def _write(path: Path, text: str) -> None:
 
 
 WRITER, SNAPSHOT, INSTANCES = "hardware-qemu.ini.lock", "snapshot.lock", "multiinstance.lock"
-
-
-@dataclass(frozen=True)
-class Lock:
-    """One lock that is held.
-
-    Attributes:
-        path: Its file.
-        pid: The process that holds it, 0 when that cannot be seen.
-        program: That process's program, for people.
-    """
-
-    path: Path
-    pid: int
-    program: str
-
-    @property
-    def is_emulator(self) -> bool:
-        """Whether an emulator holds it; else the number has become another process's."""
-        return not self.pid or any(word in self.program for word in ("emulator", "qemu"))
-
-    @property
-    def holder(self) -> str:
-        """Who holds it, in words."""
-        return f"process {self.pid} ({self.program})" if self.pid else "a process of another container"
-
-
-def held_locks(directory: Path) -> list[Lock]:
-    """The locks in an AVD's directory that living processes hold."""
-    found = []
-    for name in (SNAPSHOT, WRITER):
-        pid = _holder(directory / name)
-        if pid is not None and processes.key_of(pid) is not None:
-            found.append(_lock(directory / name, pid))
-    instances = directory / INSTANCES
-    found += [_lock(instances, pid) for pid in processes.flock_holders(instances)]
-    return found
-
-
-def _lock(path: Path, pid: int) -> Lock:
-    words = processes.cmdline(pid) if pid else []
-    # Of an interpreter the program that it runs says more.
-    shown = [Path(word).name for word in words[:3] if not word.startswith("-")]
-    return Lock(path, pid, " ".join(shown))
-
-
-def _holder(path: Path) -> int | None:
-    """The number in a lock file; on some systems the lock is a directory that holds it in `pid`."""
-    source = path / "pid" if path.is_dir() else path
-    try:
-        text = source.read_text(encoding="ascii", errors="replace").strip("\0 \n")
-    except OSError:
-        return None
-    return int(text) if text.isdecimal() else None
 
 
 def require_unused(name: str, directory: Path, *, shared: bool = False) -> None:
@@ -373,27 +271,53 @@ def require_unused(name: str, directory: Path, *, shared: bool = False) -> None:
         SnapshotPending: If a snapshot is being saved or loaded.
         AvdLocked: If an emulator runs from it.
     """
-    for lock in held_locks(directory):
-        if not lock.is_emulator and lock.path.name != INSTANCES:
+    for path in (directory / SNAPSHOT, directory / WRITER):
+        pid = _holder(path)
+        if pid is None or key_of(pid) is None:
+            continue
+        # Of an interpreter the program that it runs says more.
+        words = [Path(word).name for word in cmdline(pid)[:3] if not word.startswith("-")]
+        holder = f"process {pid} ({' '.join(words)})"
+        if not any(part in holder for part in ("emulator", "qemu")):
             raise AvdLocked(
-                f"the AVD {name!r} is locked in the name of {lock.holder}, which is no emulator: an emulator "
+                f"the AVD {name!r} is locked in the name of {holder}, which is not an emulator: an emulator "
                 "died, and its number was used again.",
-                f"Remove {lock.path}.",
-                evidence=str(lock.path),
+                f"Remove {path}.",
             )
-        if lock.path.name == SNAPSHOT:
-            raise SnapshotPending(
-                f"{lock.holder} is saving or loading a snapshot of the AVD {name!r}.",
-                "Wait until it is done.",
-                evidence=str(lock.path),
-            )
-        if lock.path.name == WRITER or not shared:
-            raise AvdLocked(
-                f"the AVD {name!r} is in use by {lock.holder}.",
-                "Stop that emulator; or work on a clone, made before (`distrl snapshot-avd clone`), or start "
-                "all of its emulators read-only.",
-                evidence=str(lock.path),
-            )
+        if path.name == SNAPSHOT:
+            message = f"{holder} is saving or loading a snapshot of the AVD {name!r}."
+            raise SnapshotPending(message, "Wait until it is done.")
+        raise _in_use(name, holder)
+    if not shared and _is_flocked(directory / INSTANCES):
+        raise _in_use(name, "an emulator")
+
+
+def _in_use(name: str, holder: str) -> AvdLocked:
+    return AvdLocked(
+        f"the AVD {name!r} is in use by {holder}.",
+        "Stop that emulator; or work on a clone, made before (`distrl snapshot-avd clone`), or start all of "
+        "its emulators read-only.",
+    )
+
+
+def _holder(path: Path) -> int | None:
+    """The number in a lock file; on some systems the lock is a directory that holds it in `pid`."""
+    source = path / "pid" if path.is_dir() else path
+    try:
+        text = source.read_text(encoding="ascii", errors="replace").strip("\0 \n")
+    except OSError:
+        return None
+    return int(text) if text.isdecimal() else None
+
+
+def _is_flocked(path: Path) -> bool:
+    try:
+        lock = try_lock(path) if path.is_file() else None
+    except OSError:
+        return False  # another user's AVD
+    if lock is not None:
+        lock.release()
+    return path.is_file() and lock is None
 
 
 SKIPPED = ("*.lock", "emu-launch-params.txt", "tmpAdbCmds", "*.new", "*.tmp")
@@ -405,7 +329,7 @@ PARTIAL = ".distrl-partial"
 _NAME_KEYS = frozenset({"AvdId", "avd.ini.displayname", "avd.name", "avd.id"})
 
 Progress = Callable[[int, int], object]
-"""Told the bytes that are done and those there are in all."""
+"""Called with the bytes that are done and the total."""
 
 
 def clone(store: AvdStore, source: str, name: str, progress: Progress = lambda done, total: None) -> Avd:
@@ -415,7 +339,7 @@ def clone(store: AvdStore, source: str, name: str, progress: Progress = lambda d
         store: Where both are.
         source: The AVD to copy; no emulator may write it meanwhile.
         name: The new AVD's name.
-        progress: Told how far it is.
+        progress: Called after each file.
 
     Raises:
         AvdLocked, SnapshotPending: If an emulator uses the source.
@@ -432,11 +356,14 @@ def clone(store: AvdStore, source: str, name: str, progress: Progress = lambda d
     final = store.directory(name)
     new = Avd(name, store.home / f"{name}.ini", final)
     try:
-        with _room(final.with_name(final.name + PARTIAL)) as partial:
+        with _partial_folder(final.with_name(final.name + PARTIAL)) as partial:
             _copy_files(avd.directory, partial, progress)
             _rewrite(avd, new, partial)
             os.rename(partial, final)
-            _write_pointer(avd, new)
+            pointer = {**read_ini(avd.ini), "path": str(final)}
+            if "path.rel" in pointer:
+                pointer["path.rel"] = f"{new.home.name}/{final.name}"  # as seen from the home's parent
+            write_ini(new.ini, pointer)  # from now on the clone is an AVD
     except OSError as error:
         raise EmulatorError(f"the AVD {source!r} cannot be copied: {error}.", "Is the disk full?") from error
     return new
@@ -444,75 +371,79 @@ def clone(store: AvdStore, source: str, name: str, progress: Progress = lambda d
 
 def partial_clones(home: Path) -> list[Path]:
     """Folders of clones that were never finished, and that no process is working on."""
-    return [path for path in sorted(home.glob(f"*{PARTIAL}")) if not flock_holders(path)]
+    claims = _clone_claims()
+    found = [path for path in sorted(home.glob(f"*{PARTIAL}")) if claims.take(path.name)]
+    claims.release_all()
+    return found
+
+
+def _clone_claims() -> Claims:
+    return Claims(state_dir() / "clones")
 
 
 @contextmanager
-def _room(partial: Path) -> Iterator[Path]:
-    """An empty folder, which is ours while we hold a lock on it, and gone afterwards."""
-    partial.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(partial, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(descriptor)
+def _partial_folder(partial: Path) -> Iterator[Path]:
+    """An empty folder, claimed by this process, and removed if the clone fails."""
+    claims = _clone_claims()
+    if not claims.take(partial.name):
         raise EmulatorError(
             f"another process is making {partial.name.removesuffix(PARTIAL)} at this moment.",
             "Wait for it, or choose another name.",
-        ) from error
+        )
     try:
-        _empty(partial)
+        if partial.exists():  # an earlier attempt was killed
+            shutil.rmtree(partial)
+        partial.mkdir(parents=True)
         yield partial
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
     finally:
-        os.close(descriptor)
-
-
-def _empty(folder: Path) -> None:
-    """Removes what an earlier try that was killed has left."""
-    for rest in folder.iterdir():
-        if rest.is_dir() and not rest.is_symlink():
-            shutil.rmtree(rest)
-        else:
-            rest.unlink()
-
-
-def _files(directory: Path) -> list[Path]:
-    """All files to copy, relative."""
-    found = []
-    for folder, folders, names in os.walk(directory):
-        folders[:] = sorted(one for one in folders if not _is_skipped(one))
-        found += [Path(folder, one).relative_to(directory) for one in sorted(names) if not _is_skipped(one)]
-    return found
-
-
-def _is_skipped(name: str) -> bool:
-    return any(fnmatch(name, pattern) for pattern in SKIPPED)
+        claims.release_all()
 
 
 def _copy_files(source: Path, target: Path, progress: Progress) -> None:
-    files = _files(source)
-    total, done, is_shared = sum((source / file).lstat().st_size for file in files), 0, None
-
-    def told(more: int) -> None:
-        nonlocal done
-        done += more
+    files = [
+        Path(folder, name).relative_to(source)
+        for folder, _, names in os.walk(source)
+        for name in sorted(names)
+        if not any(fnmatch(name, pattern) for pattern in SKIPPED)
+    ]
+    total, done, is_first = sum((source / file).lstat().st_size for file in files), 0, True
+    for file in files:
+        old, new = source / file, target / file
+        new.parent.mkdir(parents=True, exist_ok=True)
+        if old.is_symlink():
+            new.symlink_to(os.readlink(old))
+        else:
+            if is_first and copy_file(old, new, "always"):
+                _require_space(source, files, target)
+            is_first = False
+            if error := copy_file(old, new):
+                raise OSError(error)
+        done += old.lstat().st_size
         progress(done, total)
 
-    for file in files:
-        (target / file).parent.mkdir(parents=True, exist_ok=True)
-        if (source / file).is_symlink():
-            os.symlink(os.readlink(source / file), target / file)
-        elif is_shared is not False and reflink(source / file, target / file):
-            is_shared = True
-            told((source / file).stat().st_size)
-        else:
-            if is_shared is None:
-                is_shared = False
-                _require_space(source, files, target)
-            copy_file(source / file, target / file, told)
+
+def copy_file(source: Path, target: Path, reflink: str = "auto") -> str:
+    """Copies a file by `cp`: it shares blocks where the file system can, and keeps holes.
+
+    Args:
+        source, target: The files.
+        reflink: "auto", or "always" to fail where blocks cannot be shared.
+
+    Returns:
+        The error message, "" if it worked.
+    """
+    options = [f"--reflink={reflink}", "--sparse=auto", "--preserve=mode,timestamps", "--"]
+    command = ["cp", *options, str(source), str(target)]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    return (done.stderr.strip() or f"cp failed for {source}") if done.returncode else ""
+
+
+def disk_usage(path: Path) -> int:
+    """The bytes that a file takes on disk: less than its size if it has holes."""
+    return path.stat().st_blocks * 512
 
 
 def _require_space(source: Path, files: list[Path], target: Path) -> None:
@@ -527,16 +458,15 @@ def _require_space(source: Path, files: list[Path], target: Path) -> None:
 
 
 def _rewrite(old: Avd, new: Avd, directory: Path) -> None:
-    """Puts the new name and path wherever the old ones stood."""
+    """Puts the new name and path in place of the old ones, everywhere in `directory`."""
 
-    def change(key: str, value: str) -> str:
+    def changed(key: str, value: str) -> str:
         if key in _NAME_KEYS:
             return new.name if value == old.name or key in ("AvdId", "avd.ini.displayname") else value
         return _moved(value, old.directory, new.directory)
 
-    inis = [*directory.glob("*.ini"), *directory.glob("snapshots/*/*.ini")]
-    for path in inis:
-        rewrite_ini(path, change)
+    for path in [*directory.glob("*.ini"), *directory.glob("snapshots/*/*.ini")]:
+        write_ini(path, {key: changed(key, value) for key, value in read_ini(path).items()})
     for image in directory.rglob("*.qcow2"):
         base = base_of(image)
         if base is not None and _moved(base, old.directory, new.directory) != base:
@@ -544,54 +474,33 @@ def _rewrite(old: Avd, new: Avd, directory: Path) -> None:
 
 
 def _moved(value: str, old: Path, new: Path) -> str:
-    """`value` with the old directory exchanged for the new one, if it is a path in there."""
+    """`value` with the old directory replaced by the new one, if it is a path in there."""
     for prefix in dict.fromkeys((str(old), str(old.resolve()))):
         if value == prefix or value.startswith(f"{prefix}/"):
             return str(new) + value[len(prefix) :]
     return value
 
 
-def _write_pointer(old: Avd, new: Avd) -> None:
-    """Writes NAME.ini: from now on the clone is an AVD."""
-
-    def change(key: str, value: str) -> str | None:
-        if key == "path":
-            return str(new.directory)
-        if key == "path.rel":
-            return f"{new.home.name}/{new.directory.name}"  # as seen from the home's parent
-        return value
-
-    rewrite_ini(old.ini, change, new.ini)
-
-
+# An AVD's changes lie in QCOW2 overlays that name the image beneath by its path. The header (QEMU's
+# docs/interop/qcow2.txt) has, big-endian: magic `QFI\xfb` at 0, the offset of the base's name at 8 (8 bytes),
+# its length at 16 (4 bytes), and log2 of the cluster size at 20 (4 bytes). Name and header lie in
+# the first cluster.
 _MAGIC = b"QFI\xfb"
 _MAX_NAME = 1023
 
 
 def base_of(image: Path) -> str | None:
-    """The path of the image beneath; None if this is no QCOW2 image or has none.
-
-    Raises:
-        EmulatorError: If the file cannot be read.
-    """
-    try:
-        with image.open("rb") as file:
-            header = file.read(24)
-            place = _name_place(header)
-            if place is None:
-                return None
-            file.seek(place[0])
-            return file.read(place[1]).decode("utf-8", "surrogateescape")
-    except OSError as error:
-        raise EmulatorError(f"{image} cannot be read: {error.strerror}.", "Is the AVD complete?") from error
+    """The path of the image beneath; None if this is not a QCOW2 image or has none."""
+    with image.open("rb") as file:
+        place = _name_place(file.read(24))
+        if place is None:
+            return None
+        file.seek(place[0])
+        return file.read(place[1]).decode("utf-8", "surrogateescape")
 
 
 def set_base(image: Path, base: str) -> None:
-    """Names another image beneath, of the same content.
-
-    Raises:
-        EmulatorError: If the name does not fit into the header.
-    """
+    """Names another image beneath, of the same content. Raises EmulatorError if the name does not fit."""
     name = base.encode("utf-8", "surrogateescape")
     with image.open("r+b") as file:
         header = file.read(24)
@@ -619,75 +528,3 @@ def _name_place(header: bytes) -> tuple[int, int] | None:
         return None
     offset, length = struct.unpack_from(">QI", header, 8)
     return (offset, length) if offset and 0 < length <= _MAX_NAME else None
-
-
-_FICLONE = 0x40049409
-_CHUNK = 16 * 2**20
-_CANNOT = {errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EPERM}
-
-
-def reflink(source: Path, target: Path) -> bool:
-    """Makes `target` share the blocks of `source` until one of them changes.
-
-    Returns:
-        Whether the file system can do that between these two; if not, `target` is empty.
-
-    Raises:
-        OSError: If a file cannot be read or written.
-    """
-    with source.open("rb") as old, target.open("wb") as new:
-        try:
-            fcntl.ioctl(new, _FICLONE, old.fileno())
-        except OSError as error:
-            if error.errno in _CANNOT:
-                return False
-            raise
-    shutil.copystat(source, target)
-    return True
-
-
-def copy_file(source: Path, target: Path, progress: Callable[[int], object]) -> None:
-    """Copies byte by byte; holes stay holes.
-
-    Args:
-        source, target: The files.
-        progress: Told how many more bytes of the file are done.
-
-    Raises:
-        OSError: If a file cannot be read or written.
-    """
-    size = source.stat().st_size
-    with source.open("rb") as old, target.open("wb") as new:
-        new.truncate(size)
-        position = 0
-        while position < size:
-            start, end = _data(old.fileno(), position, size)
-            progress(start - position)
-            new.seek(start)
-            old.seek(start)
-            while start < end:
-                part = old.read(min(_CHUNK, end - start))
-                if not part:  # it became shorter
-                    new.truncate(start)
-                    return
-                new.write(part)
-                start += len(part)
-                progress(len(part))
-            position = end
-    shutil.copystat(source, target)
-
-
-def _data(descriptor: int, position: int, size: int) -> tuple[int, int]:
-    """Where the next data begins and ends."""
-    try:
-        start = os.lseek(descriptor, position, os.SEEK_DATA)
-        return start, os.lseek(descriptor, start, os.SEEK_HOLE)
-    except OSError as error:
-        if error.errno == errno.ENXIO:  # nothing but a hole up to the end
-            return size, size
-        return position, size  # a file system without holes
-
-
-def disk_usage(path: Path) -> int:
-    """The bytes that a file takes on disk: less than its size if it has holes."""
-    return path.stat().st_blocks * 512

@@ -19,7 +19,7 @@ from distrl.configs.devices import AdbMembers, AvdMembers, DevicesConfig, PhoneM
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError
 from distrl.core.importing import import_object
-from distrl.workers.devices.adb_server import DeviceEntry, PoolServer
+from distrl.workers.devices.adb_server import AdbServer, DeviceEntry
 from distrl.workers.devices.errors import DeviceError, EmulatorError
 from distrl.workers.devices.health import ManagedDevice
 from distrl.workers.devices.pool import DevicePool
@@ -64,9 +64,9 @@ def postmortem_folder(config: Config) -> Path:
 
 def _behind_adb(devices: DevicesConfig) -> tuple[list[ManagedDevice], Any]:
     """The members that are opened without being listed first, and the tracker of all others."""
-    from distrl.workers.devices.adb_server import PoolServer
+    from distrl.workers.devices.adb_server import AdbServer
 
-    server = PoolServer(port=devices.server_port())
+    server = AdbServer(port=devices.server_port())
     members: list[ManagedDevice] = []
     tracked: list[tuple[str, Callable[[str], ManagedDevice]]] = []
     for part in devices.pool:
@@ -156,7 +156,7 @@ class AdbTracker:
     """
 
     def __init__(
-        self, server: PoolServer, serials: Sequence[tuple[str, Callable[[str], ManagedDevice]]] = ()
+        self, server: AdbServer, serials: Sequence[tuple[str, Callable[[str], ManagedDevice]]] = ()
     ) -> None:
         self._server, self._serials = server, serials
         self._stop = threading.Event()

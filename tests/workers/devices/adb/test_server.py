@@ -205,7 +205,7 @@ def test_another_program_at_the_port_is_not_fought(free_port: int) -> None:
         thread = threading.Thread(target=greet, args=(listener,), daemon=True)
         thread.start()
         server = AdbServer(port=free_port)
-        with pytest.raises(OutputInvalid, match="something else"):
+        with pytest.raises(OutputInvalid, match="another program"):
             server.ensure_running()
         assert server.own_pid is None
         thread.join(10)

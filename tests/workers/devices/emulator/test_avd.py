@@ -13,7 +13,7 @@ from avds import avd_with_snapshot
 from emulator_programs import bystander, dead_pid
 
 from distrl.simulator.emulator.fake_sdk import make_avd
-from distrl.workers.devices.avd import AvdStore, avd_home
+from distrl.workers.devices.avd import AvdStore, avd_home, read_ini, write_ini
 from distrl.workers.devices.errors import AvdLocked, EmulatorError, SnapshotPending
 
 
@@ -185,7 +185,7 @@ class TestLocks:
         avd = make_avd(store, "pixel")
         stranger = bystander(name="editor")
         (avd.directory / "hardware-qemu.ini.lock").write_text(f"{stranger.pid}")
-        with pytest.raises(AvdLocked, match=r"no emulator.*Remove .*hardware-qemu\.ini\.lock"):
+        with pytest.raises(AvdLocked, match=r"not an emulator.*Remove .*hardware-qemu\.ini\.lock"):
             avd.require_unused()
         stranger.communicate()
 
@@ -198,3 +198,15 @@ class TestLocks:
             avd.require_unused()
         os.close(descriptor)
         avd.require_unused()
+
+
+def test_ini_files_are_read_and_written(tmp_path: Path) -> None:
+    path = tmp_path / "config.ini"
+    path.write_bytes(b"# path=comment\nhw.ramSize = 2048\n\npath=/a=b\nno value\nlast=\nname=\xff\xfe\n")
+    found = read_ini(path)
+    assert found == {"hw.ramSize": "2048", "path": "/a=b", "last": "", "name": "\udcff\udcfe"}
+    write_ini(path, {**found, "path": "c"})
+    assert path.read_bytes() == b"hw.ramSize=2048\npath=c\nlast=\nname=\xff\xfe\n"
+    assert [one.name for one in tmp_path.iterdir()] == ["config.ini"]
+    with pytest.raises(EmulatorError, match=r"none\.ini"):
+        read_ini(tmp_path / "none.ini")

@@ -9,7 +9,7 @@ from pathlib import Path
 import adb_programs
 import pytest
 
-from distrl.workers.devices.adb_server import PoolServer
+from distrl.workers.devices.adb_server import AdbServer
 from distrl.workers.devices.errors import ServerUnavailable
 
 pytestmark = [
@@ -36,7 +36,7 @@ def servers_at(port: int) -> list[int]:
 
 def test_many_threads_start_one_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    server = PoolServer(port=adb_programs.free_port())
+    server = AdbServer(port=adb_programs.free_port())
     try:
         with ThreadPoolExecutor(8) as executor:
             for done in [executor.submit(server.ensure_running) for _ in range(8)]:
@@ -54,7 +54,7 @@ def test_a_server_that_was_there_is_left_alone(tmp_path: Path) -> None:
     program = adb_programs.bundled()
     assert program is not None
     with adb_programs.server(program, tmp_path) as port:
-        server = PoolServer(port=port)
+        server = AdbServer(port=port)
         server.ensure_running()
         server.end()
         assert adb_programs.ask(port, "host:version")

@@ -14,7 +14,7 @@ from waiting import until
 from distrl.configs.devices import HealthConfig
 from distrl.core.errors import MissingDependency
 from distrl.workers.devices import sources
-from distrl.workers.devices.adb_server import DeviceEntry, PoolServer
+from distrl.workers.devices.adb_server import AdbServer, DeviceEntry
 from distrl.workers.devices.claims import Claims
 from distrl.workers.devices.errors import DeviceDisconnected, ServerUnavailable
 from distrl.workers.devices.health import SlotState
@@ -24,7 +24,7 @@ from distrl.workers.devices.sources import AdbTracker
 DEADLINE_S = 20.0
 
 
-class FakeServer(PoolServer):
+class FakeServer(AdbServer):
     """Its list is what `say` was called with last.
 
     Attributes:

@@ -9,7 +9,7 @@ from typing import Any
 
 from appo_runs import Run
 
-from distrl.evaluator.figures import LINE, finish, new_figure
+from distrl.evaluator.report.drawing import LINE, finish, new_figure
 from distrl.evaluator.sweeps.arms import Mean, mean_curve, median_time
 from distrl.evaluator.sweeps.plot import COLOURS
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import sweeping
 
-from distrl.evaluator.figures import LINE, finish, new_figure
+from distrl.evaluator.report.drawing import LINE, finish, new_figure
 from distrl.evaluator.statistics import Interval
 from distrl.evaluator.sweeps.arms import ArmSummary
 from distrl.evaluator.sweeps.plot import COLOURS

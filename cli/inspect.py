@@ -202,7 +202,7 @@ def _write_listing(
     output: Path | None,
     force: bool,
 ) -> Path:
-    from distrl.evaluator.report.listing import write_listing
+    from distrl.evaluator.report.viewer import write_listing
     from distrl.evaluator.stores import find_episodes
 
     file = output or Path(PAGE)

@@ -105,7 +105,7 @@ def write_results(
     """Writes the held-out verdicts, the numbers and the page; None, and a line why, without jinja2."""
     from distrl.core.files import write_atomically
     from distrl.evaluator.judges.local.data import stored_examples
-    from distrl.evaluator.report.agreement import write_agreement_page
+    from distrl.evaluator.report.viewer import write_agreement_page
 
     write_atomically(output / VERDICTS_FILE, "".join(one.model_dump_json() + "\n" for one in judged))
     write_atomically(output / "agreement.json", report.model_dump_json(indent=2))

@@ -1,4 +1,4 @@
-"""What a judge says of episodes: its success rate, how far it agrees with ground truth, where they differ."""
+"""A judge's verdicts: its success rate, its agreement with ground truth, and where they differ."""
 
 from __future__ import annotations
 
@@ -8,23 +8,21 @@ from typing import Any
 
 from distrl.core.types import Number, Record, Task
 from distrl.core.verdicts import Spent, Verdict
-from distrl.evaluator.kappa import cohen_kappa
-from distrl.evaluator.solved import Solved, solved
 from distrl.evaluator.statistics import Interval, wilson_by_task
 
 MAX_REASON = 300
-"""Characters of a reason that are shown."""
+"""Characters of a reason to show."""
 
 
 class Judged(Record):
     """An episode with ground truth and a judge's verdict: one line of `verdicts/JUDGE.jsonl`.
 
     Attributes:
-        trajectory_id: Where the whole episode is in the store.
+        trajectory_id: The episode in the store.
         task_id, template, split, goal: Its task.
         truth: Whether the environment gave full credit, of a judge that goes through the steps at the step
             where it decided; None if there is no score.
-        verdict: What the judge says.
+        verdict: The judge's verdict.
     """
 
     trajectory_id: str
@@ -50,7 +48,7 @@ class Judged(Record):
 
     @property
     def is_compared(self) -> bool:
-        """Whether both have said something."""
+        """Whether there is both a verdict and ground truth."""
         return self.truth is not None and self.verdict.is_decided
 
     @property
@@ -63,16 +61,14 @@ class Agreement(Record):
     """A judge against ground truth.
 
     Attributes:
-        both, judge_only, truth_only, neither: Who says success: the confusion matrix.
-        undecided: Episodes with ground truth on which the judge came to no verdict; in no other number.
+        both, judge_only, truth_only, neither: The confusion matrix: which of the two is a success.
+        undecided: Episodes with ground truth but without a verdict; they are in no other number.
         rate, interval: Share of the verdicts that are right, and Wilson's 95% interval. Episodes of a task
-            are not independent; both intervals are of as many trials as they are worth: `effective_trials`.
+            are not independent, so the interval uses `effective_trials`.
         kappa: Cohen's κ; None where it is not defined: the judge or the truth always says the same.
-        kappa_interval: Its 95% interval; None also where the two never differ: its error would then be
-            estimated as 0, however few episodes there are.
-        no_kappa: Why κ is not defined, in words; "" where it is, or where nothing was compared.
-        precision: Share of the judge's successes that are some; None without any.
-        recall: Share of the successes that the judge calls so; None without any.
+        no_kappa: Why κ is not defined; "" if it is, or if nothing was compared.
+        precision: Share of the judge's successes that are successes; None without any.
+        recall: Share of the successes that the judge finds; None without any.
     """
 
     both: int
@@ -83,7 +79,6 @@ class Agreement(Record):
     rate: Number
     interval: Interval
     kappa: Number | None
-    kappa_interval: Interval | None
     precision: Number | None
     recall: Number | None
     no_kappa: str = ""
@@ -94,11 +89,48 @@ class Agreement(Record):
         return self.both + self.judge_only + self.truth_only + self.neither
 
 
-class Unjudged(Record):
-    """Why a judge came to no verdict.
+class Solved(Record):
+    """A success rate according to a judge.
 
     Attributes:
-        reason: What such reasons have in common.
+        successes, episodes: Counts k and n.
+        rate: k / n; 0 when n = 0.
+        interval: Wilson's 95% interval with `effective_trials`.
+    """
+
+    successes: int
+    episodes: int
+    rate: Number
+    interval: Interval
+
+    def describe(self) -> str:
+        """The rate with its interval and counts, in one line."""
+        if not self.episodes:
+            return "nothing decided"
+        low, high = 100 * self.interval.low, 100 * self.interval.high
+        counts = f"{self.successes} of {self.episodes}"
+        return f"{100 * self.rate:.1f}% solved ({low:.1f} to {high:.1f}), {counts}"
+
+
+def solved(ends: Iterable[tuple[str, bool]]) -> Solved:
+    """The numbers over episodes.
+
+    Args:
+        ends: The task's id of each episode, and whether it was a success.
+    """
+    tasks: dict[str, list[float]] = {}
+    for task_id, success in ends:
+        tasks.setdefault(task_id, []).append(float(success))
+    n = sum(map(len, tasks.values()))
+    k = int(sum(map(sum, tasks.values())))
+    return Solved(successes=k, episodes=n, rate=k / n if n else 0.0, interval=wilson_by_task(tasks.values()))
+
+
+class Unjudged(Record):
+    """A reason for missing verdicts.
+
+    Attributes:
+        reason: The common part of such reasons.
         count: How many episodes.
         example: One of the reasons in full.
         task_id: Its task.
@@ -114,19 +146,19 @@ class AgreementReport(Record):
     """A judge on a set of episodes, and against their ground truth: `agreement-JUDGE.json`.
 
     Attributes:
-        judge, model: Who judged.
+        judge, model: The judge.
         source: The store.
-        overall: On all of it.
+        overall: Over all episodes.
         templates: By template.
-        solved: The judge's own success rate over the episodes that it decided, with truth or without, and
-            those that fail whatever it would say; None of a judge on parts of episodes, and in older files.
+        solved: The judge's own success rate over the episodes that it decided, with or without ground truth,
+            and those that fail in any case; None for verdicts on parts of episodes, and in older files.
         solved_templates: The same by template.
-        num_failed: How many of these episodes it was not asked about, as they fail in any case.
-        unknown: Episodes without ground truth, which nothing is compared with.
-        num_cut: Those of them that the judge ended at a step whose truth nobody recorded.
-        unjudged: Why there is no verdict on the others, the commonest reason first.
-        calls, input_tokens, output_tokens, cost: What asking took, as in `Spent`, over all sessions; cached
-            answers cost nothing.
+        num_failed: How many of these episodes fail in any case, so that the judge was not called.
+        unknown: Episodes without ground truth.
+        num_cut: Those of them that the judge ended at a step without recorded ground truth.
+        unjudged: Reasons for missing verdicts, the most frequent first.
+        calls, input_tokens, output_tokens, cost: The cost, as in `Spent`, over all sessions; cached answers
+            cost nothing.
     """
 
     judge: str
@@ -147,12 +179,12 @@ class AgreementReport(Record):
 
     @property
     def spent(self) -> Spent:
-        """What asking took."""
+        """The cost of all verdicts."""
         return Spent(**{name: getattr(self, name) for name in Spent.model_fields})
 
 
 def _no_kappa(both: int, judge_only: int, truth_only: int, neither: int) -> str:
-    """Why the κ of these counts is not defined; "" where it is, or where there is nothing."""
+    """Why the κ of these counts is not defined; "" if it is, or if there are none."""
     n = both + judge_only + truth_only + neither
     reasons = {
         "every episode is a success": both + truth_only,
@@ -163,8 +195,25 @@ def _no_kappa(both: int, judge_only: int, truth_only: int, neither: int) -> str:
     return " and ".join(reason for reason, count in reasons.items() if n and count == n)
 
 
+def cohen_kappa(both: int, judge_only: int, truth_only: int, neither: int) -> float | None:
+    """Cohen's κ = (p_o − p_e) / (1 − p_e) of a confusion matrix (Cohen 1960), agreement beyond chance.
+
+    p_o is the share of equal pairs, and p_e = Σ p_i. p_.i its expectation from the row and column sums.
+
+    Returns:
+        None if there is nothing, or one of the two always says the same: then p_o = p_e whatever the other
+        says, and κ says nothing about agreement.
+    """
+    n = both + judge_only + truth_only + neither
+    said, true = both + judge_only, both + truth_only
+    if not 0 < said < n or not 0 < true < n:
+        return None
+    expected = (said * true + (n - said) * (n - true)) / n**2
+    return ((both + neither) / n - expected) / (1.0 - expected)
+
+
 def agreement(judged: Iterable[Judged]) -> Agreement:
-    """The numbers over episodes with ground truth; others count for nothing."""
+    """The numbers over episodes with ground truth; others are ignored."""
     known = [one for one in judged if one.truth is not None]
     tasks: dict[str, list[tuple[bool, bool]]] = {}
     for one in known:
@@ -174,7 +223,6 @@ def agreement(judged: Iterable[Judged]) -> Agreement:
     both, judge_only = pairs.count((True, True)), pairs.count((True, False))
     truth_only, neither = pairs.count((False, True)), pairs.count((False, False))
     right, n = both + neither, len(pairs)
-    kappa = cohen_kappa(tasks.values())
     return Agreement(
         both=both,
         judge_only=judge_only,
@@ -183,8 +231,7 @@ def agreement(judged: Iterable[Judged]) -> Agreement:
         undecided=len(known) - n,
         rate=right / n if n else 0.0,
         interval=wilson_by_task([float(said is truth) for said, truth in task] for task in tasks.values()),
-        kappa=kappa.value if kappa is not None else None,
-        kappa_interval=kappa.interval if kappa is not None else None,
+        kappa=cohen_kappa(both, judge_only, truth_only, neither),
         precision=both / (both + judge_only) if both + judge_only else None,
         recall=both / (both + truth_only) if both + truth_only else None,
         no_kappa=_no_kappa(both, judge_only, truth_only, neither),
@@ -200,8 +247,8 @@ def compare(
         judged: The episodes.
         judge: The judge's name.
         source: Where the episodes are.
-        failed: The tasks of further episodes, which fail whatever the judge would say. None if what was
-            judged is no set of whole episodes, so that there is no success rate.
+        failed: The tasks of further episodes, which fail in any case. None if parts of episodes were judged,
+            so that there is no success rate.
     """
     templates = sorted({one.template for one in judged})
     spent = Spent.total(one.verdict.spent for one in judged if not one.verdict.is_cached)
@@ -220,7 +267,7 @@ def compare(
 
 
 def _solved(judged: Sequence[Judged], failed: Sequence[Task]) -> dict[str, Any]:
-    """What a report says of the judge's success rate."""
+    """A report's fields about the judge's success rate."""
     ends = [(one.template, one.task_id, one.verdict.success) for one in judged if one.verdict.is_decided]
     ends += [(task.template, task.id, False) for task in failed]
     return {
@@ -234,7 +281,7 @@ def _solved(judged: Sequence[Judged], failed: Sequence[Task]) -> dict[str, Any]:
 
 
 def why_unjudged(judged: Iterable[Judged]) -> tuple[Unjudged, ...]:
-    """The reasons for which there is no verdict, the commonest first, each with an example."""
+    """The reasons for missing verdicts, the most frequent first, each with an example."""
     found: dict[str, list[Judged]] = {}
     for one in judged:
         if not one.verdict.is_decided:
@@ -249,7 +296,7 @@ def why_unjudged(judged: Iterable[Judged]) -> tuple[Unjudged, ...]:
 
 
 def _gist(reason: str) -> str:
-    """A reason without what differs from episode to episode: what was quoted, and what an endpoint said."""
+    """A reason without parts that differ between episodes: quotations, and an endpoint's messages."""
     line = _one_line(re.sub(r"(answers \d{3}): .*", r"\1.", reason, flags=re.DOTALL), 2 * MAX_REASON)
     return _one_line(
         re.sub(r"(?<!\w)(['\"]).*\1", "…", re.sub(r"(?<![\d.])\d+[.]\d+%?(?![\d.]*\d)", "…", line))
@@ -262,56 +309,54 @@ def _one_line(text: str, most: int = MAX_REASON) -> str:
 
 
 def disagreements(judged: Iterable[Judged]) -> list[Judged]:
-    """Where the judge is wrong, the surest errors first."""
+    """The judge's errors, the most confident first."""
     wrong = [one for one in judged if one.is_compared and one.verdict.success is not one.truth]
     return sorted(wrong, key=lambda one: (-one.distance, one.task_id))
 
 
 def lines(report: AgreementReport) -> list[str]:
     """The report in a few lines of text."""
-    told = _solved_lines(report, report.solved) if report.solved is not None else []
-    told.append(f"{report.judge} against ground truth: {describe(report.overall)}")
+    text = _solved_lines(report, report.solved) if report.solved is not None else []
+    text.append(f"{report.judge} against ground truth: {describe(report.overall)}")
     if len(report.templates) > 1:
-        told += [f"  {name:<22}  {describe(found)}" for name, found in report.templates.items()]
+        text += [f"  {name:<22}  {describe(found)}" for name, found in report.templates.items()]
     table = report.overall
-    told += [
+    text += [
         f"  {'':<22}  truth: success  truth: failure",
         f"  {'judge: success':<22}  {table.both:>14}  {table.judge_only:>14}",
         f"  {'judge: failure':<22}  {table.truth_only:>14}  {table.neither:>14}",
     ]
     if report.overall.undecided or report.unknown:
-        told.append(f"  {report.overall.undecided} unjudged; {report.unknown} without ground truth")
+        text.append(f"  {report.overall.undecided} unjudged; {report.unknown} without ground truth")
     for why in report.unjudged:
-        told.append(f"  {why.count} unjudged: {why.reason}")
+        text.append(f"  {why.count} unjudged: {why.reason}")
         if why.example != why.reason:
-            told.append(f"    such as {why.task_id}: {why.example}")
+            text.append(f"    such as {why.task_id}: {why.example}")
     if report.num_cut:
-        told.append(f"  {report.num_cut} of these ended by the judge at a step whose truth is not recorded")
+        text.append(
+            f"  {report.num_cut} of these were ended by the judge at a step without recorded ground truth"
+        )
     if report.calls or report.input_tokens:
-        told.append(f"  {report.spent.describe()}")
-    return told
+        text.append(f"  {report.spent.describe()}")
+    return text
 
 
 def _solved_lines(report: AgreementReport, found: Solved) -> list[str]:
     """The judge's success rate, and by template where there are several."""
-    told = [f"by {report.judge}: {found.describe()}"]
+    text = [f"by {report.judge}: {found.describe()}"]
     if len(report.solved_templates) > 1:
-        told += [f"  {name:<22}  {one.describe()}" for name, one in report.solved_templates.items()]
+        text += [f"  {name:<22}  {one.describe()}" for name, one in report.solved_templates.items()]
     if report.num_failed:
-        told.append(f"  {report.num_failed} of these failed whatever the judge would say: it was not asked")
-    return told
+        text.append(f"  {report.num_failed} of these fail in any case: the judge was not called")
+    return text
 
 
 def describe(found: Agreement) -> str:
-    """Agreement and κ with their intervals where they have some, or why there is no κ, in one line."""
+    """Agreement with its interval, and κ or why it is not defined, in one line."""
     if not found.total:
         return "nothing to compare"
     low, high = 100 * found.interval.low, 100 * found.interval.high
     text = f"{100 * found.rate:.1f}% agree ({low:.1f} to {high:.1f}), n = {found.total}"
     if found.kappa is None:
         return f"{text}, κ not defined: {found.no_kappa}" if found.no_kappa else text
-    if found.kappa_interval is None:
-        return f"{text}, κ = {found.kappa:.2f}"
-    return (
-        f"{text}, κ = {found.kappa:.2f} ({found.kappa_interval.low:.2f} to {found.kappa_interval.high:.2f})"
-    )
+    return f"{text}, κ = {found.kappa:.2f}"

@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable, Iterable
 
 from distrl.core.types import Number, Record
-from distrl.evaluator.clusters import effective_trials
 from distrl.evaluator.results import may_be_same
-from distrl.evaluator.statistics import Z_95, EpisodeResult, Interval
+from distrl.evaluator.statistics import Z_95, EpisodeResult, Interval, effective_trials
 
 
 class Paired(Record):

@@ -29,7 +29,7 @@ from distrl.evaluator.agreement import AgreementReport, Judged, compare
 from distrl.evaluator.judges import build_judge, identity
 from distrl.evaluator.judges.base import Judge
 from distrl.evaluator.judges.vlm.judge import VlmJudge
-from distrl.evaluator.report.agreement import Episode, worst, write_agreement_page
+from distrl.evaluator.report.viewer import Episode, worst, write_agreement_page
 from distrl.evaluator.stores import StoredEpisodes
 from distrl.workers.judging import judge_steps
 from distrl.workers.rewards import is_asked_about, truth_after

@@ -10,7 +10,6 @@ from distrl.configs.load import dump_config
 from distrl.configs.schema import Config
 from distrl.evaluator.control.measure import ControlResult, load_control
 from distrl.evaluator.control.staleness import StalenessRow, staleness_rows
-from distrl.evaluator.figures import LINE, finish, new_figure
 from distrl.evaluator.report.chart import (
     Point,
     dots_path,
@@ -19,11 +18,12 @@ from distrl.evaluator.report.chart import (
     short_number,
     thin,
 )
-from distrl.evaluator.report.curve import Chart, LegendItem, Signal, signal_charts
-from distrl.evaluator.report.curve import Path as Line
-from distrl.evaluator.report.facts import Fact
+from distrl.evaluator.report.drawing import LINE, finish, new_figure
 from distrl.evaluator.report.metrics import ELAPSED, RunMetrics
 from distrl.evaluator.report.page import duration, write_files
+from distrl.evaluator.report.run import Fact
+from distrl.evaluator.report.training import Chart, LegendItem, Signal, signal_charts
+from distrl.evaluator.report.training import Path as Line
 
 ENV_STEPS = "env_steps"
 TRAIN, VALIDATION = "train/return", "eval/return"

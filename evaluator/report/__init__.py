@@ -8,7 +8,7 @@ from pathlib import Path
 from distrl.core.rundir import RunDir
 from distrl.evaluator.report.metrics import EPISODES, RunMetrics
 from distrl.evaluator.report.run import write_report
-from distrl.evaluator.report.trajectory import write_trajectory_page
+from distrl.evaluator.report.viewer import write_trajectory_page
 from distrl.evaluator.run_state import describe
 
 __all__ = ["write_report", "write_run_report", "write_trajectory_page"]

@@ -1,11 +1,14 @@
-"""Before and after, side by side: success with intervals for each split, level and template."""
+"""Comparing evaluations: success by split, level and template, failure modes, and the episodes to show."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from distrl.evaluator.paired import Paired, compare_pairs
+from distrl.evaluator.failure_modes import MODE_NOTES, MODE_WORDS, FailureMode
+from distrl.evaluator.paired import Paired, compare_pairs, instance_of, is_same
 from distrl.evaluator.results import LoadedEvaluation
 from distrl.evaluator.statistics import EpisodeResult, Interval, Repeats, Summary, newcombe
 from distrl.evaluator.suites import SUITES, promises
@@ -40,7 +43,7 @@ class Row:
 
     @property
     def unlike(self) -> str:
-        """What is to be said of a gain that is not over the same tasks; "" where it is."""
+        """A remark on a gain that is not over the same tasks; "" if it is."""
         if self.gain is None or self.paired is not None:
             return ""
         return f"not on the same tasks and seeds: {self.num_common or 'none'} in common"
@@ -73,9 +76,9 @@ def compare(loaded: Mapping[str, LoadedEvaluation]) -> list[SplitBlock]:
 
 
 def split_note(suite: str, split: str) -> str:
-    """How a split differs from `train`, as a suite of this package promises it; "" where none does.
+    """How a split differs from `train`, as a suite of this package promises; "" for other suites.
 
-    A user's file may share tasks with what was trained on. Of that itself an evaluation knows nothing.
+    A user's file may share tasks with the training split; an evaluation has no record of that.
     """
     if suite not in SUITES or split == "train":
         return ""
@@ -84,7 +87,7 @@ def split_note(suite: str, split: str) -> str:
         return ""
     place = f" of {promised.trained_on}" if promised.trained_on else ""
     layout = ", nor is their screen layout" if split == "unseen_layout" else ""
-    worded = ", and none is worded as one there" if "phrasings" in promised.rules else ""
+    worded = ", and no instruction has the same wording" if "phrasings" in promised.rules else ""
     return f"None of these tasks is in the split train{place}{layout}{worded}."
 
 
@@ -140,8 +143,223 @@ def _row(name: str, note: str, arms: Sequence[Arm], episodes: Mapping[str, Seque
 
 
 def headline(blocks: Sequence[SplitBlock]) -> SplitBlock | None:
-    """The split that stands at the top: "test", else the first."""
+    """The split at the top of the page: "test", else the first."""
     for block in blocks:
         if block.overall.name == "test":
             return block
     return blocks[0] if blocks else None
+
+
+MAX_LINKS = 3
+PER_MODE = 1
+"""Episodes that the viewer shows at least of each mode and evaluation, if there are any."""
+
+
+@dataclass(frozen=True)
+class ModeCell:
+    """A mode in an evaluation: the number of episodes, their share, and anchors of some on the page."""
+
+    label: str
+    mode: FailureMode
+    count: int
+    share: float
+    anchors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ModeRow:
+    """A mode over all evaluations."""
+
+    mode: FailureMode
+    title: str
+    note: str
+    cells: tuple[ModeCell, ...]
+
+
+@dataclass(frozen=True)
+class ModeBar:
+    """An evaluation's failures; `unknown` counts those that an older version did not classify."""
+
+    label: str
+    episodes: int
+    failures: int
+    unknown: int
+    cells: tuple[ModeCell, ...]
+
+
+@dataclass(frozen=True)
+class ModeTable:
+    """The failures of a split."""
+
+    split: str
+    rows: tuple[ModeRow, ...]
+    bars: tuple[ModeBar, ...]
+
+
+def failure_tables(loaded: Mapping[str, LoadedEvaluation], anchors: Mapping[str, str]) -> list[ModeTable]:
+    """A table for each split with failures.
+
+    Args:
+        loaded: Evaluations by label, oldest first.
+        anchors: The anchors of trajectories on the page, by id.
+    """
+    splits = dict.fromkeys(split for one in loaded.values() for split in one.evaluation.splits)
+    tables = []
+    for split in splits:
+        counted = {
+            label: [e for e in one.episodes if e.split == split and e.counts]
+            for label, one in loaded.items()
+            if split in one.evaluation.splits
+        }
+        bars = tuple(_bar(label, episodes, anchors) for label, episodes in counted.items())
+        if any(bar.failures for bar in bars):
+            tables.append(ModeTable(split, _rows(bars), bars))
+    return tables
+
+
+def failure_data(tables: Sequence[ModeTable]) -> dict[str, Any]:
+    """The same as plain data, by split and evaluation."""
+    return {
+        table.split: {
+            bar.label: {
+                "episodes": bar.episodes,
+                "failures": bar.failures,
+                "unknown": bar.unknown,
+                "modes": {cell.mode.value: cell.count for cell in bar.cells},
+            }
+            for bar in table.bars
+        }
+        for table in tables
+    }
+
+
+def _bar(label: str, episodes: Sequence[EpisodeResult], anchors: Mapping[str, str]) -> ModeBar:
+    failed = [episode for episode in episodes if not episode.success]
+    cells = []
+    for mode in FailureMode:
+        found = [episode.trajectory_id for episode in failed if episode.mode is mode]
+        links = tuple(anchors[one] for one in found if one in anchors)[:MAX_LINKS]
+        share = len(found) / len(episodes) if episodes else 0.0
+        cells.append(ModeCell(label, mode, len(found), share, links))
+    unknown = sum(episode.mode is None for episode in failed)
+    return ModeBar(label, len(episodes), len(failed), unknown, tuple(cells))
+
+
+def _rows(bars: Sequence[ModeBar]) -> tuple[ModeRow, ...]:
+    return tuple(
+        ModeRow(mode, MODE_WORDS[mode], MODE_NOTES[mode], tuple(bar.cells[place] for bar in bars))
+        for place, mode in enumerate(FailureMode)
+    )
+
+
+KINDS = ("learned", "still failing", "lost", "solved all along", "solved", "failed")
+"""What happened to a task between the first and the last evaluation; the last two when there is only one."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A task to show, and its episode in each evaluation, by label."""
+
+    kind: str
+    episodes: tuple[tuple[str, EpisodeResult], ...]
+
+
+def choose_examples(evaluations: Mapping[str, Sequence[EpisodeResult]], limit: int) -> list[Choice]:
+    """At most `limit` tasks: about two thirds of the first kind, the rest of others, over all templates.
+
+    Args:
+        evaluations: Episodes by label, oldest evaluation first. Tasks of the last one are shown.
+        limit: How many tasks.
+    """
+    if not evaluations:
+        return []
+    labels = list(evaluations)
+    choices = _by_instance(evaluations)
+    pools: dict[str, list[Choice]] = {kind: [] for kind in KINDS}
+    for choice in choices.values():
+        if choice.episodes[-1][0] == labels[-1]:
+            pools[choice.kind].append(choice)
+    ordered = [_over_templates(pools[kind]) for kind in KINDS if pools[kind]]
+    return _share(ordered, limit)
+
+
+def choose_failures(
+    evaluations: Mapping[str, Sequence[EpisodeResult]], chosen: Sequence[Choice], per_mode: int
+) -> list[Choice]:
+    """More tasks, so that `per_mode` episodes of each failure mode of each evaluation are shown.
+
+    Args:
+        evaluations: Episodes by label, oldest evaluation first.
+        chosen: Tasks that are shown anyway.
+        per_mode: How many.
+    """
+    choices = _by_instance(evaluations)
+    shown = {instance_of(choice.episodes[-1][1]) for choice in chosen}
+    seen: Counter[tuple[str, FailureMode]] = Counter()
+    for choice in chosen:
+        seen.update((label, e.mode) for label, e in choice.episodes if e.mode is not None)
+    further = []
+    for label in reversed(list(evaluations)):
+        for choice in _over_templates(list(choices.values())):
+            of_label = dict(choice.episodes).get(label)
+            if of_label is None or of_label.mode is None or instance_of(of_label) in shown:
+                continue
+            if seen[label, of_label.mode] < per_mode:
+                further.append(choice)
+                shown.add(instance_of(of_label))
+                seen.update((one, e.mode) for one, e in choice.episodes if e.mode is not None)
+    return further
+
+
+def _by_instance(evaluations: Mapping[str, Sequence[EpisodeResult]]) -> dict[tuple[str, int], Choice]:
+    """Every instance that counts, the newest evaluation's first, each with its episodes of one task."""
+    found: dict[tuple[str, int], dict[str, EpisodeResult]] = {}
+    for label in reversed(list(evaluations)):
+        for episode in evaluations[label]:
+            if episode.counts:
+                by_label = found.setdefault(instance_of(episode), {})
+                if all(is_same(episode, newer) for newer in by_label.values()):
+                    by_label[label] = episode
+    choices = {}
+    for key, by_label in found.items():
+        episodes = tuple((label, by_label[label]) for label in evaluations if label in by_label)
+        choices[key] = Choice(_kind([episode for _, episode in episodes]), episodes)
+    return choices
+
+
+def _kind(episodes: Sequence[EpisodeResult]) -> str:
+    if len(episodes) == 1:
+        return "solved" if episodes[0].success else "failed"
+    before, after = episodes[0].success, episodes[-1].success
+    if after:
+        return "solved all along" if before else "learned"
+    return "lost" if before else "still failing"
+
+
+def _over_templates(choices: Sequence[Choice]) -> list[Choice]:
+    """The same choices, one of each (split, template) in turn."""
+    groups: dict[tuple[str, str], list[Choice]] = {}
+    for choice in choices:
+        episode = choice.episodes[-1][1]
+        groups.setdefault((episode.split, episode.template), []).append(choice)
+    turns = [
+        (turn, place, choice)
+        for place, group in enumerate(groups.values())
+        for turn, choice in enumerate(group)
+    ]
+    return [choice for _, _, choice in sorted(turns, key=lambda item: item[:2])]
+
+
+def _share(pools: Sequence[list[Choice]], limit: int) -> list[Choice]:
+    """Two thirds from the first pool, then one of each other pool in turn, then whatever is left."""
+    if not pools or limit < 1:
+        return []
+    first = max(1, (2 * limit + 2) // 3) if len(pools) > 1 else limit
+    counts = [min(first, len(pools[0]))] + [0] * (len(pools) - 1)
+    while sum(counts) < limit:
+        open_pools = [i for i in range(len(pools)) if counts[i] < len(pools[i])]
+        if not open_pools:
+            break
+        others = [i for i in open_pools if i > 0] or open_pools
+        counts[min(others, key=lambda i: counts[i])] += 1
+    return [choice for pool, count in zip(pools, counts, strict=True) for choice in pool[:count]]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distrl.core.errors import MissingDependency
 from distrl.evaluator.failure_modes import MODE_WORDS, FailureMode
-from distrl.evaluator.figures import LINE, finish, new_figure
-from distrl.evaluator.report import curve
+from distrl.evaluator.report import training
 from distrl.evaluator.report.metrics import EPISODES, RunMetrics
 
 if TYPE_CHECKING:
-    from distrl.evaluator.report.failures import ModeTable
+    from distrl.evaluator.report.compare import ModeTable
     from distrl.evaluator.report.run import Report
 
 MODE_COLOURS = {
@@ -44,7 +44,7 @@ def draw(file: Path, report: Report, metrics: RunMetrics) -> None:
 
 
 def _draw_curve(axis: Any, metrics: RunMetrics, report: Report) -> None:
-    data = curve.learning_curve(metrics, EPISODES)
+    data = training.learning_curve(metrics, EPISODES)
     if data.train:
         axis.plot(*zip(*data.train, strict=True), color=TRAIN, lw=1.4, label="training episodes")
     if data.validation:
@@ -89,3 +89,34 @@ def _draw_failures(axis: Any, table: ModeTable) -> None:
     axis.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f}%")
     axis.grid(axis="x", color=LINE, lw=0.8)
     axis.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=2)
+
+
+INK, LINE = "#17191c", "#e4e5e2"
+
+
+def new_figure(width: float, height: float) -> Any:
+    """An empty figure of that many inches.
+
+    Raises:
+        MissingDependency: If matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingDependency(
+            "Pictures need the package matplotlib.", "Install the extra: pip install 'distrl[report]'."
+        ) from error
+    return Figure(figsize=(width, height), dpi=160, layout="constrained")
+
+
+def finish(figure: Any, file: Path, title: str) -> None:
+    """Gives the figure and its axes their looks, and writes it as a PNG."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    for axis in figure.axes:
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.tick_params(length=0, labelsize=9)
+        axis.set_axisbelow(True)
+    figure.suptitle(title, fontsize=13, fontweight="bold", color=INK, x=0.01, ha="left")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    FigureCanvasAgg(figure).print_png(str(file))

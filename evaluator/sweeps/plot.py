@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from distrl.configs.sweep import Sweep
-from distrl.evaluator.figures import LINE, finish, new_figure
+from distrl.evaluator.report.drawing import LINE, finish, new_figure
 from distrl.evaluator.sweeps.arms import ArmSummary
 from distrl.evaluator.sweeps.table import is_share
 

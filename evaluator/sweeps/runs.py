@@ -12,8 +12,8 @@ from distrl.core.checkpoints import pointed
 from distrl.core.errors import RunDirectoryError
 from distrl.core.rundir import RunDir
 from distrl.evaluator.report.chart import Point, rolling_mean
-from distrl.evaluator.report.curve import learning_curve
 from distrl.evaluator.report.metrics import ELAPSED, EPISODES, UPDATES, RunMetrics
+from distrl.evaluator.report.training import learning_curve
 from distrl.evaluator.results import RESULTS_FILE
 from distrl.evaluator.run_state import FINAL, WARM_START, is_untrained
 from distrl.evaluator.statistics import Summary

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrl.evaluator.clusters import effective_trials
-from distrl.evaluator.statistics import wilson
+from distrl.evaluator.statistics import effective_trials, wilson
 
 
 def test_trials_that_are_all_alike_are_worth_one_for_each_task() -> None:

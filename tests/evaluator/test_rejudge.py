@@ -109,7 +109,7 @@ def test_phones_without_ground_truth_get_the_judges_rate(tmp_path: Path) -> None
     assert report.solved.rate == 0.25
     page = (tmp_path / "agreement-vlm.html").read_text()
     assert "25.0% solved (4.6 to 69.9), 1 of 4" in page
-    assert "Success, says the judge" in page
+    assert "Success according to the judge" in page
 
 
 def test_what_is_judged_is_not_asked_again(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_judge_of_steps_is_compared_with_the_truth_where_it_decided(
             rejudged.close()
             assert {one.task_id[-1]: one.truth for one in rejudged.judged} == truths
             assert (report.unknown, report.num_cut) == ((0, 0) if distances is not None else (2, 2))
-    assert ("2 of these ended by the judge at a step" in " ".join(lines(report))) is (distances is None)
+    assert ("2 of these were ended by the judge at a step" in " ".join(lines(report))) is (distances is None)
 
 
 def test_what_a_cut_off_episode_shows_counts_for_a_judge_of_steps() -> None:

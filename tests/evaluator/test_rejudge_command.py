@@ -30,7 +30,7 @@ def test_the_command_says_why_episodes_are_unjudged(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert f"  2 unjudged: The endpoint: {endpoint.url}/chat/completions answers 500." in result.output
     assert "answers 500: oops 1." in result.output
-    assert "  2 unjudged: No status, or several, in the answer that ends …." in result.output
+    assert "  2 unjudged: The answer has no status, or several; it ends with …." in result.output
     assert "'Hm 1.'" in result.output
     assert result.output.count("judged 4 of 4") == 1
     assert "judged 0" not in result.output
@@ -93,7 +93,7 @@ def test_the_command_prints_the_numbers_and_writes_the_page(tmp_path: Path) -> N
             "--agent, --split, --output, --resume would do nothing",
         ),
         (["--rejudge", "/nowhere", "--wait", "1"], "--wait would do nothing"),
-        (["--rejudge", "/nowhere"], "There is no judge"),
+        (["--rejudge", "/nowhere"], "No judge is configured"),
         (["--rejudge", "/nowhere", "--judge", "rules"], "no rules"),
         (["--rejudge", "/nowhere", "--judge", "ground_truth"], "no trajectory store"),
     ],

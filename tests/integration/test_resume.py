@@ -15,8 +15,8 @@ from distrl.core.metrics import read_metrics
 from distrl.core.process import stop_all
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Purpose
-from distrl.evaluator.report.freshness import staleness_rows
 from distrl.evaluator.report.metrics import RunMetrics
+from distrl.evaluator.report.training import staleness_rows
 from distrl.workers.spool import Spool
 
 DEADLINE_S = 240.0

@@ -12,8 +12,8 @@ pytest.importorskip("torch", reason="needs torch: not installed")
 from learning_world import OPTIONS, build
 
 from distrl.core.metrics import read_metrics
-from distrl.evaluator.report.freshness import age_histograms, staleness_rows
 from distrl.evaluator.report.metrics import RunMetrics
+from distrl.evaluator.report.training import age_histograms, staleness_rows
 from distrl.learner.episodes import Episode
 from distrl.learner.freshness import EVERY, Freshness
 from distrl.learner.off_policy import StepStats

@@ -14,7 +14,7 @@ from distrl.core.errors import JudgeError, PolicyError
 from distrl.core.types import Fault, Purpose, Task, Trajectory
 from distrl.evaluator.agreement import Judged
 from distrl.evaluator.judges.local.features import Features, Reader
-from distrl.evaluator.report.agreement import worst
+from distrl.evaluator.report.viewer import worst
 from distrl.evaluator.stores import StoredEpisodes
 from distrl.workers.judging import first_steps
 

@@ -8,7 +8,7 @@ from episode_factory import make_episode, make_task
 
 from distrl.core.types import Fault
 from distrl.evaluator.judges.ground_truth import GroundTruthJudge
-from distrl.evaluator.report.examples import choose_examples
+from distrl.evaluator.report.compare import choose_examples
 from distrl.evaluator.results import episode_result
 from distrl.evaluator.statistics import EpisodeResult
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from distrl.evaluator.report.facts import run_facts
 from distrl.evaluator.report.metrics import RunMetrics
+from distrl.evaluator.report.run import run_facts
 
 
 def test_actions_a_second_are_the_mean_over_the_time_of_training() -> None:

@@ -9,8 +9,7 @@ from many_episodes import write_evaluation
 
 from distrl.core.types import Outcome
 from distrl.evaluator.failure_modes import FailureMode
-from distrl.evaluator.report.examples import choose_examples, choose_failures
-from distrl.evaluator.report.failures import failure_data, failure_tables
+from distrl.evaluator.report.compare import choose_examples, choose_failures, failure_data, failure_tables
 from distrl.evaluator.report.viewer import build_viewer
 from distrl.evaluator.results import LoadedEvaluation, load_evaluation, split_result
 

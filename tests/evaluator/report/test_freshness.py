@@ -5,9 +5,14 @@ from __future__ import annotations
 import pytest
 
 from distrl.evaluator.report.chart import Axis, bars_path
-from distrl.evaluator.report.freshness import age_histograms, freshness, staleness_rows
 from distrl.evaluator.report.metrics import RunMetrics
-from distrl.evaluator.report.rewards import reward_series, reward_signals
+from distrl.evaluator.report.training import (
+    age_histograms,
+    freshness,
+    reward_series,
+    reward_signals,
+    staleness_rows,
+)
 
 
 def table(label: str, **values: float) -> dict[str, float]:

@@ -11,7 +11,7 @@ from many_episodes import write_evaluation
 from distrl.core.verdicts import Verdict
 from distrl.evaluator.agreement import Judged, compare
 from distrl.evaluator.report import write_report
-from distrl.evaluator.report.agreement import write_agreement_page
+from distrl.evaluator.report.viewer import write_agreement_page
 from distrl.workers.envs.chromium import BROWSER_NAMES, DRIVER_NAMES, Chromium
 
 HAVE_BROWSER = any(map(shutil.which, BROWSER_NAMES)) and any(map(shutil.which, DRIVER_NAMES))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from distrl.evaluator.report.curve import curve_charts, learning_curve, legend, signal_charts
 from distrl.evaluator.report.metrics import ELAPSED, EPISODES, RunMetrics
+from distrl.evaluator.report.training import curve_charts, learning_curve, legend, signal_charts
 
 ROWS = [
     {"step": 1, "time": 100.0, "episodes": 10, "train/success": 0.3, "policy/entropy": 2.0},

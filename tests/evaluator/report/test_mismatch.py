@@ -9,7 +9,7 @@ from distrl.core.metrics import MetricsWriter
 from distrl.core.rundir import RunDir
 from distrl.evaluator.report import write_run_report
 from distrl.evaluator.report.metrics import RunMetrics
-from distrl.evaluator.report.mismatch import Alarm, mismatch, mismatch_data
+from distrl.evaluator.report.training import Alarm, mismatch, mismatch_data
 
 
 def row(

@@ -238,7 +238,7 @@ def test_a_single_evaluation_has_a_report_too(tmp_path: Path, evaluate: Callable
     ("suite", "note"),
     [
         ("quickstart", "None of these tasks is in the split train."),
-        ("apps", "None of these tasks is in the split train of general, and none is worded as one there."),
+        ("apps", "in the split train of general, and no instruction has the same wording."),
         ("miniwob", ""),
         ("mine.yaml", ""),
     ],

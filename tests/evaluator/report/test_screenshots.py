@@ -12,7 +12,7 @@ from PIL import Image
 
 from distrl.core.actions import ActionKind
 from distrl.core.types import ActionRecord
-from distrl.evaluator.report.screenshots import Picture, describe, mark, picture
+from distrl.evaluator.report.episodes import Picture, describe, mark, picture
 
 
 def decoded(shot: Picture) -> Image.Image:

@@ -35,12 +35,10 @@ import time
 
 from loopback_ssh import LoopbackSsh
 
-from distrl.core.chunk_server import ChunkServer
 from distrl.core.messages import WeightInfo
-from distrl.core.shared_fetch import SharedFetcher
 from distrl.core.sockets import Wire
-from distrl.core.weights import CHUNK_BYTES, WeightFetcher, WeightStore, describe
-from distrl.learner.station import IO_THREADS
+from distrl.core.weights import CHUNK_BYTES, ChunkServer, HostFetcher, WeightFetcher, WeightStore, describe
+IO_THREADS = 4
 
 WAIT_S = 120.0
 SCP_ROUNDS = 3
@@ -53,7 +51,7 @@ def receive(endpoint: str, port: int, num_bytes: int) -> None:
     buffer = memoryview(bytearray(num_bytes))
     with Wire() as wire:
         alone = WeightFetcher(wire, endpoint)
-        shared = SharedFetcher(WeightFetcher(wire, endpoint), endpoint)
+        shared = HostFetcher(WeightFetcher(wire, endpoint), endpoint)
         if not shared.is_sharing:
             raise RuntimeError("this host has no folder to share weights in")
         print("ready", flush=True)

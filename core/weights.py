@@ -1,43 +1,62 @@
-"""Weights on the wire: the learner's published buffers, and the receiver that fetches them chunk by chunk.
+"""Weights on the wire: the learner serves each version in chunks, receivers fetch and check it.
 
-Larger weights have a list of their chunks' SHA-256, announced by its own: a receiver that has an earlier
-version fetches only the chunks that differ.
+    learner          publish ──► WeightStore ◄── ChunkServer (a thread): ChunkRequest → Chunk | Reject
+    inference server WeightFetcher: a window of ChunkRequests in flight ──► one buffer, SHA-256 of its prefix
+                     HostFetcher: the servers of one user on one host fetch and check each version once
 
-fetching thread: `core.weight_transfer`: ChunkRequests (a window in flight) ──► Chunks
-                 `core.weight_assembly`: copied into one buffer, hashed meanwhile
+A fetch that ends early continues where it stopped. Bytes are used only if their SHA-256 is the announced one.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
+import fcntl
 import hashlib
-import sys
+import logging
+import mmap
+import os
+import re
+import shutil
+import stat
+import tempfile
 import threading
+import time
+import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Literal, NamedTuple
+from pathlib import Path
+from typing import Any, Literal
 
-from distrl.core.errors import ProtocolError
-from distrl.core.messages import RejectCode, WeightInfo
-from distrl.core.sockets import Wire
-from distrl.core.weight_assembly import Assembly, Digests, WeightMemories, Write
-from distrl.core.weight_transfer import Connections, FindHolders, Gone, Transfer
+import numpy as np
+
+from distrl.core.errors import NetworkError, ProtocolError
+from distrl.core.locks import try_lock
+from distrl.core.messages import Chunk, ChunkRequest, Reject, RejectCode, WeightInfo
+from distrl.core.service import WEIGHTS, Permits, Service
+from distrl.core.sockets import Channel, Poller, Received, Waker, Wire
 
 Buffer = bytes | bytearray | memoryview
 CHUNK_BYTES = 4 * 2**20
-DIGEST_BYTES = 32
-HASHERS = 4  # threads that hash the chunks while another one hashes the whole
-KEPT_LISTS = 4
-KEPT_BYTES = 64 * 2**20
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
+WINDOW = 4
+RESEND_S = 5.0  # without a chunk; then the missing ones are requested again
+POLL_S, CONNECT_S = 0.2, 0.02
+STALE_S = 3600.0  # a killed process left what is older than this
+MIN_PAUSE_S, MAX_PAUSE_S = 0.001, 0.05  # between two looks for a file that another server fetches
+_PART = ".part"
+_OPEN = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+_SHA256 = re.compile(r"[0-9a-f]{64}")  # it becomes a file name
+_log = logging.getLogger(__name__)
+
+
+def _never() -> bool:
+    return False
 
 
 def describe(
     version: int, data: Buffer, kind: Literal["full", "adapter"] = "full", chunk_bytes: int = CHUNK_BYTES
 ) -> WeightInfo:
-    """The WeightInfo of `data`, hashed here once for all receivers; without a list of chunks."""
+    """The WeightInfo of `data`, hashed here once for all receivers."""
     view = memoryview(data).cast("B")
     return WeightInfo(
         version=version,
@@ -48,211 +67,429 @@ def describe(
     )
 
 
-def describe_chunks(
-    version: int, data: Buffer, kind: Literal["full", "adapter"] = "full", chunk_bytes: int = CHUNK_BYTES
-) -> tuple[WeightInfo, bytes]:
-    """The WeightInfo of `data`, and the SHA-256 of all chunks, one after the other.
-
-    The list is empty for a single chunk, whose SHA-256 is that of the whole.
-    """
-    view = memoryview(data).cast("B")
-    if len(view) <= chunk_bytes:
-        return describe(version, view, kind, chunk_bytes), b""
-    with ThreadPoolExecutor(HASHERS) as pool:
-        chunks = [view[offset : offset + chunk_bytes] for offset in range(0, len(view), chunk_bytes)]
-        digests = pool.map(lambda chunk: hashlib.sha256(chunk).digest(), chunks)
-        info = describe(version, view, kind, chunk_bytes)
-        listed = b"".join(digests)
-    return info.model_copy(update={"chunk_list": hashlib.sha256(listed).hexdigest()}), listed
-
-
-class _Published(NamedTuple):
-    info: WeightInfo
-    data: memoryview
-    chunk_list: memoryview
+# ---- learner ----
 
 
 class WeightStore:
     """The newest published buffers. Any thread may call it.
 
     Args:
-        keep: How many versions stay; a receiver that is still at an older one starts over with the newest.
+        keep: How many versions stay; a receiver of an older one starts over with the newest.
     """
 
     def __init__(self, keep: int = 3) -> None:
         self._lock = threading.Lock()
-        self._published: deque[_Published] = deque(maxlen=keep)
+        self._published: deque[tuple[str, memoryview]] = deque(maxlen=keep)
 
-    def publish(self, info: WeightInfo, data: Buffer, chunk_list: bytes = b"") -> None:
-        """Offers `data`, which must not change any more, under `info` (see `describe`, `describe_chunks`)."""
+    def publish(self, info: WeightInfo, data: Buffer) -> None:
+        """Offers `data`, which must not change any more, under `info` (see `describe`)."""
         view = memoryview(data).cast("B").toreadonly()
         if len(view) != info.size_bytes:
             raise ValueError(f"{len(view)} bytes do not fit info.size_bytes = {info.size_bytes}")
-        if bool(chunk_list) != bool(info.chunk_list):
-            raise ValueError(f"a list of {len(chunk_list)} bytes is not what info.chunk_list says")
         with self._lock:
-            self._published.append(_Published(info, view, memoryview(chunk_list)))
+            self._published.append((info.digest, view))
 
     def chunk(self, digest: str, offset: int, length: int) -> memoryview:
-        """Bytes [offset, offset + length) of a kept version or list, fewer at its end; not copied.
+        """Bytes [offset, offset + length) of a kept version, fewer at its end; not copied.
 
         Raises:
             ProtocolError: With code "not-found".
         """
-        view = self._find(digest)
+        with self._lock:
+            view = next((data for known, data in self._published if known == digest), None)
         if view is None or offset >= len(view):
             raise ProtocolError(
                 RejectCode.NOT_FOUND.value, f"no bytes at {offset} of the weights {digest:.16}…"
             )
         return view[offset : offset + length]
 
-    def is_list(self, digest: str) -> bool:
-        """Whether `digest` is that of a list of chunks."""
-        with self._lock:
-            return any(digest == published.info.chunk_list for published in self._published)
 
-    def _find(self, digest: str) -> memoryview | None:
-        with self._lock:
-            for info, data, chunk_list in self._published:
-                if digest == info.digest:
-                    return data
-                if digest == info.chunk_list:
-                    return chunk_list
-        return None
+class ChunkServer:
+    """Answers ChunkRequests from a `WeightStore`, in a thread of its own; chunks are not copied.
+
+    Args:
+        channel: A bound router; this owns it from now on.
+        weights: Where the bytes are.
+        permits: Which roles may fetch, where the channel has keys.
+
+    Attributes:
+        num_bytes: How many were sent.
+    """
+
+    def __init__(self, channel: Channel, weights: WeightStore, permits: Permits = WEIGHTS) -> None:
+        self._channel, self._weights = channel, weights
+        self._service = Service(channel, self._handle, permits)
+        self._waker = Waker()
+        self._stopping = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="weights", daemon=True)
+        self.num_bytes = 0
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raises the error that ended the thread, if any."""
+        if self._error is not None:
+            raise self._error
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Ends the thread and closes the channel."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._waker.wake()
+            self._thread.join(timeout_s)
+        self._channel.close()
+        self._waker.close()
+
+    def _run(self) -> None:
+        poller = Poller([self._channel], self._waker)
+        try:
+            while not self._stopping.is_set():
+                if poller.wait(1.0):
+                    self._service.pump()
+        except BaseException as error:  # noqa: BLE001 - raised again by `check`
+            self._error = error
+            _log.exception("the weights thread ended")
+
+    def _handle(self, received: Received) -> None:
+        message = received.message
+        if not isinstance(message, ChunkRequest):
+            raise ProtocolError(
+                RejectCode.UNEXPECTED.value, f"a {type(message).__name__} is not a request for weights"
+            )
+        data = self._weights.chunk(message.digest, message.offset, message.length)
+        self.num_bytes += len(data)
+        self._service.reply(received.peer, Chunk(digest=message.digest, offset=message.offset), [data])
+
+
+# ---- receivers ----
+
+
+class _Assembly:
+    """What has arrived of one version.
+
+    Args:
+        info: The version.
+        buffer: Where it is put together, `info.size_bytes` bytes.
+
+    Attributes:
+        missing: The offsets of the chunks that have not arrived, in order.
+    """
+
+    def __init__(self, info: WeightInfo, buffer: memoryview) -> None:
+        self.info, self.buffer = info, buffer
+        self.missing = dict.fromkeys(range(0, info.size_bytes, info.chunk_bytes))
+        self._sha256, self._num_hashed = hashlib.sha256(), 0
+        self._hasher = ThreadPoolExecutor(1, "weights-hash")
+
+    def length(self, offset: int) -> int:
+        """Bytes of the chunk at `offset`."""
+        return min(self.info.chunk_bytes, self.info.size_bytes - offset)
+
+    def put(self, offset: int, data: memoryview) -> bool:
+        """Takes a chunk. Returns False for duplicates and wrong sizes, which are ignored."""
+        if offset not in self.missing or len(data) != self.length(offset):
+            return False
+        self.buffer[offset : offset + len(data)] = data
+        del self.missing[offset]
+        prefix = next(iter(self.missing), self.info.size_bytes)
+        self._hasher.submit(self._sha256.update, self.buffer[self._num_hashed : prefix])
+        self._num_hashed = prefix
+        return True
+
+    def check(self) -> None:
+        """Compares the SHA-256 of the whole with the announced one.
+
+        Raises:
+            ProtocolError: With code "digest": they differ.
+        """
+        self._hasher.shutdown()  # waits until everything is hashed
+        if self._sha256.hexdigest() != self.info.digest:
+            raise ProtocolError(
+                RejectCode.DIGEST.value,
+                f"the SHA-256 of weights {self.info.version} is not the announced one",
+            )
 
 
 class WeightFetcher:
-    """Fetches weights by version description. Used by one thread.
-
-    What has arrived is kept when a fetch ends early: the next fetch of the same digest goes on from there.
-    What is the same in the version before is not fetched.
+    """Fetches weights from the learner. Used by one thread.
 
     Args:
-        wire: Makes the connections.
+        wire: Makes the connection.
         endpoint: The weights socket of the learner.
-        holders: Who else has weights now, by their digest.
     """
 
-    def __init__(self, wire: Wire, endpoint: str, holders: FindHolders = lambda digest: ()) -> None:
-        _keep_freed_chunks()
-        self._connections, self._holders = Connections(wire, endpoint), holders
-        self._digests_of: Digests = {}  # of the chunks of `_assembly`
-        self._assembly: Assembly | None = None
-        self._memories = WeightMemories()
-        self._lists: dict[str, Digests] = {}  # by their own digest, the newest last
+    def __init__(self, wire: Wire, endpoint: str) -> None:
+        self._channel = wire.connect_dealer(endpoint)
+        self._unfinished: _Assembly | None = None
 
     def fetch(
-        self, info: WeightInfo, timeout_s: float, is_stopping: Callable[[], bool] = lambda: False
+        self,
+        info: WeightInfo,
+        timeout_s: float,
+        is_stopping: Callable[[], bool] = _never,
+        into: memoryview | None = None,
     ) -> memoryview:
-        """The bytes of `info`, verified by their SHA-256.
+        """The bytes of `info`, checked. After an early end, the next fetch of the same version continues.
 
         Args:
             info: What to fetch, from the learner's Status.
             timeout_s: Longest time without a new chunk.
             is_stopping: Polled; ends the fetch early.
+            into: Where to put the bytes, `info.size_bytes` of them; such a fetch is not continued.
 
         Raises:
-            NetworkError: Not complete in time, stopped, or the learner does not keep this version any more.
-            ProtocolError: The bytes are not those that were announced (code "digest"); they are forgotten.
+            NetworkError: Not complete in time, stopped, or the learner no longer has this version.
+            ProtocolError: The bytes are not those that were announced (code "digest"); they are discarded.
         """
-        if self._assembly is None or self._assembly.info.digest != info.digest:
-            self._assembly = None  # its memory is free now
-            self._digests_of = self._digests(info, timeout_s, is_stopping)
-            self._assembly = self._memories.assemble(info, self._digests_of)
-        assembly = self._assembly
-        try:
-            self._complete(assembly, self._digests_of, timeout_s, is_stopping)
-        except Gone:
-            self._assembly = None
-            raise
-        self._assembly = None
-        try:
-            assembly.check()
-        except ProtocolError:
-            self._memories.distrust()
-            raise
-        return assembly.view
-
-    def fetch_into(
-        self,
-        view: memoryview,
-        write: Write,
-        info: WeightInfo,
-        timeout_s: float,
-        is_stopping: Callable[[], bool] = lambda: False,
-        previous: tuple[WeightInfo, memoryview] | None = None,
-    ) -> None:
-        """As `fetch`, to somewhere else; a fetch that ends early is not continued.
-
-        Args:
-            view: Shows what was written, `info.size_bytes` bytes.
-            write: Writes bytes at an offset; what it raises ends the fetch.
-            info: As in `fetch`, and so are the others.
-            previous: Another version, whose bytes are there and checked.
-        """
-        present = []
-        digests = self._digests(info, timeout_s, is_stopping)
-        if previous is not None and digests:
-            old_info, old = previous
-            try:
-                old_digests = self._digests(old_info, timeout_s, is_stopping)
-            except Gone:
-                old_digests = {}
-            for offset, digest in digests.items():
-                if old_digests.get(offset) == digest:
-                    write(offset, old[offset : offset + info.chunk_bytes])
-                    present.append(offset)
-        assembly = Assembly(info, view, write, present)
-        self._complete(assembly, digests, timeout_s, is_stopping)
+        if into is not None:
+            assembly = _Assembly(info, into)
+        elif self._unfinished is not None and self._unfinished.info.digest == info.digest:
+            assembly = self._unfinished
+        else:
+            assembly = self._unfinished = _Assembly(info, memoryview(bytearray(info.size_bytes)))
+        self._complete(assembly, timeout_s, is_stopping)
+        self._unfinished = None
         assembly.check()
+        return assembly.buffer.toreadonly()
 
     def close(self) -> None:
-        """Closes the connections."""
-        self._connections.close()
+        """Closes the connection."""
+        self._channel.close()
 
-    def _digests(self, info: WeightInfo, timeout_s: float, is_stopping: Callable[[], bool]) -> Digests:
-        """The SHA-256 of the chunks of `info`, fetched unless it is known; {} if it has no such list."""
-        if not info.chunk_list:
-            with contextlib.suppress(ValueError):  # no digest at all
-                return {0: bytes.fromhex(info.digest)} if info.size_bytes <= info.chunk_bytes else {}
-            return {}
-        if info.chunk_list not in self._lists:
-            offsets = range(0, info.size_bytes, info.chunk_bytes)
-            listed = bytearray(DIGEST_BYTES * len(offsets))
+    def _complete(self, assembly: _Assembly, timeout_s: float, is_stopping: Callable[[], bool]) -> None:
+        channel, to_request, in_flight = self._channel, deque(assembly.missing), set[int]()
+        arrived_at = requested_at = time.monotonic()
+        while assembly.missing:
+            now = time.monotonic()
+            if now - arrived_at >= timeout_s or is_stopping():
+                raise NetworkError(
+                    f"Weights {assembly.info.version}: {len(assembly.missing)} chunks did not arrive in time."
+                )
+            if now - max(requested_at, arrived_at) > RESEND_S:
+                to_request, in_flight = deque(assembly.missing), set()
+            is_connected = channel.is_connected
+            while is_connected and to_request and len(in_flight) < WINDOW:
+                offset = to_request.popleft()
+                in_flight.add(offset)
+                length, requested_at = assembly.length(offset), now
+                request = ChunkRequest(digest=assembly.info.digest, offset=offset, length=length)
+                channel.send(request, timeout_s=POLL_S)
+            received = channel.recv(min(POLL_S if is_connected else CONNECT_S, timeout_s))
+            if received is not None:
+                offset = self._take(assembly, received)
+                in_flight.discard(offset)
+                arrived_at = time.monotonic() if offset >= 0 else arrived_at
 
-            def write(offset: int, data: memoryview) -> None:
-                listed[offset : offset + len(data)] = data
-
-            about = WeightInfo(version=info.version, digest=info.chunk_list, size_bytes=len(listed))
-            assembly = Assembly(about, memoryview(listed).toreadonly(), write)
-            self._complete(assembly, {}, timeout_s, is_stopping)
-            assembly.check()
-            self._lists[info.chunk_list] = {
-                offset: bytes(listed[DIGEST_BYTES * number : DIGEST_BYTES * (number + 1)])
-                for number, offset in enumerate(offsets)
-            }
-            while len(self._lists) > KEPT_LISTS:
-                del self._lists[next(iter(self._lists))]
-        return self._lists[info.chunk_list]
-
-    def _complete(
-        self, assembly: Assembly, digests: Digests, timeout_s: float, is_stopping: Callable[[], bool]
-    ) -> None:
-        assembly.sha256.start()
-        try:
-            assembly.sha256.offer(assembly.take_hashable())
-            Transfer(self._connections, assembly, digests, self._holders).run(timeout_s, is_stopping)
-        finally:
-            assembly.sha256.join()
+    def _take(self, assembly: _Assembly, received: Received) -> int:
+        """Puts an answer in its place. Returns the offset of a new chunk; -1 for anything else."""
+        message, info = received.message, assembly.info
+        if isinstance(message, Chunk) and message.digest == info.digest and received.blobs:
+            return message.offset if assembly.put(message.offset, received.blobs[0]) else -1
+        is_refused = isinstance(message, Reject) and message.code is RejectCode.NOT_FOUND
+        if is_refused and info.digest[:16] in message.reason:
+            self._unfinished = None
+            raise NetworkError(f"The learner no longer has the weights {info.version}.")
+        return -1
 
 
-def _keep_freed_chunks() -> None:
-    """Lets glibc reuse the memory of received chunks instead of returning it to the kernel after each one.
+class HostFetcher:
+    """A `WeightFetcher` that shares what it fetches with the other servers of this user on this host.
 
-    The page faults of fresh memory would cost as much as a third of the transfer.
+        ROOT/distrl-weights-UID/    mode 0700, of this user, not a link; in shared memory
+          GROUP/                    for one address of a learner
+            lock                    held by the server that fetches
+            DIGEST.part             being fetched
+            DIGEST                  checked, and mapped read-only by all; locked (shared) by its readers
+
+    Where the folder cannot be used (no shared memory, no room), each server fetches on its own and logs a
+    warning. Used by one thread.
+
+    Args:
+        fetcher: Fetches; this owns it from now on.
+        endpoint: The learner's weights socket.
+        root: The folder of this user; None: `default_root`.
     """
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):  # another C library has no such setting
-            libc = ctypes.CDLL(None)
-            libc.mallopt(_M_MMAP_THRESHOLD, KEPT_BYTES // 2)
-            libc.mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)
+
+    def __init__(self, fetcher: WeightFetcher, endpoint: str, root: Path | None = None) -> None:
+        self._fetcher = fetcher
+        self._root = default_root() if root is None else root
+        self._folder = self._root / hashlib.sha256(endpoint.encode()).hexdigest()[:16]
+        self._maps: dict[int, mmap.mmap] = {}  # by inode; mapping anew costs as much as the transfer
+        self.is_sharing = hasattr(os, "posix_fallocate")
+        try:
+            self._remove_stale()
+        except OSError as error:
+            self._stop_sharing(error)
+
+    def fetch(
+        self,
+        info: WeightInfo,
+        timeout_s: float,
+        is_stopping: Callable[[], bool] = _never,
+        is_superseded: Callable[[], bool] = _never,
+    ) -> memoryview | None:
+        """The bytes of `info`, checked by the server that fetched them. Arguments as `WeightFetcher.fetch`.
+
+        Args:
+            is_superseded: Polled while another server fetches: whether there are newer weights.
+
+        Returns:
+            None: `info` is superseded and is not being fetched.
+
+        Raises:
+            NetworkError: As `WeightFetcher.fetch`.
+            ProtocolError: As `WeightFetcher.fetch`.
+        """
+        started_at = time.monotonic()
+        while self.is_sharing and _SHA256.fullmatch(info.digest):
+            try:
+                view = self._open(info)
+                if view is not None:
+                    return view
+                with self._locked() as is_ours:
+                    if is_ours:
+                        view = self._open(info)  # another server may have finished meanwhile
+                        return self._fetch_for_all(info, timeout_s, is_stopping) if view is None else view
+                if is_superseded() and not (self._folder / f"{info.digest}{_PART}").exists():
+                    return None
+            except OSError as error:
+                self._stop_sharing(error)
+                break
+            if is_stopping():
+                raise NetworkError(f"Weights {info.version}: stopped while another server fetched them.")
+            waited_s = time.monotonic() - started_at
+            if waited_s > timeout_s:
+                _log.warning("weights %d: the server that fetches them has stalled", info.version)
+                break
+            time.sleep(min(MAX_PAUSE_S, max(MIN_PAUSE_S, waited_s / 20)))
+        return self._fetcher.fetch(info, timeout_s, is_stopping)
+
+    def close(self) -> None:
+        """Closes the connection and removes the files; servers that are still there fetch what they lack."""
+        self._fetcher.close()
+        if self.is_sharing and self._folder.exists():
+            with contextlib.suppress(OSError), self._locked() as is_ours:
+                if is_ours:
+                    shutil.rmtree(self._folder, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[bool]:
+        """Whether this server may fetch, now."""
+        _make_private(self._root)
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        held = try_lock(self._folder / "lock")
+        try:
+            yield held is not None
+        finally:
+            if held is not None:
+                held.release()
+
+    def _open(self, info: WeightInfo) -> memoryview | None:
+        """The checked bytes of `info`, or None; nobody writes to them while they are referenced."""
+        path = self._folder / info.digest
+        try:
+            descriptor = os.open(path, _OPEN)
+        except FileNotFoundError:
+            return None
+        with contextlib.ExitStack() as unlocked:
+            unlocked.callback(os.close, descriptor)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                is_still_there = os.stat(path).st_ino == os.fstat(descriptor).st_ino
+            except (BlockingIOError, FileNotFoundError):
+                return None  # taken for another version at this moment
+            if not is_still_there:
+                return None
+            array: Any = np.frombuffer(self._map(path, info.size_bytes), np.uint8)
+            weakref.finalize(array, unlocked.pop_all().close)  # the lock ends with the last view
+        return memoryview(array)[: info.size_bytes].toreadonly()
+
+    def _fetch_for_all(
+        self, info: WeightInfo, timeout_s: float, is_stopping: Callable[[], bool]
+    ) -> memoryview | None:
+        """Fetches into a file that gets its name when it is complete. The lock is held."""
+        part = self._folder / f"{info.digest}{_PART}"
+        descriptor = self._recycle(part)
+        try:
+            # Reserved first: without room, writing to mapped memory would kill the process.
+            os.ftruncate(descriptor, max(1, info.size_bytes))
+            os.posix_fallocate(descriptor, 0, max(1, info.size_bytes))
+            buffer = memoryview(self._map(part, info.size_bytes))[: info.size_bytes]
+            self._fetcher.fetch(info, timeout_s, is_stopping, into=buffer)
+            part.rename(self._folder / info.digest)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(descriptor)
+        return self._open(info)
+
+    def _recycle(self, part: Path) -> int:
+        """Opens a file to fetch into: one of an older version that nobody reads, if any; removes the others.
+
+        The newest version stays: a server may be about to open it.
+        """
+        files = [path for path in self._folder.iterdir() if path.name != "lock"]
+        files.sort(key=lambda path: path.stat().st_mtime_ns)
+        found = None
+        for path in files[:-1] if files and not files[-1].name.endswith(_PART) else files:
+            descriptor = os.open(path, _OPEN)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(descriptor)
+                path.unlink()  # its readers keep the memory
+                continue
+            if found is not None:
+                os.close(found)
+            path.rename(part)
+            found = descriptor
+        if found is None:
+            found = os.open(part, _OPEN | os.O_CREAT | os.O_EXCL, 0o600)
+        return found
+
+    def _map(self, path: Path, num_bytes: int) -> mmap.mmap:
+        """The mapping of a file, kept for the next version in it."""
+        inodes = {path.stat().st_ino for path in self._folder.iterdir()}
+        self._maps = {inode: kept for inode, kept in self._maps.items() if inode in inodes}
+        # A descriptor of its own: mmap duplicates it, and would thus share the lock of the caller's.
+        descriptor = os.open(path, _OPEN)
+        try:
+            inode = os.fstat(descriptor).st_ino
+            kept = self._maps.get(inode)
+            if kept is None or len(kept) != max(1, num_bytes):
+                kept = self._maps[inode] = mmap.mmap(descriptor, max(1, num_bytes))
+        finally:
+            os.close(descriptor)
+        return kept
+
+    def _remove_stale(self) -> None:
+        """Removes the groups that killed servers left."""
+        _make_private(self._root)
+        for group in self._root.iterdir():
+            if group != self._folder and time.time() - group.stat().st_mtime > STALE_S:
+                shutil.rmtree(group, ignore_errors=True)
+
+    def _stop_sharing(self, error: OSError) -> None:
+        self.is_sharing = False
+        _log.warning("weights are not shared with the other servers on this host: %s", error)
+
+
+def default_root() -> Path:
+    """The folder of this user where servers share weights: in memory where possible, else temporary files."""
+    memory = Path("/dev/shm")
+    is_usable = memory.is_dir() and os.access(memory, os.W_OK | os.X_OK)
+    base = memory if is_usable else Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
+    return base / f"distrl-weights-{os.geteuid()}"
+
+
+def _make_private(folder: Path) -> None:
+    """Makes a folder for this user only. Raises OSError if others can use it."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise PermissionError(f"{folder} is not a private folder of this user")
+

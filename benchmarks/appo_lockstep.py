@@ -97,7 +97,7 @@ class Shelf:
     def __init__(self, num: int) -> None:
         self._num, self._data = num, dict[str, bytearray]()
 
-    def publish_weights(self, info: WeightInfo, data: Buffer, chunk_list: bytes = b"") -> None:
+    def publish_weights(self, info: WeightInfo, data: Buffer) -> None:
         """Keeps a copy."""
         self._data[info.digest] = bytearray(data)
         while len(self._data) > self._num:

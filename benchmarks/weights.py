@@ -8,8 +8,7 @@ compared:
     shared      as inference servers of one user on one host do: one of them requests the chunks, checks their
                 SHA-256 and publishes them in the host's memory, the others map them; every receiver ends with
                 the bytes in its own address space and looks at each page of them
-    alone       as servers on different hosts do (`inference.share_weights: false`): each requests all chunks
-                and checks their SHA-256 itself
+    alone       as where nothing can be shared: each requests all chunks and checks their SHA-256 itself
     scp         files through an ssh server of our own, where scp and sshd are installed (few rounds)
 
 The learner's own SHA-256, taken once per version before it is announced, is printed apart. The kernel copies
@@ -38,7 +37,7 @@ from loopback_ssh import LoopbackSsh
 from distrl.core.messages import WeightInfo
 from distrl.core.sockets import Wire
 from distrl.core.weights import CHUNK_BYTES, ChunkServer, HostFetcher, WeightFetcher, WeightStore, describe
-IO_THREADS = 4
+from distrl.learner.station import IO_THREADS
 
 WAIT_S = 120.0
 SCP_ROUNDS = 3

@@ -17,7 +17,7 @@ def idle_keys(config: Config) -> list[str]:
         reason = f"learner.algorithm is {learner.algorithm!r}, which has no inference servers"
         return [
             f"network.{name} does nothing: {reason}."
-            for name in ("act", "advertise", "relay")
+            for name in ("act", "advertise")
             if _is_set(config.network, name)
         ]
     if learner.algorithm in ("grpo", "bc", "filtered-bc") and _is_set(learner, "value_recompute"):

@@ -16,7 +16,7 @@ from distrl.configs.presets import find_file, preset_names
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError
 
-REMOVED = (("network", "connect_timeout_s"),)
+REMOVED = (("network", "connect_timeout_s"), ("network", "relay"), ("inference", "share_weights"))
 """Keys of earlier versions that do nothing any more: the configurations of their runs still load."""
 
 PRESETS_DIR = Path(__file__).resolve().parent

@@ -48,10 +48,6 @@ class NetworkConfig(Section):
 
     `keys_dir` (see `distrl keys`) switches CURVE on; it is required as soon as an address is not local.
     `advertise` is the address under which others reach an inference server, when it is not `act` itself.
-
-    `relay` lets inference servers pass weights on to each other, and is the address where they do, e.g.
-    tcp://0.0.0.0:*: the learner then sends each version to two of them, whatever their number. Servers on one
-    host need no relay, they share weights in memory.
     """
 
     control: str = "tcp://127.0.0.1:5700"
@@ -59,11 +55,10 @@ class NetworkConfig(Section):
     weights: str = "tcp://127.0.0.1:5702"
     act: str = "tcp://127.0.0.1:*"
     advertise: str | None = None
-    relay: str | None = None
     keys_dir: str | None = None
     key_name: str = "client"
 
-    @field_validator("control", "broadcast", "weights", "act", "advertise", "relay")
+    @field_validator("control", "broadcast", "weights", "act", "advertise")
     @classmethod
     def _is_an_address(cls, value: str | None) -> str | None:
         if value is not None and not _ADDRESS.fullmatch(value):
@@ -102,8 +97,6 @@ class InferenceConfig(Section):
 
     `engine` hf is transformers: a batch runs when `max_batch` requests wait or the oldest waited
     `max_wait_ms`. `vllm` runs requests as they come, at most `max_batch` at a time.
-
-    `share_weights`: the servers of one user on one host fetch and check each version of the weights once.
     """
 
     engine: Literal["hf", "vllm"] = "hf"
@@ -111,7 +104,6 @@ class InferenceConfig(Section):
     max_wait_ms: NonNegative = 4.0
     max_queue: Count = 1024
     threads: Count = 1
-    share_weights: bool = True
     vllm: VLLMConfig = VLLMConfig()
 
 

@@ -34,15 +34,10 @@ Statistics = Annotated[dict[Annotated[str, Field(max_length=MAX_NAME)], Statisti
 
 
 class WeightInfo(Record):
-    """Published weights. `kind` is "full" or "adapter"; `digest` is the SHA-256 of their bytes (hex).
-
-    `chunk_list` is the SHA-256 (hex) of a list that is fetched as if it were weights: the SHA-256 (32 bytes)
-    of each chunk of `chunk_bytes`. Weights of a single chunk have none.
-    """
+    """Published weights. `kind` is "full" or "adapter"; `digest` is the SHA-256 of their bytes (hex)."""
 
     version: Count
     digest: Name
     size_bytes: Count
     kind: Literal["full", "adapter"] = "full"
     chunk_bytes: Annotated[int, Field(ge=1, le=MAX_BLOB_BYTES)] = 4 * 2**20
-    chunk_list: Annotated[str, Field(max_length=MAX_NAME)] = ""

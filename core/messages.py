@@ -13,7 +13,7 @@ Control (learner, ROUTER): Hello → Welcome; Heartbeat → Status; LeaseRequest
     Submit + images → Ack | Reject; StatusRequest → Status.
     Of workers that train: WorkRequest → WorkGrant; Gradient + bytes, Measured → WorkAck | Reject.
 Broadcast (learner, PUB): Status, Shutdown.
-Weights (learner and inference servers, ROUTER): ChunkRequest → Chunk + bytes | Reject; ChunkDone.
+Weights (learner and inference servers, ROUTER): ChunkRequest → Chunk + bytes | Reject.
 Act (inference, ROUTER): ActRequest + images → ActReply | Reject; InfoRequest → Info.
 """
 
@@ -31,7 +31,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from distrl.core.codec import pack_trajectory, unpack
 from distrl.core.errors import ProtocolError
 from distrl.core.fields import first_problem
-from distrl.core.limits import MAX_NAME, check_trajectory
+from distrl.core.limits import check_trajectory
 from distrl.core.message_parts import MAX_BLOB_BYTES as MAX_BLOB_BYTES
 from distrl.core.message_parts import MAX_FRAMES as MAX_FRAMES
 from distrl.core.message_parts import Count, Digests, Endpoint, Name, Names, Statistics
@@ -95,7 +95,6 @@ class Lease(Record):
 class Hello(Record):
     """A process introduces itself. An inference server says where it answers act requests.
 
-    One that passes weights on says where (`relay`), and the SHA-256 of those it has (`weights`).
     A worker holds at most `slots` + `waiting` leases: those of episodes under way, and of finished episodes
     that wait for a judge or for their ack.
     """
@@ -106,8 +105,6 @@ class Hello(Record):
     slots: Count = 0
     waiting: Count = 0
     act_endpoint: Endpoint = ""
-    relay: Endpoint = ""
-    weights: Annotated[str, Field(max_length=MAX_NAME)] = ""
 
 
 class Heartbeat(Record):
@@ -119,8 +116,6 @@ class Heartbeat(Record):
     slots: Count = 0
     waiting: Count = 0
     act_endpoint: Endpoint = ""
-    relay: Endpoint = ""
-    weights: Annotated[str, Field(max_length=MAX_NAME)] = ""
     stats: Statistics = {}
 
 
@@ -128,13 +123,6 @@ class StatusRequest(Record):
     """Asks for the learner's present Status (late joiners, monitors)."""
 
     type: Literal["status-request"] = "status-request"
-
-
-class Holders(Record):
-    """Where the weights with `digest` can be had besides at the learner."""
-
-    digest: str = ""
-    endpoints: tuple[str, ...] = ()
 
 
 class Status(Record):
@@ -145,7 +133,6 @@ class Status(Record):
         phase: "demonstrations", "warm-up", "training", "done".
         weights: The newest published weights, None before the first.
         act_endpoints: The inference servers that are alive.
-        holders: Some that pass weights on.
         paused: More came in than the learner can take now; workers ask for no leases while this is set.
         metrics: The newest metrics, by name.
     """
@@ -155,7 +142,6 @@ class Status(Record):
     phase: str
     weights: WeightInfo | None = None
     act_endpoints: tuple[str, ...] = ()
-    holders: Holders = Holders()
     paused: bool = False
     metrics: dict[str, Number] = {}
 
@@ -257,23 +243,12 @@ class Shutdown(Record):
 
 
 class ChunkRequest(Record):
-    """Asks for bytes [offset, offset + length) of the weights with `digest`.
-
-    `others_failed`: said to a learner, when those that its Status names as holders did not help.
-    """
+    """Requests bytes [offset, offset + length) of the weights with `digest`."""
 
     type: Literal["chunk-request"] = "chunk-request"
     digest: Name
     offset: Count
     length: Annotated[int, Field(ge=1, le=MAX_BLOB_BYTES)]
-    others_failed: bool = False
-
-
-class ChunkDone(Record):
-    """These weights are asked for no more: another may have the place."""
-
-    type: Literal["chunk-done"] = "chunk-done"
-    digest: Name
 
 
 class Chunk(Record):
@@ -336,7 +311,7 @@ class Info(Record):
 Message = Annotated[
     Union[
         Hello, Heartbeat, StatusRequest, Status, Welcome, LeaseRequest, LeaseGrant, LeaseRenew, LeaseRelease,
-        Submit, Ack, Reject, Shutdown, ChunkRequest, Chunk, ChunkDone, ActRequest, ActReply, InfoRequest,
+        Submit, Ack, Reject, Shutdown, ChunkRequest, Chunk, ActRequest, ActReply, InfoRequest,
         Info, WorkRequest, WorkGrant, Gradient, Measured, WorkAck,
     ],
     Field(discriminator="type"),

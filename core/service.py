@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from distrl.core.errors import DistrlError, NetworkError, ProtocolError
 from distrl.core.messages import (
     ActRequest,
-    ChunkDone,
     ChunkRequest,
     Gradient,
     Heartbeat,
@@ -36,7 +35,7 @@ Permits = Mapping[str, tuple[type[Record], ...]]
 
 _PRESENCE = (Hello, Heartbeat, StatusRequest)
 _WORK = (LeaseRequest, LeaseRenew, LeaseRelease, Submit, WorkRequest, Gradient, Measured)
-_CHUNKS = (ChunkRequest, ChunkDone)
+_CHUNKS = (ChunkRequest,)
 CONTROL: Permits = {"worker": (*_PRESENCE, *_WORK), "inference": _PRESENCE, "evaluate": _PRESENCE}
 WEIGHTS: Permits = {"inference": _CHUNKS, "evaluate": _CHUNKS}
 WEIGHTS_OF_TRAINING_WORKERS: Permits = {"worker": _CHUNKS}

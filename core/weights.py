@@ -273,26 +273,29 @@ class WeightFetcher:
             is_connected = channel.is_connected
             while is_connected and to_request and len(in_flight) < WINDOW:
                 offset = to_request.popleft()
+                if offset not in assembly.missing:
+                    continue
                 in_flight.add(offset)
                 length, requested_at = assembly.length(offset), now
                 request = ChunkRequest(digest=assembly.info.digest, offset=offset, length=length)
                 channel.send(request, timeout_s=POLL_S)
             received = channel.recv(min(POLL_S if is_connected else CONNECT_S, timeout_s))
             if received is not None:
-                offset = self._take(assembly, received)
-                in_flight.discard(offset)
-                arrived_at = time.monotonic() if offset >= 0 else arrived_at
+                if self._take(assembly, received):
+                    arrived_at = time.monotonic()
+                in_flight.intersection_update(assembly.missing)
 
-    def _take(self, assembly: _Assembly, received: Received) -> int:
-        """Puts an answer in its place. Returns the offset of a new chunk; -1 for anything else."""
+    def _take(self, assembly: _Assembly, received: Received) -> bool:
+        """Puts an answer in its place. Returns whether it is a new chunk."""
         message, info = received.message, assembly.info
         if isinstance(message, Chunk) and message.digest == info.digest and received.blobs:
-            return message.offset if assembly.put(message.offset, received.blobs[0]) else -1
-        is_refused = isinstance(message, Reject) and message.code is RejectCode.NOT_FOUND
-        if is_refused and info.digest[:16] in message.reason:
+            return assembly.put(message.offset, received.blobs[0])
+        if isinstance(message, Reject) and info.digest[:16] in message.reason:
+            if message.code is not RejectCode.NOT_FOUND:
+                return False
             self._unfinished = None
             raise NetworkError(f"The learner no longer has the weights {info.version}.")
-        return -1
+        return False
 
 
 class HostFetcher:
@@ -352,7 +355,9 @@ class HostFetcher:
                 with self._locked() as is_ours:
                     if is_ours:
                         view = self._open(info)  # another server may have finished meanwhile
-                        return self._fetch_for_all(info, timeout_s, is_stopping) if view is None else view
+                        if view is None and not is_superseded():
+                            view = self._fetch_for_all(info, timeout_s, is_stopping)
+                        return view
                 if is_superseded() and not (self._folder / f"{info.digest}{_PART}").exists():
                     return None
             except OSError as error:
@@ -370,7 +375,7 @@ class HostFetcher:
     def close(self) -> None:
         """Closes the connection and removes the files; servers that are still there fetch what they lack."""
         self._fetcher.close()
-        if self.is_sharing and self._folder.exists():
+        if self._folder.exists():
             with contextlib.suppress(OSError), self._locked() as is_ours:
                 if is_ours:
                     shutil.rmtree(self._folder, ignore_errors=True)
@@ -399,11 +404,11 @@ class HostFetcher:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 is_still_there = os.stat(path).st_ino == os.fstat(descriptor).st_ino
+                if not is_still_there:
+                    return None
+                array: Any = np.frombuffer(self._map(path, info.size_bytes), np.uint8)
             except (BlockingIOError, FileNotFoundError):
-                return None  # taken for another version at this moment
-            if not is_still_there:
-                return None
-            array: Any = np.frombuffer(self._map(path, info.size_bytes), np.uint8)
+                return None  # being removed, or used for another version, at this moment
             weakref.finalize(array, unlocked.pop_all().close)  # the lock ends with the last view
         return memoryview(array)[: info.size_bytes].toreadonly()
 
@@ -492,4 +497,3 @@ def _make_private(folder: Path) -> None:
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise PermissionError(f"{folder} is not a private folder of this user")
-

@@ -40,7 +40,7 @@ class Server(Protocol):
         """Raises what ended the network thread."""
         ...
 
-    def publish_weights(self, info: WeightInfo, data: Buffer, chunk_list: bytes = b"") -> None:
+    def publish_weights(self, info: WeightInfo, data: Buffer) -> None:
         """Offers new weights."""
         ...
 

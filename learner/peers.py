@@ -7,19 +7,16 @@ become totals over the life of this process, or rates since the last call; a pee
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from distrl.core.errors import ProtocolError
 from distrl.core.messages import Heartbeat, Hello, RejectCode
 
 MAX_PEERS = 4096
-MAX_HOLDERS = 16  # that are told
 _log = logging.getLogger(__name__)
 
 Key = tuple[str, str]
@@ -65,17 +62,9 @@ GAUGES: Mapping[Key, tuple[str, Callable[[Sequence[float]], float]]] = {
 ALIVE: Mapping[str, str] = {"worker": "workers/alive", "inference": "inference/alive"}
 
 
-class Said(NamedTuple):
-    """What a peer says of itself that others want to know."""
-
-    act_endpoint: str
-    relay: str
-    weights: str
-
-
 @dataclass
 class _Peer:
-    said: Said
+    act_endpoint: str
     num_leases: int
     last_seen: float
     stats: Mapping[str, float] = field(default_factory=dict)
@@ -103,16 +92,15 @@ class Peers:
             ProtocolError: With code "busy": there are too many.
         """
         key, stats = (message.role, message.name), getattr(message, "stats", {})
-        said = Said(message.act_endpoint, message.relay, message.weights)
         with self._lock:
             peer = self._peers.get(key)
-            is_news = peer is None or peer.said != said
+            is_news = peer is None or peer.act_endpoint != message.act_endpoint
             if peer is None:
                 if len(self._peers) >= MAX_PEERS:
                     raise ProtocolError(RejectCode.BUSY.value, f"{MAX_PEERS} peers are connected already")
                 _log.info("%s %s is here", *key)
-                peer = self._peers[key] = _Peer(said, 0, self._clock())
-            peer.said, peer.last_seen = said, self._clock()
+                peer = self._peers[key] = _Peer(message.act_endpoint, 0, self._clock())
+            peer.act_endpoint, peer.last_seen = message.act_endpoint, self._clock()
             peer.num_leases = message.slots + message.waiting
             if stats:
                 self._count(message.role, peer.stats, stats)
@@ -143,24 +131,8 @@ class Peers:
     def act_endpoints(self) -> tuple[str, ...]:
         """Where the inference servers that are alive answer, sorted."""
         with self._lock:
-            known = {peer.said.act_endpoint for (role, _), peer in self._peers.items() if role == "inference"}
+            known = {peer.act_endpoint for (role, _), peer in self._peers.items() if role == "inference"}
         return tuple(sorted(known - {""}))
-
-    def has_relays(self) -> bool:
-        """Whether any of them passes weights on."""
-        with self._lock:
-            return any(peer.said.relay for peer in self._of("inference"))
-
-    def holders(self, digest: str) -> tuple[str, ...]:
-        """Where the weights with `digest` can be had: of many the same few, others for other weights."""
-        with self._lock:
-            said = [peer.said for peer in self._of("inference")]
-        found = {one.relay for one in said if one.relay and digest and one.weights == digest}
-
-        def rank(relay: str) -> bytes:
-            return hashlib.sha256(f"{digest} {relay}".encode()).digest()
-
-        return tuple(sorted(found, key=rank)[:MAX_HOLDERS])
 
     def metrics(self) -> dict[str, float]:
         """The numbers of all peers together; rates are means since the last call."""

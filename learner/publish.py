@@ -15,7 +15,7 @@ from distrl.core.errors import CheckpointError
 from distrl.core.files import write_bytes_atomically, writing
 from distrl.core.messages import WeightInfo
 from distrl.core.policies import weights_io
-from distrl.core.weights import Buffer, describe_chunks
+from distrl.core.weights import Buffer, describe
 
 KEPT = 3  # as many versions as the server offers, which has the same buffers
 _log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 class Announcer(Protocol):
     """Where weights are offered: `LearnerServer`."""
 
-    def publish_weights(self, info: WeightInfo, data: Buffer, chunk_list: bytes = b"") -> None:
+    def publish_weights(self, info: WeightInfo, data: Buffer) -> None:
         """Offers and announces `data`."""
         ...
 
@@ -110,9 +110,9 @@ class Publisher:
             self._forget(version if catch_up else version - self._lag)
             version = self._versions()[0]
             data = self._held_back(version)
-        info, chunk_list = describe_chunks(version, data, self._kind())
+        info = describe(version, data, self._kind())
         if version != self._announced:
-            self._server.publish_weights(info, data, chunk_list)
+            self._server.publish_weights(info, data)
             self._announced = version
             self.recent[version] = data
             while len(self.recent) > KEPT:

@@ -19,12 +19,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from distrl.core.chunk_server import ChunkServer, Gate
 from distrl.core.errors import NetworkError, ProtocolError
 from distrl.core.messages import (
     Heartbeat,
     Hello,
-    Holders,
     RejectCode,
     Shutdown,
     Status,
@@ -36,14 +34,13 @@ from distrl.core.security import Security
 from distrl.core.service import CONTROL, WEIGHTS, Permits, Service
 from distrl.core.sockets import Poller, Received, Waker, Wire
 from distrl.core.types import Record
-from distrl.core.weights import Buffer, WeightStore
+from distrl.core.weights import Buffer, ChunkServer, WeightStore
 from distrl.learner.peers import Peers
 
 POLL_S = 0.2
 BROADCAST_S = 1.0
 IO_THREADS = 4  # connections spread over them: many receivers of weights, and CURVE, need more than one core
 KEPT_WEIGHTS = 3
-FIRST_RECEIVERS = 2  # of a version, if inference servers pass weights on; the others get it from these
 _log = logging.getLogger(__name__)
 
 
@@ -96,8 +93,7 @@ class Station:
             raise
         self.endpoints = Endpoints(self._control.endpoint, self._broadcast.endpoint, weights_channel.endpoint)
         self._weights = WeightStore(keep_weights)
-        self._gate = Gate(frees_at_once=False)
-        self._chunks = ChunkServer(weights_channel, self._weights, self._gate, self.weight_permits)
+        self._chunks = ChunkServer(weights_channel, self._weights, self.weight_permits)
         self._service = Service(self._control, self._handle, CONTROL)
         self._waker = Waker()
         self._lock = threading.Lock()
@@ -126,14 +122,14 @@ class Station:
             raise self._error
         self._chunks.check()
 
-    def publish_weights(self, info: WeightInfo, data: Buffer, chunk_list: bytes = b"") -> None:
+    def publish_weights(self, info: WeightInfo, data: Buffer) -> None:
         """Offers new weights and announces them. `data` must not change afterwards. Any thread."""
-        self._weights.publish(info, data, chunk_list)
+        self._weights.publish(info, data)
         self._change(weights=info)
 
-    def offer_weights(self, info: WeightInfo, data: Buffer, chunk_list: bytes = b"") -> None:
+    def offer_weights(self, info: WeightInfo, data: Buffer) -> None:
         """Makes older weights available again, without announcing them. Any thread."""
-        self._weights.publish(info, data, chunk_list)
+        self._weights.publish(info, data)
 
     def set_phase(self, phase: str) -> None:
         """Announces a phase (see `Status.phase`). Any thread."""
@@ -189,8 +185,8 @@ class Station:
                 poller.wait(POLL_S)
                 self._service.pump()
                 self._work()
-                if self._peers.expire() or self._has_new_weights_for_relays():
-                    self._list_servers()
+                if self._peers.expire():
+                    self._change(act_endpoints=self._peers.act_endpoints())
                 self._announce()
         except BaseException as error:
             self._error = error
@@ -211,7 +207,7 @@ class Station:
             self._service.reply(peer, self.status)
         elif isinstance(message, (Hello, Heartbeat)):
             if self._peers.see(message):
-                self._list_servers()
+                self._change(act_endpoints=self._peers.act_endpoints())
             answer: Record = self.status
             if isinstance(message, Hello):
                 answer = Welcome(status=self.status, heartbeat_s=self._heartbeat_s)
@@ -220,20 +216,6 @@ class Station:
             raise ProtocolError(
                 RejectCode.UNEXPECTED.value, f"a {type(message).__name__} is no request to this learner"
             )
-
-    def _list_servers(self) -> None:
-        weights = self.status.weights
-        digest = weights.digest if weights is not None else ""
-        endpoints, has_relays = self._peers.holders(digest), self._peers.has_relays()
-        self._gate.held = digest if endpoints else ""
-        self._gate.limit = FIRST_RECEIVERS if has_relays else None
-        holders = Holders(digest=digest, endpoints=endpoints) if has_relays else Holders()
-        self._change(act_endpoints=self._peers.act_endpoints(), holders=holders)
-
-    def _has_new_weights_for_relays(self) -> bool:
-        status = self.status
-        is_listed = status.weights is None or status.weights.digest == status.holders.digest
-        return not is_listed and self._peers.has_relays()
 
     def _announce(self) -> None:
         now = time.monotonic()

@@ -245,7 +245,6 @@ class LearnerLink:
         slots: How many episodes it runs at once.
         spool: Where finished trajectories wait; required by `submit`.
         act_endpoint: This inference server's address.
-        relay: The address where it serves weights to other servers.
         max_unacked: Trajectories that may wait for their ack before leases stop.
         max_unjudged: Finished episodes that may wait for a judge before leases stop.
 
@@ -263,15 +262,12 @@ class LearnerLink:
         slots: int = 0,
         spool: Spool | None = None,
         act_endpoint: str = "",
-        relay: str = "",
         max_unacked: int = 64,
         max_unjudged: int = 0,
     ) -> None:
         self._wire, self._control_endpoint, self._broadcast_endpoint = wire, control, broadcast
         waiting = max_unacked + max_unjudged if spool is not None else 0
-        self._hello = Hello(
-            role=role, name=name, slots=slots, waiting=waiting, act_endpoint=act_endpoint, relay=relay
-        )
+        self._hello = Hello(role=role, name=name, slots=slots, waiting=waiting, act_endpoint=act_endpoint)
         self._spool, self._max_unacked = spool, max_unacked
         self._waker = Waker()
         self._condition = threading.Condition()
@@ -323,13 +319,6 @@ class LearnerLink:
     def set_stats(self, stats: Mapping[str, float]) -> None:
         """Sets the numbers that the next heartbeats carry; numbers that are not finite are dropped."""
         self._stats = {name: value for name, value in stats.items() if math.isfinite(value)}
-
-    def holds(self, digest: str) -> None:
-        """Reports to the learner that this process serves the weights with this digest. Thread-safe."""
-        self._hello = self._hello.model_copy(update={"weights": digest})
-        self._next_heartbeat = 0.0
-        if not self._stopping.is_set():
-            self._waker.wake()
 
     @property
     def has_policy(self) -> bool:

@@ -223,10 +223,7 @@ def _inference(config: Config, one: Subject) -> Iterator[Line]:
     yield Line(
         "inference", "device memory", weights + slots * cache, "B", "the sum, without temporary buffers"
     )
-    copies = 2 if config.network.relay else 1
-    yield Line(
-        "inference", "memory for arriving weights", copies * one.published_bytes, "B", f"{copies} versions"
-    )
+    yield Line("inference", "memory for arriving weights", one.published_bytes, "B", "one version")
     yield Line("inference", "memory for pictures, at most", sum(KEPT_PICTURES), "B", "decoded, and encoded")
 
 
@@ -265,9 +262,7 @@ def _speed(config: Config, one: Subject, where: Hardware) -> Iterator[Line]:
     acting = slots / (slots * prefill + one.completion * token)
     cached = "of prompts what is new" if one.goes_on and is_cached else "nothing cached"
     yield Line("speed", "actions", acting, "1/s", f"one server, {one.completion} tokens each, {cached}")
-    yield Line(
-        "network", "a version", one.published_bytes, "B", "to each server, or to two with network.relay"
-    )
+    yield Line("network", "a version", one.published_bytes, "B", "to each server")
     seconds = update * learner.publish_every
     rate = one.published_bytes / seconds
     yield Line("network", "weights to a server", rate, "B/s", f"a version every {seconds:.3g} s")

@@ -36,11 +36,11 @@ _log = logging.getLogger(__name__)
 class WeightServer(Protocol):
     """What the master needs of `ControlServer`."""
 
-    def publish_weights(self, info: WeightInfo, data: Buffer, chunk_list: bytes = b"") -> None:
+    def publish_weights(self, info: WeightInfo, data: Buffer) -> None:
         """Offers and announces new weights."""
         ...
 
-    def offer_weights(self, info: WeightInfo, data: Buffer, chunk_list: bytes = b"") -> None:
+    def offer_weights(self, info: WeightInfo, data: Buffer) -> None:
         """Makes older weights available again."""
         ...
 
@@ -86,13 +86,11 @@ class Master:
         with self._lock:
             self._publisher.publish()
 
-    def publish_weights(self, info: WeightInfo, data: Buffer, chunk_list: bytes = b"") -> None:
+    def publish_weights(self, info: WeightInfo, data: Buffer) -> None:
         """For the publisher: notes where the run stands, and passes the weights on."""
         progress = self.progress
-        self._newest = Weights(
-            info, data, progress.accepted, progress.env_steps, self._elapsed_s(), chunk_list
-        )
-        self._server.publish_weights(info, data, chunk_list)
+        self._newest = Weights(info, data, progress.accepted, progress.env_steps, self._elapsed_s())
+        self._server.publish_weights(info, data)
 
     # ---- network thread ----
 
@@ -110,7 +108,7 @@ class Master:
                 measured = self._measuring.current
                 assert measured is not None
                 weights = measured.weights
-                self._server.offer_weights(weights.info, weights.data, weights.chunk_list)
+                self._server.offer_weights(weights.info, weights.data)
                 return unit
             if self._is_closed or self._newest is None or self._is_over():
                 return None

@@ -31,7 +31,6 @@ class Weights:
         step: Gradients accepted.
         env_steps: Transitions accepted.
         elapsed_s: Seconds of the run.
-        chunk_list: As `describe_chunks` gives it.
     """
 
     info: WeightInfo
@@ -39,7 +38,6 @@ class Weights:
     step: int
     env_steps: int
     elapsed_s: float
-    chunk_list: bytes = b""
 
 
 @dataclass

@@ -1,18 +1,26 @@
 """Weights arrive whole and verified, or not at all."""
 
+import errno
+import os
 import random
+import signal
+import subprocess
+import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from weights_fake import FakeLearner
 
-from distrl.core import weight_transfer
+from distrl.core import weights
 from distrl.core.errors import NetworkError, ProtocolError
+from distrl.core.locks import try_lock
 from distrl.core.sockets import Wire
-from distrl.core.weights import WeightFetcher, WeightStore, describe, describe_chunks
+from distrl.core.weights import HostFetcher, WeightFetcher, WeightStore, describe
 
 DATA = random.Random(0).randbytes(1_000_003)
-LIST_BYTES = 11 * 32  # of DATA in chunks of 100,000 bytes
+WAIT_S = 30.0
 
 
 @pytest.fixture
@@ -57,7 +65,7 @@ def test_a_fetch_that_ended_early_goes_on_where_it_was(learner, fetcher):
 
 
 def test_lost_chunks_are_asked_for_again(learner, fetcher, monkeypatch):
-    monkeypatch.setattr(weight_transfer, "RESEND_S", 0.1)
+    monkeypatch.setattr(weights, "RESEND_S", 0.1)
     info = learner.publish(DATA)
     learner.drop_after = 5
     threading.Timer(0.3, setattr, (learner, "drop_after", 10**9)).start()
@@ -75,7 +83,7 @@ def test_spoiled_bytes_are_never_returned(learner, fetcher):
 
 
 def test_a_version_that_is_gone_fails_at_once(learner, fetcher):
-    with pytest.raises(NetworkError, match="no longer keeps"):
+    with pytest.raises(NetworkError, match="no longer has"):
         fetcher.fetch(describe(1, DATA), 60.0)
 
 
@@ -105,70 +113,176 @@ def test_what_does_not_fit_its_description_is_not_published():
         WeightStore().publish(describe(1, b"12"), b"123")
 
 
-def changed(data, *places):
-    """`data` with other bytes at these places."""
-    other = bytearray(data)
-    for place in places:
-        other[place] ^= 1
-    return bytes(other)
+# ---- servers of one host ----
+
+# Fetches what it is given, and would never end.
+HOLDER = """
+import sys
+from pathlib import Path
+from distrl.core.messages import WeightInfo
+from distrl.core.sockets import Wire
+from distrl.core.weights import HostFetcher, WeightFetcher
+endpoint, root, info = sys.argv[1:]
+with Wire() as wire:
+    fetcher = HostFetcher(WeightFetcher(wire, endpoint), endpoint, Path(root))
+    fetcher.fetch(WeightInfo.model_validate_json(info), 600.0)
+"""
 
 
-def test_only_chunks_that_differ_are_fetched(learner, fetcher):
-    assert fetcher.fetch(learner.publish(DATA, 1, listed=True), 10.0) == DATA
-    for version in (2, 3):
-        data = changed(DATA, 250_000, version * 300_000)
-        info = learner.publish(data, version, listed=True)
+@pytest.fixture
+def root(tmp_path):
+    return tmp_path / "shared"
+
+
+@pytest.fixture
+def make(learner, root, monkeypatch):
+    monkeypatch.setattr(weights, "RESEND_S", 600.0)  # a slow machine must not be served twice
+    made = []
+
+    def build():
+        endpoint = learner.channel.endpoint
+        made.append(HostFetcher(WeightFetcher(learner.wire, endpoint), endpoint, root))
+        return made[-1]
+
+    yield build
+    for fetcher in made:
+        fetcher.close()
+    assert not list(root.glob("*/*"))
+
+
+@pytest.fixture
+def pool():
+    with ThreadPoolExecutor() as pool:
+        yield pool
+
+
+def files(root: Path) -> set[str]:
+    return {path.name for path in root.glob("*/*") if path.name != "lock"}
+
+
+def test_one_copy_leaves_the_learner_and_memory_is_used_again(learner, make, root, pool):
+    fetchers, inodes = [make() for _ in range(4)], set()
+    for version in range(6):
+        data = DATA[version:]
+        info = learner.publish(data, version)
         learner.num_bytes = 0
-        assert fetcher.fetch(info, 10.0) == data
-        assert learner.num_bytes == 2 * 100_000 + LIST_BYTES  # version 3 differs from 2 where 2 did from 1
+        for future in [pool.submit(fetcher.fetch, info, WAIT_S) for fetcher in fetchers]:
+            assert future.result(WAIT_S) == data
+        assert learner.num_bytes == len(data)
+        assert info.digest in files(root)
+        inodes |= {path.stat().st_ino for path in root.glob("*/*")}
+    assert len(inodes) == 3  # the lock, and two versions
 
 
-def test_bytes_that_somebody_looks_at_do_not_change(learner, fetcher):
-    versions = [changed(DATA, place) for place in range(4)]
-    views = []
-    for version, data in enumerate(versions):
-        info = learner.publish(data, version, listed=True)
-        learner.num_bytes = 0
-        views.append(fetcher.fetch(info, 10.0))
-        assert learner.num_bytes == (100_000 if version else len(DATA)) + LIST_BYTES
-    assert views == versions
+def test_bytes_that_are_in_use_do_not_change(learner, make, root):
+    first, second = make(), make()
+    kept = first.fetch(learner.publish(DATA), WAIT_S)
+    for version in range(1, 5):
+        assert second.fetch(learner.publish(DATA[version:], version), WAIT_S) == DATA[version:]
+        assert len(files(root)) == 2
+    assert kept == DATA
 
 
-def test_what_came_of_a_version_that_was_passed_by_is_used(learner, fetcher):
-    info = learner.publish(DATA, 1, listed=True)
-    learner.drop_after = 1 + 5  # the list comes first
-    with pytest.raises(NetworkError, match="did not arrive"):
-        fetcher.fetch(info, 0.5)
-    learner.drop_after = 10**9
-    data = changed(DATA, 0)
-    info = learner.publish(data, 2, listed=True)
-    learner.num_bytes = 0
-    assert fetcher.fetch(info, 10.0) == data
-    assert learner.num_bytes == len(data) - 400_000 + LIST_BYTES
+@pytest.mark.parametrize("size", [0, 1])
+def test_the_smallest_weights_are_shared_too(learner, make, size):
+    info = learner.publish(DATA[:size])
+    assert [make().fetch(info, WAIT_S) for _ in range(2)] == [DATA[:size]] * 2
 
 
-def test_a_memory_that_was_spoiled_is_not_used(learner, fetcher):
-    fetcher.fetch(learner.publish(DATA, 1, listed=True), 10.0)
-    data = changed(DATA, 0)
-    info = learner.publish(data, 2, listed=True)
+def test_damaged_bytes_are_never_shared(learner, make, root):
+    info = learner.publish(DATA)
     learner.spoil = True
-    with pytest.raises(ProtocolError):
-        fetcher.fetch(info, 10.0)
+    with pytest.raises(ProtocolError) as caught:
+        make().fetch(info, WAIT_S)
+    assert caught.value.code == "digest"
+    assert files(root) == set()
     learner.spoil = False
-    assert fetcher.fetch(info, 10.0) == data
+    assert make().fetch(info, WAIT_S) == DATA
 
 
-def test_weights_of_another_size_are_fetched_whole(learner, fetcher):
-    for version, size in enumerate((300_000, 300_001, 99_999, 100_000, 0, 300_000)):
-        assert fetcher.fetch(learner.publish(DATA[:size], version, listed=True), 10.0) == DATA[:size]
+def test_a_killed_server_blocks_none(learner, make, root, pool):
+    info = learner.publish(DATA)
+    learner.drop_after = 3
+    command = [sys.executable, "-c", HOLDER, learner.channel.endpoint, str(root), info.model_dump_json()]
+    process = subprocess.Popen(command)
+    try:
+        assert learner.dropped.wait(WAIT_S)
+        polled = threading.Event()
+        future = pool.submit(make().fetch, info, WAIT_S, lambda: bool(polled.set()))
+        assert polled.wait(WAIT_S)
+        assert not future.done()
+        learner.drop_after = 10**9
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait(WAIT_S)
+    assert future.result(WAIT_S) == DATA
+    assert files(root) == {info.digest}
 
 
-def test_a_list_must_be_there_if_it_is_announced():
-    info, chunk_list = describe_chunks(1, DATA, chunk_bytes=1000)
-    assert len(chunk_list) == 32 * 1001
-    with pytest.raises(ValueError, match="chunk_list"):
-        WeightStore().publish(info, DATA)
-    assert describe_chunks(1, DATA[:1000], chunk_bytes=1000) == (
-        describe(1, DATA[:1000], chunk_bytes=1000),
-        b"",
-    )
+def test_a_server_that_stalls_is_not_waited_for(learner, make, root):
+    fetcher = make()
+    assert fetcher.fetch(learner.publish(DATA), WAIT_S) == DATA
+    (group,) = root.iterdir()
+    with try_lock(group / "lock"):
+        assert fetcher.fetch(learner.publish(DATA[1:], 2), 0.2) == DATA[1:]
+
+
+def test_superseded_weights_are_taken_only_while_they_are_fetched(learner, make, root):
+    info, fetcher = learner.publish(DATA), make()
+    assert fetcher.fetch(info, WAIT_S, is_superseded=lambda: True) is None
+    (group,) = root.iterdir()
+    with try_lock(group / "lock"):
+        assert fetcher.fetch(info, WAIT_S, is_superseded=lambda: True) is None
+        part, polls = group / f"{info.digest}.part", []
+        part.write_bytes(DATA)
+
+        def is_superseded() -> bool:
+            polls.append(len(polls))
+            if len(polls) == 3:
+                part.rename(group / info.digest)
+            return len(polls) < 3
+
+        assert fetcher.fetch(info, WAIT_S, is_superseded=is_superseded) == DATA
+        with pytest.raises(NetworkError, match="stopped"):
+            fetcher.fetch(learner.publish(DATA[1:], 2), WAIT_S, is_stopping=lambda: True)
+    assert learner.asked == []
+
+
+@pytest.mark.parametrize("problem", ["open to others", "link", "no room"])
+def test_without_a_usable_folder_each_fetches_on_its_own(learner, make, root, tmp_path, monkeypatch, problem):
+    if problem == "open to others":
+        root.mkdir()
+        root.chmod(0o755)
+    elif problem == "link":
+        (tmp_path / "real").mkdir(mode=0o700)
+        root.symlink_to(tmp_path / "real")
+    else:
+
+        def fail(*_: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(os, "posix_fallocate", fail)
+    fetchers = [make(), make()]
+    for version in range(2):
+        info = learner.publish(DATA[version:], version)
+        assert [fetcher.fetch(info, WAIT_S) for fetcher in fetchers] == [DATA[version:]] * 2
+    assert not any(fetcher.is_sharing for fetcher in fetchers)
+    assert learner.num_bytes == 2 * (len(DATA) + len(DATA) - 1)
+
+
+def test_the_next_server_removes_what_killed_ones_left(make, root):
+    root.mkdir(mode=0o700)
+    (root / "left").mkdir()
+    (root / "left" / "file").touch()
+    os.utime(root / "left", (0, 0))
+    (root / "fresh").mkdir()
+    make()
+    assert [path.name for path in root.iterdir()] == ["fresh"]
+
+
+def test_a_digest_that_is_none_becomes_no_file_name(learner, make, tmp_path):
+    info = learner.publish(DATA).model_copy(update={"digest": "../../file"})
+    learner.store.publish(info, DATA)
+    with pytest.raises(ProtocolError):
+        make().fetch(info, WAIT_S)
+    assert list(tmp_path.glob("file*")) == []

@@ -79,11 +79,11 @@ class World:
 
     # ---- as the master's server ----
 
-    def publish_weights(self, info: WeightInfo, data: Buffer, chunk_list: bytes = b"") -> None:
+    def publish_weights(self, info: WeightInfo, data: Buffer) -> None:
         self.infos.append(info)
         self.published[info.digest] = data
 
-    def offer_weights(self, info: WeightInfo, data: Buffer, chunk_list: bytes = b"") -> None:
+    def offer_weights(self, info: WeightInfo, data: Buffer) -> None:
         self.published[info.digest] = data
 
     # ---- as a worker's master ----

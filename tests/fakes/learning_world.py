@@ -93,7 +93,7 @@ class World:
             success=sum(s.reward.outcome for s in steps),
         )
 
-    def publish_weights(self, info, data, chunk_list=b"") -> None:
+    def publish_weights(self, info, data) -> None:
         assert self.info is None or info.version > self.info.version
         self.info = info
         self.acting.load_published(weights_io.from_bytes(bytes(data)))

@@ -3,15 +3,15 @@
 import threading
 from dataclasses import dataclass, field
 
-from distrl.core.messages import Chunk, ChunkDone, ChunkRequest, Reject, RejectCode, WeightInfo
+from distrl.core.messages import Chunk, ChunkRequest, WeightInfo
 from distrl.core.service import Service
 from distrl.core.sockets import Poller, Received, Wire
-from distrl.core.weights import WeightStore, describe, describe_chunks
+from distrl.core.weights import WeightStore, describe
 
 
 @dataclass
 class FakeLearner:
-    """Serves chunks from a thread; drops, doubles, spoils or refuses some of them on demand.
+    """Serves chunks from a thread; drops, doubles or spoils some of them on demand.
 
     `num_bytes` counts what it has served, `dropped` tells that it has dropped something.
     """
@@ -22,11 +22,7 @@ class FakeLearner:
     drop_after: int = 10**9
     doubled: bool = False
     spoil: bool = False
-    busy: bool = False
-    insisted: list[bool] = field(default_factory=list)
-    num_done: int = 0
     num_bytes: int = 0
-    lists: set[str] = field(default_factory=set)
     dropped: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
@@ -44,21 +40,13 @@ class FakeLearner:
 
     def handle(self, received: Received) -> None:
         request = received.message
-        if isinstance(request, ChunkDone):
-            self.num_done += 1
-            return
         assert isinstance(request, ChunkRequest)
         self.asked.append(request.offset)
-        self.insisted.append(request.others_failed)
-        if self.busy and request.digest not in self.lists:
-            reason = f"no place for {request.digest:.16}"
-            self.service.reply(received.peer, Reject(code=RejectCode.BUSY, reason=reason))
-            return
         data = bytes(self.store.chunk(request.digest, request.offset, request.length))
         if len(self.asked) > self.drop_after:
             self.dropped.set()
             return
-        if self.spoil and request.digest not in self.lists:
+        if self.spoil:
             data = bytes(len(data))
         self.num_bytes += len(data)
         for _ in range(2 if self.doubled else 1):
@@ -69,14 +57,8 @@ class FakeLearner:
         self.thread.join()
         self.channel.close()
 
-    def publish(
-        self, data: bytes, version: int = 1, chunk_bytes: int = 100_000, listed: bool = False
-    ) -> WeightInfo:
-        """Offers `data`, with a list of its chunks or without."""
-        if listed:
-            info, chunk_list = describe_chunks(version, data, chunk_bytes=chunk_bytes)
-        else:
-            info, chunk_list = describe(version, data, chunk_bytes=chunk_bytes), b""
-        self.lists.add(info.chunk_list)
-        self.store.publish(info, data, chunk_list)
+    def publish(self, data: bytes, version: int = 1, chunk_bytes: int = 100_000) -> WeightInfo:
+        """Offers `data`."""
+        info = describe(version, data, chunk_bytes=chunk_bytes)
+        self.store.publish(info, data)
         return info

@@ -127,10 +127,9 @@ def test_at_control(learner, connect, client, message, expected):
 def test_a_refused_inference_server_is_not_passed_on_to_workers(learner, connect):
     bad, good = (connect(name, learner.endpoints.control) for name in ("farm", "gpu"))
     bad(Hello(role="inference", name="farm", act_endpoint="tcp://127.0.0.1:9"))
-    bad(Hello(role="worker", name="farm", relay="tcp://127.0.0.1:9", act_endpoint="tcp://127.0.0.1:9"))
+    bad(Hello(role="worker", name="farm", act_endpoint="tcp://127.0.0.1:9"))
     status = good(Hello(role="inference", name="gpu", act_endpoint="tcp://127.0.0.1:10")).status
     assert status.act_endpoints == ("tcp://127.0.0.1:10",)
-    assert status.holders.endpoints == ()
 
 
 @pytest.mark.parametrize(

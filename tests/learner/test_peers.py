@@ -11,7 +11,7 @@ from distrl.configs.judge import JudgeConfig, RewardConfig
 from distrl.core.errors import ProtocolError
 from distrl.core.messages import Heartbeat, Hello
 from distrl.learner import peers as module
-from distrl.learner.peers import MAX_HOLDERS, Peers
+from distrl.learner.peers import Peers
 from distrl.workers.devices.pool import DevicePool
 from distrl.workers.inference.server import ServerStats
 from distrl.workers.judging import JudgingLink
@@ -113,24 +113,3 @@ def test_the_names_are_those_that_workers_and_servers_send(tmp_path: Path) -> No
     spool.close()
     sent |= {("inference", name) for name in [*ServerStats().snapshot(), "queue", "weight_version"]}
     assert {*module.RATES, *module.TOTALS, *module.GAUGES} == sent
-
-
-def test_holders_are_those_that_pass_these_weights_on() -> None:
-    peers = Peers(10.0)
-    assert not peers.has_relays()
-    for name, relay, weights in (("a", "tcp://a:1", "new"), ("b", "tcp://b:1", "old"), ("c", "", "new")):
-        assert peers.see(Hello(role="inference", name=name, relay=relay, weights=weights))
-    assert peers.has_relays()
-    assert peers.holders("new") == ("tcp://a:1",)
-    assert peers.holders("") == ()
-    assert peers.see(Heartbeat(role="inference", name="b", relay="tcp://b:1", weights="new"))
-    assert not peers.see(Heartbeat(role="inference", name="b", relay="tcp://b:1", weights="new"))
-    assert set(peers.holders("new")) == {"tcp://a:1", "tcp://b:1"}
-
-
-def test_of_many_holders_a_few_are_told() -> None:
-    peers = Peers(10.0)
-    for number in range(40):
-        peers.see(Hello(role="inference", name=str(number), relay=f"tcp://h:{number}", weights="d"))
-    assert len(set(peers.holders("d"))) == MAX_HOLDERS
-    assert peers.holders("d") == peers.holders("d")

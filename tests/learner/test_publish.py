@@ -25,7 +25,7 @@ class Shelf:
     def __init__(self) -> None:
         self.announced: dict[int, float] = {}
 
-    def publish_weights(self, info, data, chunk_list) -> None:
+    def publish_weights(self, info, data) -> None:
         assert info.version not in self.announced, "a version is announced once"
         state = weights_io.from_bytes(bytes(data))
         assert info.size_bytes == len(data)
@@ -149,7 +149,7 @@ def test_the_last_round_counts_nothing_that_older_weights_did(toy, tmp_path) -> 
         while announced:
             publish_weights(*announced.pop(0))
 
-    world.publish_weights = lambda info, data, _: announced.append((info, bytes(data)))
+    world.publish_weights = lambda info, data: announced.append((info, bytes(data)))
     world.check = play_then_fetch
     learner.run()
     *_, last = [row for row in read_metrics(tmp_path / "metrics.jsonl") if "eval/val/success" in row]

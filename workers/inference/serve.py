@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from distrl.configs.schema import Config, NetworkConfig
+from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, MissingDependency
 from distrl.core.policies import build_policy, checkpoint_words, weights_io
 from distrl.core.policies.points import check_agent_points
@@ -20,7 +20,6 @@ from distrl.core.sockets import Wire
 from distrl.workers.client import LearnerLink
 from distrl.workers.inference.engine import Bounded, Engine
 from distrl.workers.inference.engine_hf import HFEngine
-from distrl.workers.inference.relay import Relay
 from distrl.workers.inference.server import InferenceServer
 from distrl.workers.inference.weight_feed import WeightFeed
 
@@ -163,7 +162,6 @@ def serve_beside_learner(
     with contextlib.ExitStack() as stack:
         stack.callback(server.close)
         advertised = advertised_endpoint(server.endpoint, network.advertise)
-        relay = _relay(network, wire)
         link = LearnerLink(
             wire,
             network.control,
@@ -171,19 +169,12 @@ def serve_beside_learner(
             "inference",
             wire.full_name(name),
             act_endpoint=advertised,
-            relay=relay.advertised if relay is not None else "",
         )
-        if relay is not None:
-            relay.on_offer = link.holds
-            relay.start()
-            stack.callback(relay.close)
         feed = WeightFeed(
             wire,
             network.weights,
             server.published_kind,
             server.weights_ready,
-            share=config.inference.share_weights,
-            relay=relay,
             can_load=engine.can_load if isinstance(engine, Bounded) else None,
         )
         server.follow(feed)
@@ -195,20 +186,6 @@ def serve_beside_learner(
         stack.callback(link.close)
         _log.info("%s listens at %s, known as %s", name, server.endpoint, advertised)
         yield server, link
-
-
-def _relay(network: NetworkConfig, wire: Wire) -> Relay | None:
-    """What passes weights on, if it should."""
-    if network.relay is None:
-        return None
-    relay = Relay(wire, network.relay)
-    host = network.advertise.rpartition(":")[0] + ":*" if network.advertise is not None else None
-    try:
-        relay.advertised = advertised_endpoint(relay.endpoint, host)
-    except ConfigError:
-        relay.close()
-        raise
-    return relay
 
 
 def run_until_stopped(server: InferenceServer, link: LearnerLink | None, stop: threading.Event) -> None:

@@ -1,11 +1,9 @@
 """Keeps an inference server's weights up to date, in a thread of its own.
 
     learner's Status (link thread) ──► wanted ──► fetch, parse ──► ready ──► engine thread, between batches
-                                                     └─► Relay, if there is one: others fetch here
 
-Only the newest announcement counts: versions that pass by while one is being fetched, or waits for room in
-the engine, are skipped. Fetching may mean to wait for another server of this host that fetches the same
-weights (see `core.shared_fetch`).
+Only the newest announcement counts: versions that are superseded while another is being fetched, or waits for
+room in the engine, are skipped. The servers of one host fetch each version once (`core.weights.HostFetcher`).
 """
 
 from __future__ import annotations
@@ -19,12 +17,10 @@ from typing import NamedTuple
 from torch import Tensor
 
 from distrl.core.errors import DistrlError, NetworkError, PolicyError
-from distrl.core.messages import Holders, Status, WeightInfo
+from distrl.core.messages import Status, WeightInfo
 from distrl.core.policies import weights_io
-from distrl.core.shared_fetch import SharedFetcher
 from distrl.core.sockets import Wire
-from distrl.core.weights import WeightFetcher
-from distrl.workers.inference.relay import Relay
+from distrl.core.weights import HostFetcher, WeightFetcher
 
 FETCH_S = 60.0  # without a new chunk
 RETRY_S = 0.5  # after a failed fetch; the learner may be restarting
@@ -51,9 +47,7 @@ class WeightFeed:
         endpoint: The learner's weights socket.
         kind: What the policy publishes, "full" or "adapter".
         on_ready: Called in the feed's thread when new weights can be taken, or when the feed has failed.
-        share: Fetch and check each version once for all servers of this user on this host.
-        share_root: Where they share; None: `weight_share.default_root`.
-        relay: Passes on what arrives.
+        share_root: Where the servers of this host share weights; None: `core.weights.default_root`.
         can_load: Whether the engine takes what has arrived; None: always. Called by `take`.
     """
 
@@ -63,17 +57,13 @@ class WeightFeed:
         endpoint: str,
         kind: str,
         on_ready: Callable[[], None],
-        share: bool = False,
         share_root: Path | None = None,
-        relay: Relay | None = None,
         can_load: Callable[[], bool] | None = None,
     ) -> None:
         self._wire, self._endpoint, self._kind, self._on_ready = wire, endpoint, kind, on_ready
-        self._share, self._share_root, self._relay = share, share_root, relay
-        self._can_load = can_load
+        self._share_root, self._can_load = share_root, can_load
         self._condition = threading.Condition()
         self._wanted: WeightInfo | None = None
-        self._holders = Holders()
         self._have: tuple[int, str] | None = None
         self._ready: FreshWeights | None = None
         self._stopping = False
@@ -97,7 +87,7 @@ class WeightFeed:
         if status.weights is None:
             return
         with self._condition:
-            self._wanted, self._holders = status.weights, status.holders
+            self._wanted = status.weights
             self._condition.notify_all()
 
     def take(self) -> FreshWeights | None:
@@ -108,20 +98,10 @@ class WeightFeed:
             fresh, self._ready = self._ready, None
             return fresh
 
-    def _holders_of(self, digest: str) -> list[str]:
-        """Who else has these weights."""
-        holders, own = self._holders, self._relay.advertised if self._relay is not None else ""
-        return [one for one in holders.endpoints if one != own] if holders.digest == digest else []
-
     def _run(self) -> None:
         fetcher = None
         try:
-            fetcher = SharedFetcher(
-                WeightFetcher(self._wire, self._endpoint, self._holders_of),
-                self._endpoint,
-                self._share_root,
-                self._share,
-            )
+            fetcher = HostFetcher(WeightFetcher(self._wire, self._endpoint), self._endpoint, self._share_root)
             while (info := self._next()) is not None:
                 self._fetch(fetcher, info)
         except BaseException as error:  # noqa: BLE001 - raised again by `InferenceServer.check`
@@ -143,7 +123,7 @@ class WeightFeed:
                 self._condition.wait()
             return None
 
-    def _fetch(self, fetcher: SharedFetcher, info: WeightInfo) -> None:
+    def _fetch(self, fetcher: HostFetcher, info: WeightInfo) -> None:
         if info.kind != self._kind:
             raise PolicyError(
                 f"The learner publishes {info.kind} weights, this server's policy takes {self._kind} ones.",
@@ -160,8 +140,6 @@ class WeightFeed:
         if data is None:
             return
         fresh = FreshWeights(info.version, weights_io.from_bytes(data))
-        if self._relay is not None:
-            self._relay.offer(info, data)
         with self._condition:
             self._have = (info.version, info.digest)
             self._ready = fresh

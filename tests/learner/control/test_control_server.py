@@ -51,12 +51,12 @@ class Served(World):
         self.server.master = self.master
         self.server.start()
 
-    def publish_weights(self, info: WeightInfo, data: Buffer, chunk_list: bytes = b"") -> None:
-        super().publish_weights(info, data, chunk_list)
-        self.server.publish_weights(info, data, chunk_list)
+    def publish_weights(self, info: WeightInfo, data: Buffer) -> None:
+        super().publish_weights(info, data)
+        self.server.publish_weights(info, data)
 
-    def offer_weights(self, info: WeightInfo, data: Buffer, chunk_list: bytes = b"") -> None:
-        self.server.offer_weights(info, data, chunk_list)
+    def offer_weights(self, info: WeightInfo, data: Buffer) -> None:
+        self.server.offer_weights(info, data)
 
 
 @pytest.fixture

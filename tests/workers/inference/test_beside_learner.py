@@ -14,7 +14,7 @@ from policy_fakes import chat, png
 
 from distrl.configs.schema import Config
 from distrl.core.errors import PolicyError
-from distrl.core.messages import Holders, Lease
+from distrl.core.messages import Lease
 from distrl.core.policies import build_policy, weights_io
 from distrl.core.security import Client
 from distrl.core.sockets import Wire
@@ -188,28 +188,3 @@ def test_weights_of_another_policy_end_the_server(
             pytest.raises(PolicyError, match=r"Tensor|policy\.lora"),
         ):
             run_until_stopped(server, link, threading.Event())
-
-
-def test_servers_that_pass_weights_on_are_named_as_holders(
-    wire: Wire, words: list[str], make_config: MakeConfig, tmp_path: Path
-) -> None:
-    with learner(tmp_path) as running, ExitStack() as life:
-        addresses = {"relay": "tcp://127.0.0.1:*", "advertise": "tcp://localhost:*"}
-        config = make_config(
-            network={**network(running.endpoints), **addresses}, inference={"share_weights": False}
-        )
-        named: queue.Queue[Holders] = queue.Queue()
-        for name in ("inference-0", "inference-1", "inference-2"):
-            _, link = life.enter_context(serve_beside_learner(config, words, name, wire))
-            link.wait_connected(WAIT_S)
-        link.add_listener(lambda status: named.put(status.holders))
-        publish(running, config, words, 1)
-        weights = running.status.weights
-        assert weights is not None
-        endpoints: tuple[str, ...] = ()
-        while len(endpoints) < 3:
-            said = named.get(timeout=WAIT_S)
-            endpoints = said.endpoints if said.digest == weights.digest else ()
-        assert all(endpoint.startswith("tcp://localhost:") for endpoint in endpoints)
-        sent = running.peer_metrics()["weights/sent_bytes"] / weights.size_bytes
-        assert sent in (1, 2), "the third had it from another, and a late second one too"

@@ -11,13 +11,12 @@ pytest.importorskip("torch", reason="needs torch: not installed")
 
 import torch
 
-from distrl.core import weight_transfer
-from distrl.core.chunk_server import ChunkServer
+from distrl.core import weights
+from distrl.core.locks import try_lock
 from distrl.core.messages import Status
 from distrl.core.policies import weights_io
 from distrl.core.sockets import Wire
-from distrl.core.weight_share import WeightShare
-from distrl.core.weights import WeightStore, describe
+from distrl.core.weights import ChunkServer, WeightStore, describe
 from distrl.workers.inference.weight_feed import FreshWeights, WeightFeed
 
 WAIT_S = 30.0
@@ -71,16 +70,16 @@ class Follower:
 
 @pytest.fixture
 def learner(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> Iterator[Learner]:
-    monkeypatch.setattr(weight_transfer, "RESEND_S", 600.0)  # a slow machine must not be served twice
+    monkeypatch.setattr(weights, "RESEND_S", 600.0)  # a slow machine must not be served twice
     made = Learner(wire)
     yield made
     made.server.close()
 
 
 @contextmanager
-def followers(wire: Wire, learner: Learner, root: Path, share: bool) -> Iterator[list[Follower]]:
+def followers(wire: Wire, learner: Learner, root: Path) -> Iterator[list[Follower]]:
     def build(on_ready: Callable[[], None]) -> WeightFeed:
-        return WeightFeed(wire, learner.endpoint, "full", on_ready, share=share, share_root=root)
+        return WeightFeed(wire, learner.endpoint, "full", on_ready, share_root=root)
 
     made = [Follower(build) for _ in range(2)]
     try:
@@ -90,30 +89,31 @@ def followers(wire: Wire, learner: Learner, root: Path, share: bool) -> Iterator
             follower.feed.close()
 
 
-@pytest.mark.parametrize(("share", "num_copies"), [(True, 1), (False, 2)])
-def test_two_feeds_share_one_fetch(
-    wire: Wire, learner: Learner, tmp_path: Path, share: bool, num_copies: int
-) -> None:
-    with followers(wire, learner, tmp_path / "shared", share) as feeds:
+def test_two_feeds_share_one_fetch(wire: Wire, learner: Learner, tmp_path: Path) -> None:
+    with followers(wire, learner, tmp_path / "shared") as feeds:
         for version in range(1, 5):
             learner.store.num_bytes = 0
             status = learner.publish(version)
             for follower in feeds:
                 follower.feed.heard(status)
             assert [follower.next().version for follower in feeds] == [version, version]
-            assert learner.store.num_bytes == num_copies * learner.size
+            assert learner.store.num_bytes == learner.size
     assert not list(tmp_path.glob("shared/*"))
 
 
 def test_what_is_superseded_while_waiting_is_left_out(wire: Wire, learner: Learner, tmp_path: Path) -> None:
-    busy = WeightShare(learner.endpoint, tmp_path / "shared")
-    assert busy.try_lock()
-    with followers(wire, learner, tmp_path / "shared", share=True) as feeds:
-        for version in (1, 2):
-            status = learner.publish(version)
-            for follower in feeds:
-                follower.feed.heard(status)
-        busy.unlock()
-        assert [follower.next().version for follower in feeds] == [2, 2]
+    root = tmp_path / "shared"
+    with followers(wire, learner, root) as feeds:
+        status = learner.publish(1)
+        for follower in feeds:
+            follower.feed.heard(status)
+        assert [follower.next().version for follower in feeds] == [1, 1]
+        (group,) = root.iterdir()
+        learner.store.num_bytes = 0
+        with try_lock(group / "lock"):
+            for version in (2, 3):
+                status = learner.publish(version)
+                for follower in feeds:
+                    follower.feed.heard(status)
+        assert [follower.next().version for follower in feeds] == [3, 3]
         assert learner.store.num_bytes == learner.size
-    busy.close()

@@ -1,6 +1,8 @@
-"""The simulated phone as a `Device`, in process."""
+"""The simulated phone as a `Device` of this process, and as a member of a pool of devices."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 from PIL import Image
 
@@ -10,7 +12,8 @@ from distrl.simulator.phone.nodes import WIDTH
 from distrl.simulator.phone.phone import Phone, new_state
 from distrl.simulator.phone.state import State
 from distrl.workers.devices import apps
-from distrl.workers.devices.device import Key, Screen
+from distrl.workers.devices.device import Device, Key, Screen
+from distrl.workers.devices.health import RecoveryStep
 
 MAX_SNAPSHOTS = 32
 """Most snapshots of one device; beyond it saving another name is an error."""
@@ -141,3 +144,39 @@ class SimDevice:
     def close(self) -> None:
         """Forgets the snapshots."""
         self._snapshots.clear()
+
+
+class SimMember:
+    """A simulated phone in a pool: it cannot fail, and recovery replaces it by a new one.
+
+    Args:
+        name: Its id in the pool.
+        width, height: Its screen in pixels.
+    """
+
+    kind = "sim"
+    claim = ""
+    open_limit_s = 5.0
+    options: Mapping[str, object] = {}
+
+    def __init__(self, name: str, width: int = 540, height: int = 1200) -> None:
+        self.id = name
+        self._size = (width, height)
+
+    def open(self) -> Device:
+        """A phone fresh from the box."""
+        return SimDevice(*self._size)
+
+    def probe(self) -> None:
+        """Always succeeds."""
+
+    def ladder(self) -> Sequence[RecoveryStep]:
+        """One step that does nothing: opening makes a new phone."""
+        return [RecoveryStep("make a new phone", lambda: None, 0.0)]
+
+    def evidence(self) -> Mapping[str, bytes]:
+        """Nothing."""
+        return {}
+
+    def close(self) -> None:
+        """Nothing is held."""

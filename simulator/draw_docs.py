@@ -8,7 +8,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from distrl.simulator.apps import APPS, calendar, music, store_catalog
+from distrl.simulator.apps import APPS, EVERYDAY, calendar, music, store_catalog
+from distrl.simulator.apps import notes as notes_app
 from distrl.simulator.device import SimDevice
 from distrl.simulator.phone import interruptions
 from distrl.simulator.phone import state as st
@@ -16,8 +17,6 @@ from distrl.simulator.phone.nodes import Arg
 from distrl.simulator.phone.phone import new_state
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.theme import LAYOUTS
-from distrl.simulator.tasks import stuff
-from distrl.simulator.tasks.moves import EVERYDAY
 
 COLOURS = 256
 """Of a picture: a palette makes its file a third as large."""
@@ -152,7 +151,7 @@ def notes() -> State:
     """A grid of notes."""
     state = front(lived_in(3), "notes")
     titles = ("Recipe stew", "Tax papers", "Car papers", "Bike service")
-    state["apps"]["notes"]["notes"] = [{"title": title, "body": stuff.NOTES[title]} for title in titles]
+    state["apps"]["notes"]["notes"] = [{"title": title, "body": notes_app.NOTES[title]} for title in titles]
     return state
 
 

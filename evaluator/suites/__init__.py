@@ -23,10 +23,10 @@ from distrl.evaluator.suites.leakage import DEFAULT_RULES, masked
 
 SUITES: dict[str, str] = {
     "quickstart": "distrl.simulator.tasks.suites.quickstart:tasks",
-    "webshop": "distrl.simulator.tasks.suites.webshop:tasks",
+    "webshop": "distrl.simulator.apps.webshop.suite:tasks",
     "general": "distrl.simulator.tasks.suites.general:tasks",
     "apps": "distrl.simulator.tasks.suites.apps:tasks",
-    "install": "distrl.simulator.tasks.suites.install:tasks",
+    "install": "distrl.simulator.apps.store_tasks:tasks",
     "miniwob": "distrl.evaluator.suites.miniwob:tasks",
     "two_screens": "distrl.evaluator.suites.two_screens:tasks",
 }

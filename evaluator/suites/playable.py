@@ -10,7 +10,7 @@ from distrl.core.errors import ConfigError, TaskError
 from distrl.core.importing import import_object
 from distrl.core.types import Task
 
-TEMPLATES = "distrl.simulator.tasks:TEMPLATES"
+TEMPLATES = "distrl.simulator.tasks.play:TEMPLATES"
 CHECK = "distrl.simulator.tasks.play:template"
 """What the simulated phone's tasks are, and whether one has the right parameters."""
 

@@ -68,15 +68,6 @@ class Package:
 
 
 _P = "android.permission."
-_PERMISSIONS: dict[str, tuple[str, ...]] = {
-    "settings": (_P + "WRITE_SETTINGS", _P + "WRITE_SECURE_SETTINGS"),
-    "contacts": (_P + "READ_CONTACTS", _P + "WRITE_CONTACTS"),
-    "messages": (_P + "SEND_SMS", _P + "READ_SMS", _P + "READ_CONTACTS", _P + "POST_NOTIFICATIONS"),
-    "browser": (_P + "INTERNET", _P + "ACCESS_FINE_LOCATION", _P + "POST_NOTIFICATIONS"),
-    "weather": (_P + "INTERNET", _P + "ACCESS_COARSE_LOCATION"),
-    "clock": (_P + "POST_NOTIFICATIONS",),
-    "store": (_P + "INTERNET", _P + "INSTALL_PACKAGES", _P + "DELETE_PACKAGES", _P + "POST_NOTIFICATIONS"),
-}
 _ASKED = {
     "location": "ACCESS_FINE_LOCATION",
     "contacts": "READ_CONTACTS",
@@ -105,7 +96,8 @@ _FIXED = (
 )
 
 
-def _own(name: str, label: str, uid: int) -> Package:
+def _own(name: str, label: str, uid: int, permissions: Iterable[str] = ()) -> Package:
+    asked = tuple(_P + permission for permission in permissions)
     return Package(
         SIMPHONE + name,
         label,
@@ -113,8 +105,8 @@ def _own(name: str, label: str, uid: int) -> Package:
         uid,
         f"{SIMPHONE}{name}.MainActivity",
         True,
-        requested=_PERMISSIONS.get(name, ()),
-        granted=frozenset(_PERMISSIONS.get(name, ())),
+        requested=asked,
+        granted=frozenset(asked),
         home=name == "launcher",
     )
 
@@ -166,7 +158,8 @@ class Packages:
         if entry is not None:
             return _from_store(name, entry.asks, self._free_uid())
         known = [*BUILT_IN, *(app for app in APPS if app not in BUILT_IN)]
-        return _own(name, APPS[name].label, FIRST_UID + 1 + known.index(name))
+        app = APPS[name]
+        return _own(name, app.label, FIRST_UID + 1 + known.index(name), app.permissions)
 
     def _free_uid(self) -> int:
         used = {each.uid for each in self._packages.values()}

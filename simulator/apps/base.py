@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from distrl.simulator.phone import state as st
 from distrl.simulator.phone.nodes import Arg, Node
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import Ui
@@ -12,13 +14,22 @@ from distrl.simulator.phone.ui import Ui
 Args = tuple[Arg, ...]
 
 
+def close_keyboard(state: State, key: str) -> None:
+    """A `submit`: enter closes the keyboard."""
+    st.blur(state)
+
+
 def _nothing(state: State, key: str) -> None:
-    """Enter in a field does nothing but close the keyboard."""
+    """Enter does nothing."""
 
 
 def _stay(state: State) -> bool:
     """Back is not handled by the app."""
     return False
+
+
+def _empty(state: State, rng: random.Random) -> None:
+    """The app is the same on a phone in daily use."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +44,14 @@ class App:
         act: Applies an event ("name", verb, arguments...) to the state: called with the verb and arguments.
         submit: Enter was pressed in the text field with this key.
         back: Handles back inside the app; False to close the top page instead.
-        keeps: What of its data lasts, by its place in them, e.g. "events" or "shops.*.cart"; see `keeping`.
+        keeps: What of its data lasts, by its place in them, e.g. "events" or "shops.*.cart"; see
+            `tasks.state_diff`.
+        fill: Fills the app of a phone in daily use, given the whole state.
+        comes: The phones that have it: "always", "everyday" (a phone in daily use), or "store" (only where it
+            is installed).
+        asks: The permission it asks for when it is first opened: "location", "contacts", "microphone",
+            "camera", "photos" or "notifications".
+        permissions: Android's names of the permissions in its manifest.
     """
 
     name: str
@@ -46,3 +64,7 @@ class App:
     submit: Callable[[State, str], None] = _nothing
     back: Callable[[State], bool] = _stay
     keeps: tuple[str, ...] = ()
+    fill: Callable[[State, random.Random], None] = _empty
+    comes: str = "always"
+    asks: str = "notifications"
+    permissions: tuple[str, ...] = ()

@@ -1,19 +1,22 @@
-"""The browser: start page, search engine and the pages it finds; the shops are in `shop.py` and `web`."""
+"""The browser: start page, address bar, search engine and the pages it finds; tasks to search the web."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from distrl.simulator.apps import catalog, shop
+from distrl.core.actions import Action
+from distrl.simulator.apps import market
 from distrl.simulator.apps.base import App, Args
-from distrl.simulator.apps.web import start, store
-from distrl.simulator.apps.web import view as shops
-from distrl.simulator.apps.web.shops import SHOPS
+from distrl.simulator.apps.webshop import goods, shop_state
+from distrl.simulator.apps.webshop import pages as shops
+from distrl.simulator.apps.webshop.shops import HOSTS, SHOPS, Shop
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
-from distrl.simulator.phone.nodes import WIDTH, Node
+from distrl.simulator.phone.nodes import WIDTH, Event, Node
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
+from distrl.simulator.tasks.base import Family, Params, Template, everyday, fresh, product
+from distrl.simulator.tasks.expert import BACK, ENTER, Expert
 
 BAR_H = 64.0
 
@@ -32,26 +35,26 @@ def view(ui: Ui) -> list[Node]:
     else:
         area = (STATUS_H, ui.bottom - (BAR_H if _bar_shows(ui) else 0))
     if name.startswith("shop"):
-        body, address = shop.view(ui, top, area), "market.example"
+        body, address = market.view(ui, top, area), "market.example"
     elif name == "results":
         body, address = _results(ui, str(top[1]), area), "find.example"
     elif name == "article":
-        article = catalog.ARTICLES[int(top[1])]
+        article = market.ARTICLES[int(top[1])]
         body, address = _article(ui, article, area), article.site
     elif name == "site":
         body, address = shops.view(ui, top, area), SHOPS[str(top[1])].host
     elif name == "unreachable":
-        body, address = start.unreachable(ui, str(top[1]), area), str(top[1])
+        body, address = unreachable(ui, str(top[1]), area), str(top[1])
     else:
         body, address = _start(ui, area), "Start page"
-    if ui.state["focus"] == start.ADDRESS:
-        body += start.suggestions(ui, area, above=not ui.layout.browser_top)
+    if ui.state["focus"] == ADDRESS:
+        body += suggestions(ui, area, above=not ui.layout.browser_top)
     return [*body, *_address(ui, address)]
 
 
 def _bar_shows(ui: Ui) -> bool:
     """Whether the address bar shows: at the bottom, the keyboard hides it unless it types there."""
-    return ui.layout.browser_top or ui.state["focus"] in ("", start.ADDRESS)
+    return ui.layout.browser_top or ui.state["focus"] in ("", ADDRESS)
 
 
 def _address(ui: Ui, address: str) -> list[Node]:
@@ -61,7 +64,7 @@ def _address(ui: Ui, address: str) -> list[Node]:
         return []
     y = STATUS_H if top else ui.bottom - BAR_H
     theme = ui.theme
-    pill = _typed(ui, y, address) if start.has_web(ui.state) else _shown(ui, y, address)
+    pill = _typed(ui, y, address) if has_web(ui.state) else _shown(ui, y, address)
     back = ui.icon_button(6, y + 8, "arrow_back", "Back", ("system", "back"), "up")
     home = ui.icon_button(WIDTH - 56, y + 8, "home", "Start page", ("browser", "start"), "start_page")
     edge = 0.0 if top else y
@@ -101,16 +104,14 @@ def _typed(ui: Ui, y: float, address: str) -> Node:
     """The address in a field in which another can be typed."""
     icon = "search" if address == "Start page" else "lock"
     hint = "Search or address" if address == "Start page" else address
-    if ui.state["focus"] == start.ADDRESS:
+    if ui.state["focus"] == ADDRESS:
         icon, hint = "search", ""
-    return widgets.field(
-        ui, y + 8, start.ADDRESS, hint, x=60, w=236, h=48, icon=icon, pill=True, rid="address_bar"
-    )
+    return widgets.field(ui, y + 8, ADDRESS, hint, x=60, w=236, h=48, icon=icon, pill=True, rid="address_bar")
 
 
 def _start(ui: Ui, area: tuple[float, float]) -> list[Node]:
     y, theme = area[0], ui.theme
-    sites = start.tiles(ui.state)
+    sites = tiles(ui.state)
     rows = -(-len(sites) // 4)
     nodes = [
         ui.text(0, y + 20, WIDTH, 64, "Find", 44, theme.primary, True, "c"),
@@ -140,14 +141,14 @@ def _start(ui: Ui, area: tuple[float, float]) -> list[Node]:
     y += 104 * (rows - 1)
     nodes.append(ui.text(24, y + 292, 300, 32, "For you", 18, bold=True))
     for place, index in enumerate((3, 4, 8)):
-        article = catalog.ARTICLES[index]
+        article = market.ARTICLES[index]
         top = y + 330 + 92 * place
         if top + 84 < area[1]:
             nodes.append(_story(ui, top, article, index))
     return nodes
 
 
-def _story(ui: Ui, y: float, article: catalog.Article, index: int) -> Node:
+def _story(ui: Ui, y: float, article: market.Article, index: int) -> Node:
     picture = Node(
         widgets.MARGIN + 10,
         y + 10,
@@ -179,8 +180,8 @@ def _story(ui: Ui, y: float, article: catalog.Article, index: int) -> Node:
 
 
 def _results(ui: Ui, query: str, area: tuple[float, float]) -> list[Node]:
-    found = catalog.find_articles(query)
-    products = catalog.find_products(query)
+    found = market.find_articles(query)
+    products = market.find_products(query)
 
     def build(y: float) -> tuple[Sequence[Node], float]:
         nodes: list[Node] = [
@@ -209,8 +210,8 @@ def _results(ui: Ui, query: str, area: tuple[float, float]) -> list[Node]:
                 widgets.row(ui, y, "Market", note, lead=lead, tap=event, rid="shop_offer", fill=ui.theme.card)
             )
             y += 84
-        if start.has_web(ui.state):
-            shown, y = start.offers(ui, query, y)
+        if has_web(ui.state):
+            shown, y = offers(ui, query, y)
             nodes += shown
         for article in found:
             nodes.append(_result(ui, y, article))
@@ -220,7 +221,7 @@ def _results(ui: Ui, query: str, area: tuple[float, float]) -> list[Node]:
     return [viewport(ui, "browser.results", area[0], area[1], build)]
 
 
-def _result(ui: Ui, y: float, article: catalog.Article) -> Node:
+def _result(ui: Ui, y: float, article: market.Article) -> Node:
     icon = ui.disc(widgets.MARGIN + 14, y + 14, 28, article.icon, article.color)
     parts = (
         icon,
@@ -228,7 +229,7 @@ def _result(ui: Ui, y: float, article: catalog.Article) -> Node:
         ui.text(30, y + 46, 300, 26, article.title, 18, ui.theme.primary, True),
         ui.text(30, y + 74, 300, 42, article.body, 14, ui.theme.muted, lines=2),
     )
-    index = catalog.ARTICLES.index(article)
+    index = market.ARTICLES.index(article)
     return Node(
         widgets.MARGIN,
         y,
@@ -244,7 +245,7 @@ def _result(ui: Ui, y: float, article: catalog.Article) -> Node:
     )
 
 
-def _article(ui: Ui, article: catalog.Article, area: tuple[float, float]) -> list[Node]:
+def _article(ui: Ui, article: market.Article, area: tuple[float, float]) -> list[Node]:
     y, theme = area[0], ui.theme
     return [
         Node(
@@ -273,11 +274,11 @@ def act(state: State, verb: str, args: Args) -> None:
     elif verb == "shop":
         st.push(state, "browser", "shop")
     elif verb == "shop_for":
-        shop.search(state, str(args[0]))
+        market.search(state, str(args[0]))
     elif verb == "site":
-        store.act(state, str(args[0]), str(args[1]), args[2:])
+        shop_state.act(state, str(args[0]), str(args[1]), args[2:])
     else:
-        shop.act(state, verb, args)
+        market.act(state, verb, args)
 
 
 def submit(state: State, key: str) -> None:
@@ -286,12 +287,12 @@ def submit(state: State, key: str) -> None:
     if not query:
         st.blur(state)
     elif key == "shop.query":
-        shop.search(state, query)
-    elif key == store.QUERY:
-        store.show_results(state, str(st.page(state, "browser")[1]), query)
+        market.search(state, query)
+    elif key == shop_state.QUERY:
+        shop_state.show_results(state, str(st.page(state, "browser")[1]), query)
     else:
         st.take(state, key)
-        if key != start.ADDRESS or not start.go(state, query):
+        if key != ADDRESS or not go(state, query):
             _search(state, query)
 
 
@@ -305,7 +306,179 @@ def _search(state: State, query: str) -> None:
     st.push(state, "browser", "results", query)
 
 
-_SHOPS = "web.shops.*."
-_KEEPS = ("cart", _SHOPS + "cart", _SHOPS + "wish", _SHOPS + "orders")
+APP = App(
+    name="browser",
+    label="Browser",
+    icon="public",
+    color="#0aa3c2",
+    data=data,
+    view=view,
+    act=act,
+    submit=submit,
+    back=shop_state.close,
+    keeps=("cart", "web.shops.*.cart", "web.shops.*.wish", "web.shops.*.orders"),
+    asks="location",
+    permissions=("INTERNET", "ACCESS_FINE_LOCATION", "POST_NOTIFICATIONS"),
+)
 
-APP = App("browser", "Browser", "public", "#0aa3c2", data, view, act, submit, store.close, keeps=_KEEPS)
+
+ADDRESS = "browser.address"
+"""The text field in the address bar."""
+_OTHERS: tuple[tuple[str, str, str, Event], ...] = (
+    ("Market", "storefront", "#e8710a", ("browser", "shop")),
+    ("News", "newspaper", "#3949ab", ("browser", "article", 2)),
+    ("Travel", "flight_takeoff", "#0b8f83", ("browser", "article", 1)),
+    ("Recipes", "restaurant", "#7b51d3", ("browser", "article", 6)),
+)
+"""Sites of the start page that are no shops with pages of their own."""
+
+
+def has_web(state: State) -> bool:
+    """Whether this phone's browser has the whole web: shops, and an address bar to type in."""
+    return "web" in state["apps"]["browser"]
+
+
+def tiles(state: State) -> list[tuple[str, str, str, Event]]:
+    """Label, icon, colour and event of the sites on the start page: shops first, eight at most."""
+    found: list[tuple[str, str, str, Event]] = []
+    for key in state["apps"]["browser"]["web"]["sites"] if has_web(state) else ():
+        shop = SHOPS[key]
+        color = shop.light.brand
+        found.append((shop.name, shop.icon, color, ("browser", "site", key, "open", "home")))
+    return [*found, *_OTHERS][:8]
+
+
+def go(state: State, text: str) -> bool:
+    """Opens what `text` is the address of; False if it is no address but something to search for."""
+    address = text.lower().removeprefix("https://").removeprefix("http://").removeprefix("www.")
+    host = address.split("/")[0].rstrip(".")
+    sites = {article.site: place for place, article in enumerate(market.ARTICLES)}
+    if host in HOSTS:
+        shop_state.visit(state, HOSTS[host])
+    elif host in sites:
+        st.push(state, "browser", "article", sites[host])
+    elif host == "market.example":
+        st.push(state, "browser", "shop")
+    elif " " not in host and "." in host:
+        st.push(state, "browser", "unreachable", host)
+    else:
+        return False
+    return True
+
+
+def unreachable(ui: Ui, host: str, area: tuple[float, float]) -> list[Node]:
+    """What an unknown address shows."""
+    y, theme = area[0] + 70, ui.theme
+    return [
+        ui.disc(WIDTH / 2 - 40, y, 80, "public", theme.tint, theme.on_tint),
+        ui.text(30, y + 100, 300, 40, "This site can't be reached", 21, bold=True, align="c"),
+        ui.text(
+            30, y + 144, 300, 44, f"Check if there is a typo in {host}.", 15, theme.muted, align="c", lines=2
+        ),
+    ]
+
+
+def offers(ui: Ui, query: str, y: float) -> tuple[list[Node], float]:
+    """What the search engine knows of the shops: those that `query` names, then those that have it."""
+    nodes: list[Node] = []
+    asked = query.lower().split()
+    for key, shop in SHOPS.items():
+        if shop.name.lower() in asked or shop.host in asked:
+            nodes.append(_offer(ui, y, shop, "site_" + key, shop.slogan, ("open", "home")))
+            y += 84
+    for key, shop in SHOPS.items():
+        found = len(goods.exact(key, query))
+        if found:
+            note = f"{found} product{'' if found == 1 else 's'} at {shop.host}"
+            nodes.append(_offer(ui, y, shop, "offer_" + key, note, ("query", query)))
+            y += 84
+    return nodes, y
+
+
+def _offer(ui: Ui, y: float, shop: Shop, rid: str, note: str, event: Sequence[str]) -> Node:
+    lead = ui.disc(widgets.MARGIN + 14, y + 14, 44, shop.icon, shop.light.brand)
+    tap = ("browser", "site", shop.key, *event)
+    return widgets.row(ui, y, shop.name, note, lead=lead, tap=tap, rid=rid, fill=ui.theme.card)
+
+
+def suggestions(ui: Ui, area: tuple[float, float], above: bool) -> list[Node]:
+    """Shops whose address goes on as what is typed, next to the address bar: below it, or `above` it."""
+    typed = st.text(ui.state, ADDRESS).lower().removeprefix("www.")
+    found = [shop for shop in SHOPS.values() if typed and shop.host.startswith(typed)][:3]
+    height = 56.0 * len(found)
+    top = area[1] - height if above else area[0]
+    rows = []
+    for place, shop in enumerate(found):
+        y = top + 56 * place
+        mark = Node(20, y, 28, 56, "widget.ImageView", icon="public", icon_size=22, color=ui.theme.muted)
+        label = ui.text(64, y, 270, 56, shop.host, 16)
+        tap = ("browser", "site", shop.key, "open", "home")
+        rid = "suggested_" + shop.key
+        rows.append(
+            Node(0, y, WIDTH, 56, "view.ViewGroup", rid, desc=shop.host, tap=tap, children=(mark, label))
+        )
+    if not rows:
+        return []
+    return [
+        Node(
+            0,
+            top,
+            WIDTH,
+            height,
+            "view.ViewGroup",
+            "suggestions",
+            fill=ui.theme.card,
+            shadow=3,
+            children=tuple(rows),
+        )
+    ]
+
+
+def _web_check(state: State, params: Params) -> bool:
+    at = st.page(state, "browser")
+    asked = at[0] == "results" and market.words(str(at[1])) == market.words(params["query"])
+    return bool(asked and state["front"] == "browser")
+
+
+def _web_step(expert: Expert, params: Params) -> Action:
+    state = expert.state
+    if expert.page("browser")[0] not in ("root", "results") or expert.has("shop_field"):
+        return BACK
+    typed = expert.write("search_field", "browser.query", params["query"])
+    if typed is None and state["focus"] != "browser.query":
+        return expert.tap("search_field")
+    return typed or ENTER
+
+
+_QUERIES = (
+    *("how is green tea made", "where do trains to the coast leave", "what is the weather this week"),
+    *("how to start running", "how to water house plants", "when is the museum of clocks open"),
+    *("how to bake simple bread", "what is a good city bike", "which planet is the largest"),
+    *("how to learn a language", "how often do dogs eat", "where are the best beaches"),
+    *("how long does bread dough rest", "what does a day ticket cost", "where is parking free"),
+    *("how much light do plants want", "what is the smallest planet", "how long do puppies sleep"),
+    *("what is black tea", "how to choose a bike", "when does rain reach the coast"),
+    *("what shoes are good for running", "how to practice a language", "where is the north beach"),
+)
+
+
+TEMPLATES: dict[str, Template] = {
+    "web_search": everyday("browser", {"query": str}, fresh, _web_check, _web_step)
+}
+
+
+FAMILIES = (
+    Family(
+        "web_search",
+        product(query=_QUERIES),
+        (
+            "Search the web for: {query}",
+            "Look up on the web: {query}",
+            "Use the browser to find out: {query}",
+            "Find on the web: {query}",
+            "Ask the web: {query}",
+            "Search with the browser for: {query}",
+        ),
+        ("Ask the search engine: {query}", "Find out with the browser: {query}"),
+    ),
+)

@@ -1,13 +1,19 @@
-"""The calculator: four operations on decimal numbers, evaluated as they are typed."""
+"""The calculator: four operations on decimal numbers, evaluated as they are typed; tasks to calculate."""
 
 from __future__ import annotations
 
+import random
+import re
 from decimal import Decimal, InvalidOperation, localcontext
 
+from distrl.core.actions import Action
+from distrl.core.errors import TaskError
 from distrl.simulator.apps.base import App, Args
 from distrl.simulator.phone.nodes import WIDTH, Node
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui
+from distrl.simulator.tasks.base import Family, Params, Template, everyday
+from distrl.simulator.tasks.expert import Expert
 
 _KEYS = (
     ("C", "±", "%", "÷"),
@@ -34,7 +40,7 @@ _DIGITS = 10
 def data() -> State:
     """The number shown, the one before it, the pending operation, whether a digit starts afresh.
 
-    `done` is what the number shown is the result of, "" if nobody calculated it.
+    `done` is what the number shown is the result of, "" if it is not a result.
     """
     return {"shown": "0", "left": "", "op": "", "fresh": True, "done": ""}
 
@@ -141,3 +147,64 @@ def _text(value: Decimal) -> str:
 
 
 APP = App("calculator", "Calculator", "calculate", "#5f3dc4", data, view, act)
+
+
+def _sum_start(state: State, params: Params, rng: random.Random) -> None:
+    if not re.fullmatch(r"\d{1,6} [-+×÷] \d{1,6}", params["expression"]):
+        rule = f"{params['expression']!r} is not a valid calculation."
+        raise TaskError(rule, "Write two whole numbers and one of + - × ÷ between them, as '12 + 30'.")
+
+
+def _sum_check(state: State, params: Params) -> bool:
+    """The calculation was made; the factors of a product, and the terms of a sum, in any order."""
+    left, op, right = params["expression"].split()
+    asked = {(left, op, right), (right, op, left) if op in "+×" else (left, op, right)}
+    done = tuple(state["apps"]["calculator"]["done"].split())
+    return done in asked and bool(state["front"] == "calculator")
+
+
+def _sum_step(expert: Expert, params: Params) -> Action:
+    calc = expert.state["apps"]["calculator"]
+    left, op, right = params["expression"].split()
+    if calc["op"]:
+        typed = "" if calc["fresh"] else calc["shown"]
+        if calc["op"] != op or calc["left"] != left or not right.startswith(typed):
+            return expert.tap("calc_clear")
+        return expert.tap("calc_equals" if typed == right else "calc_" + right[len(typed)])
+    typed = "" if calc["fresh"] else calc["shown"]
+    if calc == data() or (typed and left.startswith(typed)):
+        return expert.tap("calc_" + (_NAMES[op] if typed == left else left[len(typed)]))
+    return expert.tap("calc_clear")
+
+
+_SUMS = tuple(
+    {"expression": f"{left} {op} {right}"}
+    for left, op, right in (
+        *((12, "+", 30), (45, "-", 17), (8, "×", 7), (96, "÷", 4), (250, "+", 75), (31, "×", 12)),
+        *((144, "÷", 12), (500, "-", 125), (64, "+", 89), (15, "×", 15), (81, "÷", 9), (77, "-", 38)),
+        *((19, "+", 6), (320, "÷", 8), (25, "×", 16), (999, "-", 111), (36, "+", 48), (13, "×", 9)),
+        *((72, "÷", 6), (205, "-", 99), (118, "+", 204), (42, "×", 11), (225, "÷", 15), (60, "-", 24)),
+    )
+)
+
+
+TEMPLATES: dict[str, Template] = {
+    "calculate": everyday("calculator", {"expression": str}, _sum_start, _sum_check, _sum_step)
+}
+
+
+FAMILIES = (
+    Family(
+        "calculate",
+        _SUMS,
+        (
+            "Calculate {expression}",
+            "Use the calculator to work out {expression}",
+            "What is {expression}? Use the calculator",
+            "How much is {expression}?",
+            "Work out {expression} on the calculator",
+            "Ask the calculator for {expression}",
+        ),
+        ("What is {expression}? Ask the calculator", "How much is {expression} on the calculator?"),
+    ),
+)

@@ -1,16 +1,33 @@
-"""The calendar: a month, the events of a day, one event, and the form for new and changed ones."""
+"""The calendar: a month, the events of a day, one event, the form; tasks with events and days."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+import random
+from collections.abc import Mapping, Sequence
 
-from distrl.simulator.apps.base import App, Args
+from distrl.core.actions import Action
+from distrl.simulator.apps.base import App, Args, close_keyboard
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Node
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
+from distrl.simulator.tasks.base import (
+    Family,
+    May,
+    Params,
+    Template,
+    everyday,
+    fresh,
+    held_out,
+    is_marked,
+    mark,
+    only,
+    product,
+    zipped,
+)
+from distrl.simulator.tasks.expert import BACK, IMPOSSIBLE, Expert
 
 TODAY = datetime.date(2025, 6, 3)
 SLOTS = tuple(range(8 * 60, 20 * 60, 30))
@@ -336,9 +353,325 @@ def _save(state: State, calendar: State) -> None:
     state["toast"] = "Event saved"
 
 
-def submit(state: State, key: str) -> None:
-    """Enter closes the keyboard."""
-    st.blur(state)
+def fill(state: State, rng: random.Random) -> None:
+    """Four events in June."""
+    state["apps"]["calendar"]["events"] = [
+        event(title, _iso(rng.randrange(1, 31)), rng.choice(SLOTS)) for title in rng.sample(EVENTS, 4)
+    ]
 
 
-APP = App("calendar", "Calendar", "calendar_month", "#1a73e8", data, view, act, submit, keeps=("events",))
+APP = App(
+    name="calendar",
+    label="Calendar",
+    icon="calendar_month",
+    color="#1a73e8",
+    data=data,
+    view=view,
+    act=act,
+    submit=close_keyboard,
+    keeps=("events",),
+    fill=fill,
+    comes="everyday",
+)
+
+
+def _words(params: Params) -> Mapping[str, object]:
+    month = ("June", "July", "August", "September")[params.get("month", 6) - 6]
+    words = {**params, "date": f"{month} {params['day']}"}
+    if "minutes" in params:
+        words["time"] = st.clock_text(params["minutes"], period=True)
+    return words
+
+
+def _iso(day: int, month: int = 6) -> str:
+    return f"{TODAY.year}-{month:02d}-{day:02d}"
+
+
+def _without(state: State, params: Params, rng: random.Random) -> None:
+    calendar = state["apps"]["calendar"]
+    calendar["events"] = [entry for entry in calendar["events"] if entry["title"] != params["title"]]
+
+
+def _with(state: State, params: Params, rng: random.Random) -> None:
+    """The event, on a day and at a time that the seed chooses."""
+    _without(state, params, rng)
+    day = params["day"] - params["shift"] if "shift" in params else rng.randrange(1, 31)
+    meant = event(params["title"], _iso(day), rng.choice(SLOTS))
+    mark(meant)
+    state["apps"]["calendar"]["events"].append(meant)
+
+
+def _entry(state: State, params: Params) -> State:
+    place = find(state, params["title"])
+    entries: list[State] = state["apps"]["calendar"]["events"]
+    return entries[place] if place >= 0 else {}
+
+
+def _add_check(state: State, params: Params) -> bool:
+    entry = _entry(state, params)
+    right_time = "minutes" not in params or entry.get("minutes") == params["minutes"]
+    return bool(entry.get("day") == _iso(params["day"]) and right_time)
+
+
+def _add_step(expert: Expert, params: Params) -> Action:
+    state, calendar = expert.state, expert.state["apps"]["calendar"]
+    at = expert.page("calendar")
+    if _entry(state, params):  # saved, but wrongly
+        return _delete_step(expert, params)
+    if at == ["time"]:
+        return expert.tap(f"at_{params.get('minutes', 540)}")
+    if at == ["form"]:
+        if (
+            typed := expert.write("calendar_title", "calendar.title", params["title"], "clear_title")
+        ) is not None:
+            return typed
+        if calendar["draft"]["minutes"] != params.get("minutes", calendar["draft"]["minutes"]):
+            return expert.tap("form_time")
+        return _shift(expert, _iso(params["day"])) or expert.tap("save")
+    if at[0] != "root":
+        return BACK
+    return _turn(expert, 6) or (
+        expert.tap("add_event")
+        if calendar["day"] == _iso(params["day"])
+        else expert.tap(f"day_{params['day']}")
+    )
+
+
+def _shift(expert: Expert, day: str) -> Action | None:
+    """Moves the form's day by its arrows; None when it is right."""
+    draft = expert.state["apps"]["calendar"]["draft"]["day"]
+    if draft == day:
+        return None
+    return expert.tap("form_day_more" if draft < day else "form_day_less")
+
+
+def _turn(expert: Expert, month: int) -> Action | None:
+    """Turns to a month of the year; None when it is shown."""
+    shown = expert.state["apps"]["calendar"]["month"]
+    wanted = f"{TODAY.year}-{month:02d}"
+    return None if shown == wanted else expert.tap("next" if shown < wanted else "previous")
+
+
+def _opened(expert: Expert, params: Params) -> Action | None:
+    """What finds and opens the event; None when it is open."""
+    place = find(expert.state, params["title"])
+    if place < 0:
+        return IMPOSSIBLE
+    if expert.page("calendar") == ["event", place]:
+        return None
+    return expert.search("calendar", params["title"], f"event_{place}")
+
+
+def _show_check(state: State, params: Params) -> bool:
+    at = st.page(state, "calendar")
+    shown = at[0] == "event" and state["apps"]["calendar"]["events"][int(at[1])]["title"] == params["title"]
+    return bool(shown and state["front"] == "calendar")
+
+
+def _show_step(expert: Expert, params: Params) -> Action:
+    return _opened(expert, params) or BACK
+
+
+def _delete_check(state: State, params: Params) -> bool:
+    return not is_marked(state["apps"]["calendar"]["events"])
+
+
+def _delete_step(expert: Expert, params: Params) -> Action:
+    if expert.page("calendar") == ["delete", find(expert.state, params["title"])]:
+        return expert.tap("confirm")
+    return _opened(expert, params) or expert.tap("delete")
+
+
+def _change_step(expert: Expert, params: Params) -> Action:
+    """Moves or lengthens the event in its form."""
+    place = find(expert.state, params["title"])
+    if place >= 0 and expert.page("calendar") == ["form", place]:
+        draft = expert.state["apps"]["calendar"]["draft"]
+        if st.text(expert.state, "calendar.title") != params["title"]:
+            return BACK
+        if "day" in params:
+            return _shift(expert, _iso(params["day"])) or expert.tap("save")
+        right = draft["length"] == params["length"]
+        return expert.tap("save" if right else f"length_{params['length']}")
+    return _opened(expert, params) or expert.tap("edit")
+
+
+def _length_start(state: State, params: Params, rng: random.Random) -> None:
+    _with(state, params, rng)
+    others = [length for length in LENGTHS if length != params["length"]]
+    _entry(state, params)["length"] = rng.choice(others)
+
+
+def _length_check(state: State, params: Params) -> bool:
+    return bool(_entry(state, params).get("length") == params["length"])
+
+
+def _day_check(state: State, params: Params) -> bool:
+    shown = state["apps"]["calendar"]["day"] == _iso(params["day"], params["month"])
+    return bool(shown and st.page(state, "calendar")[0] == "root" and state["front"] == "calendar")
+
+
+def _day_step(expert: Expert, params: Params) -> Action:
+    if expert.page("calendar")[0] != "root":
+        return BACK
+    return _turn(expert, params["month"]) or expert.tap(f"day_{params['day']}")
+
+
+EVENTS = (
+    *("Haircut", "Piano lesson", "Yoga class", "Yoga retreat", "Lunch with Omar", "Lunch with Uma"),
+    *("Car wash", "Board meeting", "Budget review", "Code review", "Swim training", "Vet visit"),
+    *("Parents evening", "Concert", "Museum tour", "Job interview", "Eye test", "Blood test"),
+)
+_DAYS = {"day": range(1, 31)}
+
+
+def _may(*fields: str) -> tuple[May, ...]:
+    """The task's event; of it only `fields`, if any are named."""
+    return (May("calendar.events", only("title", "title", *fields)),)
+
+
+TEMPLATES: dict[str, Template] = {
+    "event_add": everyday(
+        "calendar", {"title": str, "day": int}, _without, _add_check, _add_step, _DAYS, _may()
+    ),
+    "event_at": everyday(
+        "calendar",
+        {"title": str, "day": int, "minutes": int},
+        _without,
+        _add_check,
+        _add_step,
+        {**_DAYS, "minutes": SLOTS},
+        _may(),
+    ),
+    "event_show": everyday("calendar", {"title": str}, _with, _show_check, _show_step),
+    "event_delete": everyday("calendar", {"title": str}, _with, _delete_check, _delete_step, may=_may()),
+    "event_move": everyday(
+        "calendar",
+        {"title": str, "day": int, "shift": int},
+        _with,
+        _add_check,
+        _change_step,
+        {"day": range(4, 31), "shift": (1, 2, 3)},
+        _may("day"),
+    ),
+    "event_length": everyday(
+        "calendar",
+        {"title": str, "length": int},
+        _length_start,
+        _length_check,
+        _change_step,
+        {"length": LENGTHS},
+        _may("length"),
+    ),
+    "day_show": everyday(
+        "calendar",
+        {"month": int, "day": int},
+        fresh,
+        _day_check,
+        _day_step,
+        {"month": range(1, 13), "day": range(1, 29)},
+    ),
+}
+
+
+FAMILIES = (
+    Family(
+        "event_add",
+        zipped(
+            title=("Piano recital", "Tax office", "Picnic", "Garage sale", "Blood donation"),
+            day=(4, 7, 9, 11, 14, 16, 18, 20, 22, 24, 26, 28, 5, 8, 10, 13, 15, 17, 19, 21, 23, 25),
+        ),
+        (
+            'Add "{title}" to the calendar on {date}',
+            'Create the event "{title}" for {date}',
+            'Put the event "{title}" on {date} in my calendar',
+            'Note "{title}" in the calendar for {date}',
+            'I have "{title}" on {date}: add it to the calendar',
+            'New event for {date}: "{title}"',
+        ),
+        ('Put "{title}" into my calendar for {date}', 'On {date} I have "{title}": note it in the calendar'),
+        _words,
+    ),
+    Family(
+        "event_at",
+        zipped(
+            title=("Checkup", "Tennis", "Rehearsal", "Team dinner", "Barber", "Viewing", "Webinar"),
+            day=(6, 9, 12, 13, 17, 19, 20, 23, 25, 27, 11, 16, 18, 24, 26, 10, 5, 30, 22, 28, 8, 29),
+            minutes=(480, 510, 570, 630, 690, 720, 810, 870, 900, 990, 1050, 1110, 1170),
+        ),
+        (
+            'Add "{title}" on {date} at {time} to the calendar',
+            'New event "{title}", {date}, {time}',
+            'Schedule "{title}" at {time} on {date} in the calendar',
+            'Put "{title}" into the calendar for {date} at {time}',
+            'Enter the event "{title}" on {date}, {time}',
+            'On {date} at {time} I have "{title}": note it in my calendar',
+        ),
+        ('Schedule "{title}" for {time} on {date}', 'Enter "{title}" at {time} on {date} in the calendar'),
+        _words,
+    ),
+    Family(
+        "event_show",
+        product(title=EVENTS),
+        (
+            'When is "{title}"? Show the event',
+            'Open the calendar event "{title}"',
+            'Look up "{title}" in the calendar',
+            'Show the details of the event "{title}"',
+            'On what day is "{title}"? Open it in the calendar',
+            'Find my event "{title}" and open it',
+        ),
+        ('Look up the details of "{title}" in the calendar', 'What day is my "{title}"? Open it'),
+    ),
+    Family(
+        "event_delete",
+        product(title=EVENTS),
+        (
+            'Delete the event "{title}"',
+            'Remove "{title}" from the calendar',
+            'Cancel the event "{title}"',
+            'Take "{title}" off my calendar',
+            'Erase "{title}" from the calendar',
+            '"{title}" is cancelled: delete the event',
+        ),
+        ('Cancel "{title}" in my calendar', 'Take "{title}" out of the calendar'),
+    ),
+    Family(
+        "event_move",
+        zipped(
+            title=EVENTS,
+            day=(6, 9, 12, 13, 17, 19, 20, 23, 25, 27, 11, 16, 18, 24, 26, 10, 5, 28),
+            shift=(1, 2, 3, 2),
+        ),
+        (
+            'Move the event "{title}" to {date}',
+            'Change the day of "{title}" to {date}',
+            'Postpone the event "{title}" to {date}',
+            '"{title}" takes place on {date} now: change the event',
+            'Correct the day of "{title}": it is {date}',
+            'Put my event "{title}" on {date} instead',
+        ),
+        ('Postpone "{title}" until {date}', '"{title}" is on {date} now: correct the calendar'),
+        _words,
+    ),
+    Family(
+        "day_show",
+        product(month=(6, 7, 8, 9), day=(5, 8, 12, 14, 19, 21, 26)),
+        (
+            "Show {date} in the calendar",
+            "What is on my calendar for {date}?",
+            "Open {date} in the calendar",
+            "Look at my calendar for {date}",
+            "Do I have anything on {date}? Show the calendar",
+            "Go to {date} in the calendar",
+        ),
+        ("Open the calendar at {date}", "Am I free on {date}? Look in the calendar"),
+        _words,
+    ),
+    held_out(
+        "event_length",
+        zipped(title=EVENTS, length=(30, 90, 120)),
+        'Make the event "{title}" last {length} minutes',
+        '"{title}" takes {length} minutes: correct the calendar',
+    ),
+)

@@ -1,16 +1,17 @@
-"""The clock: alarms, timer and stopwatch; its second edition also has a world clock and alarms with days."""
+"""The clock: alarms and their time picker, timer, stopwatch; its second edition also has a world clock."""
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from distrl.simulator.apps import clock_pages, clock_timers, picker
 from distrl.simulator.apps.base import App, Args
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
-from distrl.simulator.phone.nodes import WIDTH, Node
-from distrl.simulator.phone.state import State
+from distrl.simulator.phone.nodes import WIDTH, Event, Node
+from distrl.simulator.phone.state import MAX_ITEMS, State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
 
 _TABS = (
@@ -25,26 +26,18 @@ _TAB_H = 72.0
 
 def data() -> State:
     """No alarms; timer and stopwatch at rest. `draft` is the picker's time in minutes after midnight."""
-    return {
-        "edition": 1,
-        "tab": 0,
-        "alarms": [],
-        "draft": 0,
-        "phase": "hour",
-        "world": [],
-        **clock_timers.data(),
-    }
+    return {"edition": 1, "tab": 0, "alarms": [], "draft": 0, "phase": "hour", "world": [], **_timers()}
 
 
 def view(ui: Ui) -> list[Node]:
     """The picker, another page, or the chosen tab."""
     top = st.page(ui.state, "clock")
     if top[0] == "picker":
-        return picker.view(ui)
+        return _picker(ui)
     if top[0] == "cities":
-        return clock_pages.cities(ui)
+        return cities(ui)
     if top[0] != "root":
-        return (clock_pages.alarm if top[0] == "alarm" else clock_pages.label_form)(ui, int(top[1]))
+        return (alarm if top[0] == "alarm" else label_form)(ui, int(top[1]))
     return _tabbed(ui)
 
 
@@ -61,7 +54,7 @@ def _tabbed(ui: Ui) -> list[Node]:
         top, bottom = STATUS_H + _TAB_H + 8, ui.bottom
         tabs = widgets.tab_bar(ui, STATUS_H, items, chosen, _TAB_H)
         bar = Node(0, 0, WIDTH, STATUS_H, fill=ui.theme.raised)
-    bodies = (_alarms, clock_timers.timer_view, clock_timers.watch_view, clock_pages.world)
+    bodies = (_alarms, timer_view, watch_view, world)
     return [*bodies[clock["tab"]](ui, top, bottom), bar, tabs]
 
 
@@ -100,7 +93,7 @@ def _alarm(ui: Ui, y: float, alarm: State, place: int) -> Node:
     color = theme.text if on else theme.muted
     parts = [
         ui.text(left, y + 12, 190, 46, time, 36, color, rid=f"alarm_{place}_time"),
-        ui.text(left, y + 60, 190, 24, clock_pages.note(alarm), 14, theme.muted),
+        ui.text(left, y + 60, 190, 24, note(alarm), 14, theme.muted),
         toggle,
     ]
     is_page = ui.state["apps"]["clock"]["edition"] > 1
@@ -137,9 +130,9 @@ def act(state: State, verb: str, args: Args) -> None:
     elif verb == "save":
         _save(state, clock)
     elif verb.startswith(("timer_", "watch_")):
-        clock_timers.act(state, verb, number)
+        _act_timers(state, verb, number)
     else:
-        clock_pages.act(state, verb, number, args[-1] if args else "")
+        _act_more(state, verb, number, args[-1] if args else "")
 
 
 def _pick(state: State, clock: State, index: int) -> None:
@@ -168,5 +161,461 @@ def back(state: State) -> bool:
     return False
 
 
-_KEEPS = ("alarms", "world", "timer.started", "watch.started")
-APP = App("clock", "Clock", "schedule", "#202b4d", data, view, act, back=back, keeps=_KEEPS)
+def fill(state: State, rng: random.Random) -> None:
+    """The second edition, with three alarms and two cities."""
+    clock = state["apps"]["clock"]
+    clock["edition"] = 2
+    clock["alarms"] = [
+        {"minutes": minutes, "on": rng.random() < 0.7}
+        for minutes in sorted(rng.sample(range(302, 1380, 55), 3))
+    ]
+    clock["world"] = rng.sample(sorted(CITIES), 2)
+
+
+APP = App(
+    name="clock",
+    label="Clock",
+    icon="schedule",
+    color="#202b4d",
+    data=data,
+    view=view,
+    act=act,
+    back=back,
+    keeps=("alarms", "world", "timer.started", "watch.started"),
+    fill=fill,
+    permissions=("POST_NOTIFICATIONS",),
+)
+
+
+CITIES: dict[str, int] = {
+    "Auckland": 10,
+    "Berlin": 0,
+    "Cairo": 1,
+    "Chicago": -7,
+    "Delhi": 4,
+    "Dubai": 2,
+    "Honolulu": -12,
+    "Lima": -7,
+    "London": -1,
+    "Nairobi": 1,
+    "New York": -6,
+    "Santiago": -6,
+    "Seoul": 7,
+    "Singapore": 6,
+    "Sydney": 8,
+    "Tokyo": 7,
+    "Toronto": -6,
+    "Vancouver": -9,
+}
+"""Cities of the world clock and how many hours they are ahead of the phone."""
+DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+
+
+def note(alarm: State) -> str:
+    """What stands under an alarm's time: label, days, or that it is off."""
+    days = alarm.get("days", [])
+    when = "Every day" if len(days) == 7 else ", ".join(DAYS[day] for day in days) or "Once"
+    if not alarm["on"]:
+        when = "Off"
+    label = alarm.get("label", "")
+    return f"{label} · {when}" if label else when
+
+
+def world(ui: Ui, top: float, bottom: float) -> list[Node]:
+    """The chosen cities with their times, and a button to add one."""
+    cities = ui.state["apps"]["clock"]["world"]
+
+    def build(y: float) -> tuple[Sequence[Node], float]:
+        if not cities:
+            return widgets.empty(ui, y + 96, "public", "No cities yet"), y + 240
+        rows = []
+        for place, city in enumerate(cities):
+            row_y, hours = y + 8 + 84 * place, CITIES[city]
+            ahead = "Same time" if hours == 0 else f"{abs(hours)} h {'ahead' if hours > 0 else 'behind'}"
+            time = st.clock_text(ui.time + 60 * hours, period=True)
+            shown = ui.text(WIDTH - 178, row_y, 108, 76, time, 22, align="r", rid=f"city_{place}_time")
+            gone = ui.icon_button(
+                WIDTH - 68,
+                row_y + 14,
+                "close",
+                f"Remove {city}",
+                ("clock", "remove", city),
+                f"remove_{place}",
+            )
+            parts = [
+                ui.text(36, row_y + 12, 130, 28, city, 18),
+                ui.text(36, row_y + 40, 130, 24, ahead, 14, ui.theme.muted),
+                shown,
+                gone,
+            ]
+            rows.append(widgets.card(ui, row_y, 76, parts, rid=f"city_{place}"))
+        return rows, y + 8 + 84 * len(cities) + 96
+
+    add = widgets.fab(ui, "add", "Add city", ("clock", "cities"), "add_city", bottom)
+    return [viewport(ui, "clock.world", top, bottom, build), add]
+
+
+def cities(ui: Ui) -> list[Node]:
+    """The cities that can be added, found by typing."""
+    top = STATUS_H + widgets.BAR_H
+    query = st.text(ui.state, "clock.search").strip()
+    chosen = ui.state["apps"]["clock"]["world"]
+    found = [city for city in CITIES if not query or widgets.asked(ui.state, "clock", city)]
+
+    def build(y: float) -> tuple[Sequence[Node], float]:
+        rows = []
+        for place, city in enumerate(found):
+            mark = None
+            if city in chosen:
+                mark = Node(WIDTH - 64, y + 60 * place, 32, 56, "widget.ImageView", icon="check")
+            rows.append(
+                widgets.row(
+                    ui,
+                    y + 60 * place,
+                    city,
+                    trail=mark,
+                    tap=("clock", "choose", city),
+                    rid="choose_" + city.lower().replace(" ", "_"),
+                    h=56,
+                )
+            )
+        return rows, y + 60 * len(found)
+
+    return [
+        viewport(ui, "clock.cities", top, ui.bottom, build),
+        widgets.search_bar(ui, "clock", "Search city"),
+    ]
+
+
+def alarm(ui: Ui, index: int) -> list[Node]:
+    """One alarm: its time, days, label, and a button that deletes it."""
+    entry, theme = ui.state["apps"]["clock"]["alarms"][index], ui.theme
+    top = STATUS_H + widgets.BAR_H
+    days, label = entry.get("days", []), entry.get("label", "")
+    time = Node(
+        widgets.MARGIN,
+        top + 8,
+        WIDTH - 2 * widgets.MARGIN,
+        112,
+        "widget.TextView",
+        "alarm_time",
+        st.clock_text(entry["minutes"], period=True),
+        desc="Change the time",
+        tap=("clock", "retime", index),
+        fill=theme.card,
+        radius=24,
+        size=48,
+        align="c",
+        color=theme.text,
+    )
+    chips = []
+    for place, day in enumerate(DAYS):
+        line, column = divmod(place, 4)
+        chips.append(
+            widgets.chip(
+                ui,
+                widgets.MARGIN + 83 * column,
+                top + 168 + 56 * line,
+                78,
+                day,
+                ("clock", "day", index, place),
+                "day_" + day.lower(),
+                place in days,
+            )
+        )
+    lead = ui.disc(widgets.MARGIN + 14, top + 302, 44, "label", theme.tint, theme.on_tint)
+    edit = widgets.row(
+        ui,
+        top + 288,
+        "Label",
+        label or "None",
+        lead=lead,
+        tap=("clock", "relabel", index),
+        rid="alarm_label",
+        fill=theme.card,
+    )
+    lead = ui.disc(widgets.MARGIN + 14, top + 382, 44, "delete", "#d93025")
+    gone = widgets.row(
+        ui,
+        top + 368,
+        "Delete alarm",
+        lead=lead,
+        tap=("clock", "delete", index),
+        rid="delete_alarm",
+        fill=theme.card,
+    )
+    repeat = ui.text(24, top + 132, 200, 28, "Repeat", 15, theme.muted)
+    return [time, repeat, *chips, edit, gone, widgets.app_bar(ui, "Alarm")]
+
+
+def label_form(ui: Ui, index: int) -> list[Node]:
+    """The alarm's label, to be typed."""
+    fields = widgets.clearable(ui, STATUS_H + widgets.BAR_H + 16, "clock", "clock.label", "Label", "label")
+    return widgets.form(ui, "Label", fields, ("clock", "save_label", index))
+
+
+def _act_more(state: State, verb: str, index: int, argument: str | int) -> None:
+    """The world clock's events and those of one alarm's page."""
+    clock = state["apps"]["clock"]
+    if verb == "cities":
+        state["fields"].pop("clock.search", None)
+        st.push(state, "clock", "cities")
+    elif verb == "choose":
+        if argument not in clock["world"]:
+            clock["world"].append(argument)
+        st.reset(state, "clock")
+    elif verb == "remove":
+        clock["world"].remove(argument)
+    elif verb == "edit":
+        st.push(state, "clock", "alarm", index)
+    elif verb == "day":
+        entry = clock["alarms"][index]
+        entry["days"] = sorted(set(entry.get("days", [])) ^ {int(argument)})
+    elif verb == "relabel":
+        st.push(state, "clock", "label", index)
+        state["fields"]["clock.label"] = clock["alarms"][index].get("label", "")
+        st.focus(state, "clock.label")
+    elif verb == "save_label":
+        clock["alarms"][index]["label"] = st.take(state, "clock.label")
+        st.pop(state, "clock")
+    elif verb == "clear":
+        widgets.clear(state, str(argument))
+
+
+_RADIUS, _NUMBER = 128.0, 48.0
+HOURS = (12, *range(1, 12))
+MINUTES = tuple(range(0, 60, 5))
+
+
+def _picker(ui: Ui) -> list[Node]:
+    """The picker's page for the time in the clock's `draft`."""
+    clock = ui.state["apps"]["clock"]
+    top = STATUS_H + widgets.BAR_H
+    nodes = _header(ui, top, clock["draft"], clock["phase"])
+    hour, minute = (clock["draft"] // 60 - 1) % 12 + 1, clock["draft"] % 60
+    if ui.layout.picker == "grid":
+        nodes.append(ui.text(24, top + 116, 200, 28, "Hour", 15, ui.theme.muted))
+        nodes += _grid(ui, top + 146, 64, "hour", HOURS, hour)
+        nodes.append(ui.text(24, top + 346, 200, 28, "Minute", 15, ui.theme.muted))
+        nodes += _grid(ui, top + 376, 64, "minute", MINUTES, minute)
+    else:
+        phase, numbers, chosen = (
+            ("hour", HOURS, hour) if clock["phase"] == "hour" else ("minute", MINUTES, minute)
+        )
+        if ui.layout.picker == "dial":
+            nodes += _dial(ui, top + 132, phase, numbers, chosen)
+        else:
+            nodes.append(ui.text(24, top + 116, 200, 32, phase.capitalize(), 18, ui.theme.muted))
+            nodes += _grid(ui, top + 156, 96, phase, numbers, chosen)
+    save = widgets.bar_save(ui, ("clock", "save"))
+    title = "New alarm" if len(st.page(ui.state, "clock")) == 1 else "Edit alarm"
+    if ui.layout.save == "top":
+        return [*nodes, widgets.app_bar(ui, title, [save])]
+    return [*nodes, widgets.app_bar(ui, title), widgets.form_cancel(ui), save]
+
+
+def _header(ui: Ui, y: float, draft: int, phase: str) -> list[Node]:
+    """The chosen time in two boxes, which also switch between hour and minute, and AM/PM."""
+    hour, minute = st.clock_text(draft).split(":")
+    nodes = []
+    split = ui.layout.picker == "grid"
+    for x, text, name in ((24.0, hour, "hour"), (140.0, minute, "minute")):
+        on = phase == name or split
+        nodes.append(
+            Node(
+                x,
+                y + 12,
+                96,
+                88,
+                "widget.TextView",
+                "show_" + name,
+                text,
+                desc=name,
+                tap=() if split else ("clock", "phase", name),
+                fill=ui.theme.tint if on else ui.theme.raised,
+                radius=16,
+                size=52,
+                align="c",
+                color=ui.theme.on_tint if on else ui.theme.text,
+            )
+        )
+    nodes.append(ui.text(120, y + 12, 20, 88, ":", 48, align="c"))
+    for place, period in enumerate(("AM", "PM")):
+        on = (draft >= 720) == (period == "PM")
+        nodes.append(
+            Node(
+                260,
+                y + 8 + 48 * place,
+                76,
+                48,
+                "widget.TextView",
+                "period_" + period.lower(),
+                period,
+                tap=("clock", "period", place),
+                fill=ui.theme.tint if on else ui.theme.card,
+                border=ui.theme.line,
+                radius=12,
+                size=17,
+                bold=True,
+                align="c",
+                color=ui.theme.on_tint if on else ui.theme.muted,
+            )
+        )
+    return nodes
+
+
+def _number(
+    ui: Ui, box: tuple[float, float, float, float], phase: str, number: int, on: bool, plain: str
+) -> Node:
+    x, y, w, h = box
+    event: Event = ("clock", phase, number)
+    return Node(
+        x,
+        y,
+        w,
+        h,
+        "widget.TextView",
+        f"{phase}_{number}",
+        f"{number:02d}" if phase == "minute" else str(number),
+        tap=event,
+        checked=on,
+        fill=ui.theme.primary if on else plain,
+        radius=min(w, h) / 2 if plain == "" else 16,
+        size=20,
+        align="c",
+        color=ui.theme.on_primary if on else ui.theme.text,
+    )
+
+
+def _grid(ui: Ui, y: float, pitch: float, phase: str, numbers: tuple[int, ...], chosen: int) -> list[Node]:
+    nodes = []
+    for place, number in enumerate(numbers[1:] + numbers[:1] if phase == "hour" else numbers):
+        row, column = divmod(place, 4)
+        box = (widgets.MARGIN + 83 * column, y + pitch * row, 78.0, pitch - 8)
+        nodes.append(_number(ui, box, phase, number, number == chosen, ui.theme.card))
+    return nodes
+
+
+def _dial(ui: Ui, y: float, phase: str, numbers: tuple[int, ...], chosen: int) -> list[Node]:
+    face = 2 * _RADIUS + _NUMBER + 12
+    left, middle = (WIDTH - face) / 2, y + face / 2
+    angle = chosen * (30 if phase == "hour" else 6) % 360
+    nodes = [
+        Node(left, y, face, face, "view.View", "dial", fill=ui.theme.raised, radius=face / 2),
+        Node(
+            left, y, face, face, art=("hand", angle, round(200 * _RADIUS / face), 2), color=ui.theme.primary
+        ),
+        Node(WIDTH / 2 - 4, middle - 4, 8, 8, fill=ui.theme.primary, radius=4),
+    ]
+    if chosen not in numbers:
+        x = WIDTH / 2 + _RADIUS * math.sin(math.radians(angle))
+        height = middle - _RADIUS * math.cos(math.radians(angle))
+        nodes.append(Node(x - 7, height - 7, 14, 14, fill=ui.theme.primary, radius=7))
+    for place, number in enumerate(numbers):
+        x = WIDTH / 2 + _RADIUS * math.sin(math.radians(30 * place)) - _NUMBER / 2
+        top = middle - _RADIUS * math.cos(math.radians(30 * place)) - _NUMBER / 2
+        box = (float(round(x)), float(round(top)), _NUMBER - 2, _NUMBER - 2)
+        nodes.append(_number(ui, box, phase, number, number == chosen, ""))
+    return nodes
+
+
+MAX_TIMER_S = 99 * 60
+PRESETS = (1, 5, 10, 15)
+"""Minutes that one tap sets the timer to."""
+
+
+def _timers() -> State:
+    """Both at rest: the timer at five minutes, the stopwatch at zero."""
+    return {
+        "timer": {"left_s": 300, "set_s": 300, "started": None},
+        "watch": {"base_s": 0, "started": None, "laps": []},
+    }
+
+
+def _ring(ui: Ui, y: float, text: str, degrees: int) -> list[Node]:
+    x = WIDTH / 2 - 120
+    return [
+        Node(x, y, 240, 240, "view.View", art=("ring", 360), color=ui.theme.raised),
+        Node(x, y, 240, 240, "view.View", art=("ring", degrees), color=ui.theme.primary),
+        ui.text(x, y, 240, 240, text, 50, align="c", rid="time"),
+    ]
+
+
+def timer_left(state: State) -> int:
+    """Seconds left on the timer."""
+    timer = state["apps"]["clock"]["timer"]
+    ran = 0 if timer["started"] is None else state["elapsed_s"] - timer["started"]
+    return max(0, int(timer["left_s"]) - ran)
+
+
+def watch_time(state: State) -> int:
+    """Seconds on the stopwatch."""
+    watch = state["apps"]["clock"]["watch"]
+    ran = 0 if watch["started"] is None else state["elapsed_s"] - watch["started"]
+    return int(watch["base_s"]) + ran
+
+
+def timer_view(ui: Ui, top: float, bottom: float) -> list[Node]:
+    """The ring with a minute less and more at its sides, presets, start and reset."""
+    timer = ui.state["apps"]["clock"]["timer"]
+    left, running = timer_left(ui.state), timer["started"] is not None
+    nodes = _ring(ui, top + 12, f"{left // 60}:{left % 60:02d}", min(360, round(360 * left / timer["set_s"])))
+    for x, icon, minutes, rid in ((8, "remove", -1, "timer_less"), (WIDTH - 56, "add", 1, "timer_more")):
+        label = "One minute less" if minutes < 0 else "One minute more"
+        nodes.append(ui.icon_button(x, top + 108, icon, label, ("clock", "timer_add", minutes), rid))
+    for place, minutes in enumerate(PRESETS):
+        event = ("clock", "timer_set", minutes)
+        x = 12 + 86 * place
+        nodes.append(
+            ui.button(x, top + 280, 78, f"{minutes} min", event, f"timer_{minutes}", "tonal", 52, 15)
+        )
+    return nodes + _controls(ui, top + 360, "timer", running)
+
+
+def watch_view(ui: Ui, top: float, bottom: float) -> list[Node]:
+    """The ring, start and reset, laps."""
+    seconds, watch = watch_time(ui.state), ui.state["apps"]["clock"]["watch"]
+    nodes = _ring(ui, top + 12, f"{seconds // 60:02d}:{seconds % 60:02d}", seconds % 60 * 6)
+    nodes += _controls(ui, top + 280, "watch", watch["started"] is not None)
+    nodes.append(
+        ui.button(
+            WIDTH / 2 - 70, top + 348, 140, "Lap", ("clock", "watch_lap"), "watch_lap", "outlined", h=48
+        )
+    )
+    for place, lap in enumerate(reversed(watch["laps"])):
+        y = top + 408 + 34 * place
+        if y + 34 < bottom:
+            number = len(watch["laps"]) - place
+            nodes.append(ui.text(60, y, 140, 34, f"Lap {number}", 16, ui.theme.muted))
+            nodes.append(ui.text(200, y, 100, 34, f"{lap // 60:02d}:{lap % 60:02d}", 16, align="r"))
+    return nodes
+
+
+def _controls(ui: Ui, y: float, name: str, running: bool) -> list[Node]:
+    label, event = "Pause" if running else "Start", ("clock", name + "_run")
+    return [
+        ui.button(WIDTH / 2 - 148, y, 140, "Reset", ("clock", name + "_reset"), name + "_reset", "tonal"),
+        ui.button(WIDTH / 2 + 8, y, 140, label, event, name + "_run"),
+    ]
+
+
+def _act_timers(state: State, verb: str, minutes: int) -> None:
+    """Sets, starts, stops and resets them."""
+    clock = state["apps"]["clock"]
+    timer, watch = clock["timer"], clock["watch"]
+    if verb == "timer_set":
+        clock["timer"] = {"left_s": 60 * minutes, "set_s": 60 * minutes, "started": None}
+    elif verb == "timer_add":
+        seconds = min(MAX_TIMER_S, max(60, timer["set_s"] + 60 * minutes))
+        clock["timer"] = {"left_s": seconds, "set_s": seconds, "started": None}
+    elif verb in ("timer_reset", "watch_reset"):
+        name = verb.split("_")[0]
+        clock[name] = _timers()[name]
+    elif verb == "timer_run":
+        timer["left_s"] = timer_left(state)
+        timer["started"] = state["elapsed_s"] if timer["started"] is None else None
+    elif verb == "watch_run":
+        watch["base_s"] = watch_time(state)
+        watch["started"] = state["elapsed_s"] if watch["started"] is None else None
+    elif verb == "watch_lap" and len(watch["laps"]) < MAX_ITEMS:
+        watch["laps"].append(watch_time(state))

@@ -1,17 +1,34 @@
-"""Contacts: the list, a contact's page, the form, and in the second edition search, calls and editing."""
+"""Contacts: the list, a contact's page, the form, calls and search; tasks with people and calls."""
 
 from __future__ import annotations
 
+import random
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 
+from distrl.core.actions import Action
 from distrl.simulator.apps.base import App, Args
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Event, Node
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
+from distrl.simulator.tasks.base import (
+    Family,
+    May,
+    Params,
+    Template,
+    everyday,
+    held_out,
+    is_marked,
+    mark,
+    only,
+    product,
+    where,
+    zipped,
+)
+from distrl.simulator.tasks.expert import BACK, COMPLETE, IMPOSSIBLE, Expert
 
 COLORS: dict[str, str] = {
     "Anna": "#d93025",
@@ -301,4 +318,350 @@ def submit(state: State, key: str) -> None:
         st.blur(state)
 
 
-APP = App("contacts", "Contacts", "person", "#e2483d", data, view, act, submit, keeps=("people", "calls"))
+def fill(state: State, rng: random.Random) -> None:
+    """The second edition, with nine people, calls from three of them, and chats with four."""
+    names = rng.sample(NAMES, 9)
+    state["apps"]["contacts"] = {
+        "edition": 2,
+        "people": [person(name) for name in sorted(names)],
+        "calls": [[name, rng.choice(("in", "out", "missed"))] for name in names[:3]],
+    }
+    state["apps"]["messages"]["threads"] = [
+        {"name": name, "lines": [[rng.choice(("me", "them")), said] for said in rng.sample(SAID, 2)]}
+        for name in names[3:7]
+    ]
+
+
+APP = App(
+    name="contacts",
+    label="Contacts",
+    icon="person",
+    color="#e2483d",
+    data=data,
+    view=view,
+    act=act,
+    submit=submit,
+    keeps=("people", "calls"),
+    fill=fill,
+    asks="contacts",
+    permissions=("READ_CONTACTS", "WRITE_CONTACTS"),
+)
+
+
+NAMES = (
+    *("Alan Brook", "Alan Brooks", "Amira Stone", "Bruno Weiss", "Clara Holt", "Clare Holt"),
+    *("Dana Fox", "Elena Marsh", "Erik Lund", "Erika Lund", "Farah Noor", "George Pike"),
+    *("Hana Ito", "Ivan Petrov", "Jonas Berg", "Jonas Berger", "Kira Wolf", "Liam Reed"),
+    *("Lina Reed", "Marco Silva", "Maria Silva", "Nadia Khan", "Omar Haddad", "Petra Klein"),
+    *("Quinn Avery", "Rosa Diaz", "Samir Patel", "Tara Quill", "Uma Rao", "Viktor Hahn"),
+)
+"""Some of them are easily mistaken for each other."""
+
+
+SAID = (
+    *("Are you there?", "Call me later.", "Thanks a lot!", "See the photo I sent.", "Great news!"),
+    *("Did you get my mail?", "Almost home.", "Good night.", "The package came.", "Fine by me."),
+)
+
+
+_NEW = (
+    *("Zoe Lane", "Yusuf Demir", "Wanda Ross", "Tom Ashby", "Selma Vik", "Rita Gold", "Paul Orr"),
+    *("Olga Brandt", "Nils Hoff", "Mona Lee", "Luis Vega", "Kurt Beam", "Judy Park", "Igor Babic"),
+    *("Hilda Moss", "Gina Roth", "Fred Nolan", "Eva Lind", "Dirk Sand", "Cora Bell", "Bert Fink"),
+)
+
+
+_PHONES = tuple(f"555 0{number}" for number in range(117, 190, 3))
+
+
+def add_person(state: State, name: str) -> None:
+    """Makes sure that `name` is in the address book."""
+    people = state["apps"]["contacts"]["people"]
+    if all(entry["name"] != name for entry in people):
+        people.append(person(name))
+        people.sort(key=lambda entry: str(entry["name"]).lower())
+
+
+def person_at(state: State, name: str) -> int:
+    """The place of `name` in the address book, -1 when it is not there."""
+    people = state["apps"]["contacts"]["people"]
+    return next((place for place, entry in enumerate(people) if entry["name"] == name), -1)
+
+
+def _contact_start(state: State, params: Params, rng: random.Random) -> None:
+    state["apps"]["contacts"]["people"] = [person(name) for name in sorted(params["book"])]
+
+
+def _contact_check(state: State, params: Params) -> bool:
+    page, people = st.page(state, "contacts"), state["apps"]["contacts"]["people"]
+    shown = page[0] == "detail" and people[page[1]]["name"] == params["name"]
+    return bool(shown and state["front"] == "contacts")
+
+
+def _contact_expert(expert: Expert, params: Params) -> Action:
+    state = expert.state
+    if _contact_check(state, params):
+        return COMPLETE
+    names = [entry["name"] for entry in state["apps"]["contacts"]["people"]]
+    if params["name"] not in names:
+        return IMPOSSIBLE
+    if (step := expert.open("contacts")) is not None:
+        return step
+    root = st.page(state, "contacts")[0] == "root"
+    return expert.tap(f"contact_{names.index(params['name'])}") if root else BACK
+
+
+def _starred_check(state: State, params: Params) -> bool:
+    people = state["apps"]["contacts"]["people"]
+    return any(entry["name"] == params["name"] and entry["starred"] for entry in people)
+
+
+def _starred_expert(expert: Expert, params: Params) -> Action:
+    if _starred_check(expert.state, params):
+        return COMPLETE
+    step = _contact_expert(expert, params)
+    return expert.tap("favourite") if step is COMPLETE else step
+
+
+def _known(state: State, params: Params, rng: random.Random) -> None:
+    """The person is in the address book, beside those whose first name begins alike."""
+    add_person(state, params["name"])
+    for name in NAMES:
+        if name[:3] == params["name"][:3]:
+            add_person(state, name)
+    mark(_person(state, params))
+    state["apps"]["contacts"]["calls"] = []
+
+
+def _unknown(state: State, params: Params, rng: random.Random) -> None:
+    book = state["apps"]["contacts"]
+    book["people"] = [entry for entry in book["people"] if entry["name"] != params["name"]]
+
+
+def _person(state: State, params: Params) -> State:
+    place = person_at(state, params["name"])
+    people: list[State] = state["apps"]["contacts"]["people"]
+    return people[place] if place >= 0 else {}
+
+
+def _opened(expert: Expert, params: Params) -> Action | None:
+    """What opens the person's page; None when it is open."""
+    place = person_at(expert.state, params["name"])
+    if place < 0:
+        return IMPOSSIBLE
+    at = expert.page("contacts")
+    if at == ["detail", place]:
+        return None
+    return expert.tap(f"contact_{place}") if at[0] == "root" else BACK
+
+
+def _add_check(state: State, params: Params) -> bool:
+    return bool(_person(state, params).get("phone") == params["phone"])
+
+
+def _add_step(expert: Expert, params: Params) -> Action:
+    if _person(expert.state, params):
+        return _number_step(expert, params)
+    at = expert.page("contacts")[0]
+    if at != "add":
+        return expert.tap("add_contact") if at == "root" else BACK
+    for field in ("name", "phone"):
+        step = expert.write(f"contacts_{field}", f"contacts.{field}", params[field])
+        if step is not None:
+            return step
+    return expert.tap("save")
+
+
+def _number_step(expert: Expert, params: Params) -> Action:
+    if expert.page("contacts") == ["edit", person_at(expert.state, params["name"])]:
+        for field in ("name", "phone"):
+            step = expert.write(
+                f"contacts_{field}", f"contacts.{field}", params[field], clear=f"clear_{field}"
+            )
+            if step is not None:
+                return step
+        return expert.tap("save")
+    return _opened(expert, params) or expert.tap("edit")
+
+
+def _number_start(state: State, params: Params, rng: random.Random) -> None:
+    _known(state, params, rng)
+    entry = _person(state, params)
+    if entry["phone"] == params["phone"]:
+        entry["phone"] = "555 0000"
+
+
+def _call_check(state: State, params: Params) -> bool:
+    calls = state["apps"]["contacts"]["calls"]
+    return bool(calls and calls[0] == [params["name"], "out"])
+
+
+def _call_step(expert: Expert, params: Params) -> Action:
+    return _opened(expert, params) or expert.tap("phone_card")
+
+
+def _back_start(state: State, params: Params, rng: random.Random) -> None:
+    """A missed call of the person, among other calls."""
+    _known(state, params, rng)
+    others = rng.sample([name for name in NAMES if name != params["name"]], 4)
+    calls = [[name, rng.choice(("in", "out"))] for name in others]
+    calls.insert(rng.randrange(1, 5), [params["name"], "missed"])
+    state["apps"]["contacts"]["calls"] = calls
+
+
+def _back_step(expert: Expert, params: Params) -> Action:
+    at, calls = expert.page("contacts")[0], expert.state["apps"]["contacts"]["calls"]
+    if at == "calls":
+        names = [name for name, _ in calls]
+        return expert.tap(f"call_{names.index(params['name'])}") if params["name"] in names else BACK
+    return expert.tap("calls") if at == "root" else BACK
+
+
+def _delete_check(state: State, params: Params) -> bool:
+    return not is_marked(state["apps"]["contacts"]["people"])
+
+
+def _delete_step(expert: Expert, params: Params) -> Action:
+    if expert.page("contacts") == ["delete", person_at(expert.state, params["name"])]:
+        return expert.tap("confirm")
+    return _opened(expert, params) or expert.tap("delete")
+
+
+def _show_check(state: State, params: Params) -> bool:
+    at = st.page(state, "contacts")
+    people = state["apps"]["contacts"]["people"]
+    shown = at[0] == "detail" and people[int(at[1])]["name"] == params["name"]
+    return bool(shown and state["front"] == "contacts")
+
+
+def _show_step(expert: Expert, params: Params) -> Action:
+    place = person_at(expert.state, params["name"])
+    return expert.search("contacts", params["name"], f"contact_{place}") if place >= 0 else IMPOSSIBLE
+
+
+def _star_start(state: State, params: Params, rng: random.Random) -> None:
+    _known(state, params, rng)
+    for entry in state["apps"]["contacts"]["people"]:
+        entry["starred"] = entry["name"] == params["name"] or rng.random() < 0.3
+
+
+def _star_check(state: State, params: Params) -> bool:
+    return bool(_person(state, params).get("starred") is False)
+
+
+def _star_step(expert: Expert, params: Params) -> Action:
+    return _opened(expert, params) or expert.tap("favourite")
+
+
+def _person_may(*fields: str) -> tuple[May, ...]:
+    return (May("contacts.people", only("name", "name", *fields)),)
+
+
+_CALL = (May("contacts.calls", where(lambda call, params: call == [params["name"], "out"])),)
+
+
+_NAME = {"name": str}
+
+
+TEMPLATES: dict[str, Template] = {
+    "contact": Template(
+        {"name": str, "book": list}, _contact_start, _contact_check, _contact_expert, phone="quickstart"
+    ),
+    "star": Template(
+        {"name": str, "book": list}, _contact_start, _starred_check, _starred_expert, phone="quickstart"
+    ),
+    "contact_add": everyday(
+        "contacts", {**_NAME, "phone": str}, _unknown, _add_check, _add_step, may=_person_may()
+    ),
+    "contact_number": everyday(
+        "contacts", {**_NAME, "phone": str}, _number_start, _add_check, _number_step, may=_person_may("phone")
+    ),
+    "contact_call": everyday("contacts", _NAME, _known, _call_check, _call_step, may=_CALL),
+    "contact_call_back": everyday("contacts", _NAME, _back_start, _call_check, _back_step, may=_CALL),
+    "contact_delete": everyday("contacts", _NAME, _known, _delete_check, _delete_step, may=_person_may()),
+    "contact_show": everyday("contacts", _NAME, _known, _show_check, _show_step),
+    "contact_unstar": everyday(
+        "contacts", _NAME, _star_start, _star_check, _star_step, may=_person_may("starred")
+    ),
+}
+
+
+FAMILIES = (
+    Family(
+        "contact_add",
+        zipped(name=_NEW, phone=_PHONES),
+        (
+            "Add the contact {name} with the number {phone}",
+            "Create a contact: {name}, {phone}",
+            "Save the contact {name}, number {phone}",
+            "New contact: {name} with the phone number {phone}",
+            "Put {name}, {phone}, into the contacts",
+            "Make {name} one of my contacts, the number is {phone}",
+        ),
+        ("Save {phone} as the number of {name}", "Put {name} into my contacts, phone {phone}"),
+    ),
+    Family(
+        "contact_number",
+        zipped(name=NAMES, phone=_PHONES[::-1]),
+        (
+            "Change the number of {name} to {phone}",
+            "{name} has a new number, {phone}: update the contact",
+            "Set the phone number of {name} to {phone}",
+            "Correct the number of the contact {name} to {phone}",
+            "{phone} is the new number of {name}: change it",
+            "The contact {name} should have the number {phone}",
+        ),
+        ("Correct the phone number of {name}: it is {phone}", "Set {phone} as the new number of {name}"),
+    ),
+    Family(
+        "contact_call",
+        product(name=NAMES),
+        (
+            "Call {name}",
+            "Phone {name}",
+            "Make a call to {name}",
+            "Ring {name}",
+            "Start a phone call with {name}",
+            "I want to call {name} up",
+        ),
+        ("Ring {name} up", "Give {name} a call"),
+    ),
+    Family(
+        "contact_delete",
+        product(name=NAMES),
+        (
+            "Delete the contact {name}",
+            "Remove {name} from the contacts",
+            "Erase the contact {name}",
+            "Take {name} off my contacts",
+            "Get rid of {name} in the address book",
+            "I do not need {name} in my contacts any more",
+        ),
+        ("Take {name} out of my address book", "Erase {name} from my contacts"),
+    ),
+    Family(
+        "contact_show",
+        product(name=NAMES),
+        (
+            "What is the phone number of {name}?",
+            "Show the contact {name}",
+            "Look up {name} in my contacts",
+            "Open the contact {name}",
+            "Find {name} in the contacts",
+            "How do I reach {name}? Show the contact",
+        ),
+        ("Look {name} up in the contacts", "How can I reach {name}? Open the contact"),
+    ),
+    held_out(
+        "contact_call_back",
+        product(name=NAMES),
+        "Call {name} back from the list of calls",
+        "I missed a call from {name}: return it",
+    ),
+    held_out(
+        "contact_unstar",
+        product(name=NAMES),
+        "Take {name} off the favourites",
+        "{name} should not be a favourite contact any more",
+    ),
+)

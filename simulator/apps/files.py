@@ -1,15 +1,32 @@
-"""Files: folders, their files in a chosen order, a file's details, and renaming, moving and deleting."""
+"""Files: folders, their files in a chosen order, a file's details, renaming, moving; tasks with files."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+from collections.abc import Mapping, Sequence
 
-from distrl.simulator.apps.base import App, Args
+from distrl.core.actions import Action
+from distrl.simulator.apps.base import App, Args, close_keyboard
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Node
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
+from distrl.simulator.tasks.base import (
+    May,
+    Params,
+    Template,
+    everyday,
+    fresh,
+    held_out,
+    is_marked,
+    mark,
+    only,
+    product,
+    where,
+    zipped,
+)
+from distrl.simulator.tasks.expert import BACK, IMPOSSIBLE, Expert
 
 FOLDERS = ("Documents", "Downloads", "Pictures", "Work")
 ORDERS = ("name", "size", "date")
@@ -150,12 +167,7 @@ def _search(ui: Ui) -> list[Node]:
 def _sort(ui: Ui, folder: str) -> list[Node]:
     chosen = ui.state["apps"]["files"]["order"]
     items = [
-        (
-            "check" if order == chosen else icon,
-            label,
-            ("files", "order", order),
-            "order_" + order,
-        )
+        ("check" if order == chosen else icon, label, ("files", "order", order), "order_" + order)
         for order, icon, label in (
             ("name", "sort_by_alpha", "Name"),
             ("size", "storage", "Largest first"),
@@ -251,9 +263,202 @@ def _change(state: State, app: State, verb: str, args: Args) -> None:
         state["toast"] = "File deleted"
 
 
-def submit(state: State, key: str) -> None:
-    """Enter closes the keyboard."""
-    st.blur(state)
+APP = App(
+    name="files",
+    label="Files",
+    icon="folder",
+    color="#00897b",
+    data=data,
+    view=view,
+    act=act,
+    submit=close_keyboard,
+    keeps=("files", "folders"),
+    comes="everyday",
+)
 
 
-APP = App("files", "Files", "folder", "#00897b", data, view, act, submit, keeps=("files", "folders"))
+FILES = (
+    *("invoice.pdf", "invoice2.pdf", "budget.txt", "budget_old.txt", "beach.jpg", "garden.jpg"),
+    *("anthem.mp3", "podcast.mp3", "backup.zip", "photos.zip", "contract.pdf", "notes.txt"),
+    *("ticket.pdf", "boarding.pdf", "cat.jpg", "dog.jpg", "slides.pdf", "todo.txt"),
+)
+
+
+_RENAMED = ("final.pdf", "copy.txt", "best.jpg", "draft.pdf", "new.zip", "old.txt", "extra.jpg", "main.pdf")
+
+
+def _order(params: Params) -> Mapping[str, object]:
+    orders = {"name": "by name", "size": "largest first", "date": "newest first"}
+    return {**params, "order": orders[params["order"]]}
+
+
+def _file_start(state: State, params: Params, rng: random.Random) -> None:
+    """The file in its folder, and others in every folder."""
+    names = rng.sample([name for name in FILES if name != params["file"]], 8)
+    entries = [file(name, rng.choice(FOLDERS), rng.randrange(3, 9000), 5) for name in names]
+    folder = params.get("folder") or rng.choice(FOLDERS)
+    meant = file(params["file"], folder, rng.randrange(3, 9000), rng.randrange(1, 31))
+    mark(meant)
+    entries.insert(rng.randrange(9), meant)
+    state["apps"]["files"]["files"] = entries
+
+
+def _entry(state: State, name: str) -> State:
+    place = find(state, name)
+    entries: list[State] = state["apps"]["files"]["files"]
+    return entries[place] if place >= 0 else {}
+
+
+def _opened(expert: Expert, params: Params) -> Action | None:
+    """What finds and opens the file; None when it is open."""
+    place = find(expert.state, params["file"])
+    if place < 0:
+        return IMPOSSIBLE
+    if expert.page("files") == ["file", place]:
+        return None
+    return expert.search("files", params["file"], f"file_{place}")
+
+
+def _file_check(state: State, params: Params) -> bool:
+    place = find(state, params["file"])
+    return bool(place >= 0 and st.page(state, "files") == ["file", place] and state["front"] == "files")
+
+
+def _file_step(expert: Expert, params: Params) -> Action:
+    return _opened(expert, params) or BACK
+
+
+def _rename_check(state: State, params: Params) -> bool:
+    return bool(_entry(state, params["name"]) and not _entry(state, params["file"]))
+
+
+def _rename_step(expert: Expert, params: Params) -> Action:
+    place = find(expert.state, params["file"])
+    if place >= 0 and expert.page("files") == ["rename", place]:
+        return expert.write("files_name", "files.name", params["name"], "clear_name") or expert.tap("save")
+    return _opened(expert, params) or expert.tap("rename")
+
+
+def _move_start(state: State, params: Params, rng: random.Random) -> None:
+    others = [folder for folder in FOLDERS if folder != params["to"]]
+    _file_start(state, {**params, "folder": rng.choice(others)}, rng)
+
+
+def _move_check(state: State, params: Params) -> bool:
+    return bool(_entry(state, params["file"]).get("folder") == params["to"])
+
+
+def _move_step(expert: Expert, params: Params) -> Action:
+    state, place = expert.state, find(expert.state, params["file"])
+    if place >= 0 and expert.page("files") == ["move", place]:
+        return expert.tap(f"folder_{state['apps']['files']['folders'].index(params['to'])}")
+    return _opened(expert, params) or expert.tap("move")
+
+
+def _gone_check(state: State, params: Params) -> bool:
+    return not is_marked(state["apps"]["files"]["files"])
+
+
+def _gone_step(expert: Expert, params: Params) -> Action:
+    if expert.page("files") == ["delete", find(expert.state, params["file"])]:
+        return expert.tap("confirm")
+    return _opened(expert, params) or expert.tap("delete")
+
+
+def _folder_check(state: State, params: Params) -> bool:
+    return params["name"] in state["apps"]["files"]["folders"]
+
+
+def _folder_step(expert: Expert, params: Params) -> Action:
+    if expert.page("files")[0] == "new":
+        return expert.write("files_name", "files.name", params["name"]) or expert.tap("save")
+    return expert.to_root("files") or expert.tap("new_folder")
+
+
+def _sort_check(state: State, params: Params) -> bool:
+    shown = st.page(state, "files") == ["folder", params["folder"]] and state["front"] == "files"
+    return bool(shown and state["apps"]["files"]["order"] == params["order"])
+
+
+def _sort_step(expert: Expert, params: Params) -> Action:
+    at, folder = expert.page("files"), params["folder"]
+    if at == ["sort", folder]:
+        return expert.tap("order_" + params["order"])
+    if at == ["folder", folder]:
+        return expert.tap("sort")
+    folders = expert.state["apps"]["files"]["folders"]
+    return expert.to_root("files") or expert.tap(f"folder_{folders.index(folder)}")
+
+
+def _renamed(*fields: str) -> tuple[May, ...]:
+    """The task's file under its old and its new name; of it only `fields`, if any are named."""
+
+    def is_meant(file: State, params: Params) -> bool:
+        return file["name"] in (params["file"], params.get("name"))
+
+    return (May("files.files", where(is_meant, *fields)),)
+
+
+TEMPLATES: dict[str, Template] = {
+    "folder_new": everyday(
+        "files",
+        {"name": str},
+        fresh,
+        _folder_check,
+        _folder_step,
+        may=(May("files.folders", only("", "name")),),
+    ),
+    "file_show": everyday("files", {"file": str}, _file_start, _file_check, _file_step),
+    "file_rename": everyday(
+        "files", {"file": str, "name": str}, _file_start, _rename_check, _rename_step, may=_renamed("name")
+    ),
+    "file_move": everyday(
+        "files",
+        {"file": str, "to": str},
+        _move_start,
+        _move_check,
+        _move_step,
+        {"to": FOLDERS},
+        _renamed("folder"),
+    ),
+    "file_delete": everyday("files", {"file": str}, _file_start, _gone_check, _gone_step, may=_renamed()),
+    "files_sort": everyday(
+        "files",
+        {"folder": str, "order": str},
+        fresh,
+        _sort_check,
+        _sort_step,
+        {"folder": FOLDERS, "order": ORDERS},
+    ),
+}
+
+
+FAMILIES = (
+    held_out(
+        "folder_new",
+        product(name=("Taxes", "Recipes", "School", "Flat", "Holiday", "Scans", "Drafts")),
+        'Create the folder "{name}"',
+        'Make a folder "{name}" in the files',
+    ),
+    held_out("file_show", product(file=FILES), "Open the file {file}", "How large is the file {file}?"),
+    held_out(
+        "file_rename",
+        zipped(file=FILES, name=_RENAMED),
+        "Rename the file {file} to {name}",
+        "Give the file {file} the name {name}",
+    ),
+    held_out(
+        "file_move",
+        zipped(file=FILES, to=FOLDERS),
+        "Move the file {file} to {to}",
+        "Put {file} into the folder {to}",
+    ),
+    held_out("file_delete", product(file=FILES), "Delete the file {file}", "Remove {file} from the phone"),
+    held_out(
+        "files_sort",
+        product(folder=FOLDERS, order=("size", "date")),
+        "Sort the folder {folder}, {order}",
+        "Show the files of {folder}, {order}",
+        words=_order,
+    ),
+)

@@ -17,8 +17,6 @@ CELL_W, CELL_H, ICON = 90.0, 100.0, 60.0
 DATE = "Tue, June 3"
 DRAWER_LIST = "launcher.drawer"
 """The scroll offset of the drawer's list."""
-SEARCH = "launcher.apps"
-"""The drawer's search field."""
 _DRAWER_ROW = 112.0
 
 
@@ -62,8 +60,8 @@ def close(state: State) -> None:
     """Closes the drawer, forgets what was searched there, and turns to the first page."""
     state["drawer"] = False
     state["home_page"] = 0
-    state["fields"].pop(SEARCH, None)
-    if state["focus"] == SEARCH:
+    state["fields"].pop(st.DRAWER_SEARCH, None)
+    if state["focus"] == st.DRAWER_SEARCH:
         st.blur(state)
 
 
@@ -223,7 +221,7 @@ def _cells(ui: Ui, apps: Sequence[App], top: float) -> list[Node]:
 
 def _long_list(ui: Ui, apps: Sequence[App]) -> list[Node]:
     """A search field, and below it what it finds; it scrolls if need be."""
-    wanted = st.text(ui.state, SEARCH).strip().lower()
+    wanted = st.text(ui.state, st.DRAWER_SEARCH).strip().lower()
     found = [app for app in apps if wanted in app.label.lower()]
 
     def build(y: float) -> tuple[Sequence[Node], float]:
@@ -233,5 +231,5 @@ def _long_list(ui: Ui, apps: Sequence[App]) -> list[Node]:
     nodes = [viewport(ui, DRAWER_LIST, top, ui.bottom, build)]
     if not found:
         nodes += widgets.empty(ui, top + 80, "search", "No apps found")
-    nodes.append(widgets.field(ui, STATUS_H + 12, SEARCH, "Search apps", icon="search", pill=True))
+    nodes.append(widgets.field(ui, STATUS_H + 12, st.DRAWER_SEARCH, "Search apps", icon="search", pill=True))
     return nodes

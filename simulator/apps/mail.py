@@ -1,9 +1,11 @@
-"""Mail: the boxes, a mail, writing and answering."""
+"""Mail: the boxes, a mail, writing and answering; tasks with mails."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
+from distrl.core.actions import Action
 from distrl.simulator.apps import contacts
 from distrl.simulator.apps.base import App, Args
 from distrl.simulator.phone import state as st
@@ -11,6 +13,19 @@ from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Node
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
+from distrl.simulator.tasks.base import (
+    May,
+    Params,
+    Template,
+    everyday,
+    fresh,
+    held_out,
+    only,
+    product,
+    where,
+    zipped,
+)
+from distrl.simulator.tasks.expert import BACK, IMPOSSIBLE, Expert
 
 BOXES = {
     "inbox": ("inbox", "Inbox"),
@@ -214,4 +229,175 @@ def submit(state: State, key: str) -> None:
         st.blur(state)
 
 
-APP = App("mail", "Mail", "mail", "#ef6c00", data, view, act, submit, keeps=("mails",))
+APP = App(
+    name="mail",
+    label="Mail",
+    icon="mail",
+    color="#ef6c00",
+    data=data,
+    view=view,
+    act=act,
+    submit=submit,
+    keeps=("mails",),
+    comes="everyday",
+)
+
+
+MAILS = (
+    *("Rent for June", "Rent for July", "Choir tickets", "Team lunch", "Team photo", "Order shipped"),
+    *("Garden party", "Lost umbrella", "Meeting notes", "New timetable", "Parking permit", "Survey"),
+)
+
+
+_TEXTS = ("I agree", "Please call me", "Count me in", "Not this week", "Sounds good", "More details please")
+
+
+def _mail_start(state: State, params: Params, rng: random.Random) -> None:
+    """The mail among others in the inbox."""
+    subjects = rng.sample([subject for subject in MAILS if subject != params["subject"]], 4)
+    subjects.insert(rng.randrange(5), params["subject"])
+    people = rng.sample(contacts.NAMES, 5)
+    state["apps"]["mail"]["mails"] = [
+        mail(person, subject, rng.choice(contacts.SAID))
+        for person, subject in zip(people, subjects, strict=True)
+    ]
+
+
+def _mail_at(expert: Expert, params: Params) -> Action | None:
+    """What opens the mail; None when it is open."""
+    place = find(expert.state, params["subject"])
+    if place < 0:
+        return IMPOSSIBLE
+    if expert.page("mail") == ["mail", place]:
+        return None
+    if expert.state["apps"]["mail"]["box"] != "inbox":
+        at = expert.page("mail")[0]
+        return expert.tap("box_inbox") if at == "boxes" else expert.tap("boxes") if at == "root" else BACK
+    return expert.to_root("mail") or expert.tap(f"mail_{place}")
+
+
+def _archived(state: State, params: Params) -> bool:
+    return find(state, params["subject"], "archive") >= 0
+
+
+def _archive_step(expert: Expert, params: Params) -> Action:
+    return _mail_at(expert, params) or expert.tap("archive")
+
+
+def _binned(state: State, params: Params) -> bool:
+    return find(state, params["subject"], "bin") >= 0
+
+
+def _bin_step(expert: Expert, params: Params) -> Action:
+    return _mail_at(expert, params) or expert.tap("bin")
+
+
+def _mail_star_check(state: State, params: Params) -> bool:
+    place = find(state, params["subject"])
+    return bool(place >= 0 and state["apps"]["mail"]["mails"][place]["star"])
+
+
+def _mail_star_step(expert: Expert, params: Params) -> Action:
+    return _mail_at(expert, params) or expert.tap("star")
+
+
+def _mail_show_check(state: State, params: Params) -> bool:
+    place = find(state, params["subject"])
+    return bool(place >= 0 and st.page(state, "mail") == ["mail", place] and state["front"] == "mail")
+
+
+def _mail_show_step(expert: Expert, params: Params) -> Action:
+    return _mail_at(expert, params) or BACK
+
+
+def _sent(state: State, subject: str) -> State:
+    mails: list[State] = state["apps"]["mail"]["mails"]
+    return next((e for e in reversed(mails) if (e["subject"], e["box"]) == (subject, "sent")), {})
+
+
+def _send_check(state: State, params: Params) -> bool:
+    entry = _sent(state, params["subject"])
+    return bool(entry and entry["body"] == params["text"] and entry["person"] == params["to"])
+
+
+def _send_step(expert: Expert, params: Params) -> Action:
+    if expert.page("mail")[0] != "write":
+        return expert.to_root("mail") or expert.tap("write")
+    for field, value in (("to", params["to"]), ("subject", params["subject"]), ("body", params["text"])):
+        step = expert.write("mail_" + field, "mail." + field, value, "clear_" + field)
+        if step is not None:
+            return step
+    return expert.tap("save")
+
+
+def _reply_check(state: State, params: Params) -> bool:
+    return bool(_sent(state, "Re: " + params["subject"]).get("body") == params["text"])
+
+
+def _reply_step(expert: Expert, params: Params) -> Action:
+    place = find(expert.state, params["subject"])
+    if place >= 0 and expert.page("mail") == ["reply", place]:
+        if st.text(expert.state, "mail.subject") != "Re: " + params["subject"]:
+            return BACK
+        return expert.write("mail_body", "mail.body", params["text"], "clear_body") or expert.tap("save")
+    return _mail_at(expert, params) or expert.tap("reply")
+
+
+def _mail_may(*fields: str) -> tuple[May, ...]:
+    return (May("mail.mails", only("subject", "subject", *fields)),)
+
+
+def _is_sent(entry: State, params: Params) -> bool:
+    """Whether an entry is the mail that the task wants to be written."""
+    subject = params["subject"] if "to" in params else "Re: " + params["subject"]
+    is_right = [entry[key] for key in ("box", "subject", "body")] == ["sent", subject, params["text"]]
+    return is_right and entry["person"] == params.get("to", entry["person"])
+
+
+_SENT = (May("mail.mails", where(_is_sent)),)
+
+
+TEMPLATES: dict[str, Template] = {
+    "mail_show": everyday("mail", {"subject": str}, _mail_start, _mail_show_check, _mail_show_step),
+    "mail_star": everyday(
+        "mail", {"subject": str}, _mail_start, _mail_star_check, _mail_star_step, may=_mail_may("star")
+    ),
+    "mail_archive": everyday(
+        "mail", {"subject": str}, _mail_start, _archived, _archive_step, may=_mail_may("box")
+    ),
+    "mail_delete": everyday("mail", {"subject": str}, _mail_start, _binned, _bin_step, may=_mail_may("box")),
+    "mail_send": everyday(
+        "mail", {"to": str, "subject": str, "text": str}, fresh, _send_check, _send_step, may=_SENT
+    ),
+    "mail_reply": everyday(
+        "mail", {"subject": str, "text": str}, _mail_start, _reply_check, _reply_step, may=_SENT
+    ),
+}
+
+
+_MAIL = product(subject=MAILS)
+FAMILIES = (
+    held_out("mail_show", _MAIL, 'Open the mail "{subject}"', 'Read the mail about "{subject}"'),
+    held_out("mail_star", _MAIL, 'Star the mail "{subject}"', 'Give the mail "{subject}" a star'),
+    held_out(
+        "mail_archive",
+        _MAIL,
+        'Archive the mail "{subject}"',
+        'Move "{subject}" to the archive of the mail app',
+    ),
+    held_out("mail_delete", _MAIL, 'Delete the mail "{subject}"', 'Throw the mail "{subject}" away'),
+    held_out(
+        "mail_send",
+        zipped(
+            to=contacts.NAMES, subject=("Cake", "Trip", "Keys", "Report", "Thanks", "Question"), text=_TEXTS
+        ),
+        'Send a mail to {to} with the subject "{subject}" and the text "{text}"',
+        'Mail {to}, subject "{subject}": "{text}"',
+    ),
+    held_out(
+        "mail_reply",
+        zipped(subject=MAILS, text=_TEXTS),
+        'Reply "{text}" to the mail "{subject}"',
+        'Answer the mail "{subject}" with "{text}"',
+    ),
+)

@@ -1,17 +1,32 @@
-"""Messages: the threads, a conversation with its bubbles, and starting a new one."""
+"""Messages: the threads, a conversation with its bubbles, starting a new one; tasks with chats."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+from collections.abc import Mapping, Sequence
 
+from distrl.core.actions import Action
 from distrl.simulator.apps import contacts
 from distrl.simulator.apps.base import App, Args
+from distrl.simulator.apps.contacts import NAMES, SAID, add_person, person_at
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
 from distrl.simulator.phone.fonts import text_width, wrap
 from distrl.simulator.phone.nodes import WIDTH, Node
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
+from distrl.simulator.tasks.base import (
+    Family,
+    May,
+    Params,
+    Template,
+    everyday,
+    held_out,
+    only,
+    product,
+    zipped,
+)
+from distrl.simulator.tasks.expert import BACK, IMPOSSIBLE, Expert
 
 _KEY = "messages.text"
 _BUBBLE_W = 236
@@ -236,4 +251,222 @@ def submit(state: State, key: str) -> None:
         _send(state, str(top[1]))
 
 
-APP = App("messages", "Messages", "chat", "#12a150", data, view, act, submit, keeps=("threads",))
+APP = App(
+    name="messages",
+    label="Messages",
+    icon="chat",
+    color="#12a150",
+    data=data,
+    view=view,
+    act=act,
+    submit=submit,
+    keeps=("threads",),
+    asks="contacts",
+    permissions=("SEND_SMS", "READ_SMS", "READ_CONTACTS", "POST_NOTIFICATIONS"),
+)
+
+
+_TEXTS = (
+    *("See you at six", "The tickets are booked", "Please bring the keys", "I will be ten minutes late"),
+    *("Dinner is at my place", "Can you feed the cat", "The meeting moved to Friday", "Happy birthday"),
+    *("I found your scarf", "Let us take the early train", "Thanks for the lift", "Call the plumber"),
+    *(
+        "We won the match",
+        "The parcel is at my door",
+        "Do not forget the cake",
+        "The concert starts at eight",
+    ),
+    *("I am at the station", "Send me the address", "Lunch tomorrow", "The heating is fixed"),
+    *("Your book is here", "Meet me at the library", "The shop closes at nine", "All the best"),
+)
+
+
+def _mark_words(params: Params) -> Mapping[str, object]:
+    return {**params, "do": params["mark"].capitalize()}
+
+
+def _thread(state: State, params: Params, rng: random.Random) -> None:
+    """A chat with the person, neither pinned nor muted, among others."""
+    add_person(state, params["name"])
+    chats = state["apps"]["messages"]
+    threads = [entry for entry in chats["threads"] if entry["name"] != params["name"]]
+    said = [["me", rng.choice(SAID)], ["them", rng.choice(SAID)]]
+    threads.insert(rng.randrange(len(threads) + 1), {"name": params["name"], "lines": said})
+    chats["threads"] = threads
+
+
+def _no_thread(state: State, params: Params, rng: random.Random) -> None:
+    add_person(state, params["name"])
+    chats = state["apps"]["messages"]
+    chats["threads"] = [entry for entry in chats["threads"] if entry["name"] != params["name"]]
+
+
+def _chat(expert: Expert, name: str) -> Action | None:
+    """What opens the chat with `name`; None when it is open."""
+    state, at = expert.state, expert.page("messages")
+    if at == ["thread", name]:
+        return None
+    names = [entry["name"] for entry in state["apps"]["messages"]["threads"]]
+    if at[0] == "root":
+        return expert.tap(f"thread_{names.index(name)}" if name in names else "start_chat")
+    if at[0] == "new" and name not in names:
+        place = person_at(state, name)
+        return expert.tap(f"to_{place}") if place >= 0 else IMPOSSIBLE
+    return BACK
+
+
+def _send_check(state: State, params: Params) -> bool:
+    entry = thread(state, params["name"]) or {"lines": []}
+    return ["me", params["text"]] in entry["lines"]
+
+
+def _send_step(expert: Expert, params: Params) -> Action:
+    if (step := _chat(expert, params["name"])) is not None:
+        return step
+    return expert.write("message_field", "messages.text", params["text"]) or expert.tap("send")
+
+
+def _open_check(state: State, params: Params) -> bool:
+    return bool(st.page(state, "messages") == ["thread", params["name"]] and state["front"] == "messages")
+
+
+def _open_step(expert: Expert, params: Params) -> Action:
+    return _chat(expert, params["name"]) or BACK
+
+
+def _chat_gone(state: State, params: Params) -> bool:
+    return thread(state, params["name"]) is None
+
+
+def _chat_menu(expert: Expert, name: str, item: str) -> Action:
+    """Chooses something in the chat's menu."""
+    if thread(expert.state, name) is None:
+        return IMPOSSIBLE
+    if expert.page("messages") == ["menu", name]:
+        return expert.tap("menu_" + item)
+    return _chat(expert, name) or expert.tap("more")
+
+
+def _chat_delete_step(expert: Expert, params: Params) -> Action:
+    if expert.page("messages") == ["delete", params["name"]]:
+        return expert.tap("confirm")
+    return _chat_menu(expert, params["name"], "delete")
+
+
+def _mark_check(state: State, params: Params) -> bool:
+    entry = thread(state, params["name"]) or {}
+    return bool(entry.get(params["mark"]))
+
+
+def _mark_step(expert: Expert, params: Params) -> Action:
+    return _chat_menu(expert, params["name"], params["mark"])
+
+
+def _said(entry: State, params: Params) -> State | None:
+    """A chat without what the task wants to be said in it; nothing of one that holds only this."""
+    if entry["name"] != params["name"]:
+        return entry
+    lines = [line for line in entry["lines"] if line != ["me", params["text"]]]
+    return {**entry, "lines": lines} if lines else None
+
+
+def _marked(entry: State, params: Params) -> State:
+    """A chat without what the task has it marked as."""
+    if entry["name"] != params["name"]:
+        return entry
+    return {key: value for key, value in entry.items() if key != params["mark"]}
+
+
+_SENT = (May("messages.threads", _said),)
+
+
+_NAME = {"name": str}
+
+
+TEMPLATES: dict[str, Template] = {
+    "message_send": everyday("messages", {**_NAME, "text": str}, _thread, _send_check, _send_step, may=_SENT),
+    "message_new": everyday(
+        "messages", {**_NAME, "text": str}, _no_thread, _send_check, _send_step, may=_SENT
+    ),
+    "chat_open": everyday("messages", _NAME, _thread, _open_check, _open_step),
+    "chat_delete": everyday(
+        "messages",
+        _NAME,
+        _thread,
+        _chat_gone,
+        _chat_delete_step,
+        may=(May("messages.threads", only("name", "name")),),
+    ),
+    "chat_mark": everyday(
+        "messages",
+        {**_NAME, "mark": str},
+        _thread,
+        _mark_check,
+        _mark_step,
+        {"mark": ("pin", "mute")},
+        (May("messages.threads", _marked),),
+    ),
+}
+
+
+FAMILIES = (
+    Family(
+        "message_send",
+        zipped(name=NAMES, text=_TEXTS),
+        (
+            'Send {name} the message "{text}"',
+            'Text {name}: "{text}"',
+            'Write {name} the message "{text}"',
+            'Write to {name} in the chat: "{text}"',
+            'Let {name} know: "{text}"',
+            'Message for {name}: "{text}"',
+        ),
+        ('Let {name} know by message: "{text}"', 'Write "{text}" in the chat with {name}'),
+    ),
+    Family(
+        "message_new",
+        zipped(name=NAMES[::-1], text=_TEXTS),
+        (
+            'Start a chat with {name} and send "{text}"',
+            'Begin a new chat: tell {name} "{text}"',
+            'Open a new chat with {name}: "{text}"',
+            'Send {name} a first message: "{text}"',
+            'New conversation with {name}, saying "{text}"',
+            'Start to write with {name}: "{text}"',
+        ),
+        ('Open a new conversation with {name} saying "{text}"', 'First message to {name}: "{text}"'),
+    ),
+    Family(
+        "chat_open",
+        product(name=NAMES),
+        (
+            "Open the chat with {name}",
+            "Show the messages from {name}",
+            "Read what {name} wrote",
+            "Show me the conversation with {name}",
+            "Read the chat with {name}",
+            "What did {name} say to me? Open the chat",
+        ),
+        ("What did {name} write to me?", "Read the conversation with {name}"),
+    ),
+    Family(
+        "chat_delete",
+        product(name=NAMES),
+        (
+            "Delete the chat with {name}",
+            "Remove the messages with {name}",
+            "Erase the chat with {name}",
+            "Clear the conversation with {name}",
+            "Delete everything that {name} wrote to me",
+            "Take my chat with {name} away",
+        ),
+        ("Clear away my conversation with {name}", "Erase everything that {name} and I wrote"),
+    ),
+    held_out(
+        "chat_mark",
+        product(name=NAMES, mark=("pin", "mute")),
+        "{do} the chat with {name}",
+        "{do} the conversation with {name} in the messages",
+        words=_mark_words,
+    ),
+)

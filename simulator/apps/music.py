@@ -1,15 +1,20 @@
-"""Music: the songs, albums and playlists of a library, a player, and what plays next."""
+"""Music: songs, albums and playlists, a player, and what plays next; tasks with songs and playlists."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
+from typing import Any
 
-from distrl.simulator.apps.base import App, Args
+from distrl.core.actions import Action
+from distrl.simulator.apps.base import App, Args, close_keyboard
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Node
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
+from distrl.simulator.tasks.base import May, Params, Template, everyday, fresh, held_out, product, where
+from distrl.simulator.tasks.expert import Expert
 
 ALBUMS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "Night Ferry": ("The Harbour Lights", "#1f4e79", ("Night Ferry", "Lanterns", "Salt Wind", "Low Tide")),
@@ -337,10 +342,170 @@ def _keep(state: State, music: State, verb: str, args: Args) -> None:
         st.pop(state, "music")
 
 
-def submit(state: State, key: str) -> None:
-    """Enter closes the keyboard."""
-    st.blur(state)
+APP = App(
+    name="music",
+    label="Music",
+    icon="music_note",
+    color="#d81b60",
+    data=data,
+    view=view,
+    act=act,
+    submit=close_keyboard,
+    keeps=("playlists", "liked", "queue"),
+    comes="everyday",
+)
 
 
-_KEEPS = ("playlists", "liked", "queue")
-APP = App("music", "Music", "music_note", "#d81b60", data, view, act, submit, keeps=_KEEPS)
+TITLES = tuple(title for title, _ in SONGS)
+
+
+def _music(state: State) -> State:
+    app: State = state["apps"]["music"]
+    return app
+
+
+def _play_check(state: State, params: Params) -> bool:
+    return bool(state["apps"]["music"]["song"] == number(params["song"]) and state["apps"]["music"]["on"])
+
+
+def _play_step(expert: Expert, params: Params) -> Action:
+    song = number(params["song"])
+    return expert.to_root("music", 0, "tab_songs") or expert.tap(
+        "mini_play" if expert.state["apps"]["music"]["song"] == song else f"song_{song}"
+    )
+
+
+def _like_check(state: State, params: Params) -> bool:
+    return number(params["song"]) in state["apps"]["music"]["liked"]
+
+
+def _song_menu(expert: Expert, params: Params, item: str) -> Action:
+    song = number(params["song"])
+    if expert.page("music") == ["menu", song]:
+        return expert.tap("menu_" + item)
+    return expert.to_root("music", 0, "tab_songs") or expert.tap(f"more_{song}")
+
+
+def _queue_check(state: State, params: Params) -> bool:
+    return number(params["song"]) in state["apps"]["music"]["queue"]
+
+
+def _put_start(state: State, params: Params, rng: random.Random) -> None:
+    state["apps"]["music"]["playlists"].update({"Running": [], "Evening": [], "Kitchen": []})
+
+
+def _put_check(state: State, params: Params) -> bool:
+    return number(params["song"]) in state["apps"]["music"]["playlists"].get(params["playlist"], [])
+
+
+def _put_step(expert: Expert, params: Params) -> Action:
+    if expert.page("music") == ["pick", number(params["song"])]:
+        place = list(expert.state["apps"]["music"]["playlists"]).index(params["playlist"])
+        return expert.tap(f"playlist_{place}")
+    return _song_menu(expert, params, "playlist")
+
+
+def _new_check(state: State, params: Params) -> bool:
+    return params["name"] in state["apps"]["music"]["playlists"]
+
+
+def _new_step(expert: Expert, params: Params) -> Action:
+    if expert.page("music")[0] == "new":
+        return expert.write("music_name", "music.name", params["name"]) or expert.tap("save")
+    return expert.to_root("music", 2, "tab_playlists") or expert.tap("new_playlist")
+
+
+def _album_check(state: State, params: Params) -> bool:
+    return bool(st.page(state, "music") == ["album", params["album"]] and state["front"] == "music")
+
+
+def _album_step(expert: Expert, params: Params) -> Action:
+    place = list(ALBUMS).index(params["album"])
+    return expert.to_root("music", 1, "tab_albums") or expert.tap(f"album_{place}")
+
+
+def _put(entry: list[Any], params: Params) -> list[Any]:
+    """A playlist, which is a name and its songs, without the task's song if it is the task's."""
+    name, songs = entry
+    if name != params["playlist"]:
+        return entry
+    return [name, [song for song in songs if song != number(params["song"])]]
+
+
+def _is_song(song: int, params: Params) -> bool:
+    return song == number(params["song"])
+
+
+_LIKED = (May("music.liked", where(_is_song)),)
+
+
+_QUEUED = (May("music.queue", where(_is_song)),)
+
+
+_PLAYLIST = (May("music.playlists", where(lambda entry, params: entry[0] == params["name"])),)
+
+
+_SONG = {"song": str}
+
+
+_SONGS = {"song": TITLES}
+
+
+_NAMED = ("Roadtrip", "Dinner", "Focus", "Sunday", "Workout", "Rainy day", "Party mix", "Sleep")
+
+
+TEMPLATES: dict[str, Template] = {
+    "music_play": everyday("music", _SONG, fresh, _play_check, _play_step, _SONGS),
+    "music_like": everyday(
+        "music",
+        _SONG,
+        fresh,
+        _like_check,
+        lambda expert, params: _song_menu(expert, params, "like"),
+        _SONGS,
+        _LIKED,
+    ),
+    "music_queue": everyday(
+        "music",
+        _SONG,
+        fresh,
+        _queue_check,
+        lambda expert, params: _song_menu(expert, params, "queue"),
+        _SONGS,
+        _QUEUED,
+    ),
+    "music_album": everyday("music", {"album": str}, fresh, _album_check, _album_step, {"album": ALBUMS}),
+    "playlist_new": everyday("music", {"name": str}, fresh, _new_check, _new_step, may=_PLAYLIST),
+    "playlist_add": everyday(
+        "music",
+        {**_SONG, "playlist": str},
+        _put_start,
+        _put_check,
+        _put_step,
+        {**_SONGS, "playlist": ("Running", "Evening", "Kitchen")},
+        (May("music.playlists", _put),),
+    ),
+}
+
+
+_ANY_SONG = product(song=TITLES)
+FAMILIES = (
+    held_out("music_play", _ANY_SONG, 'Play the song "{song}"', 'I want to hear "{song}"'),
+    held_out("music_like", _ANY_SONG, 'Like the song "{song}"', 'Mark "{song}" as a song that I like'),
+    held_out("music_queue", _ANY_SONG, 'Add "{song}" to the queue', 'Put "{song}" into the music queue'),
+    held_out(
+        "music_album",
+        product(album=tuple(ALBUMS)),
+        'Open the album "{album}"',
+        'Which songs are on "{album}"?',
+    ),
+    held_out(
+        "playlist_new", product(name=_NAMED), 'Create the playlist "{name}"', 'Make a new playlist "{name}"'
+    ),
+    held_out(
+        "playlist_add",
+        product(song=TITLES, playlist=("Running", "Evening", "Kitchen")),
+        'Add "{song}" to the playlist "{playlist}"',
+        'I want "{song}" on my playlist "{playlist}"',
+    ),
+)

@@ -1,15 +1,30 @@
-"""Notes: a grid of coloured notes, pinned ones first; reading, writing, changing, searching; checklists."""
+"""Notes: a grid of coloured notes, pinned ones first; one note, the form, checklists; tasks with notes."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
+from distrl.core.actions import Action
 from distrl.simulator.apps.base import App, Args
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Node
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
+from distrl.simulator.tasks.base import (
+    Family,
+    May,
+    Params,
+    Template,
+    everyday,
+    is_marked,
+    mark,
+    only,
+    product,
+    zipped,
+)
+from distrl.simulator.tasks.expert import BACK, IMPOSSIBLE, Expert
 
 _PAPER = ("#ffe8a3", "#c7f0d2", "#cfe2ff", "#ffd3e0", "#e6d9ff")
 _INK = "#2a2620"
@@ -247,4 +262,343 @@ def submit(state: State, key: str) -> None:
         st.blur(state)
 
 
-APP = App("notes", "Notes", "edit_note", "#f2b600", data, view, act, submit, keeps=("notes",))
+def fill(state: State, rng: random.Random) -> None:
+    """Four notes."""
+    state["apps"]["notes"]["notes"] = [
+        {"title": title, "body": NOTES[title]} for title in rng.sample(sorted(NOTES), 4)
+    ]
+
+
+APP = App(
+    name="notes",
+    label="Notes",
+    icon="edit_note",
+    color="#f2b600",
+    data=data,
+    view=view,
+    act=act,
+    submit=submit,
+    keeps=("notes",),
+    fill=fill,
+    asks="microphone",
+)
+
+
+NOTES = {
+    "Wi-Fi guests": "Ask for the card at the front desk",
+    "Paint colours": "Kitchen sage, hall ivory, door navy",
+    "Bike service": "Chain, brakes, new front light",
+    "Book list": "The Tin Drum, Dune, Middlemarch",
+    "Meter reading": "Gas 20418, water 733",
+    "Garden plan": "Beans left, tomatoes along the wall",
+    "Gift ideas": "Teapot, scarf, board game",
+    "Car papers": "In the blue folder, second shelf",
+    "Recipe soup": "Leek, potato, stock, thyme",
+    "Recipe stew": "Beef, carrot, red wine, bay leaf",
+    "Choir dates": "Rehearsal Mondays at seven",
+    "Flat hunting": "Two rooms, balcony, near the park",
+    "Dog food": "Four kilos, no grain",
+    "Dog walks": "Morning with Sam, evening alone",
+    "Tax papers": "Receipts in the green box",
+    "Movie night": "Bring popcorn and a blanket",
+}
+
+
+LISTS = {
+    "Shopping": ("Milk", "Eggs", "Rice", "Butter", "Onions", "Honey"),
+    "Packing": ("Passport", "Charger", "Towel", "Socks", "Camera", "Sunscreen"),
+    "Cleaning": ("Windows", "Oven", "Bathroom", "Balcony", "Carpets", "Fridge"),
+    "Party": ("Balloons", "Cake", "Candles", "Music", "Juice", "Napkins"),
+}
+
+
+_TITLES = (
+    *("Passport", "Locker", "Dentist", "Plants", "Rent", "Bulbs", "Boiler", "Filters", "Tyres", "Phone"),
+    *("Piano", "Stamps", "Keys", "Oven", "Garden", "Roof", "Bakery", "Cinema", "Taxi", "Hotel", "Museum"),
+)
+
+
+_BODIES = (
+    *("Renew it before August", "Code is four two seven", "Ask about the crown", "Water on Sundays"),
+    *("Due on the first", "Two of forty watts", "Service in October", "Order a pack of three"),
+    *("Change to winter ones", "Cracked glass at the corner", "Tune it once a year", "Ten for letters"),
+    *("One more for the neighbour", "Clean the fan", "Cut the hedge low", "Look for the leak"),
+    *("Rye bread on Thursdays", "Row seven in the middle", "Book for six in the morning"),
+    *("Room with a balcony", "Closed on Mondays"),
+)
+
+
+_CHANGED = ("Ask Vera first", "All done by Friday", "Moved to the attic", "See the new list", "Twice a month")
+
+
+def _add_note(state: State, note: State, rng: random.Random) -> None:
+    """Makes sure of one note with this title."""
+    entries = state["apps"]["notes"]["notes"]
+    if (place := find(state, note["title"])) >= 0:
+        entries.pop(place)
+    entries.insert(rng.randrange(len(entries) + 1), note)
+
+
+def _with(state: State, params: Params, rng: random.Random) -> None:
+    title = params["title"]
+    note: State = {"title": title, "body": NOTES.get(title, "Do not forget")}
+    mark(note)
+    _add_note(state, note, rng)
+
+
+def _without(state: State, params: Params, rng: random.Random) -> None:
+    entries = state["apps"]["notes"]["notes"]
+    entries[:] = [note for note in entries if note["title"] != params["title"]]
+
+
+def _list(state: State, params: Params, rng: random.Random) -> None:
+    """A checklist with the item open and others ticked or not; for a new item, without it."""
+    known = [what for what in LISTS.get(params["title"], ()) if what != params["item"]]
+    items: list[list[str | bool]] = [[what, rng.random() < 0.4] for what in rng.sample(known, 4)]
+    if not params.get("new", False):
+        items.insert(rng.randrange(len(items) + 1), [params["item"], False])
+    _add_note(state, {"title": params["title"], "items": items}, rng)
+
+
+def _entry(state: State, params: Params) -> State:
+    place = find(state, params["title"])
+    entries: list[State] = state["apps"]["notes"]["notes"]
+    return entries[place] if place >= 0 else {}
+
+
+def _opened(expert: Expert, params: Params) -> Action | None:
+    """What opens the note; None when it is open."""
+    place = find(expert.state, params["title"])
+    if place < 0:
+        return IMPOSSIBLE
+    at = expert.page("notes")
+    if at == ["note", place]:
+        return None
+    return expert.tap(f"note_{place}") if at[0] == "root" else BACK
+
+
+def _add_check(state: State, params: Params) -> bool:
+    return bool(_entry(state, params).get("body") == params["body"])
+
+
+def _fill(expert: Expert, params: Params, clear: bool) -> Action:
+    for field in ("title", "body"):
+        button = "clear_" + field if clear else ""
+        step = expert.write("notes_" + field, "notes." + field, params[field], button)
+        if step is not None:
+            return step
+    return expert.tap("save")
+
+
+def _add_step(expert: Expert, params: Params) -> Action:
+    if "body" in _entry(expert.state, params):
+        return _edit_step(expert, params)
+    at = expert.page("notes")[0]
+    if at == "add":
+        return _fill(expert, params, clear=False)
+    return expert.tap("add_note") if at == "root" else BACK
+
+
+def _edit_step(expert: Expert, params: Params) -> Action:
+    if expert.page("notes") == ["edit", find(expert.state, params["title"])]:
+        return _fill(expert, params, clear=True)
+    return _opened(expert, params) or expert.tap("edit")
+
+
+def _show_check(state: State, params: Params) -> bool:
+    at = st.page(state, "notes")
+    entries = state["apps"]["notes"]["notes"]
+    shown = at[0] == "note" and entries[int(at[1])]["title"] == params["title"]
+    return bool(shown and state["front"] == "notes")
+
+
+def _show_step(expert: Expert, params: Params) -> Action:
+    place = find(expert.state, params["title"])
+    return expert.search("notes", params["title"], f"note_{place}") if place >= 0 else IMPOSSIBLE
+
+
+def _pin_check(state: State, params: Params) -> bool:
+    return bool(_entry(state, params).get("pinned"))
+
+
+def _pin_step(expert: Expert, params: Params) -> Action:
+    return _opened(expert, params) or expert.tap("pin")
+
+
+def _delete_check(state: State, params: Params) -> bool:
+    return not is_marked(state["apps"]["notes"]["notes"])
+
+
+def _delete_step(expert: Expert, params: Params) -> Action:
+    if expert.page("notes") == ["delete", find(expert.state, params["title"])]:
+        return expert.tap("confirm")
+    return _opened(expert, params) or expert.tap("delete")
+
+
+def _items(state: State, params: Params) -> list[list[str | bool]]:
+    items: list[list[str | bool]] = _entry(state, params).get("items", [])
+    return items
+
+
+def _tick_check(state: State, params: Params) -> bool:
+    return [params["item"], True] in _items(state, params)
+
+
+def _tick_step(expert: Expert, params: Params) -> Action:
+    if (step := _opened(expert, params)) is not None:
+        return step
+    names = [what for what, _ in _items(expert.state, params)]
+    if params["item"] not in names:
+        return IMPOSSIBLE
+    return expert.tap(f"item_{names.index(params['item'])}")
+
+
+def _new_start(state: State, params: Params, rng: random.Random) -> None:
+    _list(state, {**params, "new": True}, rng)
+
+
+def _new_check(state: State, params: Params) -> bool:
+    return any(what == params["item"] for what, _ in _items(state, params))
+
+
+def _new_step(expert: Expert, params: Params) -> Action:
+    if (step := _opened(expert, params)) is not None:
+        return step
+    return expert.write("item_field", "notes.item", params["item"]) or expert.tap("add_item")
+
+
+def _note_may(*fields: str) -> tuple[May, ...]:
+    """The task's note; of it only `fields`, if any are named."""
+    return (May("notes.notes", only("title", "title", *fields)),)
+
+
+def _without_item(note: State, params: Params) -> State:
+    """A note without the task's item, which may come or be ticked."""
+    if note["title"] != params["title"]:
+        return note
+    return {**note, "items": [item for item in note["items"] if item[0] != params["item"]]}
+
+
+_ITEM = (May("notes.notes", _without_item),)
+
+
+_TITLE = {"title": str}
+
+
+TEMPLATES: dict[str, Template] = {
+    "note_add": everyday("notes", {**_TITLE, "body": str}, _without, _add_check, _add_step, may=_note_may()),
+    "note_edit": everyday(
+        "notes", {**_TITLE, "body": str}, _with, _add_check, _edit_step, may=_note_may("body")
+    ),
+    "note_show": everyday("notes", _TITLE, _with, _show_check, _show_step),
+    "note_pin": everyday("notes", _TITLE, _with, _pin_check, _pin_step, may=_note_may("pinned")),
+    "note_delete": everyday("notes", _TITLE, _with, _delete_check, _delete_step, may=_note_may()),
+    "list_tick": everyday(
+        "notes", {**_TITLE, "item": str}, _list, _tick_check, _tick_step, {"title": LISTS}, _ITEM
+    ),
+    "list_add": everyday(
+        "notes", {**_TITLE, "item": str}, _new_start, _new_check, _new_step, {"title": LISTS}, _ITEM
+    ),
+}
+
+
+FAMILIES = (
+    Family(
+        "note_add",
+        zipped(title=_TITLES, body=_BODIES),
+        (
+            'Write a note "{title}" that says "{body}"',
+            'Add a note, title "{title}", text "{body}"',
+            'Make a note "{title}" with the text "{body}"',
+            'New note called "{title}": "{body}"',
+            'Take a note named "{title}", "{body}"',
+            'Put "{body}" down in a note with the title "{title}"',
+        ),
+        ('Take down "{body}" in a note named "{title}"', 'Make a note called "{title}": "{body}"'),
+    ),
+    Family(
+        "note_edit",
+        zipped(title=sorted(NOTES) + sorted(NOTES), body=_CHANGED),
+        (
+            'Change the note "{title}" to say "{body}"',
+            'Replace the text of the note "{title}" by "{body}"',
+            'Rewrite the note "{title}": "{body}"',
+            'The text of "{title}" should be "{body}": change the note',
+            'Let the note "{title}" read "{body}"',
+            'Edit "{title}" in the notes so that it says "{body}"',
+        ),
+        ('Rewrite "{title}" in the notes: "{body}"', 'The note "{title}" should read "{body}"'),
+    ),
+    Family(
+        "note_show",
+        product(title=sorted(NOTES)),
+        (
+            'Open the note "{title}"',
+            'What does the note "{title}" say?',
+            'Read the note "{title}"',
+            'Find the note "{title}"',
+            'Show "{title}" in the notes',
+            'Look at my note "{title}"',
+        ),
+        ('Find my note "{title}" and show it', 'Read "{title}" in the notes'),
+    ),
+    Family(
+        "note_pin",
+        product(title=sorted(NOTES)),
+        (
+            'Pin the note "{title}"',
+            'Pin "{title}" so that it is the first note',
+            'Keep the note "{title}" on top',
+            'Put "{title}" at the top of the notes and keep it there',
+            'Fix the note "{title}" at the top',
+            'My note "{title}" should stay above the others: pin it',
+        ),
+        ('Keep my note "{title}" at the top', 'Fix "{title}" above the other notes'),
+    ),
+    Family(
+        "note_delete",
+        product(title=sorted(NOTES)),
+        (
+            'Delete the note "{title}"',
+            'Remove "{title}" from the notes',
+            'Get rid of the note "{title}"',
+            'Erase my note "{title}"',
+            'I do not need "{title}" in the notes any more',
+            'Throw the note "{title}" away',
+        ),
+        ('Get rid of my note "{title}"', 'I do not need the note "{title}" any more'),
+    ),
+    Family(
+        "list_tick",
+        tuple({"title": title, "item": item} for title, items in LISTS.items() for item in items),
+        (
+            'Tick "{item}" on the list "{title}"',
+            'Check off "{item}" in the note "{title}"',
+            'Mark "{item}" on the list "{title}" as done',
+            '"{item}" in "{title}" is done: tick it',
+            'Check "{item}" on my list "{title}"',
+            'Tick off "{item}" in the note "{title}"',
+        ),
+        ('"{item}" on my list "{title}" is done: mark it', 'Mark "{item}" as done in "{title}"'),
+    ),
+    Family(
+        "list_add",
+        zipped(
+            title=tuple(LISTS),
+            item=(
+                *("Lemons", "Torch", "Sofa", "Straws", "Salt", "Boots", "Sink", "Plates", "Bread", "Scarf"),
+                *("Stairs", "Chips", "Soap", "Maps", "Desk", "Lights", "Figs", "Tent", "Doors", "Games"),
+                *("Tea", "Comb", "Hall", "Ice"),
+            ),
+        ),
+        (
+            'Add "{item}" to the list "{title}"',
+            'Put "{item}" on the list "{title}"',
+            'Note "{item}" on the list "{title}"',
+            'Add "{item}" to my list "{title}"',
+            'The list "{title}" lacks "{item}"',
+            'Write "{item}" on "{title}"',
+        ),
+        ('My list "{title}" lacks "{item}": add it', 'Note "{item}" on "{title}"'),
+    ),
+)

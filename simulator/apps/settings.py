@@ -1,13 +1,18 @@
-"""Settings: a root list with coloured icons, nested pages with switches, sliders, options and facts."""
+"""Settings: a root list with coloured icons, pages with switches, sliders, options, facts; their tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+from collections.abc import Mapping, Sequence
 
+from distrl.core.actions import Action
+from distrl.core.errors import TaskError
 from distrl.simulator.apps.base import App, Args
 from distrl.simulator.apps.settings_pages import (
     CHOICES,
+    PARENTS,
     SECTIONS,
+    SLIDERS,
     TOGGLES,
     Choice,
     Entry,
@@ -22,6 +27,8 @@ from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Node
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
+from distrl.simulator.tasks.base import Family, May, Params, Template, everyday, fresh, product
+from distrl.simulator.tasks.expert import BACK, COMPLETE, Expert
 
 _ON = {
     *("wifi", "data", "nfc", "rotate", "vibrate", "location", "lock"),
@@ -106,15 +113,7 @@ def _entry(ui: Ui, y: float, entry: Entry, color: str) -> Node:
         return widgets.row(ui, y, entry.label, told, fill=ui.theme.card)
     if isinstance(entry, Link):
         below = SECTIONS[entry.section]
-        return _opener(
-            ui,
-            y,
-            below.title,
-            below.note,
-            below.icon,
-            color,
-            ("section", entry.section),
-        )
+        return _opener(ui, y, below.title, below.note, below.icon, color, ("section", entry.section))
     return _opener(ui, y, entry.label, values[entry.key], entry.icon, color, ("choice", entry.key))
 
 
@@ -180,4 +179,291 @@ def act(state: State, verb: str, args: Args) -> None:
         values[key] = args[1]
 
 
-APP = App("settings", "Settings", "settings", "#5b6472", data, view, act, keeps=("*",))
+def fill(state: State, rng: random.Random) -> None:
+    """The second edition, with switches and levels at random."""
+    values = state["apps"]["settings"]
+    values["edition"] = 2
+    for key in TOGGLES:
+        if key not in _KEPT:
+            values[key] = rng.random() < 0.5
+    for key in ("brightness", "volume", "ring", "alarm_volume"):
+        values[key] = rng.randrange(0, 11) * 10
+
+
+_KEPT = ("dark", "airplane", "wifi")
+"""Switches that every task finds as on a new phone."""
+APP = App(
+    name="settings",
+    label="Settings",
+    icon="settings",
+    color="#5b6472",
+    data=data,
+    view=view,
+    act=act,
+    keeps=("*",),
+    fill=fill,
+    permissions=("WRITE_SETTINGS", "WRITE_SECURE_SETTINGS"),
+)
+
+
+SHUFFLED = ("wifi", "airplane", "bluetooth", "night_light", "rotate", "hotspot", "nfc", "cast", "dnd", "data")
+"""Settings that are on or off at random when a toggle task starts."""
+
+
+def _toggle_start(state: State, params: Params, rng: random.Random) -> None:
+    values = state["apps"]["settings"]
+    for key in SHUFFLED:
+        values[key] = rng.random() < 0.5
+    values[params["setting"]] = not params["on"]
+
+
+def _toggle_check(state: State, params: Params) -> bool:
+    return bool(state["apps"]["settings"][params["setting"]] == params["on"])
+
+
+def _toggle_expert(expert: Expert, params: Params) -> Action:
+    state = expert.state
+    if _toggle_check(state, params):
+        return COMPLETE
+    section, _ = TOGGLES[params["setting"]]
+    page = st.page(state, "settings")
+    if (step := expert.open("settings")) is not None:
+        return step
+    if page[0] == "root":
+        return expert.tap("section_" + section)
+    return expert.tap("switch_" + params["setting"]) if page[1] == section else BACK
+
+
+def _values(state: State) -> State:
+    values: State = state["apps"]["settings"]
+    return values
+
+
+def _opened(expert: Expert, name: str) -> Action | None:
+    """What opens a section, by the one that links to it if need be; None when it is open."""
+    at = expert.page("settings")
+    if at == ["section", name]:
+        return None
+    parent = PARENTS.get(name)
+    if at[0] == "root":
+        return expert.tap("section_" + (parent or name))
+    return expert.tap("section_" + name) if parent and at == ["section", parent] else BACK
+
+
+def _switch_start(state: State, params: Params, rng: random.Random) -> None:
+    state["apps"]["settings"][params["setting"]] = not params["on"]
+
+
+def _switch_check(state: State, params: Params) -> bool:
+    return bool(state["apps"]["settings"][params["setting"]] == params["on"])
+
+
+def _switch_step(expert: Expert, params: Params) -> Action:
+    return _opened(expert, TOGGLES[params["setting"]][0]) or expert.tap("switch_" + params["setting"])
+
+
+def _level_start(state: State, params: Params, rng: random.Random) -> None:
+    others = [percent for percent in range(0, 101, 10) if percent != params["percent"]]
+    state["apps"]["settings"][params["setting"]] = rng.choice(others)
+
+
+def _level_check(state: State, params: Params) -> bool:
+    return bool(state["apps"]["settings"][params["setting"]] == params["percent"])
+
+
+def _level_step(expert: Expert, params: Params) -> Action:
+    step = _opened(expert, SLIDERS[params["setting"]])
+    return step or expert.tap(f"slider_{params['setting']}_{params['percent']}")
+
+
+def _choice_start(state: State, params: Params, rng: random.Random) -> None:
+    options = CHOICES[params["setting"]][1].options
+    if params["option"] not in options:
+        rule = f"{params['option']!r} is not an option of the setting {params['setting']!r}."
+        raise TaskError(rule, f"Options: {', '.join(options)}.")
+    state["apps"]["settings"][params["setting"]] = rng.choice(
+        [word for word in options if word != params["option"]]
+    )
+
+
+def _choice_check(state: State, params: Params) -> bool:
+    return bool(state["apps"]["settings"][params["setting"]] == params["option"])
+
+
+def _choice_step(expert: Expert, params: Params) -> Action:
+    section, choice = CHOICES[params["setting"]]
+    if expert.page("settings") == ["choice", params["setting"]]:
+        return expert.tap(f"option_{choice.options.index(params['option'])}")
+    return _opened(expert, section) or expert.tap("choice_" + params["setting"])
+
+
+def _page_check(state: State, params: Params) -> bool:
+    return bool(st.page(state, "settings") == ["section", params["section"]] and state["front"] == "settings")
+
+
+def _page_step(expert: Expert, params: Params) -> Action:
+    return _opened(expert, params["section"]) or BACK
+
+
+def _unless_flying(value: bool, params: Params) -> bool | None:
+    """Wi-Fi and Bluetooth, which the airplane mode turns off."""
+    return None if params["setting"] == "airplane" else value
+
+
+_VALUE = (May("settings.{setting}"),)
+
+
+_SWITCH = (May("settings.wifi", _unless_flying), May("settings.bluetooth", _unless_flying), *_VALUE)
+
+
+_OPTIONS = {word for _, choice in CHOICES.values() for word in choice.options}
+
+
+def _switch_words(params: Params) -> Mapping[str, object]:
+    label = TOGGLES[params["setting"]][1].label
+    return {"what": label, "on": "on" if params["on"] else "off", "do": "Allow" if params["on"] else "Block"}
+
+
+def _level_words(params: Params) -> Mapping[str, object]:
+    names = {"ring": "ring volume", "alarm_volume": "alarm volume", "volume": "media volume"}
+    return {"what": names.get(params["setting"], "brightness"), "percent": params["percent"]}
+
+
+def _choice_words(params: Params) -> Mapping[str, object]:
+    return {"what": CHOICES[params["setting"]][1].label.lower(), "option": params["option"]}
+
+
+def _page_words(params: Params) -> Mapping[str, object]:
+    return {"what": SECTIONS[params["section"]].title}
+
+
+_SWITCHES = (
+    *("hotspot", "nfc", "cast", "data", "roaming", "data_saver", "saver", "percent", "adaptive", "raise"),
+    *("dnd", "vibrate", "key_tones", "touch_sounds", "location", "lock", "fingerprint", "find", "vpn"),
+)
+
+
+_NOTICES = tuple(key for key in TOGGLES if key.startswith("notify_"))
+
+
+TEMPLATES: dict[str, Template] = {
+    "toggle": Template(
+        {"setting": str, "on": bool},
+        _toggle_start,
+        _toggle_check,
+        _toggle_expert,
+        choices={"setting": TOGGLES},
+        phone="quickstart",
+    ),
+    "setting_switch": everyday(
+        "settings",
+        {"setting": str, "on": bool},
+        _switch_start,
+        _switch_check,
+        _switch_step,
+        {"setting": TOGGLES},
+        _SWITCH,
+    ),
+    "setting_level": everyday(
+        "settings",
+        {"setting": str, "percent": int},
+        _level_start,
+        _level_check,
+        _level_step,
+        {"setting": SLIDERS, "percent": range(0, 101, 10)},
+        _VALUE,
+    ),
+    "setting_choice": everyday(
+        "settings",
+        {"setting": str, "option": str},
+        _choice_start,
+        _choice_check,
+        _choice_step,
+        {"setting": CHOICES, "option": _OPTIONS},
+        _VALUE,
+    ),
+    "setting_page": everyday(
+        "settings", {"section": str}, fresh, _page_check, _page_step, {"section": SECTIONS}
+    ),
+}
+
+
+FAMILIES = (
+    Family(
+        "setting_switch",
+        product(setting=_SWITCHES, on=(True, False)),
+        (
+            "Turn {on} {what} in the settings",
+            "Switch {what} {on}",
+            "Please set {what} to {on} in the settings",
+            "I would like {what} to be {on}",
+            "Change {what} to {on}",
+            "{what} should be {on}",
+        ),
+        ("I want {what} {on}", "Set {what} to {on}"),
+        _switch_words,
+    ),
+    Family(
+        "app_notices",
+        product(setting=_NOTICES, on=(True, False)),
+        (
+            "Turn notifications from {what} {on}",
+            "Switch {on} the notifications of {what}",
+            "Set notifications from {what} to {on}",
+            "{do} the notifications of {what}",
+            "{do} notifications by {what} in the settings",
+            "{do} it that the app {what} notifies me",
+        ),
+        ("{do} notifications by the app {what}", "{do} what {what} wants to notify me of"),
+        _switch_words,
+        template="setting_switch",
+    ),
+    Family(
+        "setting_level",
+        product(
+            setting=("brightness", "volume", "ring", "alarm_volume"), percent=(0, 20, 30, 50, 70, 90, 100)
+        ),
+        (
+            "Set the {what} to {percent}%",
+            "Change {what} to {percent} percent",
+            "Adjust {what} to {percent}%",
+            "Put the {what} at {percent} percent",
+            "I want the {what} at {percent}%",
+            "Make the {what} {percent}%",
+        ),
+        ("Adjust the {what} so that it is at {percent}%", "I want {percent}% {what}"),
+        _level_words,
+    ),
+    Family(
+        "setting_choice",
+        tuple(
+            {"setting": key, "option": option}
+            for key, (_, choice) in CHOICES.items()
+            for option in choice.options
+        ),
+        (
+            "Set the {what} to {option}",
+            "Change the setting {what} to {option}",
+            "Choose {option} for the {what}",
+            "Take {option} as my {what}",
+            "I want {option} as the {what}",
+            "Pick {option} in the setting {what}",
+        ),
+        ("Choose {option} as {what}", "Take {option} for the {what}"),
+        _choice_words,
+    ),
+    Family(
+        "setting_page",
+        product(section=tuple(SECTIONS)),
+        (
+            "Open the settings page {what}",
+            "Go to {what} in the settings",
+            "Show {what} in the settings",
+            "Find the settings of {what}",
+            "Take me to the settings page {what}",
+            "Look for {what} in the settings and open it",
+        ),
+        ("Show me the settings of {what}", "Find {what} in the settings"),
+        _page_words,
+    ),
+)

@@ -1,15 +1,19 @@
-"""Weather: today, the week and one day in a few cities of a list."""
+"""Weather: today, the week and one day in a few cities of a list; tasks about the weather."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
+from distrl.core.actions import Action
 from distrl.simulator.apps.base import App, Args
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Node
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
+from distrl.simulator.tasks.base import Family, May, Params, Template, everyday, held_out, product, where
+from distrl.simulator.tasks.expert import BACK, Expert
 
 CITIES = ("Harbour", "Hillside", "Old Town", "Lakeside", "Northgate", "Seaview", "Westwood", "Brookfield")
 """Every city there is a forecast for; the first three are shown on a new phone."""
@@ -181,4 +185,138 @@ def _show(state: State, weather: State, city: int) -> None:
             weather["city"] = shown[0]
 
 
-APP = App("weather", "Weather", "wb_sunny", "#2f9bff", data, view, act, keeps=("shown", "unit"))
+def fill(state: State, rng: random.Random) -> None:
+    """One of the cities is chosen."""
+    state["apps"]["weather"]["city"] = rng.choice(state["apps"]["weather"]["shown"])
+
+
+APP = App(
+    name="weather",
+    label="Weather",
+    icon="wb_sunny",
+    color="#2f9bff",
+    data=data,
+    view=view,
+    act=act,
+    keeps=("shown", "unit"),
+    fill=fill,
+    asks="location",
+    permissions=("INTERNET", "ACCESS_COARSE_LOCATION"),
+)
+
+
+def _weather(state: State) -> State:
+    weather: State = state["apps"]["weather"]
+    return weather
+
+
+def _shown_start(state: State, params: Params, rng: random.Random) -> None:
+    """The city is among those shown, and another is chosen."""
+    city = CITIES.index(params["city"])
+    others = rng.sample([other for other in range(len(CITIES)) if other != city], 2)
+    state["apps"]["weather"].update(shown=rng.sample([city, *others], 3), city=others[0])
+
+
+def _city_check(state: State, params: Params) -> bool:
+    chosen = CITIES[state["apps"]["weather"]["city"]] == params["city"]
+    return bool(chosen and st.page(state, "weather")[0] == "root" and state["front"] == "weather")
+
+
+def _city_step(expert: Expert, params: Params) -> Action:
+    city = CITIES.index(params["city"])
+    if expert.page("weather")[0] == "root":
+        return expert.tap(f"city_{city}" if city in expert.state["apps"]["weather"]["shown"] else "places")
+    return _listed(expert, city)
+
+
+def _listed(expert: Expert, city: int) -> Action:
+    """On the list of cities: has `city` shown, in another's place if need be."""
+    shown = expert.state["apps"]["weather"]["shown"]
+    if expert.page("weather")[0] != "places" or city in shown:
+        return BACK
+    return expert.tap(f"place_{min(shown) if len(shown) == 3 else city}")
+
+
+def _day_check(state: State, params: Params) -> bool:
+    wanted = ["day", CITIES.index(params["city"]), DAY_NAMES.index(params["day"])]
+    return bool(st.page(state, "weather") == wanted and state["front"] == "weather")
+
+
+def _day_step(expert: Expert, params: Params) -> Action:
+    if expert.page("weather")[0] == "root" and _city_check(expert.state, params):
+        return expert.tap(f"day_{DAY_NAMES.index(params['day'])}")
+    return _city_step(expert, params)
+
+
+def _added_start(state: State, params: Params, rng: random.Random) -> None:
+    city = CITIES.index(params["city"])
+    others = rng.sample([other for other in range(len(CITIES)) if other != city], 2)
+    state["apps"]["weather"].update(shown=others, city=others[0])
+
+
+def _added_check(state: State, params: Params) -> bool:
+    return CITIES.index(params["city"]) in state["apps"]["weather"]["shown"]
+
+
+def _added_step(expert: Expert, params: Params) -> Action:
+    if expert.page("weather")[0] == "root":
+        return expert.tap("places")
+    return _listed(expert, CITIES.index(params["city"]))
+
+
+_CITY = {"city": str}
+
+
+_SHOWN = May("weather.shown", where(lambda city, params: CITIES[city] == params["city"]))
+
+
+TEMPLATES: dict[str, Template] = {
+    "weather_city": everyday("weather", _CITY, _shown_start, _city_check, _city_step, {"city": CITIES}),
+    "weather_day": everyday(
+        "weather",
+        {**_CITY, "day": str},
+        _shown_start,
+        _day_check,
+        _day_step,
+        {"city": CITIES, "day": DAY_NAMES},
+    ),
+    "weather_add": everyday(
+        "weather", _CITY, _added_start, _added_check, _added_step, {"city": CITIES}, (_SHOWN,)
+    ),
+}
+
+
+FAMILIES = (
+    Family(
+        "weather_city",
+        product(city=CITIES),
+        (
+            "What is the weather in {city}?",
+            "Show the weather for {city}",
+            "How warm does it get in {city}?",
+            "Is it raining in {city}? Look at the weather",
+            "Open the weather app at {city}",
+            "Tell me how sunny it is in {city}",
+        ),
+        ("How warm is it in {city}?", "Is it sunny in {city}? Look at the weather app"),
+    ),
+    Family(
+        "weather_day",
+        product(city=CITIES, day=DAY_NAMES),
+        (
+            "Show the weather on {day} in {city}",
+            "What will the weather be in {city} on {day}?",
+            "Is there rain in {city} on {day}?",
+            "How warm will {city} be on {day}?",
+            "Open the weather of {day} for {city}",
+            "Will the wind be strong on {day} in {city}?",
+        ),
+        ("Will it rain in {city} on {day}?", "How strong is the wind in {city} on {day}?"),
+    ),
+    held_out(
+        "weather_add",
+        product(city=CITIES),
+        "Add {city} to the cities of the weather app",
+        "I want {city} among the cities in the weather app",
+    ),
+)

@@ -61,16 +61,6 @@ MESSAGES = (
     ("contacts", "Missed call", "Grace, 2 minutes ago"),
 )
 """App, title and text of notifications."""
-ASKS = {
-    "browser": "location",
-    "calculator": "notifications",
-    "clock": "notifications",
-    "contacts": "contacts",
-    "messages": "contacts",
-    "notes": "microphone",
-    "weather": "location",
-}
-"""What the apps of the box ask to be allowed when they are first opened; others, see `permission`."""
 NOTICES = (
     ("settings", "Battery saver is off", "76%, about 1 day left"),
     ("weather", "Rain in Harbour", "Starting around noon"),
@@ -91,12 +81,6 @@ def plan(kinds: Sequence[str], rng: random.Random) -> list[dict[str, Any]]:
         for kind in kinds
     ]
     return sorted(drawn, key=lambda item: (item["due_s"], item["kind"]))
-
-
-def permission(app: str) -> str:
-    """What an app asks for: "location", "contacts", "microphone", "camera", "photos" or "notifications"."""
-    entry = store_catalog.ENTRIES.get(app)
-    return ASKS.get(app) or (entry.asks if entry is not None else "notifications")
 
 
 def is_modal(state: State) -> bool:
@@ -390,12 +374,12 @@ def _uninstall_view(ui: Ui, overlay: dict[str, Any]) -> list[Node]:
 
 
 def _permission_view(ui: Ui, overlay: dict[str, Any]) -> list[Node]:
-    app, asks = APPS[overlay["app"]], permission(overlay["app"])
-    icon, words = _PERMISSIONS[asks]
+    app = APPS[overlay["app"]]
+    icon, words = _PERMISSIONS[app.asks]
     once: list[Choice] = [("Only this time", _ACCEPT, "overlay_once")]
     choices: list[Choice] = [
-        ("While using the app" if asks in _ONCE else "Allow", _ACCEPT, "overlay_allow"),
-        *(once if asks in _ONCE else []),
+        ("While using the app" if app.asks in _ONCE else "Allow", _ACCEPT, "overlay_allow"),
+        *(once if app.asks in _ONCE else []),
         ("Don't allow", _DISMISS, "overlay_dismiss"),
     ]
     h, x, w = 132 + 60 * len(choices), 28.0, WIDTH - 56

@@ -13,7 +13,7 @@ overlay, pending, permissions                         interruptions: on the scre
 scrolls                                               scroll offsets in dp by key
 toast                                                 a message shown until the next input
 apps                                                  each app's own data
-kept                                                  what lasted of the task's start, see `keeping`
+kept                                                  what lasted of the task's start, see `tasks.state_diff`
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ MAX_PAGES = 12
 """Most pages of an app kept open; beyond it the oldest above the root is forgotten."""
 MAX_ITEMS = 40
 """Most entries of any list that a user can add to."""
+DRAWER_SEARCH = "launcher.apps"
+"""The search field of the launcher's drawer."""
 SEARCH_FIELDS = ("browser.query", "shop.query", "browser.address", "web.query", "store.query")
 """Fields that a new focus empties, as search boxes select their text."""
 

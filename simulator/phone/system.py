@@ -110,12 +110,7 @@ def nav_bar(ui: Ui, color: str, fill: str) -> Node:
 
 
 def screen(
-    ui: Ui,
-    content: list[Node],
-    wallpaper: bool,
-    package: str,
-    over: Sequence[Node] = (),
-    over_ink: str = "",
+    ui: Ui, content: list[Node], wallpaper: bool, package: str, over: Sequence[Node] = (), over_ink: str = ""
 ) -> Node:
     """The whole screen: background, the app's content, keyboard, toast and system bars.
 

@@ -383,13 +383,7 @@ def radio_row(ui: Ui, y: float, label: str, tap: Event, rid: str, on: bool, note
     theme = ui.theme
     icon = "radio_button_checked" if on else "radio_button_unchecked"
     dot = Node(
-        MARGIN + 16,
-        y,
-        28,
-        64,
-        "widget.RadioButton",
-        icon=icon,
-        color=theme.primary if on else theme.muted,
+        MARGIN + 16, y, 28, 64, "widget.RadioButton", icon=icon, color=theme.primary if on else theme.muted
     )
     return row(ui, y, label, note, lead=dot, tap=tap, rid=rid, checked=on, h=64, fill=theme.card)
 
@@ -399,13 +393,7 @@ def tick_row(ui: Ui, y: float, label: str, tap: Event, rid: str, on: bool, note:
     theme = ui.theme
     icon = "check_box" if on else "check_box_outline_blank"
     box = Node(
-        MARGIN + 16,
-        y,
-        28,
-        64,
-        "widget.CheckBox",
-        icon=icon,
-        color=theme.primary if on else theme.muted,
+        MARGIN + 16, y, 28, 64, "widget.CheckBox", icon=icon, color=theme.primary if on else theme.muted
     )
     return row(ui, y, label, note, lead=box, tap=tap, rid=rid, checked=on, h=64, fill=theme.card)
 

@@ -1,24 +1,67 @@
-"""What a task template is: start state, check on the state, and scripted expert.
+"""What a task is made of: a template with start, check and expert, and a family with wordings of its goal.
 
-What a template needs is in a task's `params`, plain data; instances are made in `distrl.evaluator.suites`.
-Every template takes `layout`, and may be given `interruptions`, of which it need not know. The expert has
-no memory: it looks at the state and does what is right now, so it recovers from any wrong turn.
+A task's `params` are plain data. Every template takes `layout`, and may be given `interruptions`, which it
+need not handle. Experts have no memory: they look at the state and do what is right now, so they recover from
+any wrong turn.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from distrl.core.actions import Action
-from distrl.simulator.apps import BUILT_IN
-from distrl.simulator.phone.hand import COMPLETE, Hand
-from distrl.simulator.phone.keeping import May
+from distrl.simulator.phone import state as st
+from distrl.simulator.phone.nodes import Arg
 from distrl.simulator.phone.state import State
+from distrl.simulator.tasks.expert import COMPLETE, Expert
 
 Params = dict[str, Any]
+Start = Callable[[State, Params, random.Random], None]
+Check = Callable[[State, Params], bool]
+Step = Callable[[Expert, Params], Action]
+Rest = Callable[[Any, Params], Any]
+
+
+def nothing(entry: Any, params: Params) -> None:
+    """Leaves nothing of an entry to be compared: it may come, go and change."""
+
+
+@dataclass(frozen=True)
+class May:
+    """A lasting part of the state that a task may change.
+
+    Attributes:
+        part: Its name as in `state_diff.lasting`; "{name}" stands for the task's parameter of that name.
+        rest: What of an entry (of a part that is neither list nor mapping: of its value) must stay as it was;
+            None for nothing. Entries of a mapping are lists of key and value.
+    """
+
+    part: str
+    rest: Rest = nothing
+
+
+def only(key: str, value: str, *fields: str) -> Rest:
+    """The entry whose field `key` is the parameter `value`; of it only `fields`, if any are named.
+
+    Args:
+        key: A field of the entries; "" for the entry itself.
+    """
+    return where(lambda entry, params: (entry[key] if key else entry) == params[value], *fields)
+
+
+def where(is_meant: Callable[[Any, Params], bool], *fields: str) -> Rest:
+    """The entries that `is_meant` finds; of them only `fields`, if any are named."""
+
+    def rest(entry: Any, params: Params) -> Any:
+        if not is_meant(entry, params):
+            return entry
+        return {key: value for key, value in entry.items() if key not in fields} if fields else None
+
+    return rest
 
 
 @dataclass(frozen=True)
@@ -31,34 +74,98 @@ class Template:
         check: Whether the state fulfils the task.
         expert: What to do now.
         choices: The values that a parameter may have; any of its type where it is not named.
-        apps: The apps on the phone at the start, by name.
-        removes: The parameter that names an app to be uninstalled, "" for none.
-        shade: Whether the phone has a notification shade; the quickstart's templates do without.
+        phone: The phone that it starts on, one of `play.PHONES`.
         app: The app that its tasks are done in, "" where the parameters name it.
-        may: What of the lasting parts of the state may be another at the end; None if nobody looks.
+        may: What of the lasting parts of the state may differ at the end.
+        removes: The parameter that names an app to be uninstalled, "" for none.
     """
 
-    needs: dict[str, type]
-    start: Callable[[State, Params, random.Random], None]
-    check: Callable[[State, Params], bool]
-    expert: Callable[[Hand, Params], Action]
+    needs: Mapping[str, type]
+    start: Start
+    check: Check
+    expert: Step
     choices: Mapping[str, Container[Any]] = field(default_factory=dict)
-    apps: tuple[str, ...] = BUILT_IN
-    removes: str = ""
-    shade: bool = True
+    phone: str = "new"
     app: str = ""
-    may: tuple[May, ...] | None = ()
+    may: tuple[May, ...] = ()
+    removes: str = ""
 
 
-def is_open(state: State, params: Params) -> bool:
-    """A `check`: the app that `params` name is in front."""
-    return bool(state["front"] == params["app"])
+def everyday(
+    app: str,
+    needs: Mapping[str, type],
+    start: Start,
+    check: Check,
+    step: Step,
+    choices: Mapping[str, Container[Any]] | None = None,
+    may: tuple[May, ...] = (),
+) -> Template:
+    """A template whose task is done in `app` of a phone in daily use.
 
+    Args:
+        start: Given a phone that is filled already, makes sure of what the task needs.
+        step: What to do while `app` is in front and the check fails.
+        may: What lasting parts of the phone the task may change.
+    """
 
-def open_it(hand: Hand, params: Params) -> Action:
-    """An `expert` that opens that app."""
-    return hand.open(params["app"]) or COMPLETE
+    def act(expert: Expert, params: Params) -> Action:
+        return COMPLETE if check(expert.state, params) else expert.open(app) or step(expert, params)
+
+    return Template(needs, start, check, act, choices or {}, "everyday", app, may)
 
 
 def fresh(state: State, params: Params, rng: random.Random) -> None:
-    """A `start` for tasks that begin on the fresh phone."""
+    """A `start` that changes nothing."""
+
+
+def is_shown(state: State, app: str, *page: Arg) -> bool:
+    """Whether `app` is in front with this page on top."""
+    return bool(state["front"] == app and st.page(state, app) == list(page))
+
+
+def mark(entry: State) -> None:
+    """Marks an entry of a list, so that it is recognised whatever its name and time become."""
+    entry["mark"] = True
+
+
+def is_marked(entries: Iterable[State]) -> bool:
+    """Whether the marked entry is still there."""
+    return any(entry.get("mark", False) for entry in entries)
+
+
+@dataclass(frozen=True)
+class Family:
+    """Tasks of one kind in a suite.
+
+    Attributes:
+        name: Part of the tasks' ids.
+        combos: The parameters besides `layout`, one entry for each combination.
+        train, test: How the goal is worded, as format strings. Without `train` it is never trained on.
+        words: What fills the wording, from the parameters.
+        template: The name of its template, `name` by default.
+    """
+
+    name: str
+    combos: tuple[Params, ...]
+    train: tuple[str, ...]
+    test: tuple[str, ...]
+    words: Callable[[Params], Mapping[str, object]] = dict
+    template: str = ""
+
+
+def held_out(name: str, combos: tuple[Params, ...], *test: str, **more: Any) -> Family:
+    """A family that is never trained on."""
+    return Family(name, combos, (), test, **more)
+
+
+def product(**values: Sequence[object]) -> tuple[Params, ...]:
+    """Every combination of the values."""
+    return tuple(dict(zip(values, combo, strict=True)) for combo in itertools.product(*values.values()))
+
+
+def zipped(**values: Sequence[object]) -> tuple[Params, ...]:
+    """The first values together, the second together, and so on; shorter lists begin again."""
+    size = max(len(column) for column in values.values())
+    return tuple(
+        {key: column[place % len(column)] for key, column in values.items()} for place in range(size)
+    )

@@ -1,33 +1,47 @@
-"""Tasks on the simulated phone by their template's name: the start state, and what the expert does."""
+"""Playing tasks on the simulated phone: start states, what is missing at the end, and the scripted expert."""
 
 from __future__ import annotations
 
 import difflib
 import random
-from collections.abc import Sequence
+from collections.abc import Container
 from typing import Any
 
 from distrl.core.actions import Action
 from distrl.core.errors import TaskError
-from distrl.simulator.phone import interruptions, keeping
+from distrl.core.types import Task
+from distrl.simulator import apps
+from distrl.simulator.apps import APPS, BUILT_IN, EVERYDAY
+from distrl.simulator.device import SimDevice
+from distrl.simulator.phone import interruptions
 from distrl.simulator.phone import state as st
-from distrl.simulator.phone.hand import Hand
 from distrl.simulator.phone.phone import Phone, new_state
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.theme import LAYOUTS
-from distrl.simulator.tasks import TEMPLATES
-from distrl.simulator.tasks.base import Params, Template
+from distrl.simulator.tasks import open_app, state_diff
+from distrl.simulator.tasks.base import May, Params, Template, where
+from distrl.simulator.tasks.expert import WAIT, Expert
 
+TEMPLATES: dict[str, Template] = {**open_app.TEMPLATES, **apps.TEMPLATES}
+"""Every template by name."""
+PHONES = {"quickstart": BUILT_IN, "new": BUILT_IN, "store": (*BUILT_IN, "store"), "everyday": EVERYDAY}
+"""The phones that tasks start on, and the apps on each.
+
+"quickstart" has no notification shade, and nothing but a template's check is looked at. "everyday" is filled
+with people, chats, notes, events, alarms and settings.
+"""
 TIMES = (581, 496, 867)
 """The phone's time at the start, minutes after midnight; no multiple of five, as alarms of tasks are."""
-
-
 INTERRUPTIONS = "interruptions"
 """The parameter that any template takes: a list of kinds of `interruptions`, each at most once."""
+_SAVER = May("settings.saver")
+"""Changed by a yes to what the phone itself asks when its battery is low."""
+_LEADS = {"messages": ("contacts",)}
+"""The apps that lead into another one, besides the home screen."""
 
 
 def template(name: str, params: Params) -> Template:
-    """The template `name`, once `params` are found to fit it.
+    """The template `name`, after checking that `params` fit it.
 
     Raises:
         TaskError: If there is no such template, or a parameter is missing, unknown, or not allowed.
@@ -40,7 +54,7 @@ def template(name: str, params: Params) -> Template:
         )
     found = TEMPLATES[name]
     needs = {"layout": int, **found.needs}
-    choices = {"layout": range(len(LAYOUTS)), **found.choices}
+    choices: dict[str, Container[Any]] = {"layout": range(len(LAYOUTS)), **found.choices}
     if INTERRUPTIONS in params:
         _check_interruptions(params[INTERRUPTIONS])
     if set(params) - {INTERRUPTIONS} != set(needs):
@@ -51,7 +65,9 @@ def template(name: str, params: Params) -> Template:
     for key, kind in needs.items():
         value = params[key]
         if type(value) is not kind or value not in choices.get(key, (value,)):
-            raise TaskError(f"{value!r} is no {key} for template {name!r}.", "See simulator/docs/phone.md.")
+            raise TaskError(
+                f"{value!r} is not a valid {key} for template {name!r}.", "See simulator/docs/phone.md."
+            )
     return found
 
 
@@ -68,21 +84,21 @@ def start_state(name: str, params: Params, seed: int) -> State:
     """The state that a task starts from: a function of its arguments alone."""
     found = template(name, params)
     rng = random.Random(seed)
-    state = new_state(params["layout"], rng.choice(TIMES), found.apps)
-    state["shade"] = False if found.shade else None
+    state = new_state(params["layout"], rng.choice(TIMES), PHONES[found.phone])
+    state["shade"] = None if found.phone == "quickstart" else False
     for app, title, text in interruptions.NOTICES:
         st.notify(state, app, title, text)
+    if found.phone == "everyday":
+        for each in APPS.values():
+            each.fill(state, rng)
     found.start(state, params, rng)
-    if found.may is not None:
-        keeping.keep(state)
-    _interrupt(state, params.get(INTERRUPTIONS, ()), seed)
-    return state
-
-
-def _interrupt(state: State, kinds: Sequence[str], seed: int) -> None:
-    """Plans interruptions of `kinds`, and shows the one that is there from the start."""
-    state["pending"] = interruptions.plan(kinds, random.Random(f"interruptions/{seed}"))
+    if found.phone != "quickstart":
+        state_diff.keep(state)
+    state["pending"] = interruptions.plan(
+        params.get(INTERRUPTIONS, ()), random.Random(f"interruptions/{seed}")
+    )
     interruptions.advance(state)
+    return state
 
 
 def shortfall(name: str, params: Params, state: State) -> str:
@@ -93,35 +109,89 @@ def shortfall(name: str, params: Params, state: State) -> str:
     found = template(name, params)
     if not found.check(state, params):
         return "The final state does not fulfil the task."
-    if found.may is None:
+    if found.phone == "quickstart":
         return ""
     saver = (_SAVER,) if "low_battery" in params.get(INTERRUPTIONS, ()) else ()
     trusted = trusted_apps(found, params)
-    given = keeping.May("permissions", keeping.where(lambda app, params: app in trusted))
-    if not (harmed := keeping.changed(state, params, (*found.may, *saver, given))):
+    given = May("permissions", where(lambda app, params: app in trusted))
+    if not (harmed := state_diff.changed(state, params, (*found.may, *saver, given))):
         return ""
     return f"The task is fulfilled, but what it did not ask for was changed too: {', '.join(harmed)}."
 
 
-_SAVER = keeping.May("settings.saver")
-"""Yes to what the phone itself asks when its battery is low."""
-_LEADS = {"messages": ("contacts",)}
-"""The apps that lead into another one, besides the home screen."""
-
-
 def trusted_apps(found: Template, params: Params) -> set[str]:
-    """The apps that a task may allow what they ask for: it is done or starts in them, or leads there."""
-    apps = {found.app, *(params[key] for key in ("app", "new", "start") if key in params)}
-    return apps.union(*(_LEADS.get(app, ()) for app in apps))
+    """The apps whose permission requests a task may grant: it is done or starts in them, or leads there."""
+    named = {found.app, *(params[key] for key in ("app", "new", "start") if key in params)}
+    return named.union(*(_LEADS.get(app, ()) for app in named))
 
 
 def expert(name: str, params: Params, phone: Phone) -> Action:
-    """What the scripted expert of template `name` does on `phone` now: first it clears interruptions away.
+    """What the scripted expert of template `name` does on `phone` now: first it dismisses interruptions.
 
-    Once the task is fulfilled it does not care about them, and it says COMPLETE whatever else was changed.
+    Once the task is fulfilled it ignores them, and it says COMPLETE whatever else was changed.
     """
-    found, hand = template(name, params), Hand(phone)
-    is_done = found.check(phone.state, params)
-    trusted = None if found.may is None else trusted_apps(found, params)
-    way = None if is_done else hand.clear(params.get(found.removes, ""), trusted)
-    return found.expert(hand, params) if way is None else way
+    found, helper = template(name, params), Expert(phone.state, phone.tree())
+    if not found.check(phone.state, params):
+        trusted = None if found.phone == "quickstart" else trusted_apps(found, params)
+        if (step := dismiss(helper, params.get(found.removes, ""), trusted)) is not None:
+            return step
+    return found.expert(helper, params)
+
+
+def dismiss(helper: Expert, removing: str = "", trusted: Container[str] | None = None) -> Action | None:
+    """What removes an interruption from the screen; None when there is none.
+
+    Permissions are granted to trusted apps, everything else is declined.
+
+    Args:
+        removing: The app that the phone may uninstall when it asks for confirmation.
+        trusted: The apps whose permission requests are granted; None for all.
+    """
+    overlay = helper.state["overlay"]
+    if not overlay or helper.state["shade"]:
+        return None
+    if overlay["kind"] == "uninstall" and overlay["app"] == removing:
+        return helper.tap("overlay_accept")
+    if overlay["kind"] == "message":
+        return helper.throw("heads_up")
+    if overlay["kind"] == "ad":
+        return helper.tap("overlay_close") if interruptions.closable(helper.state) else WAIT
+    is_given = overlay["kind"] == "permission" and (trusted is None or overlay["app"] in trusted)
+    return helper.tap("overlay_allow" if is_given else "overlay_dismiss")
+
+
+class SimBackend:
+    """The simulated phone's side of a task, for `PhoneEnv`.
+
+    Args:
+        device: The phone that the environment acts on.
+    """
+
+    def __init__(self, device: SimDevice) -> None:
+        self.device = device
+
+    def prepare(self, task: Task) -> None:
+        """Puts the phone into the task's start state."""
+        self.device.load(start_state(task.template, task.params, task.seed))
+
+    def score(self, task: Task) -> float:
+        """1 when the phone's state solves the task, else 0."""
+        return float(not self.shortfall(task))
+
+    def shortfall(self, task: Task) -> str:
+        """What the phone's state lacks for the task to be solved, "" if nothing."""
+        return shortfall(task.template, task.params, self.device.phone.state)
+
+    def rehearse(self) -> SimBackend:
+        """A backend on a copy of the phone: what is done on it leaves this one unchanged."""
+        copy = SimDevice(*self.device.size)
+        copy.phone.load(self.device.phone.dump())
+        return SimBackend(copy)
+
+    def wait(self) -> None:
+        """Lets the phone's time pass, if something on it takes time."""
+        self.device.phone.wait()
+
+    def expert(self, task: Task) -> Action:
+        """What the scripted expert does now."""
+        return expert(task.template, task.params, self.device.phone)

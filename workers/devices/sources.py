@@ -25,7 +25,7 @@ from distrl.workers.devices.health import ManagedDevice
 from distrl.workers.devices.pool import DevicePool
 from distrl.workers.devices.postmortem import Postmortems
 
-SIMULATED = "distrl.simulator.pool_member:SimMember"
+SIMULATED = "distrl.simulator.device:SimMember"
 
 
 def make_pool(config: Config, limit: int) -> DevicePool:

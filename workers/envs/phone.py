@@ -102,7 +102,7 @@ def black(screen: Screen, size: tuple[int, int]) -> Screen:
 _log = logging.getLogger(__name__)
 SIMULATED_DEVICE = "distrl.simulator.device:SimDevice"
 """The phone that tasks run on where no other device is given."""
-SIMULATED = "distrl.simulator.backend:SimBackend"
+SIMULATED = "distrl.simulator.tasks.play:SimBackend"
 """Its tasks."""
 MAX_DISTANCE = 60
 """The expert rehearses at most so many steps."""

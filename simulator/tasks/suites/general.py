@@ -6,18 +6,94 @@ goals; `val` shares no combination with the others; `unseen_layout` is on a layo
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from distrl.core.types import Task
+from distrl.simulator.apps import (
+    browser,
+    calculator,
+    calendar,
+    clock_tasks,
+    contacts,
+    messages,
+    notes,
+    settings,
+    weather,
+)
+from distrl.simulator.phone.interruptions import KINDS
 from distrl.simulator.phone.theme import TRAIN_LAYOUTS, UNSEEN_LAYOUTS
-from distrl.simulator.tasks.suites.families import Split, instances
-from distrl.simulator.tasks.suites.general_apps import FAMILIES as APPS
-from distrl.simulator.tasks.suites.general_people import FAMILIES as PEOPLE
-from distrl.simulator.tasks.suites.general_time import FAMILIES as TIME
+from distrl.simulator.tasks import open_app
+from distrl.simulator.tasks.base import Family, Params
+
+INTERRUPTED = 3
+"""One instance in so many is interrupted by something that the system or an app shows."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """A split of a suite.
+
+    Attributes:
+        total: Instances, spread evenly over the families.
+        pool: Where its combinations come from: "train", "val", "test", which share none, or "all". All but
+            "train" have the wordings that are held out.
+        layouts: The UI versions that its instances take turns in.
+    """
+
+    name: str
+    total: int
+    pool: str
+    layouts: tuple[int, ...]
+
+
+def _pools(combos: list[Params]) -> dict[str, list[Params]]:
+    """Two to four combinations for "test", a fourth of them at most where they are few; one for "val"."""
+    test = max(2, min(4, len(combos) // 4))
+    return {"test": combos[:test], "val": combos[test : test + 1], "train": combos[test + 1 :], "all": combos}
+
+
+def instances(
+    suite: str, families: Sequence[Family], splits: Sequence[Split], max_steps: int
+) -> Iterator[tuple[Task, str]]:
+    """The tasks of a suite, each with its wording."""
+    for at, family in enumerate(families):
+        combos = list(family.combos)
+        random.Random(f"{suite}/1/{family.name}").shuffle(combos)
+        for split in splits:
+            pool = _pools(combos)[split.pool]
+            wordings = family.train if split.pool == "train" else family.test
+            count = split.total // len(families) + (at < split.total % len(families))
+            for index in range(count):
+                params = pool[index % len(pool)]
+                place: Params = {"layout": split.layouts[(index + at) % len(split.layouts)]}
+                if (index + at) % INTERRUPTED == 0:
+                    place["interruptions"] = [KINDS[(5 * index + at) % len(KINDS)]]
+                turn = index + at + index // len(wordings)  # no wording is always interrupted
+                wording = wordings[turn % len(wordings)]
+                name = f"{suite}/{family.name}/{split.name}/{index:04d}"
+                yield (
+                    Task(
+                        id=name,
+                        suite=suite,
+                        template=family.template or family.name,
+                        split=split.name,
+                        goal=wording.format(**family.words(params)),
+                        params={**place, **params},
+                        seed=random.Random(f"1/{name}").getrandbits(31),
+                        max_steps=max_steps,
+                    ),
+                    wording,
+                )
+
 
 SUITE = "general"
 MAX_STEPS = 15
-FAMILIES = (*TIME, *APPS, *PEOPLE)
+_APPS = (clock_tasks, calendar, settings, weather, calculator, browser, open_app, contacts, messages, notes)
+"""Whose families are trained on, in the order of the suite: a new app does not change it by itself."""
+FAMILIES: tuple[Family, ...] = tuple(family for app in _APPS for family in app.FAMILIES if family.train)
 SPLITS = (
     Split("train", 600, pool="train", layouts=TRAIN_LAYOUTS),
     Split("val", len(FAMILIES), pool="val", layouts=TRAIN_LAYOUTS),

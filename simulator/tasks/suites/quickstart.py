@@ -96,11 +96,7 @@ def goal(template: str, params: Params) -> str:
 
 def _split(combos: list[Params], held: list[Params], val: int) -> Pools:
     """Pools over the training layouts: the first `val` of `held` for val, the other held ones for test."""
-    return {
-        "train": [combo for combo in combos if combo not in held],
-        "val": held[:val],
-        "test": held[val:],
-    }
+    return {"train": [combo for combo in combos if combo not in held], "val": held[:val], "test": held[val:]}
 
 
 def _one_each(combos: list[Params], keys: tuple[str, ...]) -> list[Params]:

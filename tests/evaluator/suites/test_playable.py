@@ -35,7 +35,7 @@ def on(*pool: dict[str, Any], episodes: int = 0, **fields: Any) -> Config:
     [
         (task("open_ap"), r"mine/1: on the simulated phone there is no task template 'open_ap'"),
         (task("open_app", app="notes"), r"mine/1: .* takes the params layout, app, start; got app"),
-        (task("open_app", layout=0, app="games", start="clock"), "mine/1: .*'games' is no app"),
+        (task("open_app", layout=0, app="games", start="clock"), "mine/1: .*'games' is not a valid app"),
     ],
 )
 def test_what_a_simulated_phone_does_not_know_is_refused(

@@ -16,11 +16,11 @@ from distrl.core.errors import TaskError
 from distrl.core.types import Task
 from distrl.evaluator.suites import load_suite
 from distrl.simulator.adb.backend import AdbSimBackend
-from distrl.simulator.backend import SimBackend
 from distrl.simulator.device import SimDevice
 from distrl.simulator.phone import nodes
 from distrl.simulator.phone.phone import new_state
 from distrl.simulator.phone.state import State, show
+from distrl.simulator.tasks.play import SimBackend
 from distrl.workers.devices.adb_device import AdbDevice
 from distrl.workers.devices.device import Key
 from distrl.workers.devices.errors import DeviceDisconnected, SnapshotMissing

@@ -7,13 +7,12 @@ import itertools
 import pytest
 from phone_crawl import crawl, everyday
 
-from distrl.simulator.apps import BUILT_IN, store_catalog
+from distrl.simulator.apps import BUILT_IN, EVERYDAY, store_catalog
 from distrl.simulator.phone import interruptions
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.nodes import Node
 from distrl.simulator.phone.phone import Phone, new_state
 from distrl.simulator.phone.theme import LAYOUTS
-from distrl.simulator.tasks.moves import EVERYDAY
 
 SCREENS_PER_LAYOUT = 60
 SCREENS_PER_APP = 9

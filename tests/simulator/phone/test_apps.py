@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distrl.simulator.apps import BUILT_IN, catalog
+from distrl.simulator.apps import BUILT_IN, market
 from distrl.simulator.device import SimDevice
 from distrl.simulator.phone import nodes
 from distrl.simulator.phone.phone import Phone, new_state
@@ -167,7 +167,7 @@ def test_the_search_engine_answers_and_opens_pages(user: User) -> None:
     user.tap("home_search")
     user.phone.type_text("Bike")
     user.phone.enter()
-    assert catalog.find_articles("bike")[0].title == "Choosing a bike"
+    assert market.find_articles("bike")[0].title == "Choosing a bike"
     user.tap("result_7")
     assert "Choosing a bike" in user.texts()
     user.phone.back()
@@ -179,13 +179,13 @@ def test_the_shop_searches_sorts_and_sells(user: User) -> None:
     user.tap("app_browser", "site_market", "shop_search")
     user.phone.type_text("red shoes")
     user.phone.enter()
-    found = catalog.find_products("red shoes")
+    found = market.find_products("red shoes")
     assert len(found) == 3
     user.tap("sort_price")
     cheapest = min(found, key=lambda product: product.price)
     user.tap(f"product_{cheapest.id}", "add_to_cart", "cart")
     assert user.data("browser")["cart"] == [cheapest.id]
-    assert f"Total {catalog.price(cheapest.price)}" in user.texts()
+    assert f"Total {market.price(cheapest.price)}" in user.texts()
     user.tap("remove_0")
     assert "Your cart is empty" in user.texts()
 

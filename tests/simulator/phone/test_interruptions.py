@@ -12,10 +12,10 @@ from distrl.core.actions import Action, ActionKind
 from distrl.simulator.apps import BUILT_IN
 from distrl.simulator.phone import interruptions, nodes
 from distrl.simulator.phone import state as st
-from distrl.simulator.phone.hand import Hand
 from distrl.simulator.phone.phone import Phone, new_state
 from distrl.simulator.phone.theme import LAYOUTS
 from distrl.simulator.tasks import play as tasks
+from distrl.simulator.tasks.expert import Expert
 
 MODAL = [kind for kind in interruptions.KINDS if kind != "message"]
 
@@ -67,7 +67,7 @@ def test_the_back_key_is_a_no(kind: str) -> None:
 
 def test_an_advertisement_can_be_closed_after_some_seconds_of_waiting() -> None:
     phone = interrupted("ad")
-    assert Hand(phone).clear() == Action(kind=ActionKind.WAIT)
+    assert tasks.dismiss(Expert(phone.state, phone.tree())) == Action(kind=ActionKind.WAIT)
     assert not phone.tree_has("overlay_close")
     while not phone.tree_has("overlay_close"):
         phone.wait()

@@ -18,10 +18,10 @@ from PIL import features
 from distrl.core.actions import Action, ActionKind
 from distrl.core.types import Task
 from distrl.evaluator.suites import load_suite
-from distrl.simulator.backend import SimBackend
 from distrl.simulator.device import SimDevice
 from distrl.simulator.phone import render
 from distrl.simulator.phone.nodes import Node, walk
+from distrl.simulator.tasks.play import SimBackend
 from distrl.workers.envs.phone import PhoneEnv
 
 TREES = "9106bf9b24f420f7efabab64778208136f24aad115b7c77113df3f223938cf8d"

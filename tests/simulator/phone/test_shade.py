@@ -8,9 +8,9 @@ from phone_user import centre, tap
 from distrl.simulator.apps import APPS, BUILT_IN, store_catalog
 from distrl.simulator.phone import interruptions, nodes, notifications
 from distrl.simulator.phone import state as st
-from distrl.simulator.phone.hand import Hand
 from distrl.simulator.phone.phone import Phone, new_state
 from distrl.simulator.phone.theme import LAYOUTS
+from distrl.simulator.tasks.expert import Expert
 
 
 def pulled(layout: int, notices: int = 3) -> Phone:
@@ -96,7 +96,7 @@ def test_every_app_of_a_full_phone_can_be_opened_from_the_drawer(layout: int) ->
     for app in ("store", "taskly", "waterlogger", "chessclubs", "weather"):
         phone = crowded(layout)
         for _ in range(8):
-            action = Hand(phone).open(app)
+            action = Expert(phone.state, phone.tree()).open(app)
             if action is None:
                 break
             assert action.point is not None

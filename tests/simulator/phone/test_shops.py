@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from distrl.core.errors import TaskError
-from distrl.simulator.apps.web import search, store
-from distrl.simulator.apps.web.goods import KINDS, PRODUCTS, dollars
-from distrl.simulator.apps.web.shops import SHOPS
+from distrl.simulator.apps.webshop import goods, shop_state
+from distrl.simulator.apps.webshop.goods import KINDS, PRODUCTS, dollars
+from distrl.simulator.apps.webshop.shops import SHOPS
 from distrl.simulator.phone import nodes
 from distrl.simulator.phone.fonts import icons
 from distrl.simulator.phone.phone import Phone, new_state
@@ -26,7 +26,7 @@ class Buyer:
 
     def __init__(self, key: str, *page: str | int, layout: int = 0, **data: Any) -> None:
         state = new_state(layout)
-        state["apps"]["browser"]["web"] = store.web(("voltivo", "modavia"))
+        state["apps"]["browser"]["web"] = shop_state.web(("voltivo", "modavia"))
         state["front"] = "browser"
         self.phone, self.key = Phone(state), key
         self.shop.update(data)
@@ -35,7 +35,7 @@ class Buyer:
 
     @property
     def shop(self) -> dict[str, Any]:
-        return store.data(self.phone.state, self.key)
+        return shop_state.data(self.phone.state, self.key)
 
     @property
     def page(self) -> list[Any]:
@@ -63,7 +63,7 @@ class Buyer:
 
 
 def first(key: str, sized: bool = False) -> Any:
-    return next(item for item in search.assortment(key) if bool(item.kind.sizes) == sized)
+    return next(item for item in goods.assortment(key) if bool(item.kind.sizes) == sized)
 
 
 def test_the_catalogue_is_large_and_can_be_drawn() -> None:
@@ -73,9 +73,9 @@ def test_the_catalogue_is_large_and_can_be_drawn() -> None:
     for kind in (kind for kinds in KINDS.values() for kind in kinds):
         assert kind.icon[1:] in OUTLINES if kind.icon.startswith("#") else kind.icon in icons()
     for shop in SHOPS.values():
-        assert len(search.assortment(shop.key)) > 80
+        assert len(goods.assortment(shop.key)) > 80
         for category in shop.categories:
-            assert search.find(shop.key, category=category)
+            assert goods.find(shop.key, category=category)
     assert dollars(123456) == "$1,234.56"
 
 
@@ -88,26 +88,26 @@ def test_no_two_shops_are_built_alike() -> None:
 
 
 def test_search_finds_all_words_before_any_word() -> None:
-    found = search.find("voltivo", "Norvik HEADPHONES")
+    found = goods.find("voltivo", "Norvik HEADPHONES")
     assert found
     assert {(product.brand, product.kind.noun) for product in found} == {("Norvik", "headphones")}
-    assert len(search.find("voltivo", "norvik zzz")) > len(found)
-    assert search.exact("voltivo", "norvik zzz") == ()
-    assert search.find("voltivo", "zzz") == ()
+    assert len(goods.find("voltivo", "norvik zzz")) > len(found)
+    assert goods.exact("voltivo", "norvik zzz") == ()
+    assert goods.find("voltivo", "zzz") == ()
 
 
 def test_results_are_sorted_and_narrowed() -> None:
-    prices = [product.price for product in search.find("voltivo", "laptop", sort="price_up")]
+    prices = [product.price for product in goods.find("voltivo", "laptop", sort="price_up")]
     assert prices == sorted(prices)
-    assert [product.price for product in search.find("voltivo", "laptop", sort="price_down")] == prices[::-1]
-    ratings = [product.rating for product in search.find("voltivo", "laptop", sort="rating")]
+    assert [product.price for product in goods.find("voltivo", "laptop", sort="price_down")] == prices[::-1]
+    ratings = [product.rating for product in goods.find("voltivo", "laptop", sort="rating")]
     assert ratings == sorted(ratings, reverse=True)
-    for band, (_, low, high) in search.BANDS.items():
-        found = search.find("voltivo", "", "Audio", "Norvik", band)
+    for band, (_, low, high) in goods.BANDS.items():
+        found = goods.find("voltivo", "", "Audio", "Norvik", band)
         assert all(low <= item.price < high and item.brand == "Norvik" for item in found)
         assert all(item.kind.category == "Audio" for item in found)
-    assert sum(len(search.find("voltivo", band=band)) for band in search.BANDS) == len(
-        search.assortment("voltivo")
+    assert sum(len(goods.find("voltivo", band=band)) for band in goods.BANDS) == len(
+        goods.assortment("voltivo")
     )
 
 
@@ -160,7 +160,7 @@ def test_a_shop_is_searched_from_its_front_page(key: str) -> None:
     buyer.tap(*(["web_search"] if buyer.sees("web_search") else ["open_search"]))
     buyer.phone.type_text(noun + "\n")
     assert (buyer.page, buyer.shop["query"]) == (["site", key, "results"], noun)
-    best = search.find(key, noun)[0]
+    best = goods.find(key, noun)[0]
     buyer.tap(f"product_{best.id}")
     assert buyer.page == ["site", key, "product", best.id]
     assert best.title in buyer.texts()
@@ -181,11 +181,11 @@ def test_a_sheet_sorts_and_filters_and_goes_with_back(key: str) -> None:
         buyer.tap("open_sort")
     buyer.tap("sort_price_down")
     assert buyer.shop["sort"] == "price_down"
-    brand = search.find(key, noun)[0].brand
+    brand = goods.find(key, noun)[0].brand
     buyer.tap("open_brand" if tools in ("chips", "line") else "open_filter", f"brand_{brand}")
     if buyer.sees("apply"):
         buyer.tap("apply")
-    assert {product.brand for product in store.found(buyer.shop, key)} == {brand}
+    assert {product.brand for product in shop_state.found(buyer.shop, key)} == {brand}
     assert any(brand in text and "result" in text for text in buyer.texts())
 
 
@@ -214,15 +214,15 @@ def test_options_are_chosen_and_bought(key: str) -> None:
     buyer.tap("add_to_cart")
     assert buyer.shop["cart"] == [{"id": product.id, "color": color, "size": size, "count": 2}]
     assert buyer.phone.state["toast"] == f"Added to your {shop.cart.lower()}"
-    assert store.choice(buyer.shop, key, product) == buyer.shop["cart"][0]
+    assert shop_state.choice(buyer.shop, key, product) == buyer.shop["cart"][0]
     if shop.options == "menu":
         assert color.capitalize() in buyer.texts()
 
 
 @pytest.mark.parametrize("key", KEYS)
 def test_the_cart_is_changed_and_checked_out(key: str) -> None:
-    one, two = search.assortment(key)[:2]
-    cart = [{**store.default(one), "count": 1}, {**store.default(two), "count": 5}]
+    one, two = goods.assortment(key)[:2]
+    cart = [{**shop_state.default(one), "count": 1}, {**shop_state.default(two), "count": 5}]
     buyer = Buyer(key, "home", cart=cart)
     buyer.tap("web_cart", "more_0", "more_1")
     assert [item["count"] for item in buyer.shop["cart"]] == [2, 5]
@@ -245,12 +245,12 @@ def test_the_cart_is_changed_and_checked_out(key: str) -> None:
 def test_a_cart_takes_twelve_things_and_five_pieces_of_each() -> None:
     buyer = Buyer("pennybasket", "results", query="food")
     state = buyer.phone.state
-    for product in search.assortment("pennybasket")[:14]:
-        store.act(state, "pennybasket", "quick", (product.id,))
-    assert len(buyer.shop["cart"]) == store.MAX_ITEMS
+    for product in goods.assortment("pennybasket")[:14]:
+        shop_state.act(state, "pennybasket", "quick", (product.id,))
+    assert len(buyer.shop["cart"]) == shop_state.MAX_ITEMS
     for _ in range(9):
-        store.act(state, "pennybasket", "quick", (buyer.shop["cart"][0]["id"],))
-    assert buyer.shop["cart"][0]["count"] == store.MAX_COUNT
+        shop_state.act(state, "pennybasket", "quick", (buyer.shop["cart"][0]["id"],))
+    assert buyer.shop["cart"][0]["count"] == shop_state.MAX_COUNT
 
 
 def test_what_is_sold_out_cannot_be_bought() -> None:
@@ -302,7 +302,7 @@ def test_the_app_banner_can_be_closed_and_its_app_not_be_had() -> None:
 
 
 def test_an_advertised_product_is_marked_and_leads_elsewhere() -> None:
-    other = search.find("voltivo", "console")[0]
+    other = goods.find("voltivo", "console")[0]
     buyer = Buyer("voltivo", "results", query="laptop", ads=[other.id])
     buyer.tap(f"ad_{other.id}")
     assert buyer.page == ["site", "voltivo", "product", other.id]
@@ -344,13 +344,13 @@ def test_a_fresh_phone_has_no_shops_and_no_address_to_type() -> None:
     [
         ("webshop1_browse", {"level": 1, "category": "Shoes"}, "no category 'Shoes'"),
         ("webshop2_select", {"level": 2, "query": "zzz", "rank": 1}, "not enough results for 'zzz'"),
-        ("webshop3_save", {"level": 3, "product": "Nothing"}, "'Nothing' is no product"),
+        ("webshop3_save", {"level": 3, "product": "Nothing"}, "'Nothing' is not a valid product"),
         (
             "webshop3_checkout",
             {"level": 3, "cart": [{"product": "x"}], "delivery": "standard"},
             "no product 'x'",
         ),
-        ("webshop1_visit", {"level": 2}, "2 is no level"),
+        ("webshop1_visit", {"level": 2}, "2 is not a valid level"),
     ],
 )
 def test_what_a_shop_does_not_have_is_refused(template: str, params: dict[str, Any], said: str) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from phone_user import tap
 
-from distrl.simulator.apps import APPS, BUILT_IN, store_catalog
-from distrl.simulator.apps.extras import EXTRAS
+from distrl.simulator.apps import APPS, BUILT_IN, store_apps, store_catalog
 from distrl.simulator.apps.store_catalog import ENTRIES
 from distrl.simulator.phone import fonts, nodes
 from distrl.simulator.phone import state as st
@@ -154,7 +153,9 @@ def test_the_catalogue_is_sound() -> None:
     assert {entry.category for entry in ENTRIES.values()} == set(store_catalog.CATEGORIES)
     assert all(ENTRIES[name].name == name for name in ENTRIES)
     assert not set(ENTRIES) & {*BUILT_IN, "store", "launcher"}
-    assert all(APPS[name] in EXTRAS for name in ENTRIES), "another app has the name of one of the store"
+    assert all(APPS[name] in store_apps.APPS for name in ENTRIES), (
+        "another app has the name of one of the store"
+    )
 
 
 def test_what_came_with_the_phone_stays() -> None:

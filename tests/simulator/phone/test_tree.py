@@ -10,8 +10,9 @@ from xml.sax.saxutils import quoteattr
 import pytest
 from PIL import Image, ImageChops
 
-from distrl.simulator.apps.web import search, start, store
-from distrl.simulator.apps.web.shops import SHOPS
+from distrl.simulator.apps import browser
+from distrl.simulator.apps.webshop import goods, shop_state
+from distrl.simulator.apps.webshop.shops import SHOPS
 from distrl.simulator.device import SimDevice
 from distrl.simulator.phone import hierarchy, nodes, render
 from distrl.simulator.phone import state as st
@@ -25,8 +26,10 @@ SCREEN = (0.0, 0.0, WIDTH, 800.0)
 
 def shop_pages(key: str) -> list[tuple[list[str | int], dict[str, object]]]:
     """Every kind of page of shop `key`, and what its data hold then."""
-    shop, (one, two, three, *_) = SHOPS[key], search.assortment(key)
-    cart = [{**store.default(product), "count": count} for count, product in ((1, one), (5, two), (2, three))]
+    shop, (one, two, three, *_) = SHOPS[key], goods.assortment(key)
+    cart = [
+        {**shop_state.default(product), "count": count} for count, product in ((1, one), (5, two), (2, three))
+    ]
     found: dict[str, object] = {"query": one.kind.noun, "ads": [two.id], "sold_out": [one.id]}
     sheets = {"chips": ("sort", "brand", "band"), "line": ("sort", "brand", "band"), "segments": ("filter",)}
     panels = sheets.get(shop.tools, ("sort", "filter"))
@@ -55,7 +58,7 @@ def shop_pages(key: str) -> list[tuple[list[str | int], dict[str, object]]]:
 def shop_phone(layout: int) -> Phone:
     """A phone whose browser has the whole web."""
     state = new_state(layout)
-    state["apps"]["browser"]["web"] = store.web()
+    state["apps"]["browser"]["web"] = shop_state.web()
     state["front"] = "browser"
     return Phone(state)
 
@@ -68,7 +71,7 @@ def shop_screens() -> list[Node]:
         phone = shop_phone(layout)
         found.append(phone.tree())
         for text in ("m", "odavia jacket"):
-            st.focus(phone.state, start.ADDRESS)
+            st.focus(phone.state, browser.ADDRESS)
             phone.type_text(text)
             found.append(phone.tree())
         phone.enter()
@@ -77,7 +80,7 @@ def shop_screens() -> list[Node]:
         for key in SHOPS:
             for place, (page, data) in enumerate(shop_pages(key)):
                 phone = shop_phone(layout)
-                store.data(phone.state, key).update(data)
+                shop_state.data(phone.state, key).update(data)
                 phone.state["stacks"]["browser"].append(["site", key, *page])
                 found.append(phone.tree())
                 if place % 3 == layout % 3:

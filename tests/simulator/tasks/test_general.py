@@ -10,12 +10,13 @@ import pytest
 from distrl.core.actions import Action, ActionKind
 from distrl.core.types import Task
 from distrl.evaluator.suites import leakage, load_suite
-from distrl.simulator.phone import interruptions, keeping
+from distrl.simulator.phone import interruptions
 from distrl.simulator.phone.state import State
-from distrl.simulator.tasks import TEMPLATES
 from distrl.simulator.tasks import play as simphone
+from distrl.simulator.tasks import state_diff
+from distrl.simulator.tasks.base import Family
+from distrl.simulator.tasks.play import TEMPLATES
 from distrl.simulator.tasks.suites import apps, general
-from distrl.simulator.tasks.suites.families import Family
 from distrl.workers.envs.phone import PhoneEnv
 
 TASKS = [*load_suite("general"), *load_suite("apps")]
@@ -138,10 +139,9 @@ def random_action(rng: random.Random) -> Action:
 def is_spoilt(state: State, task: Task) -> bool:
     """Whether wandering changed what no task may change back, or what this one is about is gone."""
     may = TEMPLATES[task.template].may
-    assert may is not None
-    if keeping.changed(state, task.params, may):
+    if state_diff.changed(state, task.params, may):
         return True
-    now = keeping.lasting(state)
+    now = state_diff.lasting(state)
     for one in may:
         part = one.part.format_map(task.params)
         meant = [

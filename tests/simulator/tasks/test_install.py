@@ -10,8 +10,8 @@ import pytest
 from distrl.core.actions import Action, ActionKind
 from distrl.core.types import Task
 from distrl.evaluator.suites import load_suite
+from distrl.simulator.apps import store_tasks as install
 from distrl.simulator.phone import interruptions
-from distrl.simulator.tasks.suites import install
 from distrl.workers.envs.phone import PhoneEnv
 
 TASKS = load_suite("install")

@@ -16,14 +16,14 @@ from distrl.core.actions import Action, ActionKind
 from distrl.core.types import Task
 from distrl.evaluator.suites import leakage, load_suite, promises
 from distrl.evaluator.suites.wording import folded
-from distrl.simulator.apps.web.goods import BY_TITLE
-from distrl.simulator.apps.web.shops import SHOPS
+from distrl.simulator.apps.webshop import suite as webshop
+from distrl.simulator.apps.webshop.goods import BY_TITLE
+from distrl.simulator.apps.webshop.shops import SHOPS
+from distrl.simulator.apps.webshop.suite import PHRASES
 from distrl.simulator.phone import interruptions
 from distrl.simulator.phone.nodes import WIDTH
 from distrl.simulator.phone.phone import Phone
 from distrl.simulator.tasks import play as tasks
-from distrl.simulator.tasks.suites import webshop
-from distrl.simulator.tasks.suites.webshop_goals import PHRASES
 
 TASKS = load_suite("webshop")
 BY_SPLIT = {split: [task for task in TASKS if task.split == split] for split in webshop.SPLITS}

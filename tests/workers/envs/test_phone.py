@@ -12,8 +12,8 @@ from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import ConfigError, EnvError
 from distrl.core.messages import Lease
 from distrl.core.types import Completion, Fault, Outcome, Purpose, Task, Trajectory
-from distrl.simulator.backend import SimBackend
 from distrl.simulator.device import SimDevice
+from distrl.simulator.tasks.play import SimBackend
 from distrl.workers.agents.autoui import AutoUIAgent
 from distrl.workers.devices.device import Device
 from distrl.workers.devices.errors import OutputInvalid, Untypable

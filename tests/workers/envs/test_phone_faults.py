@@ -9,8 +9,8 @@ import pytest
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import ConfigError, EnvError
 from distrl.core.types import Task
-from distrl.simulator.backend import SimBackend
 from distrl.simulator.device import SimDevice
+from distrl.simulator.tasks.play import SimBackend
 from distrl.workers.devices.errors import DeviceDisconnected, DeviceError, DeviceOffline, DeviceTimeout
 from distrl.workers.envs.phone import PhoneEnv
 

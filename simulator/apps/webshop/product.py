@@ -5,10 +5,9 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 
-from distrl.simulator.apps.web import store
-from distrl.simulator.apps.web.goods import COLORS, PRODUCTS, Product, dollars
-from distrl.simulator.apps.web.header import Area
-from distrl.simulator.apps.web.kit import STAR, Choice, Site, chips, picture, stars
+from distrl.simulator.apps.webshop import shop_state
+from distrl.simulator.apps.webshop.goods import COLORS, PRODUCTS, Product, dollars
+from distrl.simulator.apps.webshop.site import STAR, Area, Choice, Site, chips, picture, stars
 from distrl.simulator.phone.nodes import WIDTH, Arg, Node
 from distrl.simulator.phone.ui import viewport
 
@@ -61,8 +60,8 @@ def _is_gone(site: Site, item: Product) -> bool:
     return item.id in site.data["sold_out"]
 
 
-def _chosen(site: Site, item: Product) -> store.Item:
-    return store.choice(site.data, site.shop.key, item)
+def _chosen(site: Site, item: Product) -> shop_state.Item:
+    return shop_state.choice(site.data, site.shop.key, item)
 
 
 def _title(site: Site, item: Product, y: float) -> Placed:
@@ -97,7 +96,7 @@ def _values(site: Site, item: Product, name: str) -> list[Choice]:
     offered: dict[str, Sequence[Arg]] = {
         "color": item.colors,
         "size": item.kind.sizes,
-        "count": range(1, store.MAX_COUNT + 1),
+        "count": range(1, shop_state.MAX_COUNT + 1),
     }
     return [
         (

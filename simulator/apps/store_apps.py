@@ -309,7 +309,7 @@ def _submit(entry: Entry, state: State, key: str) -> None:
         st.blur(state)
 
 
-EXTRAS: tuple[App, ...] = tuple(
+APPS: tuple[App, ...] = tuple(
     App(
         entry.name,
         entry.label,
@@ -320,6 +320,9 @@ EXTRAS: tuple[App, ...] = tuple(
         partial(_act, entry),
         partial(_submit, entry),
         keeps=("user", "password", "items", "saved", "counts"),
+        comes="store",
+        asks=entry.asks,
+        permissions=("INTERNET",),
     )
     for entry in ENTRIES.values()
 )

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from distrl.simulator.apps.base import Args
-from distrl.simulator.apps.web import search
-from distrl.simulator.apps.web.goods import PRODUCTS, Product
-from distrl.simulator.apps.web.shops import SHOPS
+from distrl.simulator.apps.webshop import goods
+from distrl.simulator.apps.webshop.goods import PRODUCTS, Product
+from distrl.simulator.apps.webshop.shops import SHOPS
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.state import State
 
@@ -32,7 +32,7 @@ Item = dict[str, Any]
 def fresh() -> State:
     """A shop's data before anybody was there.
 
-    query, category, brand, band, sort    what its results are of, see `search.find`
+    query, category, brand, band, sort    what its results are of, see `goods.find`
     panel                                 the sheet that is open, "" for none
     choice                                what is chosen on the product page, with the product's id
     cart, wish                            `Item`s; ids of products
@@ -73,7 +73,7 @@ def data(state: State, key: str) -> State:
 
 def found(shop: State, key: str) -> tuple[Product, ...]:
     """The results that shop `key` shows now."""
-    return search.find(key, shop["query"], shop["category"], shop["brand"], shop["band"], shop["sort"])
+    return goods.find(key, shop["query"], shop["category"], shop["brand"], shop["band"], shop["sort"])
 
 
 def choice(shop: State, key: str, product: Product) -> Item:

@@ -1,0 +1,507 @@
+"""Tasks of the clock: alarms with days and labels, timer, stopwatch, world clock."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+from distrl.core.actions import Action
+from distrl.simulator.apps.clock import CITIES, PRESETS
+from distrl.simulator.phone import state as st
+from distrl.simulator.phone.state import State
+from distrl.simulator.tasks.base import (
+    Family,
+    May,
+    Params,
+    Template,
+    everyday,
+    fresh,
+    held_out,
+    is_marked,
+    mark,
+    only,
+    product,
+    where,
+)
+from distrl.simulator.tasks.expert import BACK, COMPLETE, IMPOSSIBLE, Expert
+
+DAYS: dict[str, tuple[int, ...]] = {
+    "weekdays": (0, 1, 2, 3, 4),
+    "weekends": (5, 6),
+    "Mondays": (0,),
+    "Tuesdays and Thursdays": (1, 3),
+    "Mondays and Fridays": (0, 4),
+    "Wednesdays": (2,),
+    "Saturdays": (5,),
+    "Sundays": (6,),
+}
+
+
+_DAY_IDS = ("day_mon", "day_tue", "day_wed", "day_thu", "day_fri", "day_sat", "day_sun")
+
+
+_TIME = {"hour": int, "minute": int, "period": str}
+
+
+_TIMES = {"hour": range(1, 13), "minute": range(0, 60, 5), "period": ("AM", "PM")}
+
+
+def minutes_of(params: Params) -> int:
+    """The time in a task's parameters, in minutes after midnight."""
+    hour: int = params["hour"] % 12
+    minute: int = params["minute"]
+    return 60 * hour + minute + (720 if params["period"] == "PM" else 0)
+
+
+def _alarm(state: State, minutes: int) -> State:
+    alarms: list[State] = state["apps"]["clock"]["alarms"]
+    return next((alarm for alarm in alarms if alarm["minutes"] == minutes), {})
+
+
+def _place(state: State, minutes: int) -> int:
+    return [alarm["minutes"] for alarm in state["apps"]["clock"]["alarms"]].index(minutes)
+
+
+def _with_alarm(state: State, params: Params, rng: random.Random) -> None:
+    """An alarm at the task's time that is on, and one twelve hours from it that is not meant."""
+    clock, minutes = state["apps"]["clock"], minutes_of(params)
+    times = {alarm["minutes"]: alarm for alarm in clock["alarms"]}
+    times |= {at: {"minutes": at, "on": True} for at in (minutes, (minutes + 720) % 1440)}
+    mark(times[minutes])
+    clock["alarms"] = [times[at] for at in sorted(times)]
+
+
+def _tab(expert: Expert, number: int, rid: str) -> Action | None:
+    """What shows a tab of the clock; None when it is there."""
+    if expert.page("clock")[0] != "root":
+        return BACK
+    return None if expert.state["apps"]["clock"]["tab"] == number else expert.tap(rid)
+
+
+def pick(expert: Expert, minutes: int) -> Action:
+    """Sets the picker to a time and saves it."""
+    clock = expert.state["apps"]["clock"]
+    draft = clock["draft"]
+    hour, minute = (minutes // 60 - 1) % 12 + 1, minutes % 60
+    hour_right = draft // 60 % 12 == hour % 12
+    both_shown = expert.has(f"hour_{hour}") and expert.has("minute_0")
+    if (draft >= 720) != (minutes >= 720):
+        return expert.tap("period_pm" if minutes >= 720 else "period_am")
+    if not hour_right:
+        shown = both_shown or clock["phase"] == "hour"
+        return expert.tap(f"hour_{hour}" if shown else "show_hour")
+    if draft % 60 != minute:
+        shown = both_shown or clock["phase"] == "minute"
+        return expert.tap(f"minute_{minute}" if shown else "show_minute")
+    return expert.tap("save")
+
+
+def _at_check(state: State, params: Params) -> bool:
+    return bool(_alarm(state, minutes_of(params)).get("on", False))
+
+
+def _at_step(expert: Expert, params: Params) -> Action:
+    if expert.page("clock") == ["picker"]:
+        return pick(expert, minutes_of(params))
+    return _tab(expert, 0, "tab_alarm") or expert.tap("add_alarm")
+
+
+def _off_check(state: State, params: Params) -> bool:
+    alarm = _alarm(state, minutes_of(params))
+    return bool(alarm and not alarm["on"])
+
+
+def _off_step(expert: Expert, params: Params) -> Action:
+    state, minutes = expert.state, minutes_of(params)
+    if not _alarm(state, minutes):
+        return IMPOSSIBLE
+    return _tab(expert, 0, "tab_alarm") or expert.tap(f"alarm_{_place(state, minutes)}_switch")
+
+
+def _gone_check(state: State, params: Params) -> bool:
+    is_gone = not is_marked(state["apps"]["clock"]["alarms"])
+    return is_gone and not _alarm(state, minutes_of(params))  # setting it anew takes the place of the old one
+
+
+def _on_page(expert: Expert, minutes: int) -> Action | None:
+    """What opens the page of the alarm at a time; None when it is there."""
+    state = expert.state
+    if not _alarm(state, minutes):
+        return IMPOSSIBLE
+    place = _place(state, minutes)
+    if expert.page("clock") == ["alarm", place]:
+        return None
+    return _tab(expert, 0, "tab_alarm") or expert.tap(f"alarm_{place}")
+
+
+def _gone_step(expert: Expert, params: Params) -> Action:
+    return _on_page(expert, minutes_of(params)) or expert.tap("delete_alarm")
+
+
+def _days_check(state: State, params: Params) -> bool:
+    days = _alarm(state, minutes_of(params)).get("days", [])
+    return tuple(days) == DAYS[params["days"]]
+
+
+def _days_step(expert: Expert, params: Params) -> Action:
+    if (step := _on_page(expert, minutes_of(params))) is not None:
+        return step
+    days = set(_alarm(expert.state, minutes_of(params)).get("days", []))
+    return expert.tap(_DAY_IDS[min(days ^ set(DAYS[params["days"]]))])
+
+
+def _label_check(state: State, params: Params) -> bool:
+    return bool(_alarm(state, minutes_of(params)).get("label") == params["label"])
+
+
+def _label_step(expert: Expert, params: Params) -> Action:
+    state, minutes = expert.state, minutes_of(params)
+    if _alarm(state, minutes) and expert.page("clock") == ["label", _place(state, minutes)]:
+        typed = expert.write("clock_label", "clock.label", params["label"], "clear_label")
+        return typed or expert.tap("save")
+    return _on_page(expert, minutes) or expert.tap("alarm_label")
+
+
+def _target(params: Params) -> int:
+    return minutes_of({**params, "minute": params["to"]})
+
+
+def _move_start(state: State, params: Params, rng: random.Random) -> None:
+    _with_alarm(state, params, rng)
+    clock = state["apps"]["clock"]
+    clock["alarms"] = [alarm for alarm in clock["alarms"] if alarm["minutes"] != _target(params)]
+
+
+def _move_check(state: State, params: Params) -> bool:
+    return bool(_alarm(state, _target(params)) and not _alarm(state, minutes_of(params)))
+
+
+def _move_step(expert: Expert, params: Params) -> Action:
+    state, old = expert.state, minutes_of(params)
+    if _alarm(state, old) and expert.page("clock") == ["picker", _place(state, old)]:
+        return pick(expert, _target(params))
+    return _on_page(expert, old) or expert.tap("alarm_time")
+
+
+def _timer_check(state: State, params: Params) -> bool:
+    timer = state["apps"]["clock"]["timer"]
+    return bool(timer["set_s"] == 60 * params["minutes"] and timer["started"] is not None)
+
+
+def _timer_step(expert: Expert, params: Params) -> Action:
+    if (step := _tab(expert, 1, "tab_timer")) is not None:
+        return step
+    wanted, now = params["minutes"], expert.state["apps"]["clock"]["timer"]["set_s"] // 60
+    preset = min(PRESETS, key=lambda minutes: abs(minutes - wanted))
+    if now == wanted:
+        return expert.tap("timer_run")
+    if abs(preset - wanted) + 1 < abs(now - wanted):
+        return expert.tap(f"timer_{preset}")
+    return expert.tap("timer_more" if now < wanted else "timer_less")
+
+
+def _laps_check(state: State, params: Params) -> bool:
+    watch = state["apps"]["clock"]["watch"]
+    return bool(watch["started"] is not None and len(watch["laps"]) == params["laps"])
+
+
+def _laps_step(expert: Expert, params: Params) -> Action:
+    if (step := _tab(expert, 2, "tab_stopwatch")) is not None:
+        return step
+    watch = expert.state["apps"]["clock"]["watch"]
+    if len(watch["laps"]) > params["laps"]:
+        return expert.tap("watch_reset")
+    return expert.tap("watch_run" if watch["started"] is None else "watch_lap")
+
+
+def _city_start(state: State, params: Params, rng: random.Random) -> None:
+    world = state["apps"]["clock"]["world"]
+    if params["city"] in world:
+        world.remove(params["city"])
+
+
+def _city_check(state: State, params: Params) -> bool:
+    return params["city"] in state["apps"]["clock"]["world"]
+
+
+def _city_step(expert: Expert, params: Params) -> Action:
+    if expert.page("clock")[0] == "cities":
+        typed = expert.write("search_field", "clock.search", params["city"])
+        return typed or expert.tap("choose_" + params["city"].lower().replace(" ", "_"))
+    return _tab(expert, 3, "tab_world") or expert.tap("add_city")
+
+
+def _away_start(state: State, params: Params, rng: random.Random) -> None:
+    world = state["apps"]["clock"]["world"]
+    if params["city"] not in world:
+        world.insert(rng.randrange(3), params["city"])
+
+
+def _away_check(state: State, params: Params) -> bool:
+    return params["city"] not in state["apps"]["clock"]["world"]
+
+
+def _away_step(expert: Expert, params: Params) -> Action:
+    place = expert.state["apps"]["clock"]["world"].index(params["city"])
+    return _tab(expert, 3, "tab_world") or expert.tap(f"remove_{place}")
+
+
+def _start_at(state: State, params: Params, rng: random.Random) -> None:
+    clock = state["apps"]["clock"]
+    clock["alarms"] = [alarm for alarm in clock["alarms"] if alarm["minutes"] != minutes_of(params)]
+
+
+def _alarms(*fields: str) -> tuple[May, ...]:
+    """The alarm at the task's time, or moved from it; of it only `fields`, if any are named."""
+
+    def is_meant(alarm: State, params: Params) -> bool:
+        times = {minutes_of(params), _target(params) if "to" in params else -1}
+        return alarm["minutes"] in times
+
+    return (May("clock.alarms", where(is_meant, *fields)),)
+
+
+_WORLD = (May("clock.world", only("", "city")),)
+
+
+_MINUTES = {"minutes": range(1, 100)}
+
+
+_TIMER = (May("clock.timer.started"),)
+
+
+_WATCH = (May("clock.watch.started"),)
+
+
+def _alarm_check(state: State, params: Params) -> bool:
+    wanted = params["hour"] % 12 * 60 + params["minute"]
+    return any(alarm["on"] and alarm["minutes"] % 720 == wanted for alarm in state["apps"]["clock"]["alarms"])
+
+
+def _alarm_expert(expert: Expert, params: Params) -> Action:
+    state = expert.state
+    if _alarm_check(state, params):
+        return COMPLETE
+    if (step := expert.open("clock")) is not None:
+        return step
+    clock = state["apps"]["clock"]
+    if st.page(state, "clock")[0] != "picker":
+        return expert.tap("tab_alarm" if clock["tab"] else "add_alarm")
+    hour_right = clock["draft"] // 60 % 12 == params["hour"] % 12
+    minute_right = clock["draft"] % 60 == params["minute"]
+    both_shown = expert.has(f"hour_{params['hour']}") and expert.has("minute_0")
+    if hour_right and minute_right:
+        return expert.tap("save")
+    if not hour_right and not both_shown and clock["phase"] == "minute":
+        return expert.tap("show_hour")
+    if not hour_right or (not both_shown and clock["phase"] == "hour"):
+        return expert.tap(f"hour_{params['hour']}")
+    return expert.tap(f"minute_{params['minute']}")
+
+
+_HOURS, _PERIODS = (5, 6, 7, 8, 9, 10), ("AM", "PM")
+
+
+def _time(params: Params) -> Mapping[str, object]:
+    hour, period = params["hour"], params["period"]
+    words = {**params, "time": f"{hour}:{params['minute']:02d} {period}"}
+    if "to" in params:
+        words["to"] = f"{hour}:{params['to']:02d} {period}"
+    return words
+
+
+def _times(*minutes: int) -> tuple[Params, ...]:
+    return product(hour=_HOURS, minute=minutes, period=_PERIODS)
+
+
+_MOVES = tuple(
+    params | {"to": to} for params, to in zip(_times(0, 30), (10, 20, 40, 50, 15, 45, 25), strict=False)
+) + tuple(
+    params | {"to": to}
+    for params, to in zip(_times(5, 35)[5:], (20, 50, 10, 40, 55, 25, 45, 15, 0, 30, 20, 50), strict=False)
+)
+
+
+TEMPLATES: dict[str, Template] = {
+    "alarm": Template(
+        {"hour": int, "minute": int},
+        fresh,
+        _alarm_check,
+        _alarm_expert,
+        choices={"hour": range(1, 13), "minute": range(0, 60, 5)},
+        phone="quickstart",
+    ),
+    "alarm_at": everyday("clock", {**_TIME}, _start_at, _at_check, _at_step, _TIMES, _alarms()),
+    "alarm_off": everyday("clock", {**_TIME}, _with_alarm, _off_check, _off_step, _TIMES, _alarms("on")),
+    "alarm_delete": everyday("clock", {**_TIME}, _with_alarm, _gone_check, _gone_step, _TIMES, _alarms()),
+    "alarm_days": everyday(
+        "clock",
+        {**_TIME, "days": str},
+        _with_alarm,
+        _days_check,
+        _days_step,
+        {**_TIMES, "days": DAYS},
+        _alarms("days"),
+    ),
+    "alarm_label": everyday(
+        "clock", {**_TIME, "label": str}, _with_alarm, _label_check, _label_step, _TIMES, _alarms("label")
+    ),
+    "alarm_move": everyday(
+        "clock",
+        {**_TIME, "to": int},
+        _move_start,
+        _move_check,
+        _move_step,
+        {**_TIMES, "to": range(0, 60, 5)},
+        _alarms("minutes"),
+    ),
+    "timer": everyday("clock", {"minutes": int}, fresh, _timer_check, _timer_step, _MINUTES, _TIMER),
+    "laps": everyday("clock", {"laps": int}, fresh, _laps_check, _laps_step, {"laps": range(10)}, _WATCH),
+    "world_add": everyday(
+        "clock", {"city": str}, _city_start, _city_check, _city_step, {"city": CITIES}, _WORLD
+    ),
+    "world_remove": everyday(
+        "clock", {"city": str}, _away_start, _away_check, _away_step, {"city": CITIES}, _WORLD
+    ),
+}
+
+
+FAMILIES = (
+    Family(
+        "alarm_at",
+        _times(0, 15, 25, 40, 50),
+        (
+            "Set an alarm for {time}",
+            "Wake me up at {time}",
+            "Create an alarm at {time}",
+            "Have the alarm go off at {time}",
+            "I want to be woken at {time}",
+            "Let the clock wake me at {time}",
+            "Put in a new alarm that rings at {time}",
+        ),
+        ("I need an alarm that rings at {time}", "Have the clock ring at {time}"),
+        _time,
+    ),
+    Family(
+        "alarm_off",
+        _times(0, 30),
+        (
+            "Turn off the {time} alarm",
+            "Switch the alarm at {time} off",
+            "Disable the alarm of {time}",
+            "I do not want the {time} alarm to ring: turn it off",
+            "Deactivate the {time} alarm",
+            "Keep the alarm at {time}, but switch it off",
+        ),
+        ("Disable my alarm for {time}", "Deactivate the alarm of {time} but keep it"),
+        _time,
+    ),
+    Family(
+        "alarm_delete",
+        _times(10, 45),
+        (
+            "Delete the {time} alarm",
+            "Remove the alarm at {time}",
+            "Get rid of the {time} alarm",
+            "Throw the alarm of {time} away",
+            "Erase my alarm at {time}",
+            "I do not need the {time} alarm any more: delete it",
+        ),
+        ("Get rid of my alarm for {time}", "Throw away the alarm of {time}"),
+        _time,
+    ),
+    Family(
+        "alarm_days",
+        tuple(
+            params | {"days": days} for params, days in zip(_times(0, 30), [*DAYS, *DAYS, *DAYS], strict=True)
+        ),
+        (
+            "Make the {time} alarm ring on {days}",
+            "Repeat the alarm at {time} on {days}",
+            "Set the {time} alarm to repeat on {days}",
+            "The alarm of {time} should go off on {days}",
+            "Let the alarm at {time} ring on {days}",
+            "My alarm at {time} has these days: {days}",
+        ),
+        ("Let my {time} alarm go off on {days}", "Set the days of the {time} alarm to {days}"),
+        _time,
+    ),
+    Family(
+        "alarm_label",
+        tuple(
+            params | {"label": label}
+            for params, label in zip(
+                _times(15, 45), ("Gym", "Pills", "School run", "Oven", "Bus", "Standup") * 4, strict=True
+            )
+        ),
+        (
+            'Label the {time} alarm "{label}"',
+            'Give the alarm at {time} the label "{label}"',
+            'Name the alarm of {time} "{label}"',
+            'Call my {time} alarm "{label}"',
+            'Put the label "{label}" on the {time} alarm',
+            'The alarm at {time} is for "{label}": label it',
+        ),
+        ('Name my {time} alarm "{label}"', 'Put "{label}" as label on the alarm of {time}'),
+        _time,
+    ),
+    Family(
+        "alarm_move",
+        _MOVES,
+        (
+            "Change the {time} alarm to {to}",
+            "Move the alarm at {time} to {to}",
+            "Reschedule my {time} alarm to {to}",
+            "Make the alarm of {time} go off at {to} instead",
+            "Let the alarm at {time} ring at {to}",
+            "My {time} alarm should be at {to}: change it",
+        ),
+        ("Make my {time} alarm ring at {to} instead", "Reschedule the alarm of {time} to {to}"),
+        _time,
+    ),
+    Family(
+        "timer",
+        product(minutes=(2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19)),
+        (
+            "Start a timer for {minutes} minutes",
+            "Set a {minutes} minute timer and start it",
+            "Count {minutes} minutes down",
+            "Run a {minutes} minute timer",
+            "I need a timer of {minutes} minutes",
+            "Let a timer run for {minutes} minutes",
+        ),
+        ("Count down {minutes} minutes with the timer", "Run a timer of {minutes} minutes"),
+    ),
+    Family(
+        "laps",
+        product(laps=tuple(range(2, 9))),
+        (
+            "Start the stopwatch and record {laps} laps",
+            "Run the stopwatch, laps: {laps}",
+            "Let the stopwatch run and take {laps} laps",
+            "Time {laps} laps with the stopwatch",
+            "Note {laps} laps on the running stopwatch",
+            "Use the stopwatch for {laps} laps and do not stop it",
+        ),
+        ("Take {laps} laps with the stopwatch and let it run", "Let the stopwatch run and note {laps} laps"),
+    ),
+    Family(
+        "world_add",
+        product(city=sorted(CITIES)),
+        (
+            "Add {city} to the world clock",
+            "What time is it in {city}? Add it to the world clock",
+            "Put {city} on the world clock",
+            "Show me the time in {city} on the world clock",
+            "I want {city} on my list in the world clock",
+            "World clock: add the time of {city}",
+        ),
+        ("Show the time of {city} in the world clock", "Put {city} on my list of world clocks"),
+    ),
+    held_out(
+        "world_remove",
+        product(city=sorted(CITIES)),
+        "Remove {city} from the world clock",
+        "I no longer need {city} on the world clock",
+    ),
+)

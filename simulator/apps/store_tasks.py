@@ -1,0 +1,514 @@
+"""Tasks of the app store, and the suite `install` of them, to measure what generalises. Only split: `test`.
+
+Apps are installed, updated, removed, opened and signed in to; names have look-alikes, of which the sponsored
+one comes first in a search. The parameter `others` names apps of the store that are on the phone from the
+start. Half of the suite's tasks are interrupted: pop-ups, advertisements, prompts, updates, ratings, a low
+battery, messages.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Container
+from typing import Any
+
+from distrl.core.actions import Action
+from distrl.core.types import Task
+from distrl.simulator.apps import store_catalog
+from distrl.simulator.apps.store import QUERY
+from distrl.simulator.apps.store_apps import password_field, user_field
+from distrl.simulator.apps.store_catalog import ENTRIES
+from distrl.simulator.phone import state as st
+from distrl.simulator.phone.state import State
+from distrl.simulator.tasks.base import May, Params, Template, where
+from distrl.simulator.tasks.expert import BACK, COMPLETE, ENTER, WAIT, Expert
+
+
+class _Lists:
+    """Lists of apps of the store."""
+
+    def __contains__(self, value: object) -> bool:
+        return isinstance(value, list) and all(name in ENTRIES for name in value)
+
+
+def _install_others(state: State, params: Params, rng: random.Random) -> None:
+    for name in params["others"]:
+        store_catalog.install(state, name)
+
+
+def _install_app_too(state: State, params: Params, rng: random.Random) -> None:
+    _install_others(state, params, rng)
+    if params.get("present", True):
+        store_catalog.install(state, params["app"])
+
+
+def _offer_updates(state: State, params: Params, rng: random.Random) -> None:
+    """An update for the app, if the task is about one, and for two others."""
+    if "app" in params:
+        _install_app_too(state, params, rng)
+    else:
+        _install_others(state, params, rng)
+    named = [params["app"]] if "app" in params else []
+    updates = named + rng.sample(params["others"], min(2, len(params["others"])))
+    state["apps"]["store"]["updates"] = sorted(updates, key=lambda name: ENTRIES[name].label)
+
+
+def _find(expert: Expert, app: str) -> Action | None:
+    """What opens the app's page in the store, by a search if it is not in sight; None when it is open."""
+    if (step := expert.open("store")) is not None:
+        return step
+    state, label = expert.state, ENTRIES[app].label
+    page = st.page(state, "store")
+    if state["focus"] == QUERY:
+        typed = st.text(state, QUERY)
+        if not label.startswith(typed):
+            return BACK
+        return ENTER if typed == label else Action.type_text(label[len(typed) :])
+    if page[:2] == ["app", app]:
+        return None
+    if state["focus"] or page[0] in ("app", "category"):
+        return BACK
+    if expert.has("row_" + app):
+        return expert.tap("row_" + app)
+    if page[0] == "results" and state["apps"]["store"]["query"] == label:
+        return expert.tap("row_" + app)
+    searchable = page[0] == "results" or state["apps"]["store"]["tab"] == 0
+    return expert.tap("store_search" if searchable else "tab_apps")
+
+
+def _manage(expert: Expert, app: str) -> Action | None:
+    """What opens the page of an installed app in the store; None when it is open."""
+    if (step := expert.open("store")) is not None:
+        return step
+    state = expert.state
+    page = st.page(state, "store")
+    if page == ["app", app]:
+        return None
+    if page[0] != "root" or state["focus"]:
+        return BACK
+    return expert.tap("row_" + app if state["apps"]["store"]["tab"] == 2 else "tab_manage")
+
+
+def _get(expert: Expert, app: str) -> Action | None:
+    """What brings an app onto the phone; None when it is there."""
+    state = expert.state
+    if app in state["installed"]:
+        return None
+    if (step := _find(expert, app)) is not None:
+        return step
+    if app in state["apps"]["store"]["downloads"]:
+        return WAIT
+    return expert.tap("accept" if len(st.page(state, "store")) > 2 else "install")
+
+
+def _remove(expert: Expert, app: str) -> Action | None:
+    """What takes an app off the phone, up to the question whether it shall; None when it is gone."""
+    if app not in expert.state["installed"]:
+        return None
+    return _manage(expert, app) or expert.tap("uninstall")
+
+
+def _launch(expert: Expert, app: str) -> Action | None:
+    """What brings an app to the front, after installing it if need be; None when it is there."""
+    if (step := _get(expert, app)) is not None:
+        return step
+    state = expert.state
+    if state["front"] == "store" and st.page(state, "store") == ["app", app]:
+        return expert.tap("open")
+    return expert.open(app)
+
+
+def _install_check(state: State, params: Params) -> bool:
+    """The app is there, and what looks like it is neither there nor being downloaded."""
+    here = {*state["installed"], *state["apps"]["store"]["downloads"]}
+    return params["app"] in state["installed"] and params.get("decoy") not in here
+
+
+def _install_expert(expert: Expert, params: Params) -> Action:
+    decoy, state = params.get("decoy", ""), expert.state
+    if decoy in state["apps"]["store"]["downloads"]:
+        page = st.page(state, "store")
+        return expert.tap("cancel_download") if page == ["app", decoy] else _find(expert, decoy) or BACK
+    return _remove(expert, decoy) or _get(expert, params["app"]) or COMPLETE
+
+
+def _update_check(state: State, params: Params) -> bool:
+    """Everything that there was an update for is still there, and new."""
+    updates = state["apps"]["store"]["updates"]
+    wanted = [params["app"]] if "app" in params else params["others"]
+    return all(name in state["installed"] and name not in updates for name in wanted)
+
+
+def _update_expert(expert: Expert, params: Params) -> Action:
+    state, app = expert.state, params["app"]
+    if _update_check(state, params):
+        return COMPLETE
+    if (step := _get(expert, app) or _manage(expert, app)) is not None:
+        return step
+    return WAIT if app in state["apps"]["store"]["downloads"] else expert.tap("update")
+
+
+def _update_all_expert(expert: Expert, params: Params) -> Action:
+    store = expert.state["apps"]["store"]
+    if _update_check(expert.state, params):
+        return COMPLETE
+    gone = [name for name in params["others"] if name not in expert.state["installed"]]
+    if gone and (step := _get(expert, gone[0])) is not None:
+        return step
+    if set(store["updates"]) <= set(store["downloads"]):
+        return WAIT
+    if (step := expert.open("store")) is not None:
+        return step
+    if st.page(expert.state, "store")[0] != "root" or expert.state["focus"]:
+        return BACK
+    return expert.tap("update_all" if store["tab"] == 2 else "tab_manage")
+
+
+def _uninstall_check(state: State, params: Params) -> bool:
+    """The app is gone, and nothing else is."""
+    installed = state["installed"]
+    return params["app"] not in installed and set(params["others"]) <= set(installed)
+
+
+def _uninstall_expert(expert: Expert, params: Params) -> Action:
+    gone = [name for name in params["others"] if name not in expert.state["installed"]]
+    back = _get(expert, gone[0]) if gone else None
+    return back or _remove(expert, params["app"]) or COMPLETE
+
+
+def _replace_check(state: State, params: Params) -> bool:
+    return params["new"] in state["installed"] and _uninstall_check(state, params)
+
+
+def _replace_expert(expert: Expert, params: Params) -> Action:
+    step = _uninstall_expert(expert, params)
+    return step if step != COMPLETE else _get(expert, params["new"]) or COMPLETE
+
+
+def _open_check(state: State, params: Params) -> bool:
+    return bool(state["front"] == params["app"])
+
+
+def _open_expert(expert: Expert, params: Params) -> Action:
+    return _launch(expert, params["app"]) or COMPLETE
+
+
+def _sign_in_page_check(state: State, params: Params) -> bool:
+    app = params["app"]
+    if state["front"] != app or st.page(state, app) != ["sign_in"]:
+        return False
+    return not state["apps"][app]["user"]
+
+
+def _sign_in_page_expert(expert: Expert, params: Params) -> Action:
+    if (step := _launch(expert, params["app"])) is not None:
+        return step
+    app, state = params["app"], expert.state
+    if _sign_in_page_check(state, params):
+        return COMPLETE
+    page = st.page(state, app)[0]
+    return expert.tap("sign_out") if page == "sign_in" else expert.tap("account") if page == "root" else BACK
+
+
+def _sign_in_check(state: State, params: Params) -> bool:
+    """User name and password are in their fields, or have been sent."""
+    app, wanted = params["app"], [params["user"], params["password"]]
+    if app not in state["installed"]:
+        return False
+    sent = [state["apps"][app]["user"], state["apps"][app]["password"]]
+    typed = [st.text(state, field) for field in (user_field(app), password_field(app))]
+    return sent == wanted or (typed == wanted and st.page(state, app) == ["sign_in"])
+
+
+def _sign_in_expert(expert: Expert, params: Params) -> Action:
+    if _sign_in_check(expert.state, params):
+        return COMPLETE
+    if (step := _sign_in_page_expert(expert, params)) != COMPLETE:
+        return step
+    app = params["app"]
+    user = expert.write("user_name", user_field(app), params["user"])
+    return user or expert.write("password", password_field(app), params["password"]) or COMPLETE
+
+
+def _is_asked(app: str, params: Params) -> bool:
+    return app in (params["app"], params.get("new"))
+
+
+def _is_to_update(app: str, params: Params) -> bool:
+    return app == params["app"] if "app" in params else app in params["others"]
+
+
+_APP = (
+    May("installed", where(_is_asked)),
+    May("store.downloads", where(lambda download, params: _is_asked(download[0], params))),
+    May("store.updates", where(_is_asked)),
+)
+"""Only what the task is about comes or goes, and with an app its update."""
+
+
+_UPDATES = (
+    May("store.downloads", where(lambda download, params: _is_to_update(download[0], params))),
+    May("store.updates", where(_is_to_update)),
+)
+
+
+_SIGNED_IN = (*_APP, May("{app}.user"), May("{app}.password"))
+
+
+_CHOICES: dict[str, Container[Any]] = {"app": ENTRIES, "decoy": ENTRIES, "new": ENTRIES, "others": _Lists()}
+
+
+TEMPLATES: dict[str, Template] = {
+    "store_install": Template(
+        {"app": str, "others": list},
+        _install_others,
+        _install_check,
+        _install_expert,
+        _CHOICES,
+        "store",
+        may=_APP,
+    ),
+    "store_lookalike": Template(
+        {"app": str, "decoy": str, "others": list},
+        _install_others,
+        _install_check,
+        _install_expert,
+        _CHOICES,
+        "store",
+        removes="decoy",
+        may=_APP,
+    ),
+    "store_update": Template(
+        {"app": str, "others": list},
+        _offer_updates,
+        _update_check,
+        _update_expert,
+        _CHOICES,
+        "store",
+        may=_UPDATES,
+    ),
+    "store_update_all": Template(
+        {"others": list}, _offer_updates, _update_check, _update_all_expert, _CHOICES, "store", may=_UPDATES
+    ),
+    "store_uninstall": Template(
+        {"app": str, "others": list},
+        _install_app_too,
+        _uninstall_check,
+        _uninstall_expert,
+        _CHOICES,
+        "store",
+        removes="app",
+        may=_APP,
+    ),
+    "store_replace": Template(
+        {"app": str, "new": str, "others": list},
+        _install_app_too,
+        _replace_check,
+        _replace_expert,
+        _CHOICES,
+        "store",
+        removes="app",
+        may=_APP,
+    ),
+    "store_open": Template(
+        {"app": str, "present": bool, "others": list},
+        _install_app_too,
+        _open_check,
+        _open_expert,
+        _CHOICES,
+        "store",
+        may=_APP,
+    ),
+    "store_sign_in_page": Template(
+        {"app": str, "present": bool, "others": list},
+        _install_app_too,
+        _sign_in_page_check,
+        _sign_in_page_expert,
+        _CHOICES,
+        "store",
+        may=_APP,
+    ),
+    "store_sign_in": Template(
+        {"app": str, "present": bool, "user": str, "password": str, "others": list},
+        _install_app_too,
+        _sign_in_check,
+        _sign_in_expert,
+        _CHOICES,
+        "store",
+        may=_SIGNED_IN,
+    ),
+}
+
+
+SUITE = "install"
+
+
+TRAINED_ON = "general"
+
+
+DISJOINT = ("tasks", "goals", "params", "phrasings")
+"""What it does not share with that suite."""
+
+
+LAYOUTS = (0, 1, 2, 3)
+
+
+MAX_STEPS = 20
+
+
+COUNTS = {
+    "store_install": 24,
+    "store_lookalike": 20,
+    "store_update": 14,
+    "store_update_all": 6,
+    "store_uninstall": 18,
+    "store_replace": 8,
+    "store_open": 20,
+    "store_sign_in_page": 10,
+    "store_sign_in": 8,
+}
+"""Instances by template."""
+
+
+LOOKALIKES = (
+    ("chessclub", "chessclubs"),
+    ("chessclub", "chessclubpro"),
+    ("lightpuzzle", "lightpuzzles"),
+    ("radiowave", "radiowavesfm"),
+    ("taskly", "tasklist"),
+    ("shoppinglist", "shoppinglists"),
+    ("waterlog", "waterlogger"),
+    ("dailypost", "dailyposts"),
+    ("recipebox", "recipebook"),
+    ("cityguide", "cityguides"),
+    ("chatnest", "chatnestlite"),
+)
+"""An app, and one that may be taken for it; tasks are about either."""
+
+
+PHRASES: dict[str, tuple[str, ...]] = {
+    "store_install": (
+        'Install the "{app}" app',
+        "Install {app}",
+        "Get the {app} app from the app store",
+        'install app "{app}"',
+        "Download and install {app} on this phone",
+    ),
+    "store_lookalike": (
+        'Install the "{app}" app by {developer}',
+        'install app "{app}"',
+        "Install {app} ({developer}) from the app store",
+        "Get {app} and no other app of a similar name",
+    ),
+    "store_update": (
+        'Update the "{app}" app',
+        "update {app} to the latest version",
+        "Check whether there is an update for {app} and install it",
+    ),
+    "store_update_all": ("Update all apps", "Install every update that the app store has", "update my apps"),
+    "store_uninstall": (
+        'Uninstall the "{app}" app',
+        "uninstall {app}",
+        "Remove {app} from the phone",
+        "Delete the app {app}",
+    ),
+    "store_replace": ("Uninstall {app} and install {new} instead", 'Replace the "{app}" app by "{new}"'),
+    "store_open": (
+        'Open app "{app}" (install if not already installed)',
+        "open {app}, and install it first if it is not there",
+        'Start the "{app}" app; get it from the app store if it is missing',
+    ),
+    "store_sign_in_page": (
+        'Open app "{app}" (install if not already installed) and go to login screen',
+        "Go to the sign-in page of {app}, installing it if need be",
+    ),
+    "store_sign_in": (
+        'Open app "{app}" (install if not already installed) and enter user name: "{user}" and password: '
+        '"{password}"',
+        "In {app}, fill in {user} and {password} as user name and password",
+    ),
+}
+
+
+INTERRUPTIONS: tuple[tuple[str, ...], ...] = (
+    ("popup", "permission"),
+    ("ad",),
+    ("update", "message"),
+    ("rating", "low_battery"),
+    ("message", "permission"),
+    ("popup",),
+    ("low_battery",),
+    ("ad", "message"),
+)
+"""What interrupts every second instance, in turn."""
+
+
+USERS = ("maria7", "paul.b", "emma@mail.org", "oscar_21")
+
+
+PASSWORDS = ("tulip44", "Harbour9", "mint-tea", "sky2blue")
+
+
+def goal(template: str, params: Params, phrase: int) -> str:
+    """The instruction of a task in one of the wordings of its template."""
+    phrases = PHRASES[template]
+    names = {key: ENTRIES[params[key]].label for key in ("app", "new") if key in params}
+    developer = ENTRIES[params["app"]].developer if "app" in params else ""
+    words = {"developer": developer, "user": params.get("user"), "password": params.get("password")}
+    return phrases[phrase % len(phrases)].format(**names, **words)
+
+
+def _named(template: str, index: int, rng: random.Random) -> Params:
+    """What a task is about: apps, and what is to be written."""
+    if template == "store_update_all":
+        return {}
+    if template == "store_lookalike":
+        pair = LOOKALIKES[index % len(LOOKALIKES)]
+        app, decoy = pair if index < len(LOOKALIKES) else reversed(pair)
+        return {"app": app, "decoy": decoy}
+    free = [name for name, entry in ENTRIES.items() if not entry.price_cents]
+    app, new = rng.sample(free, 2)
+    named: Params = {"app": app}
+    if template == "store_replace":
+        named["new"] = new
+    if template in _OPENED:
+        named["present"] = index % 2 == 1
+    if template == "store_sign_in":
+        named |= {"user": rng.choice(USERS), "password": rng.choice(PASSWORDS)}
+    return named
+
+
+_OPENED = ("store_open", "store_sign_in_page", "store_sign_in")
+
+
+def _params(template: str, index: int, rng: random.Random) -> Params:
+    named = _named(template, index, rng)
+    used = {named.get(key) for key in ("app", "decoy", "new")}
+    others = rng.sample([name for name in ENTRIES if name not in used], rng.randrange(2, 6))
+    params = {"layout": LAYOUTS[index % len(LAYOUTS)], **named, "others": others}
+    is_long = template == "store_sign_in" and not params["present"]
+    if index // 2 % 2 and not is_long:
+        params["interruptions"] = list(INTERRUPTIONS[rng.randrange(len(INTERRUPTIONS))])
+    return params
+
+
+def tasks() -> list[Task]:
+    """Every instance, the same on every machine."""
+    made: list[Task] = []
+    for template, count in COUNTS.items():
+        rng = random.Random(f"{SUITE}/1/{template}")
+        for index in range(count):
+            params = _params(template, index, rng)
+            made.append(
+                Task(
+                    id=f"{SUITE}/{template}/test/{index:04d}",
+                    suite=SUITE,
+                    template=template,
+                    split="test",
+                    goal=goal(template, params, index),
+                    params=params,
+                    seed=random.Random(f"{SUITE}/1/{template}/{index}").getrandbits(31),
+                    max_steps=MAX_STEPS,
+                )
+            )
+    return made

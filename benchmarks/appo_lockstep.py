@@ -1,6 +1,6 @@
 """How stable APPO with several workers is, by environment steps, beside stable-baselines3's PPO.
 
-The real `Master` and `ControlWorker`s take turns in one process. Each worker collects with the weights of the
+The real `Master` and `AppoWorker`s take turns in one process. Each worker collects with the weights of the
 end of its own last round, W − 1 versions behind, and trains weights (W − 1) // 2 versions behind, as if both
 took half of its time. Results depend on the seed, not on the load or the cores of the machine. They say
 nothing about wall time, which `appo.py` measures.
@@ -33,17 +33,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from distrl.appo.envs import make_env, space_of
+from distrl.appo.master import Master
+from distrl.appo.policy import GaussianPolicy, PolicySpec
+from distrl.appo.worker import AppoWorker, Stopped
 from distrl.configs.load import load_config
 from distrl.configs.schema import Config
 from distrl.core.files import write_atomically
 from distrl.core.messages import Gradient, Measured, WeightInfo, WorkUnit
-from distrl.core.policies.gaussian import ControlSpec, GaussianPolicy
 from distrl.core.sockets import Blob
 from distrl.core.weights import Buffer
-from distrl.learner.control.master import Master
-from distrl.learner.publish import Publisher
-from distrl.workers.control.worker import ControlWorker, Stopped
-from distrl.workers.envs.gym import GymGroup, make_env
 
 Episodes = list[tuple[int, float]]
 """Environment steps of the run when an episode was counted, and its return."""
@@ -151,21 +150,15 @@ class Seat:
 def train(job: Job) -> Episodes:
     """Workers take turns until all steps are made."""
     config, episodes = job.config(), Episodes()
-    space = GymGroup(config.env.options, 1).space
-    normalise = config.learner.appo.normalise_observations
-    spec = ControlSpec.of(config.policy.gaussian, job.env, space.sizes, normalise)
+    spec = PolicySpec.of(config, space_of(config.env.options).sizes)
     policy, shelf = GaussianPolicy(spec, job.seed), Shelf(job.workers + 1)
     with tempfile.TemporaryDirectory() as folder:
-
-        def make_publisher(master: Master) -> Publisher:
-            return Publisher(policy, master, Path(folder) / "version")
-
-        master = Master(config, policy, shelf, make_publisher, clock=lambda: 0.0)
+        master = Master(config, policy, shelf, Path(folder) / "version", clock=lambda: 0.0)
         master.start()
         names = [f"w{i}" for i in range(job.workers)]
         seats = [Seat(name, master, shelf, episodes) for name in names]
         workers = [
-            ControlWorker(config, name, seat, lambda: False) for name, seat in zip(names, seats, strict=True)
+            AppoWorker(config, name, seat, lambda: False) for name, seat in zip(names, seats, strict=True)
         ]
         lag = (job.workers - 1) // 2
         while not master.is_over():

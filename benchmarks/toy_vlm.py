@@ -32,9 +32,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from distrl.configs.goal import WARM_START
 from distrl.core.types import Observation, Task
 from distrl.evaluator.results import Evaluation
-from distrl.evaluator.run_state import AFTER, BEFORE
+from distrl.evaluator.run_state import AFTER
 from distrl.evaluator.statistics import Summary
 from distrl.evaluator.suites import load_suite
 from distrl.evaluator.suites.files import write_file
@@ -200,7 +201,7 @@ def assignments(settings: Mapping[str, object]) -> list[str]:
 def read(run_dir: Path) -> Outcome:
     """What the report of a finished run says of the warm start and of the result."""
     report = json.loads((run_dir / "report.json").read_text(encoding="utf-8"))
-    before, after = (Evaluation.model_validate(report["evaluations"][label]) for label in (BEFORE, AFTER))
+    before, after = (Evaluation.model_validate(report["evaluations"][label]) for label in (WARM_START, AFTER))
     return Outcome(_numbers(before), _numbers(after))
 
 

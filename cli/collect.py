@@ -56,13 +56,13 @@ def collect(
     `distrl export DIR --dataset OUT` makes a Hugging Face dataset of it; `distrl inspect DIR` shows it.
     """
     from distrl.cli.health.run import check_environment, check_installed
+    from distrl.cli.run_kind import run_kind
     from distrl.core.logs import setup
     from distrl.core.process import install_signals
     from distrl.evaluator.collecting import Collector
 
     loaded = load(config, overrides, dry_run)
-    if loaded.is_control:
-        raise ConfigError("Continuous control has no expert.", "Collect from a configuration of GUI tasks.")
+    run_kind(loaded).require("collect")
     setup(role="collect", level="WARNING")
     spec = spec_of(loaded, split or loaded.tasks.train, episodes, noise)
     check_installed(loaded, is_worker=True)

@@ -82,10 +82,10 @@ def _estimate(config: Config, gpu: str | None, as_json: bool) -> None:
 
     from distrl.cli.health import estimate, machine, subject
     from distrl.cli.health.estimate import verdict
+    from distrl.cli.run_kind import run_kind
     from distrl.evaluator.suites import load_suite
 
-    if config.is_control:
-        raise ConfigError("Continuous control has no estimate.", "Its policies take some kB.")
+    run_kind(config).require("doctor --estimate")
     if gpu not in (None, "cpu") and estimate.known_gpu(gpu) is None:
         raise ConfigError(
             f"--gpu {gpu!r} is not a GPU with known speed and memory.",

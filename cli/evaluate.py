@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import threading
 
     from distrl.configs.schema import Config
-    from distrl.evaluator.control.measure import ControlResult
-    from distrl.evaluator.results import Evaluation, Subject
+    from distrl.evaluator.measure import Who
+    from distrl.evaluator.results import Evaluation
     from distrl.evaluator.statistics import Summary
 
 GRACE_S = 5.0  # from the first signal to the end of the process, besides the end of its devices
@@ -113,10 +113,11 @@ def evaluate(
     With --rejudge nothing is run: a judge says how many stored episodes are solved, and is compared with
     their ground truth.
     """
-    from distrl.cli.health.run import check_environment, check_installed
+    from distrl.cli.health.run import check_installed
+    from distrl.cli.run_kind import run_kind
     from distrl.core.logs import setup
     from distrl.core.process import install_signals
-    from distrl.evaluator.measure import Who, measure, model_of
+    from distrl.evaluator.measure import Who, model_of
     from distrl.evaluator.results import load_evaluation
 
     loaded = load(config, [*(overrides or []), *([f"judge.kind={judge}"] if judge else [])], dry_run)
@@ -133,20 +134,33 @@ def evaluate(
         raise ConfigError("--judge judges stored episodes.", "Name them with --rejudge.")
     who = Who(checkpoint, tuple(inference or ()), learner, agent)
     subject = who.subject(model_of(loaded, who))
-    if loaded.is_control and (split or baseline or seeds):
-        raise ConfigError("Continuous control has no splits, seeds or baseline.", "Leave them out.")
     if baseline is not None:
         load_evaluation(baseline)  # a wrong directory is told now, not after the measurement
     directory = output or default_output(loaded, label_of(subject.kind, subject.name))
     check_folder(directory)
     check_installed(loaded, is_worker=True)
-    check_environment(loaded)
-    stop: threading.Event = install_signals(GRACE_S + loaded.devices.close_s)
-    if loaded.is_control:
-        evaluate_control(loaded, subject, directory, resume, stop)
-        return
-    evaluation = measure(loaded, who, directory, split, resume, stop, wait, seeds=seeds_of(seeds))
-    page = write_report(loaded, directory, evaluation, baseline)
+    kind = run_kind(loaded)
+    kind.check_environment()
+    stop = install_signals(GRACE_S + loaded.devices.close_s)
+    kind.evaluate(who, directory, stop, split, baseline, seeds_of(seeds), wait, resume)
+
+
+def evaluate_tasks(
+    config: Config,
+    who: Who,
+    directory: Path,
+    stop: threading.Event,
+    split: Sequence[str] | None,
+    baseline: Path | None,
+    seeds: Sequence[int] | None,
+    wait_s: float | None,
+    resume: bool,
+) -> None:
+    """Measures success on the splits of `config`, prints it and writes the report."""
+    from distrl.evaluator.measure import measure
+
+    evaluation = measure(config, who, directory, split, resume, stop, wait_s, seeds=seeds)
+    page = write_report(config, directory, evaluation, baseline)
     print_numbers(evaluation)
     if baseline is not None:
         print_gains(directory, baseline)
@@ -170,33 +184,6 @@ def check_measured(evaluation: Evaluation) -> None:
         )
         detail = " ".join(faulted[-1].fault_detail.split())
         raise NothingCameIn(f"{rule} ({detail}).", "Fix the cause and continue with --resume.")
-
-
-def evaluate_control(
-    config: Config, subject: Subject, directory: Path, resume: bool, stop: threading.Event
-) -> None:
-    """Measures a policy of continuous control, writes its report, and prints the mean return."""
-    from distrl.evaluator.control.measure import measure_control
-    from distrl.evaluator.control.report import write_control_report
-
-    result = measure_control(
-        config, subject, directory, resume, stop, lambda line: typer.echo(line, err=True)
-    )
-    typer.echo(f"mean return {describe_returns(result)}")
-    typer.echo(f"Results: {directory}")
-    try:
-        label = label_of(subject.kind, subject.name)
-        page = write_control_report(directory, config.name, {label: directory}, None, config)
-    except MissingDependency as error:
-        typer.echo(f"No report: {error}", err=True)
-    else:
-        typer.echo(f"Report: {page}")
-
-
-def describe_returns(result: ControlResult) -> str:
-    """Mean, interval and count in a few words."""
-    interval = f" ({result.interval.low:.1f} to {result.interval.high:.1f})" if result.interval else ""
-    return f"{result.mean:.1f}{interval}, n = {len(result.returns)}"
 
 
 def label_of(kind: str, name: str) -> str:

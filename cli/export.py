@@ -112,14 +112,12 @@ def _write_adapter(policy: Path, directory: Path) -> Path:
 
 
 def _write_merged(policy_dir: Path, config: str, directory: Path) -> Path:
+    from distrl.cli.run_kind import run_kind
     from distrl.configs.load import load_config
     from distrl.core.policies import build_policy, checkpoint_words
 
     loaded = load_config(config)
-    if loaded.is_control:
-        raise ConfigError(
-            "A policy of continuous control is not a transformers model.", "Use its checkpoint as it is."
-        )
+    run_kind(loaded).require("export")
     policy = build_policy(loaded.policy, checkpoint_words(policy_dir) or [], loaded.seed)
     policy.load(policy_dir)
     policy.export(directory)

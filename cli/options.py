@@ -61,44 +61,23 @@ NameOption = Annotated[
 def load(config: str, overrides: list[str] | None = None, dry_run: bool = False) -> Config:
     """The checked configuration; with `dry_run` it is printed and the command ends.
 
-    Keys that do nothing are told on standard error.
+    Keys without effect are reported on standard error.
 
     Raises:
         ConfigError: As `distrl.configs.load.load_config`.
     """
+    from distrl.cli.run_kind import run_kind
     from distrl.configs.idle import idle_keys
     from distrl.configs.load import dump_config, load_config
 
     loaded = load_config(config, overrides or [])
-    _check_kinds(loaded)
+    run_kind(loaded).check_kinds()
     for idle in idle_keys(loaded):
         typer.echo(f"warning: {idle}", err=True)
     if dry_run:
         typer.echo(dump_config(loaded), nl=False)
         raise typer.Exit
     return loaded
-
-
-def _check_kinds(config: Config) -> None:
-    """Makes sure that what the configuration chooses by a short name exists.
-
-    Raises:
-        ConfigError: Names the key.
-    """
-    from distrl.core.importing import check_kind
-    from distrl.core.policies import POLICIES
-    from distrl.workers.agents import AGENTS
-    from distrl.workers.envs import ENVS
-
-    if config.is_control:
-        return
-    for key, section, registry in (
-        ("env", config.env, ENVS),
-        ("agent", config.agent, AGENTS),
-        ("policy", config.policy, POLICIES),
-    ):
-        if section.import_path is None:
-            check_kind(registry, section.kind, f"{key}.kind")
 
 
 def check_name(name: str) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from distrl.configs.schema import Config
     from distrl.core.rundir import RunDir
 
 
@@ -19,22 +20,22 @@ def report(
     It works at any time, during the run too, with what there is. All complete evaluations in RUN/evaluations
     are compared, those of earlier checkpoints first.
     """
+    from distrl.cli.run_kind import run_kind
+    from distrl.configs.load import load_config
     from distrl.core.rundir import RunDir
-    from distrl.evaluator.report import write_run_report
 
     directory = RunDir.open(run.expanduser())
-    results = _evaluations(directory)
-    typer.echo(write_run_report(directory.path, results))
+    config = load_config(directory.config)
+    typer.echo(run_kind(config).write_report(directory, _evaluations(directory, config)))
 
 
-def _evaluations(run: RunDir) -> dict[str, Path]:
+def _evaluations(run: RunDir, config: Config) -> dict[str, Path]:
     """The complete evaluations by label, the earliest checkpoint first, others after them."""
-    from distrl.configs.load import load_config
     from distrl.core.checkpoints import step_of
     from distrl.evaluator.results import RESULTS_FILE
     from distrl.evaluator.run_state import arms
 
-    labels = {name: label for label, name in arms(run, load_config(run.config).is_control).items()}
+    labels = {name: label for label, name in arms(run, config).items()}
     found = [path for path in run.evaluations.glob("*") if (path / RESULTS_FILE).is_file()]
     steps = {path: step_of(path.name) for path in found}
     found.sort(key=lambda path: (steps[path] is None, steps[path] or 0, path.name))

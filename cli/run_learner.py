@@ -20,15 +20,12 @@ from distrl.cli.options import (
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterator, Sequence
 
+    from distrl.cli.run_kind import Opener
     from distrl.configs.schema import Config
     from distrl.core.rundir import RunDir
-    from distrl.learner.control.learner import ControlLearner
     from distrl.learner.learner import Learner
-
-    Opener = Callable[[RunDir], AbstractContextManager[Learner | ControlLearner]]
 
 # From the first signal to the end of the process: an update of a large model may take minutes, and so may its
 # checkpoint with the optimiser's states. A second signal ends what hangs.
@@ -98,6 +95,7 @@ def learn(config: Config, resume: bool, stop: threading.Event, command: Sequence
     Raises:
         DistrlError: Anything that a user can mend.
     """
+    from distrl.cli.run_kind import run_kind
     from distrl.cli.train import check_devices, check_models
     from distrl.core.logs import setup
     from distrl.core.rundir import RunDir
@@ -113,7 +111,7 @@ def learn(config: Config, resume: bool, stop: threading.Event, command: Sequence
     check_devices(config, ["learner"])
     check_models(config)
     _log.info("loading torch and the run's tasks")
-    opened = _control_learner(config, stop) if config.is_control else _learner(config, stop, command)
+    opened = run_kind(config).learner(stop, command)
     run = RunDir.create_or_open(config, resume)
     with contextlib.ExitStack() as stack:
         stack.enter_context(run.lock("learner"))
@@ -127,15 +125,6 @@ def learn(config: Config, resume: bool, stop: threading.Event, command: Sequence
     if not stop.is_set():
         check_trained(run, config)
     return not stop.is_set()
-
-
-def _control_learner(config: Config, stop: threading.Event) -> Opener:
-    """A master of workers that train. Its environment is made once, to see what goes in and out."""
-    from distrl.learner.control.build import open_control_learner
-    from distrl.workers.envs.gym import control_space
-
-    sizes = control_space(config.env.options).sizes
-    return lambda run: open_control_learner(config, run, sizes, stop)
 
 
 def _follow(config: Config) -> bool:
@@ -152,7 +141,7 @@ def _follow(config: Config) -> bool:
     return True
 
 
-def _learner(config: Config, stop: threading.Event, command: Sequence[str]) -> Opener:
+def gui_learner(config: Config, stop: threading.Event, command: Sequence[str]) -> Opener:
     """A learner of trajectories, and its tasks."""
     from distrl.evaluator.suites import load_suite, vocabulary
     from distrl.learner.build import TaskSets, open_learner

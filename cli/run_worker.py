@@ -72,7 +72,8 @@ def run_worker(
     Ctrl-C, and when the learner says that the run is over. Trajectories that the learner has not taken yet
     stay in the spool; a worker of the same name delivers them.
     """
-    from distrl.cli.health.run import check_environment, check_installed
+    from distrl.cli.health.run import check_installed
+    from distrl.cli.run_kind import run_kind
     from distrl.core.logs import setup
     from distrl.core.process import install_signals
 
@@ -80,7 +81,7 @@ def run_worker(
     more += [f"devices.pool={adb_pool(devices)}"] if devices is not None else []
     loaded = load(config, [*(overrides or []), *more], dry_run)
     check_installed(loaded, is_worker=True)
-    check_environment(loaded)
+    run_kind(loaded).check_environment()
     setup(role=name or "worker")
     directory = spool or Path(loaded.runs_dir).expanduser() / ".spool" / loaded.name
     work(loaded, name, directory, install_signals(GRACE_S + loaded.devices.close_s), wait)
@@ -109,9 +110,16 @@ def work(
         JudgeError: The judge cannot be asked.
         DistrlError: Anything else that a user can mend.
     """
-    if config.is_control:
-        train_here(config, name, spool_dir, stop, wait_s)
-        return
+    from distrl.cli.run_kind import run_kind
+
+    with contextlib.ExitStack() as stack:
+        run_kind(config).work(own_name(name, spool_dir, stack), spool_dir, stop, wait_s)
+
+
+def collect_here(
+    config: Config, name: str, spool_dir: Path, stop: threading.Event, wait_s: float | None
+) -> None:
+    """Runs a worker that collects trajectories. Arguments and errors as for `work`."""
     from distrl.core.security import load_security
     from distrl.core.sockets import Wire
     from distrl.workers.act_client import ActClient
@@ -122,7 +130,6 @@ def work(
 
     network = config.network
     with contextlib.ExitStack() as stack:
-        name = own_name(name, spool_dir, stack)
         for other, count in left_behind(spool_dir, host_name()).items():
             _log.warning(
                 "%d episodes of the worker %s wait in %s: run a worker with --name %s to deliver them",
@@ -190,57 +197,11 @@ def judging_link(config: Config, link: LearnerLink, spool_file: Path) -> Judging
     return JudgingLink(link, judge, config.judge, config.worker.rewards, spool)
 
 
-def train_here(
-    config: Config, name: str | None, folder: Path, stop: threading.Event, wait_s: float | None
-) -> None:
-    """Runs a worker that trains (continuous control) until `stop` is set or the run is over.
-
-    Args:
-        config: The run.
-        name: The worker's; None picks one, whose lock is in `folder`.
-        folder: Used for that only.
-        stop: Ends it.
-        wait_s: How long to wait for the learner; None for as long as it takes.
-
-    Raises:
-        LearnerUnreachable: No learner answered within `wait_s`.
-        DistrlError: Anything else that a user can mend.
-    """
-
-    from distrl.core.policies import use_threads
-    from distrl.core.security import load_security
-    from distrl.core.sockets import Wire
-    from distrl.workers.client import LearnerLink, wait_for_learner
-    from distrl.workers.control.master_client import MasterClient
-    from distrl.workers.control.worker import ControlWorker
-
-    use_threads(config.learner.threads)
-    network = config.network
-    with contextlib.ExitStack() as stack:
-        name = own_name(name, folder, stack)
-        wire = stack.enter_context(Wire(load_security(network.keys_path, network.key_name)))
-        name = wire.full_name(name)
-        link = LearnerLink(
-            wire, network.control, network.broadcast, "worker", name, slots=config.worker.slots
-        )
-
-        def is_stopping() -> bool:
-            return stop.is_set() or link.shutdown.is_set()
-
-        client = MasterClient(wire, network.control, network.weights, name, is_stopping)
-        stack.callback(client.close)
-        worker = ControlWorker(config, name, client, is_stopping, link.set_stats)
-        link.start()
-        stack.callback(link.close)
-        if wait_for_learner(link, network.control, "network.control", wait_s, stop):
-            worker.run()
-
-
 def own_name(name: str | None, folder: Path, stack: contextlib.ExitStack) -> str:
-    """The given name if it can be one, else the first free one of this host, held until `stack` ends.
+    """The given name if it is valid, else the first free one of this host, held until `stack` ends.
 
     Raises:
-        ConfigError: The given one cannot.
+        ConfigError: The given one is not valid.
         RunDirectoryError: As `claim_name`.
     """
     if name is not None:

@@ -21,7 +21,7 @@ from distrl.cli.options import (
     check_name,
     load,
 )
-from distrl.core.errors import ConfigError, MissingDependency
+from distrl.core.errors import MissingDependency
 
 if TYPE_CHECKING:
     import threading
@@ -96,6 +96,7 @@ def serve(
         LearnerUnreachable: No learner answered within `wait_s`.
         DistrlError: Anything else that a user can mend.
     """
+    from distrl.cli.run_kind import run_kind
     from distrl.core.security import SERVER, load_security
     from distrl.core.sockets import Wire
     from distrl.evaluator.measure import find_checkpoint
@@ -103,11 +104,7 @@ def serve(
     from distrl.workers.client import wait_for_learner
     from distrl.workers.inference.serve import run_until_stopped, serve_beside_learner, serve_checkpoint
 
-    if config.is_control:
-        raise ConfigError(
-            "Continuous control (learner.algorithm=appo) has no inference servers: workers act themselves.",
-            "Run only run-learner and run-worker.",
-        )
+    run_kind(config).require("serve-inference")
     name = check_name(name) if name is not None else default_name()
     network = config.network
     policy_dir = find_checkpoint(checkpoint.expanduser()) / "policy" if checkpoint is not None else None

@@ -90,16 +90,18 @@ def run_all(loaded: Sweep, parallel: int, console: Console, named: str) -> int:
     Raises:
         typer.Exit: It was stopped.
     """
+    from distrl.cli.run_kind import run_kind
     from distrl.cli.sweeps.execute import Execution
-    from distrl.cli.train import NEEDED, NEEDED_FOR_CONTROL, check_packages, check_tasks
+    from distrl.cli.train import check_packages
     from distrl.core.process import install_signals
     from distrl.core.rundir import RunLock
 
     configs = [run.config for run in loaded.runs]
-    for is_control in {config.is_control for config in configs}:
-        check_packages(NEEDED_FOR_CONTROL if is_control else NEEDED)
+    for config in configs:
+        check_packages(run_kind(config).packages)
     distinct = {config.model_dump_json(include=ASKED_ABOUT): config for config in configs}
-    for warning in dict.fromkeys(line for config in distinct.values() for line in check_tasks(config)):
+    warnings = [line for config in distinct.values() for line in run_kind(config).check_tasks()]
+    for warning in dict.fromkeys(warnings):
         typer.echo(f"warning: {warning}", err=True)
     loaded.directory.mkdir(parents=True, exist_ok=True)
     with RunLock(loaded.directory / ".sweep.lock", "sweep"):

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from distrl.core.terminal import Console
     from distrl.core.types import Task
 
-NEEDED = {"torch": "train", "transformers": "train", "jinja2": "report"}
-NEEDED_FOR_CONTROL = {"torch": "train", "gymnasium": "gym", "jinja2": "report"}
 STOPPED = 130
 
 
@@ -42,27 +40,29 @@ def train(
     loaded = load(config, overrides, dry_run)
     if resume and say_complete(loaded):
         return
-    check_packages(NEEDED_FOR_CONTROL if loaded.is_control else NEEDED)
-    from distrl.cli.health.run import check_environment, check_installed
+    from distrl.cli.health.run import check_installed
     from distrl.cli.local.programs import check_addresses, free_addresses, unreachable_servers
     from distrl.cli.local.run import LocalRun, unmake
+    from distrl.cli.run_kind import run_kind
     from distrl.core.checkpoints import pointed
     from distrl.core.process import install_signals
     from distrl.core.rundir import RunDir
     from distrl.core.terminal import Console
 
+    kind = run_kind(loaded)
+    check_packages(kind.packages)
     check_installed(loaded, is_worker=False)
     check_devices(loaded)
     check_models(loaded)
     if loaded.local.workers:
-        check_environment(loaded)
-    for warning in check_tasks(loaded):
+        kind.check_environment()
+    for warning in kind.check_tasks():
         typer.echo(f"warning: {warning}", err=True)
     if not resume:  # later it has its own copy of them
         check_demonstrations(loaded)
     network = free_addresses(loaded.network)
-    check_addresses(network, 0 if loaded.is_control else loaded.local.inference_servers)
-    if not loaded.is_control and (unreachable := unreachable_servers(network)):
+    check_addresses(network, loaded.num_servers)
+    if loaded.num_servers and (unreachable := unreachable_servers(network)):
         typer.echo(f"warning: {unreachable}", err=True)
     console = Console()
     run = RunDir.create_or_open(loaded, resume)
@@ -108,14 +108,15 @@ def report(run: RunDir, results: dict[str, Path], local: LocalRun, console: Cons
     Raises:
         NoUpdates: The run ended before its first update.
     """
-    from distrl.cli.local.run import print_returns, print_summary
-    from distrl.evaluator.report import write_run_report
+    from distrl.cli.run_kind import run_kind
     from distrl.evaluator.run_state import check_trained, describe
 
-    page = write_run_report(run.path, results)
+    kind = run_kind(local.config)
+    page = kind.write_report(run, results)
     if results:
-        show = print_returns if local.is_control else print_summary
-        show(console, results, local.elapsed(), page)
+        kind.print_results(console, results)
+        console.print(f"Took {local.elapsed()}.")
+        console.print(f"Report: {page}", soft_wrap=True)
     else:
         say_unmeasured(run, page, console)
     check_trained(run, local.config)
@@ -136,21 +137,13 @@ def check_tasks(config: Config) -> list[str]:
     """Makes sure that the suite and its splits are there, that the environment knows their tasks, and that
     they can be demonstrated and judged as the configuration wants.
 
-    With continuous control, which has no tasks, that the environment can be made.
-
     Returns:
         Warnings: of tasks that are not learnt from.
 
     Raises:
         TaskError: One is not, or they do not.
-        ConfigError: There is no such environment; the tasks cannot be demonstrated or judged.
-        MissingDependency: It needs a package.
+        ConfigError: The tasks cannot be demonstrated or judged.
     """
-    if config.is_control:
-        from distrl.workers.envs.gym import control_space
-
-        control_space(config.env.options)
-        return []
     from distrl.evaluator.suites.playable import check_expert, check_playable, check_truth
     from distrl.learner.task_sampling import demonstration_sampler
 
@@ -251,7 +244,7 @@ def check_models(config: Config) -> None:
             located(f"policy.{key}", name)
 
 
-def check_packages(needed: Mapping[str, str] = NEEDED) -> None:
+def check_packages(needed: Mapping[str, str]) -> None:
     """Makes sure that the whole run can work here before anything is started.
 
     Args:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def idle_keys(config: Config) -> list[str]:
     """One sentence for each key that is not as ever and does nothing in this configuration."""
     learner, found = config.learner, []
-    if config.is_control:
+    if not config.num_servers:
         reason = f"learner.algorithm is {learner.algorithm!r}, which has no inference servers"
         return [
             f"network.{name} does nothing: {reason}."

@@ -173,5 +173,3 @@ def check_judge(config: Config) -> None:
         raise ValueError(
             "judge.kind 'ground_truth' repeats the environment; set worker.rewards.source to 'environment'"
         )
-    if config.is_control:
-        raise ValueError("continuous control has no judge; set worker.rewards.source to 'environment'")

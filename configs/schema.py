@@ -20,9 +20,10 @@ from distrl.configs.algorithms import (
     PpoConfig,
     VtraceConfig,
 )
-from distrl.configs.control import CONTROL, AppoConfig, check_control
+from distrl.configs.appo import APPO, AppoConfig, check_appo
 from distrl.configs.devices import DevicesConfig
 from distrl.configs.engines import VLLMConfig
+from distrl.configs.goal import Goal, goal_of
 from distrl.configs.judge import JudgeConfig, RewardConfig, check_judge
 from distrl.configs.mismatch import MismatchConfig, check_bound
 from distrl.configs.policy import PolicyConfig
@@ -340,7 +341,7 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _continuous_control_is_of_one_piece(self) -> Config:
-        check_control(self)
+        check_appo(self)
         return self
 
     @model_validator(mode="after")
@@ -351,11 +352,6 @@ class Config(Section):
             raise ValueError(
                 "learner.aride.critic 'q' draws actions, which is not supported with weights sharded over "
                 "ranks (ZeRO stage 3); take stage 2, or critic 'v'"
-            )
-        if self.is_control and (learner.num_processes > 1 or learner.engine != "torch"):
-            raise ValueError(
-                "with learner.algorithm 'appo' workers train; set learner.num_processes to 1 and "
-                "learner.engine to 'torch'"
             )
         return self
 
@@ -370,9 +366,14 @@ class Config(Section):
         return self
 
     @property
-    def is_control(self) -> bool:
-        """Whether the run learns continuous control: workers train, and there are no tasks and no chats."""
-        return self.learner.algorithm == CONTROL
+    def goal(self) -> Goal:
+        """What ends the run, and what it is compared by."""
+        return goal_of(self)
+
+    @property
+    def num_servers(self) -> int:
+        """Inference servers on this machine: none for APPO, whose workers act themselves."""
+        return 0 if self.learner.algorithm == APPO else self.local.inference_servers
 
     def to_yaml(self) -> str:
         """All keys with their values, as YAML that `load_config` reads back to an equal configuration."""

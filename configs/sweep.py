@@ -168,9 +168,7 @@ def load_sweep(
         for seed in spec.seeds
         for arm, config in configs.items()
     )
-    metric, curve = f"{shared.tasks.test[0]}/success", f"eval/{shared.tasks.validation}/success"
-    if shared.is_control:
-        metric, curve = "return", "eval/return"
+    metric, curve = shared.goal.metric, shared.goal.curve
     return Sweep(
         name=name,
         directory=directory.expanduser(),

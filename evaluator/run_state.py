@@ -1,30 +1,29 @@
-"""Where a run stands, read from its directory: over or not, what ended it, and whether it has learnt."""
+"""The state of a run, read from its directory: complete or not, what ended it, and whether it has learnt."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from math import ceil
 
 from distrl.configs.schema import Config
-from distrl.core.checkpoints import note_of, pointed, resolve
-from distrl.core.errors import CheckpointError, NoUpdates
+from distrl.core.checkpoints import note_of, pointed
+from distrl.core.errors import NoUpdates
 from distrl.core.rundir import RunDir
 from distrl.evaluator.results import RESULTS_FILE
 
 WARM_START, FINAL = "step_0", "final"
-BEFORE, AFTER = "warm start", "after training"
-"""What reports call the two checkpoints of a run."""
+AFTER = "after training"
+"""The label in reports of a run's result; that of its start is the goal's."""
 
 
 @dataclass(frozen=True)
 class Ending:
-    """What a run has come to when its result was named.
+    """The state of a run when its result was named.
 
     Attributes:
-        amount, wanted: Training episodes, or of continuous control environment steps: made, and asked for.
+        amount, wanted: Training episodes, or of continuous control environment steps: made, and configured.
         online_s: Seconds that count towards `learner.max_minutes`.
-        is_solved: Whether continuous control reached `learner.appo.stop_at_return`.
+        is_solved: Whether the mean return reached the goal's target.
     """
 
     amount: int
@@ -40,25 +39,21 @@ class Ending:
 
 
 def read_ending(run: RunDir, config: Config) -> Ending | None:
-    """What the run came to; None if it has no result, or one of a version that did not note this."""
+    """How the run ended; None if it has no result, or one of a version that did not note this."""
     note = note_of(run.checkpoints, FINAL)
     if pointed(run.checkpoints, FINAL) is None:
         return None
     try:
-        if config.is_control:
-            appo = config.learner.appo
-            state = json.loads((resolve(run.checkpoints) / "state.json").read_bytes())["progress"]
-            target = appo.stop_at_return
-            is_solved = target is not None and note != "" and float(note) >= target
-            return Ending(int(state["env_steps"]), appo.max_env_steps, float(state["earlier_s"]), is_solved)
-        data = json.loads(note)
-        return Ending(int(data["episodes"]), config.learner.episodes, float(data["online_s"]))
-    except (OSError, ValueError, KeyError, TypeError, CheckpointError):
+        data, goal = json.loads(note), config.goal
+        mean_return = data.get("return")
+        is_solved = goal.target is not None and mean_return is not None and mean_return >= goal.target
+        return Ending(int(data[goal.counter]), goal.amount, float(data["online_s"]), is_solved)
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
 def is_complete(run: RunDir, config: Config) -> bool:
-    """Whether the run has its result, and `config` asks for no more training than that."""
+    """Whether the run has its result, and `config` demands no more training."""
     ending = read_ending(run, config)
     if ending is None:
         return False
@@ -70,17 +65,19 @@ def is_untrained(run: RunDir) -> bool:
     return pointed(run.checkpoints, FINAL) is not None and pointed(run.checkpoints, "latest") == WARM_START
 
 
-def arms(run: RunDir, is_control: bool) -> dict[str, str]:
-    """The checkpoints that a run's report compares, by label; one that is both start and result only once."""
+def arms(run: RunDir, config: Config) -> dict[str, str]:
+    """The checkpoints that a run's report compares, by label; one that is both start and result only once.
+
+    Runs of continuous control have no checkpoint of their start, unless they ended there.
+    """
     result = pointed(run.checkpoints, FINAL)
-    has_learnt = result is not None and result != WARM_START
-    found = {} if is_control and has_learnt else {"before training" if is_control else BEFORE: WARM_START}
-    return {**found, AFTER: str(result)} if has_learnt else found
+    found = {config.goal.start: WARM_START} if (run.checkpoints / WARM_START).is_dir() else {}
+    return found if result in (None, WARM_START) else {**found, AFTER: str(result)}
 
 
 def is_measured(run: RunDir, config: Config) -> bool:
     """Whether these are evaluated, if they are to be evaluated here."""
-    names = arms(run, config.is_control).values() if config.local.workers else ()
+    names = arms(run, config).values() if config.local.workers else ()
     return all((run.evaluations / name / RESULTS_FILE).is_file() for name in names)
 
 
@@ -93,15 +90,13 @@ def check_trained(run: RunDir, config: Config) -> None:
     ending = read_ending(run, config) if is_untrained(run) else None
     if ending is None:
         return
-    learner = config.learner
+    goal = config.goal
     rule = "No update of reinforcement learning was made: "
-    needed = max(learner.min_replay, ceil(1.0 / learner.updates_per_episode))
-    needs = "" if config.is_control else f", and the first update needs {needed}"
     what = "the run ended"
     if ending.is_out_of_time(config):
-        what = f"learner.max_minutes={learner.max_minutes:g} ended the run"
+        what = f"learner.max_minutes={config.learner.max_minutes:g} ended the run"
     raise NoUpdates(
-        f"{rule}{what} after {ending.amount:,} {_kind(config)}{needs}.",
+        f"{rule}{what} after {ending.amount:,} {goal.unit}, and the first update needs {goal.first:,}.",
         f"Raise {_limit(ending, config)} and continue with --resume.",
     )
 
@@ -120,19 +115,18 @@ def _limit(ending: Ending, config: Config) -> str:
         return "learner.max_minutes"
     if ending.is_solved:
         return "learner.appo.stop_at_return"
-    return "learner.appo.max_env_steps" if config.is_control else "learner.episodes"
+    return config.goal.key
 
 
 def describe(run: RunDir, config: Config, amount: float = 0.0) -> str:
     """One line on what is unusual about where the run stands; "" for one that is complete and has learnt.
 
     Args:
-        amount: Training episodes so far, or environment steps, as metrics have them.
+        amount: The value of the goal's counter in the metrics so far.
     """
-    ending, kind = read_ending(run, config), _kind(config)
+    ending, goal = read_ending(run, config), config.goal
     if pointed(run.checkpoints, FINAL) is None or (ending and not is_complete(run, config)):
-        wanted = config.learner.appo.max_env_steps if config.is_control else config.learner.episodes
-        return f"This run is not complete: {amount:,.0f} of {wanted:,} {kind} so far."
+        return f"This run is not complete: {amount:,.0f} of {goal.amount:,} {goal.unit} so far."
     try:
         check_trained(run, config)
     except NoUpdates as error:
@@ -142,8 +136,4 @@ def describe(run: RunDir, config: Config, amount: float = 0.0) -> str:
     if ending is None or not ending.is_out_of_time(config):
         return ""
     limit = f"learner.max_minutes={config.learner.max_minutes:g}"
-    return f"{limit} ended this run after {ending.amount:,} of {ending.wanted:,} {kind}."
-
-
-def _kind(config: Config) -> str:
-    return "environment steps" if config.is_control else "training episodes"
+    return f"{limit} ended this run after {ending.amount:,} of {ending.wanted:,} {goal.unit}."

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from distrl.cli.escaped import known
 from distrl.cli.health.machine import Finding, Need, bad, good
+from distrl.cli.run_kind import run_kind
 from distrl.core.errors import ConfigError, DistrlError, MissingDependency
 from distrl.core.hub_cache import cached, has_weights, hub_cache, is_hub_id
 
@@ -25,8 +26,7 @@ def needs(config: Config | None, is_worker: bool) -> frozenset[Need]:
     if config is None:
         return frozenset(found)
     found.add(Need.RUN)
-    if config.is_control:
-        found |= {Need.GYM, Need.TRAINING}  # whose workers train
+    found |= {Need[name] for name in run_kind(config).needs}
     if is_worker or config.local.workers:
         found |= _environment_needs(config)
     return frozenset(found if is_worker else found | _central_needs(config))
@@ -67,20 +67,19 @@ def look(config: Config, is_worker: bool) -> Iterator[Finding]:
     Args:
         is_worker: Only workers run on this machine, which are sent their tasks and have no model.
     """
+    kind = run_kind(config)
     if is_worker or config.local.workers:
         yield _checked(
-            "env", f"{config.env.import_path or config.env.kind} is known.", lambda: check_environment(config)
+            "env", f"{config.env.import_path or config.env.kind} is known.", kind.check_environment
         )
     if is_worker:
         return
-    from distrl.cli.train import check_demonstrations, check_tasks
+    from distrl.cli.train import check_demonstrations
 
-    if not config.is_control:
-        warnings: list[str] = []
-        said = f"{config.tasks.suite} has its splits."
-        yield _checked("tasks", said, lambda: warnings.extend(check_tasks(config)))
-        for warning in warnings:
-            yield bad("tasks", warning, "", Need.NOTHING)
+    warnings: list[str] = []
+    yield _checked("tasks", kind.tasks, lambda: warnings.extend(kind.check_tasks()))
+    for warning in warnings:
+        yield bad("tasks", warning, "", Need.NOTHING)
     if config.learner.demonstrations.dataset is not None:
         said = f"{config.learner.demonstrations.dataset} fits."
         yield _checked("demonstrations", said, lambda: check_demonstrations(config))
@@ -107,11 +106,6 @@ def check_environment(config: Config) -> None:
     from distrl.workers.envs import ENVS
     from distrl.workers.user_code import check_options
 
-    if config.is_control:
-        from distrl.workers.envs.gym import control_space
-
-        control_space(config.env.options)
-        return
     environment = choose(ENVS, config.env.kind, config.env.import_path)
     if not config.devices.pool:
         check_options(environment, config.env.options, "env")

@@ -103,7 +103,7 @@ def allocator(inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 def servers_and_workers(config: Config, run: RunDir, network: NetworkConfig) -> list[Program]:
-    """The inference servers, which continuous control has none of, and the workers."""
+    """The inference servers and the workers."""
 
     settings = assignments(network)
 
@@ -111,8 +111,7 @@ def servers_and_workers(config: Config, run: RunDir, network: NetworkConfig) -> 
         line = distrl(command, str(run.config), "--name", name, *options, *settings)
         return Program(name, line, patience_s=Program.patience_s + more_s)
 
-    num_servers = 0 if config.is_control else config.local.inference_servers
-    servers = [program("serve-inference", f"inference-{i}") for i in range(num_servers)]
+    servers = [program("serve-inference", f"inference-{i}") for i in range(config.num_servers)]
     spool = ("--spool", str(run.spool))
     # Killed too early, a worker would leave emulators behind.
     more_s = LEAVE_STEP_S + config.devices.close_s if config.devices.pool else 0.0

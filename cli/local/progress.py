@@ -27,8 +27,18 @@ RECENT_S, RECENT_CHANGES = 60.0, 10
 """The time left follows from the rate of the last minute, or of the last ten changes if those took longer."""
 SURE_S = 5.0
 """Time left is not estimated before a phase has been seen for as long."""
-UNITS = {"warm-up": "cloning", "training": "episodes"}
+UNITS = {"warm-up": "cloning"}
 """What the progress of a phase counts, where it is not called like the phase."""
+
+STEPS_PER_S = "throughput/env_steps_per_s"
+NUMBERS = (
+    ("return", "train/return", "{:.1f}"),
+    ("validation", "eval/return", "{:.1f}"),
+    ("staleness", "off_policy/staleness_mean", "{:.1f}"),
+    ("steps/s", STEPS_PER_S, "{:.0f}"),
+    ("train success", "train/success", "{:.0%}"),
+)
+"""Labels, metrics and their formats; those that the learner broadcasts are shown."""
 
 
 class Progress:
@@ -42,11 +52,8 @@ class Progress:
 
     def __init__(self, config: Config, console: Console, now: Callable[[], float] = time.monotonic) -> None:
         self._config, self._now = config, now
-        self._is_control, self._env_steps = config.is_control, config.learner.appo.max_env_steps
-        self._rates = {
-            "train success": "train/success",
-            "validation": f"eval/{config.tasks.validation}/success",
-        }
+        self._goal = config.goal
+        self._numbers = (*NUMBERS, ("validation", f"eval/{config.tasks.validation}/success", "{:.0%}"))
         self._console = console
         self._started_at = now()
         self._phase, self._is_counted = "starting", False
@@ -100,7 +107,7 @@ class Progress:
         done = sum(done for done, _ in counts.values())
         total = num * max((total for _, total in counts.values()), default=0)
         fields = [(name, f"{done}/{total}") for name, (done, total) in counts.items()] if num > 1 else []
-        self._draw("evaluating", "episodes" if self._is_control else "tasks", done, total, fields)
+        self._draw("evaluating", self._goal.measured, done, total, fields)
 
     def _draw(
         self,
@@ -136,9 +143,9 @@ class Progress:
     def _count(self, status: Status) -> tuple[str, float, float]:
         """What the phase counts, how many of it are done, and of how many; a total of 0 is unknown."""
         metrics = status.metrics
-        if self._is_control:
-            return "steps", metrics.get("env_steps", 0.0), float(self._env_steps)
         unit = UNITS.get(status.phase, status.phase)
+        if status.phase == "training":
+            unit = self._goal.unit.split()[-1]  # "episodes" or "steps"
         return unit, metrics.get(PHASE_DONE, 0.0), metrics.get(PHASE_TOTAL, 0.0)
 
     def _rest_s(self, unit: str, done: float, total: float) -> float:
@@ -158,13 +165,12 @@ class Progress:
     def _training_left_s(self, status: Status, left_s: float) -> float:
         """`left_s` by episodes or steps, but enough for the updates, and within `learner.max_minutes`."""
         learner, metrics = self._config.learner, status.metrics
-        if not self._is_control:
-            wanted = learner.episodes * learner.updates_per_episode
-            updates_s = self._rest_s("updates", metrics.get("updates", 0.0), wanted)
+        if self._goal.updates is not None:
+            updates_s = self._rest_s("updates", metrics.get("updates", 0.0), self._goal.updates)
             left_s = max(left_s, updates_s if updates_s < math.inf else 0.0)
         if learner.max_minutes is None:
             return left_s
-        spent_s = metrics.get("time/elapsed_s" if self._is_control else "time/online_s", 0.0)
+        spent_s = metrics.get("time/online_s", 0.0)
         return min(left_s, max(0.0, 60.0 * learner.max_minutes - spent_s))
 
     def _warn(self, metrics: Mapping[str, float]) -> None:
@@ -192,11 +198,11 @@ class Progress:
 
     def _fields(self, status: Status) -> list[tuple[str, str]]:
         metrics = status.metrics
-        fields = self._control_fields(metrics) if self._is_control else []
-        fields += [(label, f"{metrics[name]:.0%}") for label, name in self._rates.items() if name in metrics]
+        numbers = self._numbers
+        fields = [(label, form.format(metrics[name])) for label, name, form in numbers if name in metrics]
         if metrics.get("updates"):
             fields.append(("updates", f"{metrics['updates']:.0f}"))
-        if "workers/actions_per_s" in metrics and not self._is_control:
+        if "workers/actions_per_s" in metrics and STEPS_PER_S not in metrics:
             fields.append(("actions/s", f"{metrics['workers/actions_per_s']:.1f}"))
         if lacking := self._devices(metrics):
             fields.append(("devices", lacking))
@@ -211,20 +217,6 @@ class Progress:
         wanted = self._config.devices.num_named
         slots = self._config.worker.slots * self._config.local.workers
         return f"{sum(found):.0f}/{min(wanted, slots)}" if found and sum(found) < min(wanted, slots) else ""
-
-    def _control_fields(self, metrics: Mapping[str, float]) -> list[tuple[str, str]]:
-        fields = [
-            (label, f"{metrics[name]:.1f}")
-            for label, name in (
-                ("return", "train/return"),
-                ("validation", "eval/return"),
-                ("staleness", "off_policy/staleness_mean"),
-            )
-            if name in metrics
-        ]
-        if "throughput/env_steps_per_s" in metrics:
-            fields.append(("steps/s", f"{metrics['throughput/env_steps_per_s']:.0f}"))
-        return fields
 
     def _render(self, phase: str, fields: list[tuple[str, str]], share: float) -> Group:
         top = Table.grid(padding=(0, 1))

@@ -33,7 +33,6 @@ from distrl.core.sockets import Wire
 from distrl.core.store import TrajectoryStore
 from distrl.core.supervisor import Program, ProgramFailed, Supervisor
 from distrl.core.terminal import Console
-from distrl.evaluator.control.measure import load_control
 from distrl.evaluator.progress import read_counts
 from distrl.evaluator.report.compare import Arm, compare
 from distrl.evaluator.results import load_evaluation
@@ -106,11 +105,6 @@ class LocalRun:
         self._progress = Progress(config, console)
         self._latest = pointed(run.checkpoints, "latest") or ""
 
-    @property
-    def is_control(self) -> bool:
-        """Whether it is about returns, not about tasks."""
-        return self.config.is_control
-
     def train(self) -> bool:
         """Runs all roles until the learner is done. Returns False if it was stopped before.
 
@@ -121,7 +115,7 @@ class LocalRun:
         warning = programs.too_few_cpus(others)
         if warning:
             self._progress.note(f"warning: {warning}")
-        is_on_cpu = not self.config.is_control and (self.config.learner.device == "cpu" or not self._gpus)
+        is_on_cpu = self.config.learner.device == "cpu" or not self._gpus
         learner = programs.learner(self._run, self._network, is_on_cpu)
         places = gpus.for_training(self.config, self._gpus)
         if places:
@@ -206,7 +200,7 @@ class LocalRun:
         """By program the evaluations to make and what is said of them, and by label their directories."""
         wanted: dict[str, tuple[Program, str]] = {}
         results: dict[str, Path] = {}
-        for label, checkpoint in arms(self._run, self.is_control).items():
+        for label, checkpoint in arms(self._run, self.config).items():
             path = resolve(self._run.checkpoints, checkpoint)
             program, results[label] = programs.evaluation(self.config, self._run, path)
             wanted[program.name] = program, f"{path.name} ({label})"
@@ -284,26 +278,12 @@ def _num_spooled(run: RunDir) -> int:
     return count
 
 
-def print_returns(console: Console, results: Mapping[str, Path], elapsed: str, report: Path | None) -> None:
-    """Prints one row per evaluation of continuous control. Arguments as for `print_summary`."""
-    table = Table("", "mean return (95% interval)", "episodes", title_justify="left")
-    for label, path in results.items():
-        result = load_control(path)
-        low, high = (result.interval.low, result.interval.high) if result.interval else (result.mean,) * 2
-        numbers = f"{result.mean:.1f} ({low:.1f} to {high:.1f})"
-        table.add_row(label, numbers, str(len(result.returns)))
-    console.print(table)
-    _end(console, elapsed, report)
-
-
-def print_summary(console: Console, results: Mapping[str, Path], elapsed: str, report: Path | None) -> None:
+def print_summary(console: Console, results: Mapping[str, Path]) -> None:
     """Prints one row per split.
 
     Args:
         console: Where to.
         results: Evaluation directories by label, oldest first.
-        elapsed: How long the run took.
-        report: The report, if one was written.
     """
     blocks = compare({label: load_evaluation(path) for label, path in results.items()})
     is_compared = len(results) > 1
@@ -318,13 +298,6 @@ def print_summary(console: Console, results: Mapping[str, Path], elapsed: str, r
         rates = [_rate(arms.get(label)) for label in results]
         table.add_row(block.overall.name, *rates, *([gained] if is_compared else []))
     console.print(table)
-    _end(console, elapsed, report)
-
-
-def _end(console: Console, elapsed: str, report: Path | None) -> None:
-    console.print(f"Took {elapsed}.")
-    if report is not None:
-        console.print(f"Report: {report}", soft_wrap=True)
 
 
 def _rate(arm: Arm | None) -> str:

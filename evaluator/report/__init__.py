@@ -32,11 +32,6 @@ def write_run_report(run_dir: Path, results: Mapping[str, Path]) -> Path:
 
     run = RunDir.open(run_dir)
     config = load_config(run.config)
-    if config.is_control:
-        from distrl.evaluator.control.report import write_control_report
-
-        metrics = RunMetrics.read(run.metrics)
-        return write_control_report(run.path, config.name, results, metrics, config)
     metrics = RunMetrics.read(run.metrics)
     notice = describe(run, config, metrics.last(EPISODES) or 0.0)
     examples = config.evaluate.examples

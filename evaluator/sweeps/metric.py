@@ -87,15 +87,17 @@ def _is_recorded(name: str, sweep: Sweep) -> bool:
 
 def _evaluated(sweep: Sweep) -> list[str]:
     """The numbers of the evaluations before and after, of single splits."""
-    returns = [RETURN] if any(run.config.is_control for run in sweep.runs) else []
+    returns = [RETURN] if any(run.config.goal.metric == RETURN for run in sweep.runs) else []
     return returns + [f"{split}/{number}" for split in _test_splits(sweep) for number in FIELDS]
 
 
 def _test_splits(sweep: Sweep) -> list[str]:
-    found = [split for run in sweep.runs if not run.config.is_control for split in run.config.tasks.test]
+    found = [
+        split for run in sweep.runs if run.config.goal.metric != RETURN for split in run.config.tasks.test
+    ]
     return list(dict.fromkeys(found))
 
 
 def _validation_splits(sweep: Sweep) -> list[str]:
-    found = [run.config.tasks.validation for run in sweep.runs if not run.config.is_control]
+    found = [run.config.tasks.validation for run in sweep.runs if run.config.goal.metric != RETURN]
     return list(dict.fromkeys(found))

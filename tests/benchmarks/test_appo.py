@@ -1,4 +1,4 @@
-"""benchmarks/appo.py: what is read of a run, what is kept, resuming, the stop rule of peers, the numbers."""
+"""benchmarks/appo_peers.py: reading and keeping runs, resuming, the stop rule of peers, the numbers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,22 @@ import pytest
 
 gymnasium = pytest.importorskip("gymnasium", reason="needs gymnasium: not installed")
 
-import appo
-from appo_arms import Arm, RunFailed, make_run
-from appo_report import ratios, summarise, table
-from appo_runs import Outcome, Point, Run, Settings, load_run, read_distrl
-from appo_trial import CONFIRMED_EPISODES, Trial, mean_return
+import appo_peers
+from appo_peer import CONFIRMED_EPISODES, Trial, mean_return
+from appo_peers import (
+    Arm,
+    Outcome,
+    Point,
+    Run,
+    RunFailed,
+    Settings,
+    load_run,
+    make_run,
+    ratios,
+    read_distrl,
+    summarise,
+    table,
+)
 
 from distrl.core.errors import RunDirectoryError
 
@@ -136,7 +147,7 @@ WRITES = f"out.write_text({json.dumps(dataclasses.asdict(OUTCOME))!r})"
 
 
 def arguments(tmp_path: Path, *more: str) -> Any:
-    return appo.parse(["--runs-dir", str(tmp_path), *more])
+    return appo_peers.parse(["--runs-dir", str(tmp_path), *more])
 
 
 def test_the_same_command_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -145,12 +156,12 @@ def test_the_same_command_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[
     broken = program("broken", "sys.exit('no such luck')")
     args, stop = arguments(tmp_path), threading.Event()
 
-    failures = appo.make_runs(args, [broken, once], settings[:1], stop)
+    failures = appo_peers.make_runs(args, [broken, once], settings[:1], stop)
     assert len(failures) == 1
     assert "broken seed 0 failed: exit code 1" in failures[0]
     assert "no such luck" in failures[0]
 
-    appo.make_runs(args, [once], settings, stop)
+    appo_peers.make_runs(args, [once], settings, stop)
     assert (tmp_path / "once/marks").read_text() == "xx"  # a run per seed, none of them twice
     kept = load_run(tmp_path / "once/seed-1.json", settings[1])
     assert kept is not None
@@ -167,7 +178,7 @@ def test_a_run_that_is_stopped_leaves_no_result(tmp_path: Path) -> None:
     stop.set()
     assert make_run(program("slow", "import time; time.sleep(600)"), SETTINGS, tmp_path, stop) is None
     with pytest.raises(SystemExit):
-        appo.make_runs(arguments(tmp_path), [program("slow", WRITES)], [SETTINGS], stop)
+        appo_peers.make_runs(arguments(tmp_path), [program("slow", WRITES)], [SETTINGS], stop)
     assert not (tmp_path / "slow/seed-3.json").exists()
 
 
@@ -289,7 +300,7 @@ def test_the_report_has_the_numbers_and_a_picture(
         "sb3-ppo": [run("sb3-ppo", 0, 90.0)],
         "rllib-appo": [],
     }
-    appo.report(args, arms, runs)
+    appo_peers.report(args, arms, runs)
     told = capsys.readouterr().out
     assert ("of sb3-ppo's: distrl-1 0.50" in told) == (env == "LunarLanderContinuous-v3")
     assert "rllib-appo" not in told  # it has no finished run

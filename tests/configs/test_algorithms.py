@@ -10,11 +10,11 @@ from typer.testing import CliRunner
 
 from distrl.cli.main import app
 from distrl.configs.algorithms import AlgorithmName
-from distrl.configs.control import CONTROL
+from distrl.configs.appo import APPO
 from distrl.configs.load import dump_config, load_config
 from distrl.core.errors import ConfigError
 
-NAMES = [name for name in get_args(AlgorithmName) if name != CONTROL]
+NAMES = [name for name in get_args(AlgorithmName) if name != APPO]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -25,7 +25,7 @@ def distrl(folder: Path, *arguments: str) -> str:
 
 
 def test_two_arms_are_run_compared_measured_and_reported(tmp_path: Path) -> None:
-    from control_world import config_data
+    from appo_world import config_data
 
     base = config_data(max_env_steps=3000, eval_every=1024)
     (tmp_path / "base.yaml").write_text(yaml.safe_dump(base | {"evaluate": {"episodes": 20, "slots": 4}}))

@@ -1,0 +1,1 @@
+"""Continuous control by APPO with worker gradients (docs/control.md). Commands call `distrl.appo.run`."""

@@ -1,0 +1,350 @@
+"""The learner's process for APPO: the server, the loop of its main thread, and its checkpoints.
+
+    workers ──► control ROUTER ── network thread: AppoServer ──► Master (applies, publishes) ──► ack
+                                                                   ▲ polled: metrics, checkpoints, end
+                                  main thread: AppoLearner.run ────┘
+
+The main thread waits `POLL_S` at a time for the stop event, and at the end at most `learner.lease_ttl_s` for
+the last measurement. Learning itself happens in the network thread: it is one addition per gradient.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import math
+import time
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from threading import Event
+from typing import Any, ClassVar
+
+import torch
+
+from distrl.appo.master import Master, Measurement, Weights
+from distrl.appo.policy import GaussianPolicy, PolicySpec
+from distrl.configs.schema import Config
+from distrl.core import checkpoints
+from distrl.core.errors import CheckpointError, ProtocolError
+from distrl.core.messages import Gradient, Measured, WorkAck, WorkGrant, WorkRequest
+from distrl.core.metrics import PHASE_DONE, PHASE_TOTAL, MetricsWriter
+from distrl.core.policies import weights_io
+from distrl.core.rundir import RunDir
+from distrl.core.security import SERVER, Security, load_security
+from distrl.core.service import WEIGHTS_OF_TRAINING_WORKERS, Permits
+from distrl.core.sockets import Received
+from distrl.evaluator.run_state import is_complete
+from distrl.learner.scheduler import DONE, TRAINING
+from distrl.learner.station import Endpoints, Station
+from distrl.learner.tensorboard import tensorboard_sinks
+
+POLL_S = 0.1
+METRICS_S = 1.0
+PEERS_S = 10.0
+LINGER_S = 1.0
+KEPT_VERSIONS = 16
+"""Weights that stay available: a worker fetches a version after others have changed it already."""
+
+_log = logging.getLogger(__name__)
+
+
+class AppoServer(Station):
+    """The network side of a master. Set `master` before `start`. Arguments as for `Station`."""
+
+    weight_permits: ClassVar[Permits] = WEIGHTS_OF_TRAINING_WORKERS
+    master: Master
+
+    def __init__(self, endpoints: Endpoints, security: Security | None, run_id: str) -> None:
+        super().__init__(endpoints, security, run_id, keep_weights=KEPT_VERSIONS)
+
+    # ---- network thread ----
+
+    def _work(self) -> None:
+        self.master.keep_only(self._peers.workers())
+
+    def _handle(self, received: Received) -> None:
+        message, peer = received.message, received.peer
+        if isinstance(message, WorkRequest):
+            unit = None if self._shutdown else self.master.work(message.worker, message.collected)
+            self._service.reply(peer, self._shutdown or WorkGrant(unit=unit))
+        elif isinstance(message, Gradient):
+            try:
+                is_new = self.master.take_gradient(message, received.blobs)
+            except ProtocolError as error:
+                self._service.reject(peer, error, ref=message.unit_id)
+            else:
+                self._service.reply(peer, WorkAck(unit_id=message.unit_id, duplicate=not is_new))
+        elif isinstance(message, Measured):
+            is_new = self.master.take_measured(message)
+            self._service.reply(peer, WorkAck(unit_id=message.unit_id, duplicate=not is_new))
+        else:
+            super()._handle(received)
+
+
+class Checkpointer:
+    """Writes checkpoints of one run: step_N/ with policy/ and state.json, N being the gradients accepted.
+
+    Args:
+        directory: The run's `checkpoints/`. No other process writes there. Unfinished ones are removed.
+        policy: One like the run's, which this overwrites.
+        keep: How many of the newest stay, besides those that a pointer names.
+    """
+
+    def __init__(self, directory: Path, policy: GaussianPolicy, keep: int) -> None:
+        self.directory, self._policy, self._keep = directory, policy, keep
+        self._written: set[str] = set()
+        checkpoints.remove_unfinished(directory)
+
+    def save(self, weights: Weights, state: dict[str, Any], protected: Collection[str] = ()) -> str:
+        """Writes `weights` unless that is done already, and deletes old checkpoints. Returns the name.
+
+        `latest` points to the newest, which one of weights under measurement may not be.
+
+        Args:
+            weights: Of one moment of this run.
+            state: JSON-able, of the same moment.
+            protected: Names that must stay.
+        """
+        name = name_of(weights)
+        if name in self._written:
+            return name
+
+        def fill(path: Path) -> None:
+            self._policy.load_published(weights_io.from_bytes(weights.data))
+            self._policy.save(path / "policy")
+            (path / "state.json").write_text(json.dumps(state))
+
+        checkpoints.write_checkpoint(self.directory, name, fill)
+        self._written.add(name)
+        latest = checkpoints.step_of(checkpoints.pointed(self.directory, "latest") or "")
+        if latest is None or latest < weights.step:
+            checkpoints.point(self.directory, "latest", name)
+        self._written -= set(checkpoints.remove_old(self.directory, self._keep, {name, *protected}))
+        return name
+
+    def resume(self, policy: GaussianPolicy, master: Master) -> None:
+        """Loads the newest whole checkpoint, if there is one.
+
+        Raises:
+            CheckpointError: As `checkpoints.to_resume_from`; or it belongs to a different policy.
+        """
+        path = checkpoints.to_resume_from(self.directory)
+        if path is None:
+            return
+        policy.load(path / "policy")
+        try:
+            master.load_state_dict(json.loads((path / "state.json").read_text()))
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                f"{path / 'state.json'} is missing, damaged or of a different version: {error!r}.",
+                "Resume with the version of distrl that wrote it, or start a new run.",
+            ) from error
+        self._written.add(path.name)
+        _log.info("resumed after %d gradients", master.progress.accepted)
+
+
+def name_of(weights: Weights) -> str:
+    """The name of a checkpoint of `weights`."""
+    return f"step_{weights.step}"
+
+
+class AppoLearner:
+    """Runs until the task is solved, the steps or the time are over, or `stop` is set.
+
+    Args:
+        config: The run.
+        run: Its directory.
+        server: Its network side, and where phases and metrics are announced.
+        master: Owns the weights.
+        checkpointer: Writes the master's checkpoints.
+        metrics: Where metrics go.
+        stop: Set to end early; a checkpoint is written and `run` returns.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        run: RunDir,
+        server: AppoServer,
+        master: Master,
+        checkpointer: Checkpointer,
+        metrics: MetricsWriter,
+        stop: Event,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._config, self._run, self.server, self.master = config, run, server, master
+        self._checkpointer, self._metrics = checkpointer, metrics
+        self._stop, self._clock = stop, clock
+        self._started = clock()
+        self._next_metrics = self._next_peers = clock()
+        self._next_checkpoint = config.learner.checkpoint_every
+        self._announced: dict[str, float] = {PHASE_TOTAL: float(config.goal.amount)}
+        self._solved: tuple[str, float] | None = None  # a checkpoint, and its confirmed mean return
+        self._open: list[Measurement] = []
+
+    def run(self) -> None:
+        """Trains, and names the result "final". A run that is complete already is announced as such."""
+        if is_complete(self._run, self._config):
+            self._end()
+            return
+        self.master.start()
+        self._announce(TRAINING)
+        while not self._stop.wait(POLL_S) and self._solved is None and not self._is_over():
+            self._poll()
+        if not self._stop.is_set() and self._solved is None:
+            self._measure_last()
+        self.master.close()
+        self._write_numbers()
+        newest = self._save()
+        if self._stop.is_set():
+            return
+        directory, mean = self._checkpointer.directory, None
+        if self._solved is not None:
+            name, mean = self._solved
+        else:
+            best = checkpoints.pointed(directory, "best") if self._config.learner.keep_best else None
+            name = best or newest
+        env_steps, online_s = self.master.progress.env_steps, round(self.master.elapsed_s(), 1)
+        note = {"env_steps": env_steps, "online_s": online_s, "return": mean}
+        checkpoints.point(directory, "final", name, json.dumps(note, separators=(",", ":")))
+        self._end()
+
+    def _end(self) -> None:
+        self._announce(DONE)
+        self.server.shutdown("the run is complete")
+
+    def _is_over(self) -> bool:
+        """Whether all steps are made or the time is over, which also limits the wait for the first worker."""
+        minutes = self._config.learner.max_minutes
+        limit_s = math.inf if minutes is None else 60.0 * minutes
+        elapsed_s = self.master.elapsed_s()
+        waited_s = self._clock() - self._started if elapsed_s == 0.0 else 0.0
+        return self.master.is_over() or max(elapsed_s, waited_s) >= limit_s
+
+    def _measure_last(self) -> None:
+        """Measures the newest weights, within the time that a worker has for it."""
+        self.master.close()
+        self.master.measure_last()
+        deadline = self._clock() + self._config.learner.lease_ttl_s
+        while self.master.is_measuring and self._clock() < deadline and not self._stop.wait(POLL_S):
+            self._poll()
+        self._poll()
+
+    def _poll(self) -> None:
+        """Raises what ended the server; writes what is due."""
+        self.server.check()
+        begun, ended = self.master.take_measurements()
+        self._open += begun
+        for measurement in begun:
+            self._checkpoint(measurement.weights, measurement.state)
+        for measurement in ended:
+            self._report(measurement)
+        self._open = [one for one in self._open if not any(one is other for other in ended)]
+        now = self._clock()
+        if now >= self._next_metrics:
+            self._next_metrics = now + METRICS_S
+            self._write_numbers()
+        if now >= self._next_peers:
+            self._next_peers = now + PEERS_S
+            self._write(self.server.peer_metrics())
+        if self.master.progress.accepted >= self._next_checkpoint:
+            self._save()
+
+    def _report(self, measurement: Measurement) -> None:
+        """Writes a measurement's mean return, and moves the pointer "best"."""
+        weights, target = measurement.weights, self._config.learner.appo.stop_at_return
+        _log.info(
+            "%s of weights %d: mean return %.2f over %d episodes",
+            measurement.kind, weights.info.version, measurement.mean, len(measurement.returns),
+        )  # fmt: skip
+        where = {"eval/env_steps": float(weights.env_steps), "eval/elapsed_s": weights.elapsed_s}
+        name = name_of(weights)
+        if measurement.kind == "confirmation":
+            self._write({"eval/confirmation": measurement.mean, **where})
+            if target is not None and measurement.mean >= target:
+                self._solved = name, measurement.mean
+                solved = {"elapsed_s": weights.elapsed_s, "env_steps": float(weights.env_steps)}
+                solved["return"] = measurement.mean
+                self._write({f"solved/{key}": value for key, value in solved.items()})
+            return
+        self._write({"eval/return": measurement.mean, **where})
+        directory = self._checkpointer.directory
+        best = checkpoints.note_of(directory, "best")
+        if not best or measurement.mean >= float(best):
+            checkpoints.point(directory, "best", name, note=f"{measurement.mean}")
+
+    def _save(self) -> str:
+        """Writes a checkpoint of the newest weights."""
+        weights, state = self.master.snapshot()
+        self._next_checkpoint = weights.step + self._config.learner.checkpoint_every
+        return self._checkpoint(weights, state)
+
+    def _checkpoint(self, weights: Weights, state: dict[str, Any]) -> str:
+        """Writes a checkpoint; those under measurement stay, and so does a solution.
+
+        The metrics up to it are written first, because a resumed run keeps them as they are.
+        """
+        self._write_numbers()
+        protected = {name_of(one.weights) for one in self._open}
+        if self._solved is not None:  # no pointer names it yet
+            protected.add(self._solved[0])
+        return self._checkpointer.save(weights, state, protected)
+
+    def _write_numbers(self) -> None:
+        for accepted, numbers in self.master.take_rows():
+            self._write(numbers, accepted)
+
+    def _write(self, numbers: dict[str, float], accepted: int | None = None) -> None:
+        """Writes metrics, by default of now; the next broadcasts carry the newest value of each."""
+        accepted = self.master.progress.accepted if accepted is None else accepted
+        self._metrics.write(accepted, numbers)
+        self._announced |= numbers | {"updates": float(accepted)}
+        self._announced |= {
+            PHASE_DONE: float(self.master.progress.env_steps),
+            "time/online_s": self.master.elapsed_s(),
+        }
+        self.server.set_metrics(self._announced)
+
+    def _announce(self, phase: str) -> None:
+        self.server.set_phase(phase)
+        _log.info("phase: %s", phase)
+
+
+@contextlib.contextmanager
+def open_learner(config: Config, run: RunDir, sizes: tuple[int, int], stop: Event) -> Iterator[AppoLearner]:
+    """A learner whose sockets are bound and served; everything is closed afterwards.
+
+    A run that has a checkpoint continues from it.
+
+    Args:
+        config: The run.
+        run: Its directory.
+        sizes: Of the environment's flat observations and actions.
+        stop: Ends it early.
+
+    Raises:
+        NetworkError: An address is in use.
+        CheckpointError: The newest checkpoint cannot be used.
+    """
+    torch.set_num_threads(config.learner.threads)
+    network, spec = config.network, PolicySpec.of(config, sizes)
+    with contextlib.ExitStack() as stack:
+        endpoints = Endpoints(network.control, network.broadcast, network.weights)
+        server = AppoServer(endpoints, load_security(network.keys_path, SERVER), run.run_id())
+        stack.callback(server.close)
+        metrics = MetricsWriter(run.metrics, tensorboard_sinks(run.tensorboard))
+        stack.callback(metrics.close)
+        policy = GaussianPolicy(spec, config.seed)
+        run.weights.mkdir(exist_ok=True)
+        master = server.master = Master(config, policy, server, run.weights / "version")
+        checkpointer = Checkpointer(
+            run.checkpoints, GaussianPolicy(spec, config.seed), config.learner.keep_checkpoints
+        )
+        checkpointer.resume(policy, master)
+        metrics.resume(master.progress.accepted)
+        server.start()
+        yield AppoLearner(config, run, server, master, checkpointer, metrics, stop)
+        if server.status.phase == "done":
+            time.sleep(LINGER_S)  # late subscribers receive the shutdown

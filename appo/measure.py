@@ -1,0 +1,186 @@
+"""Measuring a policy of continuous control: greedy episodes of fresh seeds, and their mean return.
+
+DIR/evaluation.json   what is measured (a resumed evaluation must match it)
+DIR/results.json      the numbers, written last by rename: its presence marks a complete evaluation
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from distrl.appo.envs import Actor, GymGroup, Space, run_episodes
+from distrl.appo.policy import load_policy
+from distrl.configs.appo import TEST_SEEDS
+from distrl.configs.schema import Config
+from distrl.core.errors import CheckpointError, ConfigError, RunDirectoryError
+from distrl.core.files import write_atomically
+from distrl.core.rundir import is_free
+from distrl.core.types import Number, Record
+from distrl.evaluator.progress import LINE_EVERY_S
+from distrl.evaluator.results import RESULTS_FILE, SPEC_FILE, Subject
+from distrl.evaluator.runner import EvaluationStopped
+from distrl.evaluator.statistics import Interval, t_interval
+
+EPISODES = 100
+"""The default of `evaluate.episodes`."""
+
+RANDOM_SEED = 0
+
+
+class MeasureSpec(Record):
+    """What is measured: the subject, the environment, and the number of episodes."""
+
+    env_id: str
+    subject: Subject
+    episodes: int
+
+
+class Returns(Record):
+    """The numbers: `results.json`.
+
+    Attributes:
+        spec: What was measured.
+        mean, std: Of the episodes' undiscounted returns.
+        interval: Student's 95% interval of the mean; None for one episode.
+        returns, lengths: Of each episode, in the order of their seeds.
+        started_at, duration_s: Unix time and seconds.
+    """
+
+    spec: MeasureSpec
+    mean: Number
+    std: Number
+    interval: Interval | None
+    returns: tuple[Number, ...]
+    lengths: tuple[int, ...]
+    started_at: Number = 0.0
+    duration_s: Number = 0.0
+
+
+def measure(
+    config: Config,
+    subject: Subject,
+    output: Path,
+    resume: bool = False,
+    stop: threading.Event | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> Returns:
+    """Measures `subject` and writes the results to `output`.
+
+    Args:
+        config: The sections env and evaluate are used.
+        subject: A checkpoint, or "random".
+        output: A directory.
+        resume: Replaces an earlier measurement of the same subject in `output`.
+        stop: Ends it early when set.
+        say: Receives lines of progress.
+
+    Raises:
+        EvaluationStopped: `stop` was set.
+        CheckpointError: The checkpoint is of a different kind, or of a different environment.
+        RunDirectoryError: `output` holds another evaluation.
+        ConfigError: `subject` is neither a checkpoint nor random actions.
+    """
+    options, evaluate = config.env.options, config.evaluate
+    spec = MeasureSpec(
+        env_id=str(options["id"]), subject=subject.seen_from(output), episodes=evaluate.episodes or EPISODES
+    )
+    stop = stop or threading.Event()
+    _prepare(output, spec, resume)
+    started_at, clock = time.time(), time.monotonic()
+    with contextlib.closing(GymGroup(options, min(evaluate.slots, spec.episodes))) as group:
+        actor = _actor(subject, spec.env_id, group.space)
+        say(f"evaluating {spec.env_id}: 0 of {spec.episodes} episodes")
+        next_line = time.monotonic() + LINE_EVERY_S
+
+        def ended(num: int) -> None:
+            nonlocal next_line
+            if time.monotonic() >= next_line or num == spec.episodes:
+                next_line = time.monotonic() + LINE_EVERY_S
+                say(f"{num} of {spec.episodes} episodes")
+
+        seeds = range(TEST_SEEDS, TEST_SEEDS + spec.episodes)
+        episodes = run_episodes(group, actor, seeds, stop.is_set, ended)
+    if episodes is None:
+        raise EvaluationStopped("Interrupted; no results were kept.", "Measure again with --resume.")
+    returns = [episode.total for episode in episodes]
+    mean = math.fsum(returns) / len(returns)
+    result = Returns(
+        spec=spec,
+        mean=mean,
+        std=math.sqrt(math.fsum((one - mean) ** 2 for one in returns) / len(returns)),
+        interval=t_interval(returns),
+        returns=tuple(returns),
+        lengths=tuple(episode.length for episode in episodes),
+        started_at=started_at,
+        duration_s=time.monotonic() - clock,
+    )
+    write_atomically(output / RESULTS_FILE, result.model_dump_json(indent=2))
+    return result
+
+
+def load_returns(directory: Path) -> Returns:
+    """Reads a complete evaluation of continuous control.
+
+    Raises:
+        RunDirectoryError: If `directory` holds none.
+    """
+    file = directory / RESULTS_FILE
+    try:
+        return Returns.model_validate_json(file.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise RunDirectoryError(
+            f"{file} is not an evaluation of continuous control.", "Measure again with distrl evaluate."
+        ) from error
+
+
+def _prepare(output: Path, spec: MeasureSpec, resume: bool) -> None:
+    """Makes the directory, or checks that its contents may be replaced."""
+    if not is_free(output, resume, resuming="replace what is there"):
+        try:
+            found = MeasureSpec.model_validate_json((output / SPEC_FILE).read_bytes())
+            same = (
+                found.subject.may_be(spec.subject)
+                and found.model_copy(update={"subject": spec.subject}) == spec
+            )
+        except (OSError, ValidationError):
+            same = False
+        if not same:
+            raise RunDirectoryError(
+                f"{output} holds a different evaluation.", "Choose another directory with --output."
+            )
+    output.mkdir(parents=True, exist_ok=True)
+    (output / RESULTS_FILE).unlink(missing_ok=True)
+    write_atomically(output / SPEC_FILE, spec.model_dump_json(indent=2))
+
+
+def _actor(subject: Subject, env_id: str, space: Space) -> Actor:
+    if subject.kind == "random":
+        rng = np.random.default_rng(RANDOM_SEED)
+        low, high = np.maximum(space.low, -1e3), np.minimum(space.high, 1e3)
+
+        def act_randomly(observations: NDArray[np.floating]) -> NDArray[np.floating]:
+            return rng.uniform(low, high, (len(observations), len(low)))
+
+        return act_randomly
+    if subject.kind != "checkpoint":
+        raise ConfigError(
+            f"Continuous control cannot be measured as {subject.kind!r} because its policies are not served.",
+            "Give --checkpoint, or --agent random.",
+        )
+    policy = load_policy(Path(subject.name) / "policy")
+    own = policy.spec.observation_size, policy.spec.action_size
+    if policy.spec.env_id != env_id or own != space.sizes:
+        raise CheckpointError(
+            f"{subject.name} is a policy for {policy.spec.env_id}, not for {env_id}.",
+            "Use the configuration of its own run.",
+        )
+    return policy.act_greedily

@@ -1,0 +1,281 @@
+"""The report of a run of continuous control: return over steps and time, and the final measurement."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from distrl.appo.measure import Returns, load_returns
+from distrl.configs.load import dump_config
+from distrl.configs.schema import Config
+from distrl.core.buckets import VERSIONS
+from distrl.evaluator.report.chart import (
+    Point,
+    dots_path,
+    line_path,
+    make_axis,
+    short_number,
+    thin,
+)
+from distrl.evaluator.report.drawing import LINE, finish, new_figure
+from distrl.evaluator.report.metrics import ELAPSED, RunMetrics
+from distrl.evaluator.report.page import duration, write_files
+from distrl.evaluator.report.run import Fact
+from distrl.evaluator.report.training import Chart, LegendItem, Signal, signal_charts
+from distrl.evaluator.report.training import Path as Line
+
+ENV_STEPS = "env_steps"
+TRAIN, VALIDATION = "train/return", "eval/return"
+SIGNALS = (
+    ("loss/value", "Critic's loss", "Mean squared error, in units of scaled rewards"),
+    ("value/explained_variance", "Explained variance", "Of the returns, by the critic"),
+    ("off_policy/kl", "KL", "Between the policy that acted and the one in training, nats"),
+    ("off_policy/silenced_fraction", "Clipped", "Share of transitions without gradient"),
+    ("train/log_std", "Log of the standard deviation", "Of actions: the amount of exploration"),
+    ("off_policy/staleness_mean", "Staleness", "Versions behind, mean over accepted gradients"),
+    ("throughput/env_steps_per_s", "Speed", "Environment steps a second, all workers"),
+)
+
+
+@dataclass(frozen=True)
+class StalenessRow:
+    """The gradients of one staleness, over the whole run, without rounds that only measured.
+
+    Attributes:
+        label: Versions, as "4-7".
+        gradients, steps, episodes: Accepted gradients, their transitions, the episodes that ended.
+        mean_return: Of these episodes; None without any.
+        kl: Between the policy that acted and the one in training, nats: mean over steps.
+        silenced: Share of transitions that the clip silences.
+    """
+
+    label: str
+    gradients: int
+    steps: int
+    episodes: int
+    mean_return: float | None
+    kl: float
+    silenced: float
+
+
+def staleness_rows(metrics: RunMetrics) -> list[StalenessRow]:
+    """One for each staleness that occurred."""
+    rows = []
+    for label in VERSIONS.labels:
+        tables = metrics.tables(f"staleness/{label}/", "gradients")
+        sums = {name: math.fsum(t[name] for t in tables) for name in ("gradients", "steps", "episodes")}
+
+        def mean(name: str, of: str, tables: Sequence[Mapping[str, float]] = tables) -> float:
+            weight = math.fsum(table[of] for table in tables)
+            return math.fsum(table.get(name, 0.0) * table[of] for table in tables) / weight
+
+        if tables:
+            rows.append(
+                StalenessRow(
+                    label=label,
+                    gradients=round(sums["gradients"]),
+                    steps=round(sums["steps"]),
+                    episodes=round(sums["episodes"]),
+                    mean_return=mean("return", "episodes") if sums["episodes"] else None,
+                    kl=mean("kl", "steps"),
+                    silenced=mean("silenced_fraction", "steps"),
+                )
+            )
+    return rows
+
+
+@dataclass(frozen=True)
+class Report:
+    """The contents of the page."""
+
+    name: str
+    subtitle: str
+    results: list[tuple[str, Returns]]
+    facts: list[Fact]
+    curves: list[Chart]
+    legend: list[LegendItem]
+    staleness: list[StalenessRow]
+    signals: list[Signal]
+    methods: list[tuple[str, str]]
+    config: str
+
+
+def write_report(
+    directory: Path,
+    name: str,
+    results: Mapping[str, Path],
+    metrics: RunMetrics | None = None,
+    config: Config | None = None,
+) -> Path:
+    """Writes report.html, report.json and, when matplotlib is there, report.png into `directory`.
+
+    Args:
+        directory: Where to.
+        name: The heading.
+        results: Evaluation directories by label.
+        metrics, config: Of the run, if there was one.
+
+    Returns:
+        The path of report.html.
+
+    Raises:
+        RunDirectoryError: A directory holds no complete evaluation.
+        MissingDependency: jinja2 is not installed.
+    """
+    loaded = [(label, load_returns(path)) for label, path in results.items()]
+    metrics = metrics or RunMetrics([])
+    target = config.learner.appo.stop_at_return if config is not None else None
+    report = Report(
+        name=name,
+        subtitle=_subtitle(loaded, config),
+        results=loaded,
+        facts=_facts(metrics),
+        curves=_curves(metrics, target),
+        legend=_legend(metrics, target),
+        staleness=staleness_rows(metrics),
+        signals=signal_charts(metrics, SIGNALS),
+        methods=_methods(loaded, config),
+        config=dump_config(config) if config is not None else "",
+    )
+
+    def draw_into(file: Path) -> None:
+        _draw(file, report, metrics, target)
+
+    return write_files(directory, "appo.html", name, report, _data(report, metrics), draw_into)
+
+
+def _data(report: Report, metrics: RunMetrics) -> dict[str, object]:
+    """The numbers as plain data: `report.json`."""
+    return {
+        "name": report.name,
+        "evaluations": {label: result.model_dump(mode="json") for label, result in report.results},
+        "facts": {fact.key: fact.number for fact in report.facts},
+        "learning_curve": {
+            column: {"train": metrics.series(TRAIN, column), "validation": _validation(metrics, column)}
+            for column in (ENV_STEPS, ELAPSED)
+        },
+        "staleness": [asdict(row) for row in report.staleness],
+    }
+
+
+def _subtitle(loaded: Sequence[tuple[str, Returns]], config: Config | None) -> str:
+    parts = [result.spec.env_id for _, result in loaded[-1:]]
+    if config is not None:
+        parts += [f"algorithm {config.learner.algorithm}", f"seed {config.seed}"]
+    return " · ".join(parts)
+
+
+def _facts(metrics: RunMetrics) -> list[Fact]:
+    """The tiles; missing measurements are left out."""
+    facts = []
+    elapsed, steps = metrics.last(ELAPSED), metrics.last(ENV_STEPS)
+    if elapsed is not None:
+        facts.append(Fact("duration_s", elapsed, "Training time", duration(elapsed)))
+    if steps is not None:
+        speed = f"{steps / elapsed:,.0f} per second" if elapsed else ""
+        facts.append(Fact("env_steps", steps, "Environment steps", f"{steps:,.0f}", speed))
+    for key, name, label in (
+        ("episodes", "train/episodes", "Training episodes"),
+        ("gradients", "gradients/accepted", "Gradients"),
+    ):
+        value = metrics.last(name)
+        if value is not None:
+            facts.append(Fact(key, value, label, f"{value:,.0f}"))
+    staleness = [value for _, value in metrics.series("off_policy/staleness_mean", ENV_STEPS)]
+    if staleness:
+        worst = max(value for _, value in metrics.series("off_policy/staleness_max", ENV_STEPS))
+        mean = sum(staleness) / len(staleness)
+        note = f"versions on average, {short_number(worst)} at most"
+        facts.append(Fact("staleness", mean, "Staleness", f"{mean:.1f}", note))
+    solved, at = metrics.last("solved/elapsed_s"), metrics.last("solved/env_steps")
+    if solved is not None and at is not None:
+        facts.append(Fact("solved_s", solved, "Solved after", duration(solved), f"{at:,.0f} steps"))
+    return facts
+
+
+def _curves(metrics: RunMetrics, target: float | None) -> list[Chart]:
+    """Return over environment steps and over minutes; none without data."""
+    charts = []
+    for column, short, label, scale in (
+        (ENV_STEPS, "Steps", "environment steps", 1.0),
+        (ELAPSED, "Time", "minutes since the start", 1 / 60),
+    ):
+        train, validation = (
+            [(x * scale, y) for x, y in points]
+            for points in (metrics.series(TRAIN, column), _validation(metrics, column))
+        )
+        if len(train) + len(validation) > 1:
+            charts.append(_chart(train, validation, short, label, target))
+    return charts
+
+
+def _validation(metrics: RunMetrics, column: str) -> list[Point]:
+    """Mean returns at the time when the measured weights were published, not when the measurement ended."""
+    return [(row[f"eval/{column}"], row[VALIDATION]) for row in metrics.rows if VALIDATION in row]
+
+
+def _chart(
+    train: list[Point], validation: list[Point], short: str, label: str, target: float | None
+) -> Chart:
+    points = [*train, *validation]
+    heights = [y for _, y in points] + ([target] if target is not None else [])
+    x = make_axis(0.0, max(x for x, _ in points), 6)
+    y = make_axis(min(heights), max(heights), 4, short_number, round_out=True)
+    lines = [Line(line_path(thin(train), x, y), "thin", "c-train")]
+    if target is not None:
+        lines.append(Line(line_path([(x.low, target), (x.high, target)], x, y), "dash", "c-before"))
+    lines.append(Line(line_path(validation, x, y), "line", "c-after"))
+    lines.append(Line(dots_path(validation, x, y), "dots", "c-after"))
+    shown = tuple(line for line in lines if line.data)
+    return Chart(f"Return over {label}", short, shown, x.ticks, y.ticks, label)
+
+
+def _legend(metrics: RunMetrics, target: float | None) -> list[LegendItem]:
+    items = []
+    if metrics.last(VALIDATION) is not None:
+        items.append(LegendItem("validation, greedy", "dot", "c-after"))
+    if metrics.last(TRAIN) is not None:
+        items.append(LegendItem("training, mean of the last 100 episodes", "line", "c-train"))
+    if target is not None:
+        items.append(LegendItem("learner.appo.stop_at_return", "dash", "c-before"))
+    return items
+
+
+def _methods(loaded: Sequence[tuple[str, Returns]], config: Config | None) -> list[tuple[str, str]]:
+    """How the numbers were measured, as (heading, text)."""
+    who = "; ".join(f"{label}: {result.spec.subject.name or 'random actions'}" for label, result in loaded)
+    methods = [
+        ("Subject", f"{who}."),
+        (
+            "Episodes",
+            "The most probable action at every step, one episode for each of a range of seeds that neither "
+            "training nor validation used. The return is the sum of the environment's own rewards.",
+        ),
+        (
+            "Intervals",
+            "Student's 95% interval of the mean over episodes. Other training seeds differ by more.",
+        ),
+    ]
+    if config is not None:
+        text = "APPO: workers train by PPO on what they collect, and the learner adds up their changes."
+        methods.insert(1, ("Training", text))
+    return methods
+
+
+def _draw(file: Path, report: Report, metrics: RunMetrics, target: float | None) -> None:
+    """report.png: the learning curve."""
+    figure = new_figure(8, 4.2)
+    axis = figure.subplots()
+    train, validation = metrics.series(TRAIN, ENV_STEPS), _validation(metrics, ENV_STEPS)
+    for points, style, label in ((train, "-", "training"), (validation, "o-", "validation")):
+        if points:
+            axis.plot(*zip(*points, strict=True), style, lw=1.6, ms=4, label=label)
+    if target is not None:
+        axis.axhline(target, ls="--", lw=1.2, color="#878e96")
+    axis.set(xlabel="environment steps", ylabel="return")
+    axis.grid(axis="y", color=LINE, lw=0.8)
+    if axis.lines:
+        axis.legend(frameon=False, fontsize=9)
+    finish(figure, file, report.name)

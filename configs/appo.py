@@ -1,0 +1,142 @@
+"""Continuous control by APPO: the section `learner.appo`, and the keys that go with it (docs/control.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import BaseModel, Field
+
+from distrl.configs.section import Count, Fraction, NonNegative, Positive, Section
+
+if TYPE_CHECKING:
+    from distrl.configs.schema import Config
+
+APPO = "appo"
+"""The algorithm for continuous control, which has returns instead of tasks."""
+
+ENV, POLICY = "gym", "gaussian"
+"""The kinds of environment and policy that it needs, and that no other algorithm takes."""
+
+VALIDATION_SEEDS, CONFIRMATION_SEEDS, TEST_SEEDS = 2**32, 2**33, 2**34
+"""First seeds of measured episodes, by purpose. Training draws its seeds below 2³¹."""
+
+_SECTIONS = ("tasks", "agent", "inference", "devices", "store")
+_LEARNER = (
+    "optim", "demonstrations", "replay", "temperature", "top_p", "top_k", "max_new_tokens", "task_sampling",
+    "task_sampling_floor", "group_size", "group_wait_s", "episodes", "batch_trajectories",
+    "updates_per_episode", "min_replay", "updates_enabled", "publish_every", "policy_lag", "max_staleness",
+    "stale", "value_recompute", "eval_every", "device", "max_episode_minutes",
+    "mismatch", "aride", "digirl", "ppo", "gipo", "grpo", "vtrace", "bc",
+)  # fmt: skip
+_EVALUATE, _LOCAL = ("temperature", "examples", "retries"), ("inference_servers", "gpus")
+_WORKER = ("rewards", "screenshot_format", "screenshot_quality", "act_timeout_s", "max_unacked", "barrier")
+
+
+class AppoConfig(Section):
+    """APPO with worker gradients. Symbols as in docs/control.md.
+
+    In a round, a worker takes the newest weights, collects `num_steps` transitions (in all its environments
+    together), trains on them for `epochs` in minibatches of `minibatch_size` at the rate `local_lr` (α_l)
+    and sends the change. The learner adds it times `global_lr` (α_g; null: α_l, the change as it is). Both
+    rates fall linearly to `final_lr_fraction` of themselves over `max_env_steps` or `learner.max_minutes`,
+    whichever ends sooner. A round stops training when its policy has moved by 1.5 `target_kl`. With
+    `staleness_weight: inverse` a change is divided by 1 + the number of versions that it is behind.
+
+    `advantage: td` is the paper's one-step error, `gae` takes `lam`. `normalise_observations` and
+    `scale_rewards` use statistics of all workers.
+
+    The run ends after `max_env_steps`, `learner.max_minutes`, or when a policy's mean return is at
+    `stop_at_return` over 100 fresh episodes. Every `eval_every` environment steps the newest weights are
+    measured over `learner.eval_episodes` (0: never).
+    """
+
+    optimizer: Literal["adam", "sgd"] = "adam"
+    local_lr: Positive = 3e-4
+    global_lr: Positive | None = None
+    final_lr_fraction: Fraction = 1.0
+    num_steps: Count = 2048
+    minibatch_size: Count = 64
+    epochs: Count = 6
+    gamma: Fraction = 0.99
+    lam: Fraction = 0.95
+    advantage: Literal["gae", "td"] = "gae"
+    clip: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.2
+    target_kl: Positive | None = 0.03
+    value_weight: NonNegative = 0.5
+    entropy: NonNegative = 0.0
+    grad_clip: Positive = 0.5
+    staleness_weight: Literal["none", "inverse"] = "none"
+    normalise_observations: bool = True
+    scale_rewards: bool = True
+    max_env_steps: Count = 1_000_000
+    eval_every: Annotated[int, Field(ge=0)] = 20_000
+    stop_at_return: Annotated[float, Field(allow_inf_nan=False)] | None = None
+
+
+def check_appo(config: Config) -> None:
+    """Rejects incomplete configurations of continuous control, and keys that would have no effect in it.
+
+    Raises:
+        ValueError: Names the key, its value and what to set.
+    """
+    learner, env, policy = config.learner, config.env, config.policy
+    if learner.algorithm != APPO:
+        for key, section, kind in (("env.kind", env, ENV), ("policy.kind", policy, POLICY)):
+            if section.import_path is None and section.kind == kind:
+                raise ValueError(
+                    f"{key}={kind} is for continuous control, but learner.algorithm={learner.algorithm} is "
+                    f"for chats and screenshots; set learner.algorithm to {APPO}, or {key} to another kind"
+                )
+        return
+    for key, section, kind in (("env", env, ENV), ("policy", policy, POLICY)):
+        if section.kind != kind or section.import_path is not None:
+            raise ValueError(
+                f"learner.algorithm={APPO} learns continuous control and needs {key}.kind={kind}, without "
+                f"an import_path; {key}.kind is {section.kind}"
+            )
+    if not isinstance(env.options.get("id"), str):
+        raise ValueError(
+            "env.kind=gym needs env.options.id, the name of an environment of gymnasium such as "
+            "LunarLanderContinuous-v3"
+        )
+    _check_sizes(config)
+    if learner.num_processes > 1 or learner.engine != "torch":
+        raise ValueError(
+            f"with learner.algorithm={APPO} workers train; set learner.num_processes to 1 and "
+            "learner.engine to torch"
+        )
+    others = [name for name in type(policy).model_fields if name not in ("kind", "gaussian")]
+    unused = [
+        *_changed(config, _SECTIONS, ""),
+        *_changed(learner, _LEARNER, "learner."),
+        *_changed(config.worker, _WORKER, "worker."),
+        *_changed(config.evaluate, _EVALUATE, "evaluate."),
+        *_changed(config.local, _LOCAL, "local."),
+        *_changed(policy, others, "policy."),
+    ]
+    if unused:
+        raise ValueError(
+            f"`{unused[0]}` has no effect with learner.algorithm={APPO}; leave it out (docs/control.md has "
+            "the keys that have an effect)"
+        )
+
+
+def _check_sizes(config: Config) -> None:
+    appo, slots = config.learner.appo, config.worker.slots
+    if appo.num_steps % slots:
+        raise ValueError(
+            f"learner.appo.num_steps={appo.num_steps} are all transitions of a round and must be a multiple "
+            f"of worker.slots={slots}, the environments that are stepped together"
+        )
+    if appo.minibatch_size > appo.num_steps:
+        raise ValueError(
+            f"learner.appo.minibatch_size={appo.minibatch_size} is more than num_steps={appo.num_steps}; "
+            "make it smaller"
+        )
+
+
+def _changed(section: BaseModel, names: Sequence[str], prefix: str) -> list[str]:
+    """Those of the keys whose value is not the default. (A run's own config.yaml holds all defaults.)"""
+    fields = type(section).model_fields
+    return [prefix + name for name in names if getattr(section, name) != fields[name].default]

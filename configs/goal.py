@@ -1,0 +1,78 @@
+"""What ends a run, and what runs are compared by, for each kind of learning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING
+
+from distrl.configs.appo import APPO
+
+if TYPE_CHECKING:
+    from distrl.configs.schema import Config
+
+
+WARM_START = "warm start"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """The end of a run.
+
+    Attributes:
+        key: The configuration key that sets `amount`.
+        unit: What is counted, in words.
+        counter: Its name in metrics, and in the note of the checkpoint "final".
+        amount: How many end the run.
+        first: How many the first update needs.
+        updates: How many updates `amount` makes; None if only the workers decide that.
+        target: The mean return that ends the run before; None for none.
+        metric, curve: By default compared and plotted by `distrl sweep`.
+        measured: What evaluations count.
+        start: The label in reports of the weights before reinforcement learning.
+    """
+
+    key: str
+    unit: str
+    counter: str
+    amount: int
+    first: int
+    updates: float | None
+    target: float | None
+    metric: str
+    curve: str
+    measured: str
+    start: str
+
+
+def goal_of(config: Config) -> Goal:
+    """The goal of a configuration."""
+    learner, tasks = config.learner, config.tasks
+    if learner.algorithm == APPO:
+        appo = learner.appo
+        return Goal(
+            key="learner.appo.max_env_steps",
+            unit="environment steps",
+            counter="env_steps",
+            amount=appo.max_env_steps,
+            first=appo.num_steps,
+            updates=None,
+            target=appo.stop_at_return,
+            metric="return",
+            curve="eval/return",
+            measured="episodes",
+            start="before training",
+        )
+    return Goal(
+        key="learner.episodes",
+        unit="training episodes",
+        counter="episodes",
+        amount=learner.episodes,
+        first=max(learner.min_replay, ceil(1.0 / learner.updates_per_episode)),
+        updates=learner.episodes * learner.updates_per_episode,
+        target=None,
+        metric=f"{tasks.test[0]}/success",
+        curve=f"eval/{tasks.validation}/success",
+        measured="tasks",
+        start=WARM_START,
+    )

@@ -1,1 +1,0 @@
-"""Measuring and reporting continuous control: returns in place of success."""

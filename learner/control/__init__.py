@@ -1,1 +1,0 @@
-"""The learner of continuous control: a master that adds up what workers learn (APPO)."""

@@ -1,0 +1,182 @@
+"""The commands with continuous control, and the report."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs torch: not installed")
+pytest.importorskip("gymnasium", reason="needs gymnasium: not installed")
+
+import io
+import json
+import threading
+from pathlib import Path
+
+import yaml
+from appo_world import config_data
+from typer.testing import CliRunner
+
+from distrl.appo.measure import load_returns, measure
+from distrl.appo.policy import GaussianPolicy, PolicySpec
+from distrl.appo.report import StalenessRow, staleness_rows, write_report
+from distrl.cli.local.progress import Progress
+from distrl.cli.main import app
+from distrl.cli.run_kind import run_kind
+from distrl.configs.load import check_config, load_config
+from distrl.core.checkpoints import point
+from distrl.core.errors import CheckpointError, ConfigError, RunDirectoryError
+from distrl.core.rundir import RunDir
+from distrl.core.terminal import Console
+from distrl.evaluator.progress import read_counts
+from distrl.evaluator.report.metrics import RunMetrics
+from distrl.evaluator.results import RESULTS_FILE, Subject
+from distrl.evaluator.runner import EvaluationStopped
+
+
+def write(folder: Path) -> str:
+    file = folder / "c.yaml"
+    file.write_text(yaml.safe_dump(config_data() | {"runs_dir": str(folder / "runs")}))
+    return str(file)
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "reason"),
+    [
+        ("serve-inference", [], "has no inference servers"),
+        ("evaluate", ["--learner", "tcp://127.0.0.1:9"], "policies are not served"),
+        ("evaluate", ["--agent", "expert"], "cannot be measured as 'expert'"),
+        ("evaluate", ["--agent", "random", "--split", "test"], "no splits, seeds or baseline"),
+        ("train", ["--set", "env.options={id: NoSuch-v0}"], "gymnasium cannot make 'NoSuch-v0'"),
+        ("run-learner", ["--set", "env.options={id: NoSuch-v0}"], "gymnasium cannot make 'NoSuch-v0'"),
+    ],
+)
+def test_commands_that_do_not_apply_are_refused(
+    tmp_path: Path, command: str, options: list[str], reason: str
+) -> None:
+    result = CliRunner().invoke(app, [command, write(tmp_path), *options])
+    assert result.exit_code == ConfigError.exit_code, result.output
+    assert reason in result.output
+    assert not (tmp_path / "runs" / "run").exists()
+
+
+def test_train_makes_the_environment_before_anything_starts() -> None:
+    data = config_data()
+    run_kind(check_config(data, "test")).check_tasks()
+    data["env"]["options"] = {"id": "appo_envs:Still-v0"}
+    with pytest.raises(ConfigError, match="boxes"):
+        run_kind(check_config(data, "test")).check_tasks()
+
+
+def save(folder: Path, env_id: str = "appo_envs:Aim-v0", size: int = 2) -> Subject:
+    policy = GaussianPolicy(PolicySpec(env_id, size, 2, (4,), "tanh", 0.0, True), 0)
+    folder.mkdir()
+    policy.save(folder / "policy")
+    return Subject(kind="checkpoint", name=str(folder))
+
+
+def test_a_measurement_is_replaced_only_by_one_of_the_same(tmp_path: Path) -> None:
+    config = check_config(config_data() | {"evaluate": {"episodes": 3, "slots": 2}}, "test")
+    subject, output = save(tmp_path / "step_1"), tmp_path / "out"
+    first = measure(config, subject, output)
+    assert load_returns(output) == first
+    assert (len(first.returns), first.lengths) == (3, (8, 8, 8))
+    assert first.mean == pytest.approx(sum(first.returns) / 3)
+    with pytest.raises(RunDirectoryError, match="exists already"):
+        measure(config, subject, output)
+    assert measure(config, subject, output, resume=True).returns == first.returns
+    with pytest.raises(RunDirectoryError, match="a different evaluation"):
+        measure(config, Subject(kind="random"), output, resume=True)
+    assert load_returns(output).returns == first.returns
+    (output / RESULTS_FILE).write_bytes(b"{\xff}")
+    with pytest.raises(RunDirectoryError, match="not an evaluation of continuous control"):
+        load_returns(output)
+
+
+def test_a_measurement_shows_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("distrl.appo.measure.LINE_EVERY_S", 0.0)
+    config = check_config(config_data() | {"evaluate": {"episodes": 3, "slots": 2}}, "test")
+    log = tmp_path / "evaluate-step_1.log"
+    seen: list[tuple[int, int] | None] = []
+
+    def say(line: str) -> None:
+        log.write_text(f"{line}\n")
+        seen.append(read_counts(log))
+
+    measure(config, save(tmp_path / "step_1"), tmp_path / "out", say=say)
+    assert seen == [(0, 3), (1, 3), (2, 3), (3, 3)]
+    out = io.StringIO()
+    Progress(config, Console(file=out)).show_evaluations({"step_1": (2, 3)}, 1)
+    assert "[evaluating] 0:00 · episodes 2/3" in out.getvalue()
+
+
+@pytest.mark.needs("jinja2")
+def test_a_run_without_an_update_is_reported_as_before_training(tmp_path: Path) -> None:
+    small = {"evaluate": {"episodes": 1, "slots": 1}, "name": "demo", "runs_dir": str(tmp_path)}
+    run = RunDir.create(check_config(config_data() | small, "test"))
+    subject = save(run.checkpoints / "step_0")
+    point(run.checkpoints, "final", "step_0")
+    measure(load_config(run.path), subject, run.evaluations / "step_0")
+    result = CliRunner().invoke(app, ["report", str(run.path)])
+    assert result.exit_code == 0, result.output
+    assert "before training" in run.report.read_text()
+    assert "warm start" not in run.report.read_text()
+
+
+def test_a_policy_of_another_environment_is_refused(tmp_path: Path) -> None:
+    config = check_config(config_data(), "test")
+    with pytest.raises(CheckpointError, match="policy for Other-v0, not for appo_envs:Aim-v0"):
+        measure(config, save(tmp_path / "step_1", "Other-v0", 3), tmp_path / "out")
+
+
+def test_an_interrupted_measurement_leaves_no_result(tmp_path: Path) -> None:
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(EvaluationStopped):
+        measure(check_config(config_data(), "test"), Subject(kind="random"), tmp_path / "out", stop=stop)
+    with pytest.raises(RunDirectoryError, match="not an evaluation of continuous control"):
+        load_returns(tmp_path / "out")
+
+
+ROWS = [
+    {
+        "staleness/0/gradients": 1.0,
+        "staleness/0/steps": 64.0,
+        "staleness/0/episodes": 0.0,
+        "staleness/0/kl": 0.1,
+        "staleness/0/silenced_fraction": 0.0,
+    },
+    {
+        "staleness/0/gradients": 2.0,
+        "staleness/0/steps": 192.0,
+        "staleness/0/episodes": 2.0,
+        "staleness/0/return": -5.0,
+        "staleness/0/kl": 0.5,
+        "staleness/0/silenced_fraction": 0.2,
+        "staleness/4-7/gradients": 1.0,
+        "staleness/4-7/steps": 64.0,
+        "staleness/4-7/episodes": 0.0,
+        "staleness/4-7/kl": 0.3,
+        "staleness/4-7/silenced_fraction": 1.0,
+    },
+    {"train/return": 3.0},
+]
+FRESH = StalenessRow("0", 3, 256, 2, -5.0, pytest.approx(0.4), pytest.approx(0.15))
+STALE = StalenessRow("4-7", 1, 64, 0, None, 0.3, 1.0)
+
+
+def test_means_are_over_all_steps_and_episodes_of_the_run() -> None:
+    assert staleness_rows(RunMetrics(ROWS)) == [FRESH, STALE]
+    assert staleness_rows(RunMetrics(ROWS[2:])) == []
+
+
+@pytest.mark.needs("jinja2")
+def test_they_stand_in_the_report(tmp_path: Path) -> None:
+    page = write_report(tmp_path, "r", {}, RunMetrics(ROWS)).read_text()
+    assert "<td>4–7</td>" in page
+    assert "-5.00" in page.replace("−", "-")
+    data = json.loads((tmp_path / "report.json").read_text())["staleness"]
+    assert [(row["label"], row["gradients"], row["mean_return"]) for row in data] == [
+        ("0", 3, -5.0),
+        ("4-7", 1, None),
+    ]
+    assert "<h2>Staleness</h2>" not in write_report(tmp_path, "r", {}, RunMetrics([])).read_text()

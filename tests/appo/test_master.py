@@ -1,0 +1,346 @@
+"""The master: exactly-once updates, rejected gradients, and measurements that survive their workers."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs torch: not installed")
+pytest.importorskip("gymnasium", reason="needs gymnasium: not installed")
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from appo_world import World, appo_config, gradient
+
+from distrl.appo.worker import AppoWorker
+from distrl.configs.appo import CONFIRMATION_SEEDS, VALIDATION_SEEDS
+from distrl.core.errors import ProtocolError
+from distrl.core.messages import EpisodeReturn, Measured, WorkUnit
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path, appo_config(local_lr=0.5, eval_every=0))
+
+
+def one(world: World, **fields: Any) -> Any:
+    """A gradient that moves log_std by 1 at the rate 1."""
+    return gradient(world, {"log_std": torch.ones(2)}, **fields)
+
+
+def numbers(world: World) -> dict[str, float]:
+    """The one row of metrics since the last time; empty without one."""
+    rows = [numbers for _, numbers in world.master.take_rows()]
+    assert len(rows) <= 1
+    return rows[0] if rows else {}
+
+
+def log_std(world: World) -> float:
+    return float(world.policy.log_std.detach()[0])
+
+
+def test_a_change_is_applied_and_published(world: World) -> None:
+    message, payload = one(world)
+    assert world.master.take_gradient(message, [payload])
+    assert log_std(world) == 0.5
+    assert [info.version for info in world.infos] == [1, 2]
+    assert world.policy.observations.count == 256
+
+
+def test_values_go_against_their_gradient(world: World) -> None:
+    before = float(world.policy.critic[0].bias.detach()[0])
+    message, payload = gradient(world, {"critic.0.bias": torch.ones(16)})
+    world.master.take_gradient(message, [payload])
+    assert float(world.policy.critic[0].bias.detach()[0]) == before - 0.5
+
+
+def test_a_resend_changes_nothing(world: World) -> None:
+    message, payload = one(world)
+    assert world.master.take_gradient(message, [payload])
+    assert not world.master.take_gradient(message, [payload])
+    assert (log_std(world), world.policy.observations.count, len(world.infos)) == (0.5, 256, 2)
+    assert world.master.progress.env_steps == 256
+
+
+def test_a_resend_is_recognised_when_others_came_between(world: World) -> None:
+    sent = [one(world, unit_id=f"u{number}") for number in range(3)]
+    assert all(world.master.take_gradient(message, [payload]) for message, payload in sent)
+    assert not any(world.master.take_gradient(message, [payload]) for message, payload in sent)
+    assert (log_std(world), world.master.progress.accepted) == (1.5, 3)
+
+
+def test_a_resend_is_recognised_after_a_restart(world: World, tmp_path: Path) -> None:
+    message, payload = one(world)
+    world.master.take_gradient(message, [payload])
+    _, state = world.master.snapshot()
+    (tmp_path / "again").mkdir()
+    restarted = World(tmp_path / "again", world.config)
+    restarted.master.load_state_dict(json.loads(json.dumps(state)))
+    assert not restarted.master.take_gradient(message, [payload])
+    assert restarted.master.progress.env_steps == 256
+    other, payload = one(restarted, unit_id="u2")
+    assert restarted.master.take_gradient(other, [payload])
+
+
+NAN = {"log_std": torch.tensor([0.0, float("nan")])}
+BAD: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "digest": ({}, {"digest": hashlib.sha256(b"").hexdigest()}, "do not match its SHA-256"),
+    "shape": ({"log_std": torch.ones(3)}, {}, r"log_std is \(3,\)"),
+    "type": ({"log_std": torch.ones(2).double()}, {}, "float64"),
+    "unknown": ({"else": torch.ones(1)}, {}, "'else' is unknown"),
+    "nan": (NAN, {}, "not finite"),
+    "future": ({}, {"base": 2}, "base is version 2"),
+    "no base": ({}, {"base": 0}, "base is version 0"),
+    "too many": ({}, {"num_steps": 257}, "at most 256"),
+    "episodes": ({}, {"episodes": (EpisodeReturn(total=1.0, length=1),) * 257}, "257 episodes ended in 256"),
+    "rate": ({}, {"lr": 0.6}, "above learner.appo.local_lr"),
+    "count": ({"observations.count": torch.tensor([9.0]).double()}, {}, "do not cover 256 steps"),
+    "variance": ({"returns.m2": -torch.ones(1).double()}, {}, "statistics"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_cannot_be_used_is_refused_and_counted(world: World, name: str) -> None:
+    change, fields, reason = BAD[name]
+    message, payload = gradient(world, change, **fields)
+    with pytest.raises(ProtocolError, match=reason):
+        world.master.take_gradient(message, [payload])
+    assert world.master.progress.rejected == 1
+    assert (log_std(world), world.policy.observations.count, len(world.infos)) == (0.0, 0, 1)
+    good, payload = one(world)
+    assert world.master.take_gradient(good, [payload])
+
+
+@pytest.mark.parametrize("payload", [[], [b""], [b"x" * 100], [b"", b""]])
+def test_payloads_that_are_none_are_refused(world: World, payload: list[bytes]) -> None:
+    message, _ = one(world)
+    digest = hashlib.sha256(b"".join(payload)).hexdigest()
+    with pytest.raises(ProtocolError):
+        world.master.take_gradient(message.model_copy(update={"digest": digest}), payload)
+
+
+@pytest.mark.parametrize(("weight", "moved"), [("none", 0.5), ("inverse", 0.5 / 3)])
+def test_stale_changes_may_weigh_less(tmp_path: Path, weight: str, moved: float) -> None:
+    world = World(tmp_path, appo_config(local_lr=0.5, staleness_weight=weight, eval_every=0))
+    for number in range(2):
+        message, payload = gradient(world, unit_id=f"none-{number}", base=number + 1)
+        world.master.take_gradient(message, [payload])
+    message, payload = one(world, base=1)
+    world.master.take_gradient(message, [payload])
+    assert log_std(world) == pytest.approx(moved)
+    assert numbers(world)["off_policy/staleness_max"] == 2.0
+
+
+def test_a_global_rate_of_its_own_falls_as_the_local_one_does(tmp_path: Path) -> None:
+    world = World(tmp_path, appo_config(local_lr=0.5, global_lr=0.2))
+    message, payload = one(world, lr=0.25)
+    world.master.take_gradient(message, [payload])
+    assert log_std(world) == pytest.approx(0.1)
+
+
+def test_alone_the_master_is_where_the_worker_is(tmp_path: Path) -> None:
+    world = World(tmp_path, appo_config(eval_every=0))
+    world.stop_when = lambda: len(world.units) == 4
+    worker = AppoWorker(world.config, "w", world, lambda: False)
+    worker.run()
+    assert worker._tools is not None
+    torch.testing.assert_close(
+        world.policy.flat.vector, worker._tools.policy.flat.vector, rtol=1e-6, atol=1e-7
+    )
+
+
+def test_numbers_are_those_of_what_came_in(world: World) -> None:
+    assert numbers(world) == {}
+    world.master.work("w")
+    world.clock = 2.0
+    episodes = (EpisodeReturn(total=-3.0, length=8), EpisodeReturn(total=-1.0, length=8))
+    message, payload = one(world, episodes=episodes, metrics={"loss/value": 4.0})
+    world.master.take_gradient(message, [payload])
+    found = numbers(world)
+    expected = {
+        "time/elapsed_s": 2.0,
+        "env_steps": 256.0,
+        "train/return": -2.0,
+        "train/episodes": 2.0,
+        "gradients/accepted": 1.0,
+        "gradients/rejected": 0.0,
+        "off_policy/staleness_mean": 0.0,
+        "off_policy/staleness_max": 0.0,
+        "throughput/env_steps_per_s": 128.0,
+        "loss/value": 4.0,
+    }
+    assert found == expected
+    assert numbers(world) == {}
+
+
+def test_numbers_by_staleness_are_of_rounds_that_trained(world: World) -> None:
+    """The first, without numbers of its own, only measured; the others are 1, 2 and 3 versions behind."""
+    episodes = (EpisodeReturn(total=-3.0, length=8), EpisodeReturn(total=-1.0, length=8))
+    for number, (num_steps, kl, ended) in enumerate(
+        [(256, None, episodes), (64, 0.5, ()), (64, 0.1, episodes), (192, 0.3, episodes[:1])]
+    ):
+        metrics = {} if kl is None else {"off_policy/kl": kl, "off_policy/silenced_fraction": kl / 2}
+        message, payload = one(
+            world, unit_id=f"u{number}", num_steps=num_steps, episodes=ended, metrics=metrics
+        )
+        world.master.take_gradient(message, [payload])
+    found = {name: value for name, value in numbers(world).items() if name.startswith("staleness/")}
+    assert found == pytest.approx(
+        {
+            "staleness/1/gradients": 1,
+            "staleness/1/steps": 64,
+            "staleness/1/episodes": 0,
+            "staleness/1/kl": 0.5,
+            "staleness/1/silenced_fraction": 0.25,
+            "staleness/2-3/gradients": 2,
+            "staleness/2-3/steps": 256,
+            "staleness/2-3/episodes": 3,
+            "staleness/2-3/return": -7 / 3,
+            "staleness/2-3/kl": 0.25,
+            "staleness/2-3/silenced_fraction": 0.125,
+        }
+    )
+    assert not any(name.startswith("staleness/") for name in numbers(world))
+
+
+def test_a_checkpoint_ends_a_row_of_metrics(world: World) -> None:
+    """What a resumed run does again is in rows of its own, whose step is beyond the checkpoint's."""
+    for number in range(3):
+        message, payload = one(
+            world, unit_id=f"u{number}", metrics={"off_policy/kl": 0.1, "loss/value": number}
+        )
+        world.master.take_gradient(message, [payload])
+        if number == 1:
+            weights, _ = world.master.snapshot()
+    assert weights.step == 2
+    rows = world.master.take_rows()
+    assert [(step, row["gradients/accepted"], row["loss/value"]) for step, row in rows] == [
+        (2, 2, 0.5),
+        (3, 3, 2),
+    ]
+
+
+def test_the_learning_rate_s_progress_goes_by_time_where_that_ends_the_run(tmp_path: Path) -> None:
+    config = appo_config(eval_every=0)
+    config.learner.max_minutes = 60.0
+    world = World(tmp_path, config)
+    first = world.work()
+    world.clock = 900.0
+    assert (first.progress, world.work().progress) == (0.0, 0.25)
+
+
+def new_world(folder: Path, episodes: int = 30, **appo: object) -> World:
+    config = appo_config(**appo)
+    config.learner.eval_episodes = episodes
+    return World(folder, config)
+
+
+def learn(world: World, number: int, total: float = 0.0, num_episodes: int = 1) -> None:
+    """A round of training comes in."""
+    episodes = tuple(EpisodeReturn(total=total, length=8) for _ in range(num_episodes))
+    message, payload = gradient(world, unit_id=f"r{number}", episodes=episodes)
+    assert world.master.take_gradient(message, [payload])
+
+
+def answer(world: World, unit: WorkUnit, total: float) -> bool:
+    """The episodes of a unit come in."""
+    episodes = tuple(EpisodeReturn(total=total, length=8) for _ in unit.seeds)
+    return world.master.take_measured(Measured(worker="w", unit_id=unit.id, episodes=episodes))
+
+
+def work(world: World, worker: str = "w") -> WorkUnit:
+    unit = world.master.work(worker)
+    assert unit is not None
+    return unit
+
+
+def test_weights_are_measured_now_and_then(tmp_path: Path) -> None:
+    world = new_world(tmp_path, eval_every=512)
+    learn(world, 1)
+    first, second, third = (work(world, name) for name in "abc")
+    assert [unit.kind for unit in (first, second, third)] == ["evaluate", "evaluate", "train"]
+    assert first.seeds + second.seeds == tuple(range(VALIDATION_SEEDS, VALIDATION_SEEDS + 30))
+    learn(world, 2)
+    assert answer(world, first, -4.0)
+    assert answer(world, second, -1.0)
+    _, (ended,) = world.master.take_measurements()
+    assert (ended.mean, ended.weights.info.version, ended.weights.env_steps) == (-3.0, 2, 256)
+    assert work(world).kind == "train"
+    learn(world, 3)
+    assert work(world).kind == "evaluate"
+
+
+def test_the_unit_of_a_dead_worker_goes_to_another(tmp_path: Path) -> None:
+    world = new_world(tmp_path, episodes=5)
+    learn(world, 1)
+    lost = work(world, "a")
+    assert work(world, "b").kind == "train"
+    world.master.keep_only(["b"])
+    assert work(world, "b") == lost
+    assert answer(world, lost, -1.0)
+    assert not answer(world, lost, -9.0)  # from "a", which was only slow
+
+
+def test_the_unit_of_a_stuck_worker_expires(tmp_path: Path) -> None:
+    world = new_world(tmp_path, episodes=5)
+    learn(world, 1)
+    stuck = work(world, "a")
+    world.clock = world.config.learner.lease_ttl_s - 1.0
+    assert work(world, "b").kind == "train"
+    world.clock += 1.0
+    assert work(world, "b").id == stuck.id
+
+
+def test_a_good_validation_is_confirmed_with_the_newest_weights(tmp_path: Path) -> None:
+    world = new_world(tmp_path, episodes=5, stop_at_return=-1.0, eval_every=1000)
+    learn(world, 1)
+    unit = work(world)
+    learn(world, 2)
+    answer(world, unit, -0.5)
+    units = [work(world, name) for name in "abcde"]
+    assert {unit.weights.version for unit in units} == {3}
+    assert [seed for unit in units for seed in unit.seeds] == list(
+        range(CONFIRMATION_SEEDS, CONFIRMATION_SEEDS + 100)
+    )
+    for one in units:
+        answer(world, one, -1.0)
+    assert world.master.work("w") is None  # solved: nothing more to do
+    begun, ended = world.master.take_measurements()
+    assert [one.kind for one in ended] == ["validation", "confirmation"]
+    assert [one.state["attempts"] for one in begun] == [0, 1]  # a resumed run takes other seeds, too
+
+
+def test_a_failed_confirmation_lets_training_go_on_for_a_while(tmp_path: Path) -> None:
+    world = new_world(tmp_path, episodes=5, stop_at_return=-1.0, eval_every=0)
+    learn(world, 1, total=0.0, num_episodes=100)
+    for name in "abcde":
+        answer(world, work(world, name), -5.0)
+    assert work(world).kind == "train"
+    learn(world, 2)
+    assert work(world).kind == "train"
+    for number in range(3, 13):
+        learn(world, number)
+    again = work(world)
+    assert again.kind == "evaluate"
+    assert again.seeds[0] == CONFIRMATION_SEEDS + 100  # seeds that no attempt has seen
+
+
+def test_training_alone_is_believed_only_with_enough_episodes(tmp_path: Path) -> None:
+    world = new_world(tmp_path, stop_at_return=-1.0, eval_every=0)
+    learn(world, 1, total=0.0, num_episodes=99)
+    assert work(world).kind == "train"
+    learn(world, 2, total=0.0)
+    assert work(world).kind == "evaluate"
+
+
+def test_a_closed_master_hands_out_measurements_only(tmp_path: Path) -> None:
+    world = new_world(tmp_path, episodes=5)
+    learn(world, 1)
+    answer(world, work(world), -1.0)
+    world.master.close()
+    assert world.master.work("w") is None
+    world.master.measure_last()
+    assert work(world).kind == "evaluate"
+    assert world.master.is_measuring

@@ -1,1 +1,0 @@
-"""Workers that train: transitions, local PPO and greedy evaluation in gymnasium environments (APPO)."""

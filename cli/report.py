@@ -33,9 +33,9 @@ def _evaluations(run: RunDir, config: Config) -> dict[str, Path]:
     """The complete evaluations by label, the earliest checkpoint first, others after them."""
     from distrl.core.checkpoints import step_of
     from distrl.evaluator.results import RESULTS_FILE
-    from distrl.evaluator.run_state import arms
+    from distrl.evaluator.run_state import WARM_START, arms
 
-    labels = {name: label for label, name in arms(run, config).items()}
+    labels = {WARM_START: config.goal.start} | {name: label for label, name in arms(run, config).items()}
     found = [path for path in run.evaluations.glob("*") if (path / RESULTS_FILE).is_file()]
     steps = {path: step_of(path.name) for path in found}
     found.sort(key=lambda path: (steps[path] is None, steps[path] or 0, path.name))

@@ -135,7 +135,7 @@ def test_a_run_starts_its_processes_so(tmp_path: Path, monkeypatch) -> None:
 def test_evaluations_run_at_once_if_each_has_a_gpu(tmp_path: Path, monkeypatch, settings, expected) -> None:
     run, started, _ = local_run(tmp_path, monkeypatch, *settings)
     names = {"warm start": "step_0", "after training": "step_4"}
-    monkeypatch.setattr("distrl.cli.local.run.arms", lambda run, is_control: names)
+    monkeypatch.setattr("distrl.cli.local.run.arms", lambda run, config: names)
     monkeypatch.setattr("distrl.cli.local.run.resolve", lambda directory, name: directory / name)
     monkeypatch.setattr(Supervisor, "is_done", lambda self, name: False)
     assert run.evaluate() is None

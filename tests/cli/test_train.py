@@ -343,7 +343,8 @@ def test_a_model_that_writes_other_points_is_told_once_it_is_there(tmp_path: Pat
 
 def test_continuous_control_shows_returns() -> None:
     numbers = {
-        "env_steps": 500.0,
+        "phase/done": 500.0,
+        "phase/total": 500_000.0,
         "train/return": -3.21,
         "eval/return": 7.0,
         "off_policy/staleness_mean": 1.5,
@@ -457,9 +458,10 @@ def test_a_run_without_an_update_has_an_exit_code_of_its_own(over: RunDir) -> No
 
 
 def test_a_warm_start_that_is_the_result_is_measured_and_shown_once(over: RunDir) -> None:
-    assert arms(over, is_control=False) == {"warm start": "step_0"}
+    config = load_config(over.path)
+    assert arms(over, config) == {"warm start": "step_0"}
     learnt(over)
-    assert arms(over, is_control=False) == {"warm start": "step_0", "after training": "step_3"}
+    assert arms(over, config) == {"warm start": "step_0", "after training": "step_3"}
 
 
 @pytest.mark.parametrize(("phase", "unit"), [("warm-up", "cloning"), ("critic warm-up", "critic warm-up")])
@@ -529,7 +531,8 @@ def test_the_updates_that_the_last_episodes_pay_for_take_time_too() -> None:
 
 
 def test_continuous_control_shows_the_time_left() -> None:
-    rows = [(float(i), {"env_steps": 1000.0 * i, "time/elapsed_s": float(i)}) for i in range(101)]
+    whole = {"phase/total": 500_000.0}
+    rows = [(float(i), {**whole, "phase/done": 1000.0 * i, "time/online_s": float(i)}) for i in range(101)]
     assert "6:50 left" in over_time("training", rows, config=load_config("appo-lunarlander")).splitlines()[-1]
     limited = load_config("appo-lunarlander", ["learner.max_minutes=3"])
     assert "1:30 left" in over_time("training", rows, config=limited).splitlines()[-1]

@@ -261,8 +261,7 @@ def _write_page(stores: Sequence[TrajectoryStore], prefix: str, output: Path | N
     from distrl.evaluator.report import write_trajectory_page
     from distrl.evaluator.report.viewer import verdict_of
     from distrl.evaluator.results import SPEC_FILE, read_spec
-    from distrl.evaluator.stores import find_in, result_of
-    from distrl.evaluator.token_names import find_token_names, places_of
+    from distrl.evaluator.stores import find_in, find_token_names, places_of, result_of
 
     store, found = find_in(stores, prefix)
     file = output or Path(f"trajectory-{found.id[:12]}.html")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from distrl.core.types import Task
-    from distrl.evaluator.suites.instructions import LeftOut
+    from distrl.evaluator.suites.files import LeftOut
 
 DEFAULT_SUITE = "quickstart"
 
@@ -134,8 +134,7 @@ def import_tasks(
 
 
 def _import_lists(path: Path, lists: Sequence[str], suite: str, max_steps: int, verbose: bool) -> None:
-    from distrl.evaluator.suites.files import write_file
-    from distrl.evaluator.suites.instructions import import_lists
+    from distrl.evaluator.suites.files import import_lists, write_file
 
     imported = import_lists(lists, suite, max_steps)
     write_file(imported.tasks, path)

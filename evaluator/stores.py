@@ -1,17 +1,27 @@
-"""Finding stored trajectories: in a run, an evaluation or a store file; by id or by filters."""
+"""Finds stored trajectories in a run, an evaluation or a store file, and the texts of their tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import importlib.util
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from distrl.core.errors import StoreError
+from distrl.core.errors import CheckpointError, StoreError
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Outcome, Purpose, Trajectory
 from distrl.evaluator.failure_modes import FailureMode
 from distrl.evaluator.judges.ground_truth import GroundTruthJudge
-from distrl.evaluator.results import EPISODES_FILE, STORE_FILE, episode_result, read_episodes
+from distrl.evaluator.results import (
+    EPISODES_FILE,
+    SPEC_FILE,
+    STORE_FILE,
+    episode_result,
+    read_episodes,
+    read_spec,
+)
 from distrl.evaluator.statistics import EpisodeResult
 
 
@@ -19,14 +29,14 @@ def open_store(place: Path) -> TrajectoryStore:
     """The store at `place`: a store file, or a run's or an evaluation's directory.
 
     Raises:
-        StoreError: If there is none, or nothing in its file.
+        StoreError: There is none, or its file is empty.
     """
     file = place / STORE_FILE if place.is_dir() else place
     if not file.is_file():
         raise StoreError(
             f"There is no trajectory store {file}.", "Pass a run, an evaluation or a store.sqlite3."
         )
-    if not file.stat().st_size:  # SQLite would make a store of it
+    if not file.stat().st_size:  # SQLite would turn it into a store
         raise StoreError(f"{file} is empty.", "Restore it, or name another store.")
     return TrajectoryStore(file)
 
@@ -84,7 +94,7 @@ def find_in(stores: Sequence[TrajectoryStore], trajectory_id: str) -> tuple[Traj
     """The trajectory whose id is, or begins with, `trajectory_id`, and the store that has it.
 
     Raises:
-        StoreError: If there is none, or several.
+        StoreError: There is none, or several.
     """
     having = [
         store for store in stores if trajectory_id and any(i.startswith(trajectory_id) for i in store.ids())
@@ -99,7 +109,7 @@ def find_trajectory(store: TrajectoryStore, trajectory_id: str) -> Trajectory:
     """The trajectory whose id is, or begins with, `trajectory_id`.
 
     Raises:
-        StoreError: If there is none, or several.
+        StoreError: There is none, or several.
     """
     matches = [known for known in store.ids() if known.startswith(trajectory_id)] if trajectory_id else []
     if len(matches) == 1 or trajectory_id in matches:
@@ -112,7 +122,7 @@ def find_trajectory(store: TrajectoryStore, trajectory_id: str) -> Trajectory:
 
 
 def ending(episode: Trajectory | EpisodeResult) -> str:
-    """How it ended, in one word: its outcome, or whose fault it was, e.g. "success" or "device-fault"."""
+    """How it ended, in one word: its outcome or its fault, e.g. "success" or "device-fault"."""
     if episode.fault is not Fault.NONE:
         return f"{episode.fault.value}-fault"
     return episode.outcome.value
@@ -127,7 +137,7 @@ ENDINGS = (
 
 @dataclass(frozen=True)
 class Filters:
-    """Which episodes are looked for; None, or 0, leaves all through.
+    """Filters for episodes; None or 0 matches all.
 
     Attributes:
         template: Of the task.
@@ -149,7 +159,7 @@ class Filters:
     seed: int | None = None
 
     def fits(self, episode: EpisodeResult) -> bool:
-        """Whether the episode is one of those."""
+        """Whether the episode matches."""
         return (
             self.template in (None, episode.template)
             and self.outcome in (None, ending(episode))
@@ -164,7 +174,7 @@ class Filters:
 
 @dataclass(frozen=True)
 class Found:
-    """An episode that was looked for: its record, its numbers, and the store that has its screenshots."""
+    """A matching episode: its record, its numbers, and the store with its screenshots."""
 
     trajectory: Trajectory
     result: EpisodeResult
@@ -174,9 +184,9 @@ class Found:
 def find_episodes(
     stores: Sequence[TrajectoryStore], filters: Filters | None = None, limit: int | None = None
 ) -> Iterator[Found]:
-    """The newest episodes first, those that fit the filters, at most `limit`.
+    """At most `limit` episodes that match the filters, the newest first.
 
-    What an evaluation wrote of an episode counts; of others the numbers are made now, by their own score.
+    The numbers are those of the evaluation; other episodes' numbers are computed from their own score.
     """
     filters, count = filters or Filters(), 0
     for store in reversed(stores):
@@ -207,9 +217,68 @@ def result_of(store: TrajectoryStore, trajectory: Trajectory) -> EpisodeResult:
 
 
 def _known(store: TrajectoryStore) -> dict[str, EpisodeResult]:
-    """What an evaluation wrote of the episodes in its store, by trajectory."""
+    """An evaluation's results of the episodes in its store, by trajectory."""
     return {episode.trajectory_id: episode for episode in read_episodes(store.path.parent / EPISODES_FILE)}
 
 
 def _result(trajectory: Trajectory) -> EpisodeResult:
     return episode_result(trajectory, GroundTruthJudge().judge(trajectory, {}), 0)
+
+
+TOKENIZER_FILE = "tokenizer.json"
+
+
+def find_token_names(places: list[Path]) -> Callable[[int], str] | None:
+    """A function from token id to text, from the newest tokenizer file below `places`; None if there is none.
+
+    The file is the embedded policy's or the tokenizers library's.
+    """
+    files = [file for place in places if place.is_dir() for file in place.rglob(TOKENIZER_FILE)]
+    for file in sorted(files, key=lambda file: file.stat().st_mtime, reverse=True):
+        names = _hub_names(file) or _embedded_names(file)
+        if names is not None:
+            table = names
+            return lambda token: table.get(token, str(token))
+    return None
+
+
+def places_of(store: Path) -> list[Path]:
+    """Where the tokenizer of a store's policy may be: the run's checkpoints, or the checkpoint measured.
+
+    Args:
+        store: The store's file.
+    """
+    home = store.resolve().parent  # of an evaluation in its run: RUN/evaluations/NAME, or NAME/seed-S
+    places = [folder / "checkpoints" for folder in (home, *home.parents[:3])]
+    if (home / SPEC_FILE).is_file():
+        subject = read_spec(home).subject
+        places += [Path(subject.name)] if subject.kind == "checkpoint" else []
+    return places
+
+
+def _hub_names(file: Path) -> dict[int, str] | None:
+    """The names in a file of the tokenizers library: its model's vocabulary and the added tokens."""
+    try:
+        content: Any = json.loads(file.read_text(encoding="utf-8"))
+        vocabulary = content["model"]["vocab"]
+        pairs = vocabulary.items() if isinstance(vocabulary, dict) else _ranked(vocabulary)
+        names = {int(token): str(text) for text, token in pairs}
+        names.update({int(entry["id"]): str(entry["content"]) for entry in content.get("added_tokens", ())})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None  # another kind of file
+    return names
+
+
+def _ranked(vocabulary: list[Any]) -> list[tuple[str, int]]:
+    return [(entry[0], token) for token, entry in enumerate(vocabulary)]
+
+
+def _embedded_names(file: Path) -> dict[int, str] | None:
+    if importlib.util.find_spec("torch") is None:
+        return None  # the embedded policy's tokenizer needs torch
+    from distrl.core.policies.tokenizer import ActionTokenizer
+
+    try:
+        return dict(enumerate(ActionTokenizer.load(file.parent).vocabulary.tokens))
+    except CheckpointError:
+        return None

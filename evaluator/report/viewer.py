@@ -24,8 +24,7 @@ from distrl.evaluator.report.episodes import OUTCOME_WORDS, EpisodeView, TokenNa
 from distrl.evaluator.report.page import render
 from distrl.evaluator.results import SPEC_FILE, LoadedEvaluation, read_spec
 from distrl.evaluator.statistics import EpisodeResult
-from distrl.evaluator.stores import Found
-from distrl.evaluator.token_names import find_token_names, places_of
+from distrl.evaluator.stores import Found, find_token_names, places_of
 
 SHOT_WIDTH = 276
 """Pixels of an embedded screenshot: twice its width on the page."""

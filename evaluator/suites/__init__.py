@@ -43,7 +43,7 @@ def load_suite(name_or_path: str, split: str | None = None) -> list[Task]:
         split: Only tasks of this split; None for all.
 
     Raises:
-        TaskError: If there is no such suite, file, object or split, or its tasks are not valid.
+        TaskError: There is no such suite, file, object or split, or its tasks are not valid.
     """
     tasks = list(_load(name_or_path))
     if split is None:
@@ -59,7 +59,7 @@ def get_task(task_id: str) -> Task:
     """The task with this id, looked up in the suite that the id begins with.
 
     Raises:
-        TaskError: If there is no such suite or task.
+        TaskError: There is no such suite or task.
     """
     suite = task_id.split("/", 1)[0]
     if suite not in SUITES:
@@ -73,7 +73,7 @@ def get_task(task_id: str) -> Task:
 
 
 def vocabulary(name_or_path: str) -> list[str]:
-    """The words that a policy for the suite must know: what its module says, else those of its goals.
+    """The words that a policy for the suite needs: its module's `vocabulary`, else those of its goals.
 
     Args:
         name_or_path: As for `load_suite`; a module may have `vocabulary() -> list[str]` beside its tasks.
@@ -91,12 +91,12 @@ def vocabulary(name_or_path: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Promises:
-    """What a suite's module says of how its splits differ from `train`.
+    """How a suite's splits differ from `train`, according to its module.
 
     Attributes:
-        rules: Names in `leakage.RULES`: what they do not share with it (the module's `DISJOINT`).
+        rules: Names in `leakage.RULES` of what they do not share with it (the module's `DISJOINT`).
         phrasing: A task's wording without its parameters (its function `phrasing`).
-        trained_on: The suite that is trained on where this one has no `train` (the module's `TRAINED_ON`).
+        trained_on: The suite to train on if this one has no `train` (the module's `TRAINED_ON`).
     """
 
     rules: tuple[str, ...] = DEFAULT_RULES
@@ -105,7 +105,7 @@ class Promises:
 
 
 def promises(name_or_path: str) -> Promises:
-    """What the suite promises; of a file, that no task and no goal is trained on.
+    """The suite's promises; a file promises that no task and no goal is in training.
 
     Raises:
         TaskError: As `load_suite`.
@@ -140,16 +140,16 @@ def _import(path: str) -> tuple[Task, ...]:
     tasks = _call(path, found)
     wrong = [task for task in tasks if not isinstance(task, Task)]
     if wrong or not tasks:
-        what = f"holds a {type(wrong[0]).__name__}" if wrong else "is empty"
-        raise TaskError(f"suite {path!r} gives no list of Task: it {what}.", _SUITE)
+        what = f"contains a {type(wrong[0]).__name__}" if wrong else "is empty"
+        raise TaskError(f"suite {path!r} is not a list of Task: it {what}.", _SUITE)
     return tasks
 
 
 def _call(path: str, found: Any) -> tuple[Any, ...]:
-    """What is in a list, or in what a function returns.
+    """The elements of a list, or of a function's result.
 
     Raises:
-        TaskError: It is neither, or the function of a user's raises something.
+        TaskError: It is neither, or a user's function raises an exception.
     """
     try:
         given = found() if callable(found) and not isinstance(found, type) else found
@@ -163,4 +163,4 @@ def _call(path: str, found: Any) -> tuple[Any, ...]:
             raise
         raise TaskError(f"suite {path!r}: {told}.", ALL_OF_IT) from error
     what = f"the class {given.__name__}" if isinstance(given, type) else repr(given)[:40]
-    raise TaskError(f"suite {path!r} gives no list of Task but {what}.", _SUITE)
+    raise TaskError(f"suite {path!r} is not a list of Task but {what}.", _SUITE)

@@ -26,7 +26,7 @@ def parse_seeds(text: str) -> range:
     """The seeds "A:B" from A up to but without B, or the one seed "A".
 
     Raises:
-        TaskError: It is neither, or no seed, or more than `MAX_SEEDS`.
+        TaskError: It is not valid, empty, or more than `MAX_SEEDS`.
     """
     first, colon, last = text.partition(":")
     try:
@@ -45,19 +45,19 @@ def import_tasks(names: Sequence[str], train: range, evaluation: range, family: 
     """The tasks of the installed `android_world`, without a device.
 
     Args:
-        names: Which; all of the family if there are none.
+        names: Task names; all of the family if empty.
         train, evaluation: Seeds of the splits "train" and "eval".
         family: A family of the package's registry.
 
     Raises:
-        TaskError: The splits share a seed, there is no such task, or one words its goal on the device only.
+        TaskError: The splits share a seed, or a task is unknown or has a goal only on the device.
         MissingDependency: The package is not installed.
     """
     shared = sorted(set(train) & set(evaluation))
     if shared:
         raise TaskError(
-            f"{len(shared)} seeds are for training and for evaluation, e.g. {shared[0]}.",
-            "Choose ranges that do not overlap: what is trained on measures nothing.",
+            f"{len(shared)} seeds are in both training and evaluation, e.g. {shared[0]}.",
+            "Choose ranges that do not overlap.",
         )
     process = WorldProcess()
     try:
@@ -89,9 +89,9 @@ def _task(name: str, seed: int, split: str, family: str, one: dict[str, object])
 
 
 def known_goals(tasks: Sequence[Task]) -> list[Task]:
-    """The evaluation tasks whose goal some training task has too.
+    """The evaluation tasks whose goal is also a training task's.
 
-    Some tasks have few parameters or none, and then other seeds make the same instance.
+    Tasks with few parameters give the same instance for several seeds.
     """
     trained = {(task.template, task.goal) for task in tasks if task.split == TRAIN}
     return [task for task in tasks if task.split == EVAL and (task.template, task.goal) in trained]

@@ -1,10 +1,25 @@
-"""Task files of users: YAML (a list, or a mapping with `tasks`) or JSON lines, one task each."""
+"""Task files, YAML (a list, or a mapping with `tasks`) or JSON lines, and tasks from lists of instructions.
+
+Lists of instructions, such as AitW's, are text files with an instruction per line, CSV or TSV files, or JSON
+(lines): strings, or objects with the instruction under one of `KEYS`. Their tasks have no template of a
+simulated phone: they are for real devices and a judge.
+
+Instructions are normalised (Unicode, one space between words, no control characters, no quotes around them,
+no numbering). Instructions with the same `leakage.folded` form are duplicates. A task's id is made from the
+instruction, not from its position, so lists can grow and be reordered while results stay comparable.
+"""
 
 from __future__ import annotations
 
+import csv
 import difflib
+import hashlib
+import io
 import json
+import re
+import unicodedata
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +29,22 @@ from pydantic import ValidationError
 from distrl.configs.parse import parse_yaml
 from distrl.core.errors import ConfigError, TaskError
 from distrl.core.types import Task
+from distrl.evaluator.suites.leakage import folded, says_something, standard
 
 _YAML = (".yaml", ".yml")
 _LINES = (".jsonl", ".ndjson")
 MAX_ID = 200
-"""Most characters of a task's id."""
+"""The longest id of a task."""
 MAX_MISTAKES = 10
-"""Most mistakes that are told at a time."""
-_REMEDY = "A task has id and goal, and may have template, params, split, suite, seed and max_steps."
+"""The largest number of mistakes in one error."""
+_REMEDY = "A task has id and goal; template, params, split, suite, seed and max_steps are optional."
 
 
 def load_file(path: Path) -> list[Task]:
     """The tasks of a file, in its order.
 
     Raises:
-        TaskError: If the file cannot be read, or an entry is no task or repeats an id; it names
-            file, entries and rules.
+        TaskError: The file cannot be read, or an entry is not a valid task or repeats an id.
     """
     text = read_text(path, "task file")
     if path.suffix in _YAML:
@@ -38,11 +53,11 @@ def load_file(path: Path) -> list[Task]:
         entries = list(_line_entries(text))
     else:
         raise TaskError(
-            f"{path}: a task file ends in {', '.join(_YAML + _LINES)}; this one in {path.suffix!r}.",
+            f"{path}: {path.suffix!r} is not a task file's extension ({', '.join(_YAML + _LINES)}).",
             "Rename it.",
         )
     if not entries:
-        raise TaskError(f"{path}: the task file holds no task.", "Add at least one.")
+        raise TaskError(f"{path}: the task file contains no tasks.", "Add at least one.")
     return _validated(path, entries)
 
 
@@ -50,10 +65,10 @@ def read_text(path: Path, what: str) -> str:
     """The text of a file in UTF-8, with or without a byte order mark.
 
     Args:
-        what: What the file should be, for people.
+        what: The kind of file, for errors.
 
     Raises:
-        TaskError: If it cannot be read.
+        TaskError: It cannot be read.
     """
     try:
         return path.read_text(encoding="utf-8-sig")
@@ -62,7 +77,9 @@ def read_text(path: Path, what: str) -> str:
         raise TaskError(rule, "Check the path.") from error
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        raise TaskError(f"{path}, line {line}: the {what} is not in UTF-8.", "Save it as UTF-8.") from error
+        raise TaskError(
+            f"{path}, line {line}: the {what} is not encoded in UTF-8.", "Save it as UTF-8."
+        ) from error
 
 
 def _yaml_entries(path: Path, text: str) -> Iterator[tuple[str, Any]]:
@@ -111,7 +128,7 @@ def _validated(path: Path, entries: list[tuple[str, Any]]) -> list[Task]:
 
 
 def _task(entry: Any, suite: str) -> Task | list[str]:
-    """The task of an entry, or what is wrong with it."""
+    """The task of an entry, or its mistakes."""
     if isinstance(entry, json.JSONDecodeError):
         return [f"not valid JSON: {entry.msg}"]
     if not isinstance(entry, dict):
@@ -128,7 +145,7 @@ def _task(entry: Any, suite: str) -> Task | list[str]:
 
 
 def _explain(error: ValidationError) -> list[str]:
-    """Unknown keys first; a key that one of them was meant to be is not missing besides."""
+    """The mistakes, unknown keys first. A key that was only misspelt is not reported as missing too."""
     unknown: list[str] = []
     others: dict[str, str] = {}
     for problem in error.errors(include_url=False):
@@ -151,18 +168,18 @@ def _explain(error: ValidationError) -> list[str]:
 def check_file(path: Path) -> None:
     """Raises TaskError unless `write_file` can write there."""
     if path.suffix not in (*_YAML, ".jsonl"):
-        raise TaskError(f"{path}: a task file ends in .jsonl or .yaml.", "Choose another name.")
+        raise TaskError(f"{path}: a task file's extension is .jsonl or .yaml.", "Choose another name.")
     if path.exists():
-        raise TaskError(f"{path} is there already.", "Choose another name, or remove it.")
+        raise TaskError(f"{path} exists already.", "Choose another name, or remove it.")
     if not path.parent.is_dir():
-        raise TaskError(f"{path}: there is no directory {path.parent}.", "Make it first.")
+        raise TaskError(f"{path}: the directory {path.parent} does not exist.", "Create it first.")
 
 
 def write_file(tasks: Sequence[Task], path: Path) -> None:
-    """Writes a task file that `load_file` reads: one JSON a line, or YAML.
+    """Writes a task file that `load_file` reads: JSON lines or YAML.
 
     Raises:
-        TaskError: It cannot be written, or is there already.
+        TaskError: It cannot be written, or exists already.
     """
     check_file(path)
     entries = [task.model_dump(mode="json") for task in tasks]
@@ -175,3 +192,228 @@ def write_file(tasks: Sequence[Task], path: Path) -> None:
             file.write(text)
     except OSError as error:
         raise TaskError(f"{path} cannot be written: {error.strerror}.", "Check the path.") from error
+
+
+TEMPLATE = "instruction"
+KEYS = ("goal", "instruction", "goal_info", "task", "query")
+"""Keys or columns of the instruction; the first one present is used."""
+DIGEST_BYTES = 5
+MAX_LENGTH = 4000
+"""The longest instruction; a longer one indicates a broken file."""
+_QUOTED_FIELD = re.compile(r'"(?:[^"]|"")*"')
+_QUOTES = {'"': '"', "'": "'", "\u201c": "\u201d", "\u2018": "\u2019"}
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """An entry of a list that became no task: its split, its text, and the instruction kept instead."""
+
+    split: str
+    text: str
+    kept: str = ""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What came of lists.
+
+    Attributes:
+        tasks: The tasks, list by list.
+        repeated: Instructions that their own list had already.
+        empty: Entries without an instruction.
+        leaked: Instructions of a list that a list named after it has too.
+    """
+
+    tasks: list[Task]
+    repeated: list[LeftOut]
+    empty: list[LeftOut]
+    leaked: list[LeftOut]
+
+
+def import_lists(lists: Sequence[str], suite: str, max_steps: int) -> Imported:
+    """The tasks of lists "SPLIT=FILE".
+
+    An instruction that is in several splits stays in the one named last, as one names the test split after
+    the training split: nothing that is tested is trained on.
+
+    Raises:
+        TaskError: An argument has no split, two have the same, or a file cannot be read or holds nothing.
+    """
+    found: dict[str, dict[str, str]] = {}
+    repeated: list[LeftOut] = []
+    empty: list[LeftOut] = []
+    for text in lists:
+        split, file = _parse(text)
+        if split in found:
+            raise TaskError(f"the split {split!r} is named twice.", "Put the files together, or rename one.")
+        goals, without = read_list(file)
+        empty += [LeftOut(split, entry) for entry in without]
+        found[split], again = _distinct(goals)
+        repeated += [LeftOut(split, goal, kept) for goal, kept in again]
+    leaked = _drop_leaked(found)
+    tasks = [
+        _instruction_task(suite, split, goal, max_steps)
+        for split, distinct in found.items()
+        for goal in distinct.values()
+    ]
+    return Imported(tasks, repeated, empty, leaked)
+
+
+def normalised(instruction: str) -> str:
+    """The instruction in one form: one spelling, single spaces, no control characters, quotes or number."""
+    text = "".join(" " if unicodedata.category(c) == "Cc" else c for c in instruction)
+    text = " ".join(standard(text).split())
+    text = re.sub(r"^(?:\d{1,4}[.)]|[-*\u2022])\s+", "", text)
+    while len(text) > 1 and _QUOTES.get(text[0]) == text[-1] and not {text[0], text[-1]} & set(text[1:-1]):
+        text = text[1:-1].strip()
+    return text
+
+
+def read_list(file: Path) -> tuple[list[str], list[str]]:
+    """The instructions of a list, normalised, in its order; and the entries that have none.
+
+    Raises:
+        TaskError: It cannot be read, has an unknown extension or no instruction, or one is too long.
+    """
+    text = read_text(file, "list")
+    readers = {".txt": _lines, ".csv": _table, ".tsv": _tabbed, ".json": _json, ".jsonl": _json_lines}
+    if file.suffix not in readers:
+        raise TaskError(
+            f"{file}: a list's extension is one of {', '.join(readers)}.", "Rename or convert it."
+        )
+    entries = list(readers[file.suffix](file, text))
+    for number, entry in enumerate(entries, 1):
+        if len(entry) > MAX_LENGTH:
+            rule = (
+                f"instruction {number} has {len(entry)} characters, more than {MAX_LENGTH}: {entry[:40]!r}…"
+            )
+            raise TaskError(f"{file}: {rule}.", "A list has one instruction for each line or entry.")
+    goals = [goal for goal in map(normalised, entries) if says_something(goal)]
+    if not goals:
+        raise TaskError(f"{file} contains no instructions.", "Add at least one.")
+    return goals, [entry for entry in entries if not says_something(normalised(entry))]
+
+
+def _parse(text: str) -> tuple[str, Path]:
+    split, equals, file = text.partition("=")
+    if not equals or not re.fullmatch(r"\w[\w-]*", split) or not file:
+        raise TaskError(
+            f"{text!r} is not a valid list.", "Write SPLIT=FILE; with --androidworld, task names."
+        )
+    return split, Path(file).expanduser()
+
+
+def _distinct(goals: Sequence[str]) -> tuple[dict[str, str], list[tuple[str, str]]]:
+    """Goals by folded form, each in its first spelling; and the duplicates, each with that spelling."""
+    found: dict[str, str] = {}
+    again = []
+    for goal in goals:
+        name = folded(goal)
+        if name in found:
+            again.append((goal, found[name]))
+        found.setdefault(name, goal)
+    return found, again
+
+
+def _drop_leaked(found: dict[str, dict[str, str]]) -> list[LeftOut]:
+    """Removes instructions that a later split has too. Returns them."""
+    leaked = []
+    splits = list(found)
+    for place, split in enumerate(splits):
+        later = {name: goal for other in splits[place + 1 :] for name, goal in found[other].items()}
+        shared = [name for name in found[split] if name in later]
+        leaked += [LeftOut(split, found[split].pop(name), later[name]) for name in shared]
+        if not found[split]:
+            raise TaskError(f"every instruction of {split!r} is also in a later list.", "Choose other lists.")
+    return leaked
+
+
+def _instruction_task(suite: str, split: str, goal: str, max_steps: int) -> Task:
+    digest = hashlib.blake2b(folded(goal).encode(), digest_size=DIGEST_BYTES).hexdigest()
+    return Task(
+        id=f"{suite}/{TEMPLATE}/{split}/{digest}",
+        suite=suite,
+        template=TEMPLATE,
+        split=split,
+        goal=goal,
+        max_steps=max_steps,
+    )
+
+
+def _lines(file: Path, text: str) -> Iterator[str]:
+    yield from filter(str.strip, text.splitlines())
+
+
+def _table(file: Path, text: str) -> Iterator[str]:
+    """The column of the instructions. Other columns may contain line breaks in quotes."""
+    rows = csv.reader(io.StringIO(text), strict=True)
+    before = 0
+    try:
+        column = _column(file, next(rows, []))
+        before = rows.line_num
+        for row in rows:
+            entry = row[column] if column < len(row) else ""
+            if "\n" in entry.strip():
+                rule = f"the instruction that begins in line {before + 1} continues to line {rows.line_num}"
+                raise TaskError(f"{file}: {rule}.", "Close its quote, or write it in one line.")
+            before = rows.line_num
+            if row:
+                yield entry
+    except csv.Error as error:
+        rule = f"the row that begins in line {before + 1} is not valid CSV, or has an open quote: {error}"
+        raise TaskError(f"{file}: {rule}.", "Correct it, or save the table as .tsv.") from error
+
+
+def _tabbed(file: Path, text: str) -> Iterator[str]:
+    """The column of the instructions. A line is a row; only quotes around a whole field count."""
+    head, *lines = text.splitlines() or [""]
+    column = _column(file, head.split("\t"))
+    for line in filter(str.strip, lines):
+        fields = line.split("\t")
+        field = fields[column].strip() if column < len(fields) else ""
+        yield field[1:-1].replace('""', '"') if _QUOTED_FIELD.fullmatch(field) else field
+
+
+def _column(file: Path, names: Sequence[str]) -> int:
+    """The index of the instructions' column."""
+    columns = [name.strip().strip('"') for name in names]
+    name = next((name for name in KEYS if name in columns), None)
+    if name is None:
+        raise TaskError(
+            f"{file}: no column is named {', '.join(KEYS)}; it has {', '.join(columns)[:200] or 'none'}.",
+            "Name the column of the instructions.",
+        )
+    if columns.count(name) > 1:
+        raise TaskError(f"{file}: {columns.count(name)} columns are named {name!r}.", "Rename all but one.")
+    return columns.index(name)
+
+
+def _json(file: Path, text: str) -> Iterator[str]:
+    entries = _parsed(file, "the file", text)
+    if not isinstance(entries, list):
+        raise TaskError(f"{file}: a JSON list must be an array.", "Correct it.")
+    for number, entry in enumerate(entries, 1):
+        yield _instruction(file, f"entry {number}", entry)
+
+
+def _json_lines(file: Path, text: str) -> Iterator[str]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            yield _instruction(file, f"line {number}", _parsed(file, f"line {number}", line))
+
+
+def _parsed(file: Path, where: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise TaskError(f"{file}, {where}: not valid JSON: {error.msg}.", "Correct it.") from error
+
+
+def _instruction(file: Path, where: str, entry: Any) -> str:
+    if isinstance(entry, dict):
+        entry = next((entry[name] for name in KEYS if name in entry), None)
+    if not isinstance(entry, str):
+        raise TaskError(
+            f"{file}, {where}: there is no instruction.", "Write a string, or an object with 'goal'."
+        )
+    return entry

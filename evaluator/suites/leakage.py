@@ -1,15 +1,15 @@
-"""What tasks to be measured share with tasks that are trained on, and goals that read almost the same."""
+"""Leakage between splits: tasks, goals and wordings that evaluation shares with training."""
 
 from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from distrl.core.types import Task
-from distrl.evaluator.suites.wording import folded, words
 
 RULES: dict[str, str] = {
     "tasks": "the same template and parameters",
@@ -17,10 +17,10 @@ RULES: dict[str, str] = {
     "params": "the same template and parameters on another layout",
     "phrasings": "the same wording of a goal",
 }
-"""What two sets of tasks can share, and how it is said."""
+"""What two sets of tasks can share, and its description."""
 DEFAULT_RULES = ("tasks", "goals")
 PLACE_PARAMS = frozenset({"layout", "interruptions"})
-"""Parameters that say where a task is set and not what it is."""
+"""Parameters of a task's setting, not of its content."""
 _GRAM = 3
 
 Phrasing = Callable[[Task], str]
@@ -28,7 +28,7 @@ Phrasing = Callable[[Task], str]
 
 @dataclass(frozen=True)
 class Pair:
-    """A task to be measured, one that is trained on, and how alike their goals are (1: the same)."""
+    """An evaluation task, a training task, and the similarity of their goals (1: the same)."""
 
     measured: Task
     trained: Task
@@ -37,23 +37,23 @@ class Pair:
 
 @dataclass(frozen=True)
 class Leakage:
-    """What was found.
+    """Tasks that evaluation shares with training.
 
     Attributes:
-        shared: For each of `RULES`, the measured tasks that share it, each with one that is trained on.
-        near: Measured tasks whose goal reads almost like one that is trained on, most alike first.
+        shared: For each of `RULES`, evaluation tasks that share it, each with a training task.
+        near: Evaluation tasks whose goal is similar to a training goal, the most similar first.
     """
 
     shared: Mapping[str, list[Pair]]
     near: list[Pair]
 
     def broken(self, rules: Iterable[str]) -> list[str]:
-        """Those of `rules` that are broken; near-duplicates alone break none."""
+        """The broken ones of `rules`; near-duplicates break none."""
         return [rule for rule in rules if self.shared[rule]]
 
 
 def masked(task: Task) -> str:
-    """A goal's wording: what its parameters say, and every number, replaced by a star."""
+    """A goal's wording: parameter values and numbers are replaced by a star."""
     wording = words(task.goal)
     texts = [words(str(value)) for key, value in task.params.items() if key not in PLACE_PARAMS]
     for text in sorted(filter(None, texts), key=len, reverse=True):
@@ -62,7 +62,7 @@ def masked(task: Task) -> str:
 
 
 def _keys(rule: str, phrasing: Phrasing) -> Callable[[Task], str]:
-    """What a task must not share with another under a rule, as text."""
+    """A task's key under a rule, as text: two tasks must not have the same."""
 
     def params_of(task: Task, without: frozenset[str]) -> str:
         kept = {key: value for key, value in task.params.items() if key not in without}
@@ -85,7 +85,7 @@ def find(
     """Compares two sets of tasks.
 
     Args:
-        similar: Least similarity of goals that are reported as near-duplicates, in (0, 1].
+        similar: Minimum similarity of goals to report as near-duplicates, in (0, 1].
         phrasing: A task's wording without its parameters.
     """
     shared: dict[str, list[Pair]] = {}
@@ -102,7 +102,7 @@ def find(
 
 
 def _compares(rule: str, task: Task) -> bool:
-    """Tasks without parameters have nothing but their goal to be compared by."""
+    """Whether a rule applies: tasks without parameters are compared by their goals only."""
     return rule in ("goals", "phrasings") or bool(set(task.params) - PLACE_PARAMS)
 
 
@@ -112,7 +112,7 @@ def _grams(text: str) -> frozenset[str]:
 
 
 def _near(trained: Sequence[Task], measured: Sequence[Task], similar: float) -> list[Pair]:
-    """Pairs of different goals by the Dice coefficient of their letter triples, the nearest of each."""
+    """Pairs of different goals by the Dice coefficient of letter triples: the most similar for each task."""
     goals = list({folded(task.goal): task for task in trained}.items())
     grams = [_grams(text) for text, _ in goals]
     holders: dict[str, list[int]] = {}
@@ -132,3 +132,51 @@ def _near(trained: Sequence[Task], measured: Sequence[Task], similar: float) -> 
         if best >= similar:
             pairs.append(Pair(task, goals[at][1], best))
     return sorted(pairs, key=lambda pair: -pair.similarity)
+
+
+_QUOTES = str.maketrans(
+    dict.fromkeys("\u201c\u201d\u201e\u201f\u00ab\u00bb", '"')
+    | dict.fromkeys("\u2018\u2019\u201a\u201b", "'")
+)
+_INVISIBLE = str.maketrans("", "", "\u00ad\u200b\u200e\u200f\u2060\ufeff")
+"""Soft hyphen, zero-width space, marks of direction, word joiner, byte order mark; no joiners of scripts."""
+_QUOTED = re.compile(r"""(?<![^\s(\[])(["'])(?=\S)(.*?)(?<=\S)\1(?=[\s.,;:!?)\]]|$)""")
+_END = re.compile(r"(?<=[^\s.,;:?!\u0964\u3002])(?:[.,;:?\u0964\u3002]|(?<!\d)!)+$")
+
+_OTHER = ("<super>", "<sub>", "<fraction>", "<circle>")
+"""Characters that NFKC would turn into another number or name: 5\u00b2 is not 52, and 1\u00bd not 11/2."""
+
+
+def standard(text: str) -> str:
+    """One spelling of each character: Unicode NFKC, except for superscripts, subscripts and fractions."""
+    kept = (
+        c if unicodedata.decomposition(c).startswith(_OTHER) else unicodedata.normalize("NFKC", c)
+        for c in text
+    )
+    return unicodedata.normalize("NFC", "".join(kept))
+
+
+def folded(instruction: str) -> str:
+    """A normal form: the same for instructions that differ only in case, space, quotes or final punctuation.
+
+    Everything else makes a difference: signs ("-5", "C++"), vowel marks, emoji. So does anything that could
+    be a sign: punctuation that stands alone at the end, and "!" after a digit.
+    """
+    text = standard(instruction.translate(_INVISIBLE)).casefold()
+    text = " ".join(text.translate(_QUOTES).split())
+    before = None
+    while text != before:
+        before = text
+        text = _END.sub("", _QUOTED.sub(r"\2", text))
+    return text
+
+
+def says_something(instruction: str) -> bool:
+    """Whether there are letters, digits or symbols, not just space, punctuation and control characters."""
+    return any(unicodedata.category(letter)[0] in "LMNS" for letter in instruction)
+
+
+def words(goal: str) -> str:
+    """A goal in lower case, words and numbers only."""
+    kept = (c if c == "_" or c.isalnum() or unicodedata.category(c)[0] == "M" else " " for c in goal.lower())
+    return " ".join("".join(kept).split())

@@ -1,4 +1,4 @@
-"""Whether the devices of a configuration know its tasks and can teach by them, before anything starts."""
+"""Checks before the start that an environment can play, demonstrate and judge a configuration's tasks."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from distrl.core.types import Task
 
 TEMPLATES = "distrl.simulator.tasks.play:TEMPLATES"
 CHECK = "distrl.simulator.tasks.play:template"
-"""What the simulated phone's tasks are, and whether one has the right parameters."""
+"""The templates of the simulated phone, and the check of a task's parameters."""
 
 
 def check_playable(config: Config, tasks: Iterable[Task]) -> None:
-    """Makes sure that the environment of `config` knows all `tasks`, as far as that is known without it.
+    """Checks that the environment of `config` has all `tasks`, as far as that is known without starting it.
 
-    Devices behind adb are not asked: real ones take any task. Nor are classes and sites of the user's own.
+    Devices behind adb accept any task. Users' classes and sites are not checked.
 
     Raises:
-        TaskError: There is no such template, or its parameters are others; it names the task.
+        TaskError: A task's template is unknown, or its parameters do not match.
     """
     if (check := _check_of(config)) is not None:
         for task in tasks:
@@ -36,12 +36,12 @@ def check_playable(config: Config, tasks: Iterable[Task]) -> None:
         except TaskError as error:
             remedy = error.remedy
             if not _is_simulated(task):
-                remedy += " Tasks of your own are for devices of your own: see the preset phones."
+                remedy += " Run your own tasks on your own devices: see the preset phones."
             raise TaskError(f"{task.id}: on the simulated phone {error.message}", remedy) from error
 
 
 def _check_of(config: Config) -> Callable[[Task], object] | None:
-    """What refuses tasks that are not the environment's; None for phones and for what is the user's own."""
+    """The check that rejects tasks of other environments; None for phones and for users' environments."""
     kind = config.env.kind if config.env.import_path is None else None
     if kind == "two_screens":
         from distrl.workers.envs.two_screens import arrangement
@@ -52,7 +52,7 @@ def _check_of(config: Config) -> Callable[[Task], object] | None:
 
         return named
     is_miniwob = kind == "browser" and config.env.options.get("site", "miniwob") == "miniwob"
-    if is_miniwob and config.local.workers:  # without workers here, its package need not be here
+    if is_miniwob and config.local.workers:  # without local workers, its package may be absent
         from distrl.workers.envs.miniwob import MiniWob
 
         return MiniWob().page_of
@@ -60,13 +60,13 @@ def _check_of(config: Config) -> Callable[[Task], object] | None:
 
 
 def check_expert(config: Config, tasks: Iterable[Task]) -> None:
-    """Makes sure that somebody can show the training tasks, if the run waits for demonstrations of them.
+    """Checks that training tasks have a scripted expert, if the run waits for demonstrations of them.
 
-    On devices behind adb it is the simulated phone's tasks alone that have a scripted expert, as simulated
-    phones may be there too.
+    With devices behind adb only the simulated phone's tasks have one, because simulated phones may be among
+    the devices.
 
     Raises:
-        ConfigError: No expert knows one of them.
+        ConfigError: A task has no expert.
     """
     wanted = config.learner.demonstrations
     if not wanted.episodes or wanted.dataset is not None or not _plays_on_others_alone(config):
@@ -74,23 +74,23 @@ def check_expert(config: Config, tasks: Iterable[Task]) -> None:
     for task in tasks:
         if wanted.weights.get(task.template, 1.0) and not _is_simulated(task):
             raise ConfigError(
-                f"The run would wait for learner.demonstrations.episodes={wanted.episodes}, and no scripted "
-                f"expert knows {task.id}: real devices have none.",
-                "Set learner.demonstrations to {episodes: 0, updates: 0, critic_updates: 0}, or its dataset.",
+                f"The run would wait forever for learner.demonstrations.episodes={wanted.episodes}: real "
+                f"devices have no scripted expert for {task.id}.",
+                "Set learner.demonstrations to {episodes: 0, updates: 0, critic_updates: 0}, or a dataset.",
             )
 
 
 def check_truth(config: Config, split: str, tasks: Sequence[Task]) -> str | None:
-    """Makes sure that somebody can say whether tasks that are trained on, or chosen by, were done.
+    """Checks that tasks for training or validation have ground truth or a judge.
 
     Args:
-        split: Whose tasks they are, for people.
+        split: The tasks' split, for errors.
 
     Returns:
-        A warning if some of them can be judged by nobody.
+        A warning if some of them have neither.
 
     Raises:
-        ConfigError: None of them can.
+        ConfigError: None of them has either.
     """
     has_judge = config.worker.rewards.source == "judge"
     if has_judge or not config.learner.updates_enabled or not _plays_on_others_alone(config):
@@ -99,15 +99,17 @@ def check_truth(config: Config, split: str, tasks: Sequence[Task]) -> str | None
     if not lacking:
         return None
     rule = f"no params.check, such as {lacking[0].id}, and worker.rewards.source is 'environment'"
-    remedy = "Set worker.rewards.source to judge, and judge (see the preset phones), or give them checks."
+    remedy = (
+        "Set worker.rewards.source to judge and configure judge (see the preset phones), or add params.check."
+    )
     if len(lacking) == len(tasks):
         raise ConfigError(
-            f"Nobody can tell whether a task of the split {split!r} is done: they have {rule}. All episodes "
-            "would stay unjudged, and nothing would be learnt.",
+            f"The tasks of the split {split!r} cannot be judged: they have {rule}. All episodes would stay "
+            "unjudged, so nothing could be learned.",
             remedy,
         )
     which = f"{len(lacking)} of the {len(tasks)} tasks of the split {split!r} have {rule}"
-    return f"{which}: their episodes stay unjudged and are not learnt from. {remedy}"
+    return f"{which}: their episodes stay unjudged and are not used for training. {remedy}"
 
 
 def _is_simulated(task: Task) -> bool:

@@ -107,8 +107,12 @@ def test_import_writes_a_task_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             2,
             "nothing says what to import. Name lists as SPLIT=FILE, or add --androidworld.",
         ),
-        (["A", "-o", "x.jsonl"], 6, "'A' is no list. Write SPLIT=FILE; with --androidworld, task names."),
-        (["--androidworld", "-o", "x.txt"], 6, "ends in .jsonl or .yaml"),
+        (
+            ["A", "-o", "x.jsonl"],
+            6,
+            "'A' is not a valid list. Write SPLIT=FILE; with --androidworld, task names.",
+        ),
+        (["--androidworld", "-o", "x.txt"], 6, "extension is .jsonl or .yaml"),
         (["--androidworld", "-o", "x.jsonl", "--train-seeds", "x"], 6, "'x' is not a range of seeds"),
         (["--androidworld", "-o", "x.jsonl", "--train-seeds", "0:9", "--eval-seeds", "8"], 6, "e.g. 8"),
     ],
@@ -136,7 +140,7 @@ def test_lists_of_instructions_become_a_suite(tmp_path: Path) -> None:
         ("aitw", "test", "Set a timer", 7),
     ]
     again = runner.invoke(app, ["tasks", "import", *lists, "-o", str(suite)])
-    assert (again.exit_code, "is there already" in again.stderr) == (6, True)
+    assert (again.exit_code, "exists already" in again.stderr) == (6, True)
 
 
 def test_what_an_import_leaves_out_is_told(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_imported_instructions_pass_with_the_preset_and_with_what_is_documented(
             r"tasks\.validation: .* no split 'none'. Its splits: train, val",
         ),
         (["learner.demonstrations.episodes=200"], ConfigError, "no scripted expert"),
-        (["worker.rewards.source=environment"], ConfigError, "Nobody can tell .* split 'train'"),
+        (["worker.rewards.source=environment"], ConfigError, "split 'train' cannot be judged"),
     ],
 )
 def test_each_step_that_is_missed_is_told(overrides: list[str], error: type[Exception], message: str) -> None:

@@ -20,11 +20,11 @@ from distrl.evaluator.stores import (
     ending,
     find_episodes,
     find_in,
+    find_token_names,
     find_trajectory,
     open_store,
     open_stores,
 )
-from distrl.evaluator.token_names import find_token_names
 
 
 @pytest.fixture

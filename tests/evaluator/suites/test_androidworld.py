@@ -35,13 +35,13 @@ def test_a_file_holds_each_task_at_each_seed(tmp_path: Path, name: str) -> None:
     assert first.seed == instance_seed(100, "CounterReach")
     assert first.params == {"task": "CounterReach", "family": "android_world", "suite_seed": 100}
     assert (first.suite, first.template, first.max_steps) == ("androidworld", "CounterReach", 12)
-    with pytest.raises(TaskError, match="is there already"):
+    with pytest.raises(TaskError, match="exists already"):
         write_file(tasks, path)
 
 
 @pytest.mark.usefixtures("package")
 def test_the_splits_share_no_seed_and_goals_that_they_share_are_told() -> None:
-    with pytest.raises(TaskError, match=r"2 seeds are for training and for evaluation, e\.g\. 3"):
+    with pytest.raises(TaskError, match=r"2 seeds are in both training and evaluation, e\.g\. 3"):
         import_tasks(["CounterReach"], range(5), range(3, 9))
     tasks = import_tasks(["AskDay"], range(40), range(40, 44))
     assert {task.split for task in tasks} == {"train", "eval"}
@@ -75,7 +75,7 @@ def test_what_is_no_seeds(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("aw.json", "ends in .jsonl or .yaml"), ("none/aw.jsonl", "there is no directory")]
+    ("name", "message"), [("aw.json", "extension is .jsonl or .yaml"), ("none/aw.jsonl", "does not exist")]
 )
 def test_where_a_file_cannot_be(tmp_path: Path, name: str, message: str) -> None:
     with pytest.raises(TaskError, match=message):

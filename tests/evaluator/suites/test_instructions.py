@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from distrl.core.errors import TaskError
-from distrl.evaluator.suites.instructions import LeftOut, import_lists, normalised, read_list
+from distrl.evaluator.suites.files import LeftOut, import_lists, normalised, read_list
 
 
 def write(path: Path, text: str) -> Path:
@@ -113,27 +113,27 @@ def test_every_kind_of_list_reads_alike(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("a.txt", "  \n...\n", "holds no instruction"),
+        ("a.txt", "  \n...\n", "contains no instructions"),
         ("a.csv", "name,text\nx,y\n", "no column is named goal, .*; it has name, text"),
         ("a.csv", "", "it has none"),
-        ("a.csv", "goal\n" + "x" * 200_000, "begins in line 2 is not CSV, .*: field larger"),
+        ("a.csv", "goal\n" + "x" * 200_000, "begins in line 2 is not valid CSV, .*: field larger"),
         (
             "a.csv",
             'goal,n\nGo,1\n"Open,2\nHome,3\n',
-            "begins in line 3 is not CSV, or a quote in it is not closed",
+            "begins in line 3 is not valid CSV, or has an open quote",
         ),
-        ("a.csv", 'goal,n\n"Open,2\nGo,3\n"Mail",4\n', "begins in line 2 is not CSV"),
-        ("a.csv", 'goal,n\n"Open,2\nGo,3\nSay "",4\nMail",5\n', "begins in line 2 goes on to line 5"),
+        ("a.csv", 'goal,n\n"Open,2\nGo,3\n"Mail",4\n', "begins in line 2 is not valid CSV"),
+        ("a.csv", 'goal,n\n"Open,2\nGo,3\nSay "",4\nMail",5\n', "begins in line 2 continues to line 5"),
         ("a.csv", "goal,goal\na,b\n", "2 columns are named 'goal'"),
         (
             "a.txt",
             "Open mail\nOpen " + "x" * 5000,
             "instruction 2 has 5005 characters, more than 4000: 'Open xxx",
         ),
-        ("a.json", "{}", "is an array"),
-        ("a.jsonl", '{"goal": 3}', "line 1: no instruction"),
+        ("a.json", "{}", "must be an array"),
+        ("a.jsonl", '{"goal": 3}', "line 1: there is no instruction"),
         ("a.jsonl", '"fine"\n{', "line 2: not valid JSON"),
-        ("a.parquet", "", "ends in .txt"),
+        ("a.parquet", "", "extension is one of .txt"),
     ],
 )
 def test_what_is_wrong_with_a_list_is_told(tmp_path: Path, name: str, text: str, said: str) -> None:
@@ -156,13 +156,13 @@ def test_marks_and_gaps_in_a_list(tmp_path: Path) -> None:
     assert import_lists([f"test={short}"], "s", 5).empty == [LeftOut("test", "")]
     latin = tmp_path / "c.txt"
     latin.write_bytes("Open mail\nOpen café\n".encode("latin-1"))
-    with pytest.raises(TaskError, match=r"c\.txt, line 2: the list is not in UTF-8\. Save it"):
+    with pytest.raises(TaskError, match=r"c\.txt, line 2: the list is not encoded in UTF-8\. Save it"):
         read_list(latin)
 
 
 def test_splits_are_named_once_each(tmp_path: Path) -> None:
     file = write(tmp_path / "a.txt", "Open Chrome\n")
-    with pytest.raises(TaskError, match="is no list"):
+    with pytest.raises(TaskError, match="is not a valid list"):
         import_lists([str(file)], "s", 5)
     with pytest.raises(TaskError, match="named twice"):
         import_lists([f"train={file}", f"train={file}"], "s", 5)

@@ -11,8 +11,8 @@ from collections import Counter
 import pytest
 
 from distrl.core.errors import TaskError
-from distrl.evaluator import miniwob_goals
 from distrl.evaluator.suites import miniwob
+from distrl.evaluator.suites import miniwob as miniwob_goals
 from distrl.workers.envs.browser import BrowserEnv
 from distrl.workers.envs.chromium import BROWSER_NAMES, DRIVER_NAMES, Chromium
 from distrl.workers.envs.miniwob import SIZE

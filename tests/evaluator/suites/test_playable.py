@@ -92,7 +92,7 @@ def test_tasks_of_another_environment_are_refused(kind: str, suite: str | None) 
 @pytest.mark.parametrize("member", [ADB, AVD, PHONE])
 def test_demonstrations_that_nobody_can_show_are_not_waited_for(member: dict[str, Any]) -> None:
     simulated = task("open_app")
-    with pytest.raises(ConfigError, match=r"demonstrations\.episodes=200, .* knows mine/1") as refused:
+    with pytest.raises(ConfigError, match=r"demonstrations\.episodes=200: .* expert for mine/1") as refused:
         check_expert(on(member, episodes=200), [simulated, task()])
     assert "episodes: 0" in refused.value.remedy
     check_expert(on(member, episodes=200), [simulated])  # a simulated phone may be behind adb
@@ -118,7 +118,7 @@ def test_some_that_nobody_can_judge_are_warned_of() -> None:
     warning = check_truth(on(AVD), "val", [task(check=CHECK), task(), task()])
     assert warning is not None
     assert "2 of the 3 tasks of the split 'val'" in warning
-    assert "not learnt from" in warning
+    assert "not used for training" in warning
 
 
 def test_the_shipped_run_passes() -> None:

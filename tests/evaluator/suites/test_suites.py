@@ -55,7 +55,7 @@ def test_yaml_and_json_lines_give_the_same_tasks(tmp_path: Path) -> None:
     [
         ("a.yaml", "- [", r"a\.yaml, line \d+: expected the node content"),
         ("a.yaml", "goal: x", r"a\.yaml: a YAML task file is a list"),
-        ("a.yaml", "[]", r"a\.yaml: the task file holds no task"),
+        ("a.yaml", "[]", r"a\.yaml: the task file contains no tasks"),
         ("a.yaml", "- 3", r"a\.yaml, entry 1: a task is a mapping, not '3'"),
         ("a.jsonl", json.dumps(TASK) + "\n{", r"a\.jsonl, line 2: not valid JSON"),
         (
@@ -74,8 +74,8 @@ def test_yaml_and_json_lines_give_the_same_tasks(tmp_path: Path) -> None:
             json.dumps(TASK | {"max_steps": 0}),
             r"a\.jsonl, line 1: max_steps: Input should be greater",
         ),
-        ("a.txt", "hello", r"a\.txt: a task file ends in \.yaml"),
-        ("a.yaml", "", r"a\.yaml: the task file holds no task"),
+        ("a.txt", "hello", r"a\.txt: '\.txt' is not a task file's extension"),
+        ("a.yaml", "", r"a\.yaml: the task file contains no tasks"),
         ("a.yaml", "- just text", r"a\.yaml, entry 1: a task is a mapping, not 'just text'"),
         (
             "a.jsonl",
@@ -124,7 +124,7 @@ def test_a_byte_order_mark_is_no_matter_and_another_encoding_is_told(tmp_path: P
     path.write_text("\ufeff" + json.dumps(TASK), encoding="utf-8")
     assert len(load_suite(str(path))) == 1
     path.write_bytes(json.dumps(TASK | {"goal": "café"}, ensure_ascii=False).encode("latin-1"))
-    with pytest.raises(TaskError, match=r"line 1: the task file is not in UTF-8"):
+    with pytest.raises(TaskError, match=r"line 1: the task file is not encoded in UTF-8"):
         load_suite(str(path))
 
 
@@ -139,15 +139,15 @@ def test_suites_by_import_path() -> None:
     assert load_suite("distrl.simulator.tasks.suites.quickstart:tasks") == load_suite("quickstart")
     with pytest.raises(TaskError, match="cannot be imported"):
         load_suite("distrl.simulator.tasks.suites.quickstart:nothing")
-    with pytest.raises(TaskError, match="gives no list of Task"):
+    with pytest.raises(TaskError, match="is not a list of Task"):
         load_suite("distrl.simulator.tasks.suites.quickstart:HOURS")
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("none", "'suite_of_mistakes:none' gives no list of Task but None"),
-        ("dicts", "it holds a dict"),
+        ("none", "'suite_of_mistakes:none' is not a list of Task but None"),
+        ("dicts", "it contains a dict"),
         ("empty", "it is empty"),
         ("Tasks", "but the class Tasks"),
         ("boom", r"suite_of_mistakes:boom raised KeyError: 'q' \(suite_of_mistakes\.py:7\)"),

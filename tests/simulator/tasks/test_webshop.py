@@ -15,7 +15,7 @@ import pytest
 from distrl.core.actions import Action, ActionKind
 from distrl.core.types import Task
 from distrl.evaluator.suites import leakage, load_suite, promises
-from distrl.evaluator.suites.wording import folded
+from distrl.evaluator.suites.leakage import folded
 from distrl.simulator.apps.webshop import suite as webshop
 from distrl.simulator.apps.webshop.goods import BY_TITLE
 from distrl.simulator.apps.webshop.shops import SHOPS

@@ -30,9 +30,9 @@ from distrl.appo.policy import GaussianPolicy, unpack_moments
 from distrl.appo.ppo import Eta, apply_eta
 from distrl.configs.appo import CONFIRMATION_SEEDS, VALIDATION_SEEDS, AppoConfig
 from distrl.configs.schema import Config
-from distrl.core.buckets import VERSIONS
 from distrl.core.errors import PolicyError, ProtocolError
 from distrl.core.messages import EpisodeReturn, Gradient, Measured, RejectCode, WeightInfo, WorkUnit
+from distrl.core.metrics import VERSIONS
 from distrl.core.policies import weights_io
 from distrl.core.sockets import Blob
 from distrl.core.weights import Buffer

@@ -10,7 +10,7 @@ from pathlib import Path
 from distrl.appo.measure import Returns, load_returns
 from distrl.configs.load import dump_config
 from distrl.configs.schema import Config
-from distrl.core.buckets import VERSIONS
+from distrl.core.metrics import VERSIONS
 from distrl.evaluator.report.chart import (
     Point,
     dots_path,

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from chaos_world import World
 
-from distrl.core.scratch import Scratch
+from distrl.core.files import Scratch
 
 TARGET = 0.9
 RETURN_S = 60.0

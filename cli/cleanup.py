@@ -37,7 +37,7 @@ def cleanup(
     """
     import shutil
 
-    from distrl.core.scratch import abandoned, reclaim
+    from distrl.core.files import abandoned, reclaim
     from distrl.workers.devices.avd import AvdStore, partial_clones
     from distrl.workers.devices.processes import Registry
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from distrl.core.verdicts import Spent, Verdict
+    from distrl.core.types import Spent, Verdict
 
 
 class DistrlError(Exception):

@@ -1,8 +1,5 @@
 """The wire: every message that processes exchange, and how it becomes frames.
 
-Those of workers that train are in `work_messages`, what several messages are made of in `message_parts`;
-import all of them from here.
-
 A message is one msgpack map `{"v": 2, "type": "...", …fields}` in the first frame; large bytes (screenshots,
 weight chunks) follow as frames of their own, in the order that the message names them. Field names, never
 positions; never pickle. Anything else is a `ProtocolError` with a code, which the receiver answers with a
@@ -13,14 +10,16 @@ Control (learner, ROUTER): Hello → Welcome; Heartbeat → Status; LeaseRequest
     Submit + images → Ack | Reject; StatusRequest → Status.
     Of workers that train: WorkRequest → WorkGrant; Gradient + bytes, Measured → WorkAck | Reject.
 Broadcast (learner, PUB): Status, Shutdown.
-Weights (learner and inference servers, ROUTER): ChunkRequest → Chunk + bytes | Reject.
+Weights (learner, ROUTER): ChunkRequest → Chunk + bytes | Reject.
 Act (inference, ROUTER): ActRequest + images → ActReply | Reject; InfoRequest → Info.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from typing import Annotated, Any, Literal, Union, get_args
@@ -28,22 +27,170 @@ from typing import Annotated, Any, Literal, Union, get_args
 import msgpack
 from pydantic import Field, TypeAdapter, ValidationError
 
-from distrl.core.codec import pack_trajectory, unpack
-from distrl.core.errors import ProtocolError
+from distrl.core.actions import ActionKind
+from distrl.core.errors import ProtocolError, StoreError
 from distrl.core.fields import first_problem
-from distrl.core.limits import check_trajectory
-from distrl.core.message_parts import MAX_BLOB_BYTES as MAX_BLOB_BYTES
-from distrl.core.message_parts import MAX_FRAMES as MAX_FRAMES
-from distrl.core.message_parts import Count, Digests, Endpoint, Name, Names, Statistics
-from distrl.core.message_parts import WeightInfo as WeightInfo
-from distrl.core.types import ChatMessage, Completion, Number, Purpose, Record, Sampling, Task, Trajectory
-from distrl.core.work_messages import EpisodeReturn as EpisodeReturn
-from distrl.core.work_messages import Gradient as Gradient
-from distrl.core.work_messages import Measured as Measured
-from distrl.core.work_messages import WorkAck as WorkAck
-from distrl.core.work_messages import WorkGrant as WorkGrant
-from distrl.core.work_messages import WorkRequest as WorkRequest
-from distrl.core.work_messages import WorkUnit as WorkUnit
+from distrl.core.types import (
+    ActionRecord,
+    Chat,
+    ChatMessage,
+    Completion,
+    Number,
+    Purpose,
+    Record,
+    Sampling,
+    Spent,
+    Task,
+    TimeStep,
+    Trajectory,
+)
+
+MAX_NAME = 200
+"""Characters of a name, an id or an address."""
+
+MAX_REWARD = 1e3
+"""The magnitude of a part of a reward, and the sum of all magnitudes of a trajectory. A success is 1: where
+advantages are normalised, one return of 10⁶ leaves nothing of all others in its batch."""
+
+MAX_SUM = 1e12
+"""The magnitude of seconds, costs and counts, which reports add up."""
+
+MAX_TEXT = 100_000
+"""Characters of what an episode says about itself."""
+
+MAX_TOKEN = 2**31 - 1
+MAX_VERSION = 2**53
+LOGPROBS = (-1e4, 1e-2)
+"""Of a sampled token; rounding may take one a little above 0."""
+
+MAX_CHATS = 8
+"""Chats of a step."""
+
+MAX_BLOB_BYTES = 64 * 2**20
+MAX_FRAMES = 1024
+
+Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
+"""A name or an id: one line of printable text."""
+
+Names = Annotated[tuple[Name, ...], Field(max_length=2**16)]
+Count = Annotated[int, Field(ge=0, le=2**53)]
+Digests = Annotated[tuple[Annotated[str, Field(max_length=MAX_NAME)], ...], Field(max_length=MAX_FRAMES)]
+Endpoint = Annotated[
+    str,
+    Field(
+        max_length=MAX_NAME,
+        pattern=r"^(tcp://(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}|(ipc|inproc)://[^\x00-\x1f\x7f-\x9f]+)?$",
+    ),
+]
+"""An address that others connect to; "" for none."""
+
+Statistic = Annotated[float, Field(ge=-1e18, le=1e18, allow_inf_nan=False)]
+"""A number that a peer reports: sums of them stay finite."""
+
+Statistics = Annotated[dict[Annotated[str, Field(max_length=MAX_NAME)], Statistic], Field(max_length=1024)]
+
+
+class WeightInfo(Record):
+    """Published weights. `kind` is "full" or "adapter"; `digest` is the SHA-256 of their bytes (hex)."""
+
+    version: Count
+    digest: Name
+    size_bytes: Count
+    kind: Literal["full", "adapter"] = "full"
+    chunk_bytes: Annotated[int, Field(ge=1, le=MAX_BLOB_BYTES)] = 4 * 2**20
+
+
+# ---- workers that train ----
+
+
+class WorkUnit(Record):
+    """Something for a worker that trains: a round of training, or episodes to measure weights by.
+
+    Attributes:
+        weights: To begin with, or to measure.
+        progress: The share of the run that is over.
+        seeds: Of "evaluate": one greedy episode each.
+        ttl_s: Of "evaluate": it may be handed to another worker after this long.
+    """
+
+    id: Name
+    kind: Literal["train", "evaluate"]
+    weights: WeightInfo
+    progress: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+    seeds: Annotated[tuple[Count, ...], Field(max_length=1024)] = ()
+    ttl_s: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 300.0
+
+
+class WorkRequest(Record):
+    """A worker that trains asks what to do next.
+
+    Attributes:
+        collected: A round whose transitions are there: it is granted again, with the newest weights to train.
+    """
+
+    type: Literal["work-request"] = "work-request"
+    worker: Name
+    collected: Name | None = None
+
+
+class WorkGrant(Record):
+    """What to do; without a unit: ask again after `retry_after_s`."""
+
+    type: Literal["work-grant"] = "work-grant"
+    unit: WorkUnit | None = None
+    retry_after_s: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.5
+
+
+class EpisodeReturn(Record):
+    """An episode that ended: the sum of its rewards, and its steps."""
+
+    total: Statistic
+    length: Annotated[int, Field(ge=0, le=2**31)]
+
+
+Episodes = Annotated[tuple[EpisodeReturn, ...], Field(max_length=2**16)]
+
+
+class Gradient(Record):
+    """What a round of training came to. Frame 1: safetensors of η by parameter, and of new statistics.
+
+    Attributes:
+        unit_id: The round; a resend has the same.
+        base_version: The weights that it trained, which may be newer than those it collected with.
+        digest: The SHA-256 (hex) of frame 1.
+        lr: The local rate α_l that η was divided by.
+        num_steps: Transitions that were collected.
+        episodes: Those that ended meanwhile.
+        metrics: Means over the round.
+    """
+
+    type: Literal["gradient"] = "gradient"
+    worker: Name
+    unit_id: Name
+    base_version: Count
+    digest: Name
+    lr: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+    num_steps: Count
+    episodes: Episodes = ()
+    metrics: Statistics = {}
+
+
+class Measured(Record):
+    """The episodes of a unit of the kind "evaluate", in the order of its seeds."""
+
+    type: Literal["measured"] = "measured"
+    worker: Name
+    unit_id: Name
+    episodes: Episodes
+
+
+class WorkAck(Record):
+    """A gradient is applied, or a measurement taken; `duplicate` when it already was."""
+
+    type: Literal["work-ack"] = "work-ack"
+    unit_id: str
+    duplicate: bool = False
+
 
 PROTOCOL_VERSION = 2
 MAX_ENVELOPE_BYTES = 16 * 2**20
@@ -191,7 +338,7 @@ class Submit(Record):
     """A finished trajectory. Frame i + 1 holds the bytes of `images[i]`.
 
     Attributes:
-        body: The trajectory as `distrl.core.codec` packs it. The learner stores these bytes.
+        body: The trajectory as `distrl.core.messages` packs it. The learner stores these bytes.
     """
 
     type: Literal["submit"] = "submit"
@@ -416,3 +563,201 @@ def check_blobs(blobs: Sequence[bytes | memoryview]) -> None:
     for blob in blobs:
         if len(blob) > MAX_BLOB_BYTES:
             raise ProtocolError(RejectCode.TOO_LARGE.value, f"a frame of {len(blob)} bytes")
+
+
+# ---- trajectories as bytes: a worker packs each once; spool, message and store hold the same bytes ----
+
+MAX_TRAJECTORY_BYTES = 16 * 2**20
+"""Of a trajectory's msgpack."""
+
+# A few compressed bytes must not ask for much memory: an empty list is one byte of msgpack, and 56 in Python.
+_FREE_BYTES, _MAX_RATIO = 2**20, 32
+
+_LEVEL = 1  # 3.4 times smaller; higher levels take longer and gain a few percent
+
+
+def pack_trajectory(trajectory: Trajectory) -> bytes:
+    """The bytes of `trajectory`, without its images.
+
+    Raises:
+        StoreError: A task parameter is no plain data (or nested too deep).
+    """
+    try:
+        packed: bytes = msgpack.packb(trajectory.model_dump(), use_bin_type=True)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise StoreError(
+            f"Trajectory {trajectory.id} cannot be stored: {error}.", "Task parameters must be plain data."
+        ) from error
+    compressed = zlib.compress(packed, _LEVEL)
+    return compressed if len(packed) <= _most_bytes(compressed) else packed
+
+
+def _most_bytes(compressed: bytes) -> int:
+    """How many bytes `compressed` may expand to."""
+    return min(MAX_TRAJECTORY_BYTES, _FREE_BYTES + _MAX_RATIO * len(compressed))
+
+
+def unpack(data: bytes) -> object:
+    """What the bytes hold, not validated. Stores of earlier versions hold uncompressed bytes.
+
+    Raises:
+        ValueError: They are neither, expand to more than they may, or have something behind their end.
+    """
+    if data[:1] == b"\x78":  # zlib's first byte; a msgpack map begins with 0x80 or more
+        stream = zlib.decompressobj()
+        try:
+            most = _most_bytes(data)
+            data = stream.decompress(data, most)
+        except zlib.error as error:
+            raise ValueError(str(error)) from error
+        if not stream.eof or stream.unused_data:
+            raise ValueError(f"compressed bytes are cut off, or expand to more than {most} bytes")
+    try:
+        return msgpack.unpackb(data, raw=False)
+    except (TypeError, msgpack.UnpackException) as error:
+        raise ValueError(str(error)) from error
+
+
+def unpack_trajectory(data: bytes) -> Trajectory:
+    """The trajectory in `data`.
+
+    Raises:
+        StoreError: The bytes are no trajectory of this version.
+    """
+    try:
+        return Trajectory.model_validate(unpack(data))
+    except (ValueError, ValidationError) as error:
+        raise StoreError(f"Stored bytes are no trajectory: {error}.", "Was the file damaged?") from error
+
+
+# ---- which values a trajectory may have ----
+
+_KINDS = frozenset(kind.value for kind in ActionKind)
+
+
+def check_trajectory(trajectory: Trajectory) -> str:
+    """The first value of `trajectory` that no run accepts, in words; "" if there is none."""
+    return next(_problems(trajectory), "")
+
+
+@dataclass(frozen=True)
+class RunLimits:
+    """The limits of one run.
+
+    Attributes:
+        num_tokens: Size of the vocabulary.
+        max_prompt_tokens, max_sequence_tokens: Of a prompt, and of a sequence with its answers; None where
+            the policy does not bound them.
+        max_new_tokens: Of an answer.
+        newest_version: Tells the newest weight version of the run.
+    """
+
+    num_tokens: int
+    max_prompt_tokens: int | None
+    max_sequence_tokens: int | None
+    max_new_tokens: int
+    newest_version: Callable[[], int]
+
+    def check(self, trajectory: Trajectory) -> str:
+        """The first value of `trajectory` that this run does not accept, in words; "" if there is none."""
+        num_steps, most = len(trajectory.steps), trajectory.task.max_steps
+        if num_steps > most:
+            return f"it has {num_steps} steps, and its task at most {most}"
+        newest, length = self.newest_version(), 0
+        for number, step in enumerate(trajectory.steps):
+            for chat in step.chats:
+                prompt, tokens = chat.completion.prompt_token_ids, chat.completion.token_ids
+                length = (length if chat.continues else 0) + len(prompt) + len(tokens)
+                if problem := self._of_chat(chat, length, newest):
+                    return f"steps.{number}: {problem}"
+        return ""
+
+    def _of_chat(self, chat: Chat, length: int, newest: int) -> str:
+        completion = chat.completion
+        prompt, tokens = completion.prompt_token_ids, completion.token_ids
+        for ids in (prompt, tokens):
+            if ids and max(ids) >= self.num_tokens:
+                return f"token {max(ids)}, and the policy's vocabulary has {self.num_tokens}"
+        if max(completion.weight_versions, default=0) > newest:
+            return f"weight version {max(completion.weight_versions)}, and the newest is {newest}"
+        if len(tokens) > self.max_new_tokens:
+            return f"an answer of {len(tokens)} tokens, learner.max_new_tokens is {self.max_new_tokens}"
+        if self.max_prompt_tokens is not None and not chat.continues and len(prompt) > self.max_prompt_tokens:
+            return f"a prompt of {len(prompt)} tokens, policy.max_prompt_tokens is {self.max_prompt_tokens}"
+        if self.max_sequence_tokens is not None and length > self.max_sequence_tokens:
+            return f"a sequence of {length} tokens, and it may have {self.max_sequence_tokens}"
+        return ""
+
+
+def _problems(trajectory: Trajectory) -> Iterator[str]:
+    for name in ("id", "lease_id", "group_id", "worker"):
+        value = getattr(trajectory, name)
+        if len(value) > MAX_NAME or not value.isprintable() or (name == "id" and not value):
+            yield f"{name} must be one line of at most {MAX_NAME} printable characters"
+    if not 0 <= trajectory.slot <= MAX_TOKEN:
+        yield f"slot is {trajectory.slot}"
+    for name in ("success", "truth"):
+        score = getattr(trajectory, name)
+        if score is not None and not 0.0 <= score <= 1.0:
+            yield f"{name} is {score:g}, which is not within 0 and 1"
+    verdict = trajectory.verdict
+    for record, names in (
+        (trajectory, ("started_at", "duration_s")),
+        (verdict, ("step", *Spent.model_fields)),
+    ):
+        for name in names if record is not None else ():
+            if abs(getattr(record, name)) > MAX_SUM:
+                yield f"{name} is {getattr(record, name):g}, beyond {MAX_SUM:g}"
+    for name, text in (
+        ("task.goal", trajectory.task.goal),
+        ("fault_detail", trajectory.fault_detail),
+        ("shortfall", trajectory.shortfall),
+    ):
+        if len(text) > MAX_TEXT:
+            yield f"{name} has {len(text)} characters, more than {MAX_TEXT}"
+    for number, step in enumerate(trajectory.steps):
+        for problem in _problems_of_step(step):
+            yield f"steps.{number}.{problem}"
+    total = sum(abs(part) for step in trajectory.steps for part in vars(step.reward).values())
+    if total > MAX_REWARD:
+        yield f"the parts of its rewards add up to {total:g}, beyond {MAX_REWARD:g}"
+
+
+def _problems_of_step(step: TimeStep) -> Iterator[str]:
+    for name, part in vars(step.reward).items():
+        if abs(part) > MAX_REWARD:
+            yield f"reward.{name} is {part:g}, beyond {MAX_REWARD:g}"
+    for name, seconds in vars(step.timing).items():
+        if abs(seconds) > MAX_SUM:
+            yield f"timing.{name} is {seconds:g}, beyond {MAX_SUM:g}"
+    yield from _problems_of_action(step.action)
+    screen = step.observation
+    if not all(0 <= size <= MAX_TOKEN for size in (screen.width, screen.height, screen.distance or 0)):
+        yield "observation: a size or the distance is out of range"
+    if len(step.chats) > MAX_CHATS:
+        yield f"chats: there are {len(step.chats)}, and at most {MAX_CHATS} in a step"
+    for chat in step.chats:
+        yield from _problems_of_completion(chat.completion)
+
+
+def _problems_of_action(action: ActionRecord) -> Iterator[str]:
+    if action.kind not in _KINDS:
+        yield f"action.kind {action.kind[:40]!r} is not a kind of action"
+    for point in (action.point, action.to):
+        if point is not None and not all(0.0 <= fraction <= 1.0 for fraction in point):
+            yield f"action: the point {point} is not on the screen"
+
+
+def _problems_of_completion(completion: Completion) -> Iterator[str]:
+    for name, values, low, high in (
+        ("prompt_token_ids", completion.prompt_token_ids, 0, MAX_TOKEN),
+        ("token_ids", completion.token_ids, 0, MAX_TOKEN),
+        ("logprobs", completion.logprobs, *LOGPROBS),
+        ("weight_versions", completion.weight_versions, 0, MAX_VERSION),
+    ):
+        if values and not low <= min(values) <= max(values) <= high:
+            yield f"completion.{name} must be within {low:g} and {high:g}"
+    if not len(completion.token_ids) == len(completion.logprobs) == len(completion.weight_versions):
+        yield "completion: each token needs one log-probability and one weight version"
+    if len(completion.server) > MAX_NAME:
+        yield f"completion.server has {len(completion.server)} characters, more than {MAX_NAME}"

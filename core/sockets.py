@@ -32,7 +32,36 @@ from distrl.core.messages import (
 )
 from distrl.core.security import Client, KeyPair, Security
 from distrl.core.types import Record
-from distrl.core.waker import Waker as Waker
+
+
+class Waker:
+    """Lets any thread wake the thread that waits in a `Poller`."""
+
+    def __init__(self) -> None:
+        self.reader, self._writer = socket.socketpair()
+        self.reader.setblocking(False)
+        self._writer.setblocking(False)
+
+    def wake(self) -> None:
+        """Makes the poller return soon. Never blocks."""
+        try:
+            self._writer.send(b"!")
+        except BlockingIOError:
+            return  # full of unread wake-ups: the poller is about to return anyway
+
+    def clear(self) -> None:
+        """Forgets all wake-ups so far."""
+        try:
+            while self.reader.recv(4096):
+                pass
+        except BlockingIOError:
+            return
+
+    def close(self) -> None:
+        """Closes both ends; nobody may wake afterwards."""
+        self.reader.close()
+        self._writer.close()
+
 
 Blob = bytes | memoryview
 HIGH_WATER_MARK = 512  # messages queued per peer; beyond it senders wait

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from distrl.core.types import Number, Record, Task
-from distrl.core.verdicts import Spent, Verdict
+from distrl.core.types import Number, Record, Spent, Task, Verdict
 from distrl.evaluator.statistics import Interval, wilson_by_task
 
 MAX_REASON = 300

@@ -27,7 +27,7 @@ from distrl.core.messages import Info, InfoRequest
 from distrl.core.rundir import is_free
 from distrl.core.security import load_security
 from distrl.core.sockets import Wire
-from distrl.core.verdicts import Spent
+from distrl.core.types import Spent
 from distrl.evaluator.evaluator import Evaluator
 from distrl.evaluator.progress import EvaluationProgress, make_progress
 from distrl.evaluator.prompted import NAME, as_prompted, prompted_policies

@@ -18,8 +18,7 @@ from distrl.configs.agents import PromptedConfig
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, InferenceUnavailable
 from distrl.core.http_post import GARBLED, PostFailed
-from distrl.core.types import NO_PREFIX, ChatMessage, Completion, ImagePart, Prefix, Sampling, TextPart
-from distrl.core.verdicts import Spent
+from distrl.core.types import NO_PREFIX, ChatMessage, Completion, ImagePart, Prefix, Sampling, Spent, TextPart
 from distrl.evaluator.judges.vlm.client import Adapted, OpenAI, post, priced
 
 NAME = "prompted"

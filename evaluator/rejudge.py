@@ -23,8 +23,7 @@ from typing import TextIO
 from distrl.configs.judge import JudgeConfig, RewardConfig
 from distrl.core.errors import DistrlError, JudgeError, JudgeRefuses, QuotaUsed, RunDirectoryError
 from distrl.core.files import read_records, write_atomically
-from distrl.core.types import Fault, Task, Trajectory
-from distrl.core.verdicts import Spent, Verdict
+from distrl.core.types import Fault, Spent, Task, Trajectory, Verdict
 from distrl.evaluator.agreement import AgreementReport, Judged, compare
 from distrl.evaluator.judges import build_judge, identity
 from distrl.evaluator.judges.base import Judge

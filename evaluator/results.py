@@ -26,8 +26,7 @@ from distrl.core.errors import RunDirectoryError
 from distrl.core.files import read_records, remove_files, write_atomically, writing
 from distrl.core.rundir import RunLock, is_free
 from distrl.core.store import TrajectoryStore
-from distrl.core.types import Fault, Number, Outcome, Record, Task, Trajectory
-from distrl.core.verdicts import Spent
+from distrl.core.types import Fault, Number, Outcome, Record, Spent, Task, Trajectory
 from distrl.evaluator.failure_modes import expert_steps, failure_mode
 from distrl.evaluator.judges.base import Verdict
 from distrl.evaluator.statistics import (

@@ -32,10 +32,11 @@ from distrl.core.types import (
     Prefix,
     Purpose,
     Sampling,
+    Spent,
     Task,
     Trajectory,
+    Verdict,
 )
-from distrl.core.verdicts import Spent, Verdict
 from distrl.evaluator.judges.base import Judge
 from distrl.evaluator.progress import EvaluationProgress
 from distrl.evaluator.statistics import EpisodeResult

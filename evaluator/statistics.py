@@ -8,8 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from statistics import fmean, stdev
 
 from distrl.core.actions import ActionKind
-from distrl.core.types import Fault, Number, Outcome, Record, TimeStep
-from distrl.core.verdicts import Spent
+from distrl.core.types import Fault, Number, Outcome, Record, Spent, TimeStep
 from distrl.evaluator.failure_modes import FailureMode
 from distrl.workers import rewards
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from distrl.configs.schema import Config
-from distrl.core.limits import RunLimits
+from distrl.core.messages import RunLimits
 from distrl.core.metrics import MetricsWriter
 from distrl.core.rundir import RunDir
 from distrl.core.security import SERVER, load_security

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from distrl.core.buckets import MINUTES, VERSIONS, Histogram
+from distrl.core.metrics import MINUTES, VERSIONS, Histogram
 from distrl.learner.episodes import Episode
 from distrl.learner.off_policy import Floats, StepStats, effective_share
 

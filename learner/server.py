@@ -22,7 +22,6 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from distrl.core.errors import ProtocolError, StoreError
-from distrl.core.limits import RunLimits
 from distrl.core.messages import (
     TRANSIENT,
     Ack,
@@ -32,6 +31,7 @@ from distrl.core.messages import (
     LeaseRenew,
     LeaseRequest,
     RejectCode,
+    RunLimits,
     Submit,
 )
 from distrl.core.security import Client, Security

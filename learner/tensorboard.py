@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distrl.core.buckets import Histogram
-from distrl.core.metrics import Sink
+from distrl.core.metrics import Histogram, Sink
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter

@@ -23,8 +23,7 @@ from distrl.configs.judge import JudgeConfig, RewardConfig
 from distrl.core.errors import DistrlError, JudgeError, JudgeUnavailable
 from distrl.core.importing import import_object
 from distrl.core.messages import Lease
-from distrl.core.types import Fault, Outcome, Trajectory
-from distrl.core.verdicts import Spent, Verdict
+from distrl.core.types import Fault, Outcome, Spent, Trajectory, Verdict
 from distrl.workers.rewards import awaits_judge, judged
 from distrl.workers.spool import Spool
 from distrl.workers.worker import Link

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from distrl.configs.judge import RewardConfig
 from distrl.core.actions import TERMINAL_KINDS, Action, ActionKind
-from distrl.core.types import ActionRecord, Outcome, Purpose, RewardParts, TimeStep, Trajectory
-from distrl.core.verdicts import Verdict
+from distrl.core.types import ActionRecord, Outcome, Purpose, RewardParts, TimeStep, Trajectory, Verdict
 
 NEAR = 0.04
 """Points closer than this (a fraction of the screen, Euclidean) count as the same place."""

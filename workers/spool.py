@@ -11,10 +11,10 @@ from pathlib import Path
 
 import msgpack
 
-from distrl.core.codec import pack_trajectory, unpack_trajectory
-from distrl.core.database import open_database, transaction, typed_errors
 from distrl.core.errors import RunDirectoryError, StoreError
+from distrl.core.messages import pack_trajectory, unpack_trajectory
 from distrl.core.rundir import RunLock
+from distrl.core.store import open_database, transaction, typed_errors
 from distrl.core.types import Trajectory
 
 MAX_REFUSED = 100

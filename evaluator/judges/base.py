@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from distrl.core.types import Observation, TimeStep, Trajectory
-from distrl.core.verdicts import Verdict
+from distrl.core.types import Observation, TimeStep, Trajectory, Verdict
 
 __all__ = ["Judge", "Screens", "Verdict", "acted", "screens", "undecided"]
 

@@ -20,8 +20,7 @@ from distrl.configs.parse import read_yaml
 from distrl.core.actions import ActionKind
 from distrl.core.errors import ConfigError
 from distrl.core.fields import first_problem
-from distrl.core.types import Task, Trajectory
-from distrl.core.verdicts import Verdict
+from distrl.core.types import Task, Trajectory, Verdict
 from distrl.evaluator.judges.base import acted, screens, undecided
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from distrl.configs.schema import Config, LearnerConfig
-from distrl.core.verdicts import Spent
+from distrl.core.types import Spent
 from distrl.evaluator.report import training
 from distrl.evaluator.report.chart import short_number
 from distrl.evaluator.report.compare import (

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from distrl.core.buckets import MINUTES, VERSIONS, Buckets, Histogram
+from distrl.core.metrics import MINUTES, VERSIONS, Buckets, Histogram
 from distrl.core.types import RewardParts
 from distrl.evaluator.report.chart import (
     Axis,

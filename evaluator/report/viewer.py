@@ -14,8 +14,7 @@ from distrl.core.files import write_atomically
 from distrl.core.importing import choose
 from distrl.core.logs import one_line
 from distrl.core.store import TrajectoryStore
-from distrl.core.types import Fault, Trajectory
-from distrl.core.verdicts import Verdict
+from distrl.core.types import Fault, Trajectory, Verdict
 from distrl.evaluator.agreement import AgreementReport, Judged, describe, disagreements
 from distrl.evaluator.failure_modes import MODE_WORDS, FailureMode
 from distrl.evaluator.judges import JUDGES

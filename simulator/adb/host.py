@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from distrl.core.errors import ConfigError
+from distrl.core.files import Scratch
 from distrl.core.process import Child, stop_all
-from distrl.core.scratch import Scratch
 from distrl.core.supervisor import last_error
 from distrl.simulator.adb import emulator_grpc
 from distrl.simulator.adb.console import TOKEN_FILE, read_token

@@ -20,7 +20,7 @@ from typer.testing import CliRunner, Result
 from waiting import until
 
 from distrl.cli.main import app
-from distrl.core.scratch import Scratch
+from distrl.core.files import Scratch
 from distrl.workers.devices.emulator import running, running_from
 from distrl.workers.devices.processes import Entry, Registry
 

@@ -15,7 +15,6 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from distrl.core.errors import ProtocolError
-from distrl.core.limits import check_trajectory
 from distrl.core.messages import (
     MAX_BLOB_BYTES,
     MAX_ENVELOPE_BYTES,
@@ -26,6 +25,7 @@ from distrl.core.messages import (
     StatusRequest,
     Submit,
     check_blobs,
+    check_trajectory,
     decode,
     encode,
     submitted_id,

@@ -9,8 +9,8 @@ import zlib
 import msgpack
 import pytest
 
-from distrl.core.codec import MAX_TRAJECTORY_BYTES, pack_trajectory, unpack_trajectory
 from distrl.core.errors import StoreError, StoreFull
+from distrl.core.messages import MAX_TRAJECTORY_BYTES, pack_trajectory, unpack_trajectory
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import (
     ActionRecord,

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from distrl.core.types import Task
-from distrl.core.verdicts import Verdict
+from distrl.core.types import Task, Verdict
 from distrl.evaluator.agreement import AgreementReport, Judged, agreement, compare, disagreements, lines
 from distrl.evaluator.report.viewer import write_agreement_page
 from distrl.evaluator.statistics import wilson

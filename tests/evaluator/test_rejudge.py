@@ -17,8 +17,7 @@ from distrl.cli.main import app
 from distrl.configs.schema import Config
 from distrl.core.errors import JudgeRefuses, QuotaUsed, RunDirectoryError
 from distrl.core.store import TrajectoryStore
-from distrl.core.types import Fault, Outcome, Trajectory
-from distrl.core.verdicts import Spent, Verdict
+from distrl.core.types import Fault, Outcome, Spent, Trajectory, Verdict
 from distrl.evaluator import rejudge as rejudge_module
 from distrl.evaluator.agreement import AgreementReport, lines
 from distrl.evaluator.rejudge import Rejudged, read_verdicts

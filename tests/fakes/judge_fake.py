@@ -6,8 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from distrl.core.messages import Lease
-from distrl.core.types import Trajectory
-from distrl.core.verdicts import Verdict
+from distrl.core.types import Trajectory, Verdict
 
 DEADLINE_S = 20.0
 

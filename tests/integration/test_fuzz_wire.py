@@ -11,8 +11,8 @@ import msgpack
 import pytest
 import zmq
 
-from distrl.core.codec import MAX_TRAJECTORY_BYTES, unpack
 from distrl.core.messages import (
+    MAX_TRAJECTORY_BYTES,
     MESSAGE_TYPES,
     PROTOCOL_VERSION,
     ActRequest,
@@ -29,6 +29,7 @@ from distrl.core.messages import (
     Submit,
     decode,
     encode,
+    unpack,
 )
 from distrl.core.sockets import Wire
 from distrl.core.store import TrajectoryStore

@@ -8,7 +8,6 @@ import msgpack
 import pytest
 from waiting import until
 
-from distrl.core.codec import unpack
 from distrl.core.errors import NetworkError, SecurityError, StoreError
 from distrl.core.messages import (
     MAX_FRAMES,
@@ -29,6 +28,7 @@ from distrl.core.messages import (
     Submit,
     Welcome,
     encode,
+    unpack,
 )
 from distrl.core.security import create_keys, load_security
 from distrl.core.service import Service

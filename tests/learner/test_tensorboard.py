@@ -9,8 +9,7 @@ pytest.importorskip("tensorboard", reason="needs tensorboard: not installed")
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from distrl.core.buckets import VERSIONS
-from distrl.core.metrics import MetricsWriter
+from distrl.core.metrics import VERSIONS, MetricsWriter
 from distrl.learner.tensorboard import tensorboard_sinks
 
 

@@ -17,8 +17,7 @@ from distrl.configs.judge import JudgeConfig, RewardConfig
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, JudgeError, JudgeUnavailable
 from distrl.core.messages import Lease
-from distrl.core.types import Fault, Observation, Outcome, Purpose, Trajectory
-from distrl.core.verdicts import Spent, Verdict
+from distrl.core.types import Fault, Observation, Outcome, Purpose, Spent, Trajectory, Verdict
 from distrl.workers import worker as worker_module
 from distrl.workers.episode import EpisodeRunner
 from distrl.workers.judging import JudgingLink, first_steps, judge_steps, load_judge

@@ -34,11 +34,11 @@ from vllm.v1.sample.logits_processor import LogitsProcessor
 
 from distrl.configs.schema import Config
 from distrl.core.errors import ContextFull, DistrlError, PolicyError
+from distrl.core.files import Scratch
 from distrl.core.policies import weights_io
 from distrl.core.policies.adapter_directory import CONFIG_KEY
 from distrl.core.policies.base import Generated
 from distrl.core.policies.hub import HubPolicy
-from distrl.core.scratch import Scratch
 from distrl.core.types import NO_PREFIX, ChatMessage, Prefix, Sampling
 from distrl.workers.inference.adapter_slots import Adapter, AdapterSlots
 from distrl.workers.inference.engine import OnDone, Result, single_placeholders, within

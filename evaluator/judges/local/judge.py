@@ -12,8 +12,7 @@ import torch
 from distrl.configs.judge import LocalJudgeConfig
 from distrl.core.errors import ConfigError, PolicyError
 from distrl.core.policies import use_threads
-from distrl.core.types import Trajectory
-from distrl.core.verdicts import Verdict
+from distrl.core.types import Trajectory, Verdict
 from distrl.evaluator.judges.base import undecided
 from distrl.evaluator.judges.local.features import Reader
 from distrl.evaluator.judges.local.model import collate, read_judge

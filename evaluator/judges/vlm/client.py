@@ -28,7 +28,7 @@ from typing import Any, Protocol
 from distrl.configs.judge import VlmConfig
 from distrl.core.errors import ConfigError, JudgeError, JudgeRefuses, JudgeUnavailable, QuotaUsed
 from distrl.core.http_post import GARBLED, PostFailed, post_json
-from distrl.core.verdicts import Spent
+from distrl.core.types import Spent
 from distrl.evaluator.judges.vlm.prompt import Question
 
 MAX_PAUSE_S = 60.0

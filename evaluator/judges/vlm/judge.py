@@ -12,8 +12,7 @@ from pathlib import Path
 
 from distrl.configs.judge import VlmConfig
 from distrl.core.errors import ConfigError, JudgeError
-from distrl.core.types import Trajectory
-from distrl.core.verdicts import Spent, Verdict
+from distrl.core.types import Spent, Trajectory, Verdict
 from distrl.evaluator.judges.vlm.client import Answer, Budget, BudgetSpent, Client, Garbage, make_endpoint
 from distrl.evaluator.judges.vlm.prompt import Prompt, Question, read_status
 

@@ -10,8 +10,7 @@ from episode_factory import make_episode, make_task
 
 from distrl.configs.judge import RulesConfig
 from distrl.core.errors import ConfigError
-from distrl.core.types import Trajectory
-from distrl.core.verdicts import Verdict
+from distrl.core.types import Trajectory, Verdict
 from distrl.evaluator.judges.rules import RulesJudge
 
 

@@ -14,9 +14,9 @@ from episode_factory import make_episode
 from judge_endpoint import Reply, says, status
 
 from distrl.configs.judge import VlmConfig
-from distrl.core.codec import pack_trajectory, unpack_trajectory
 from distrl.core.errors import ConfigError, JudgeError, JudgeUnavailable
-from distrl.core.verdicts import Verdict
+from distrl.core.messages import pack_trajectory, unpack_trajectory
+from distrl.core.types import Verdict
 from distrl.evaluator.judges.vlm.client import Answer, Gemini
 from distrl.evaluator.judges.vlm.judge import VlmJudge, decide, is_lost
 

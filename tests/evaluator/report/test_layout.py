@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from many_episodes import write_evaluation
 
-from distrl.core.verdicts import Verdict
+from distrl.core.types import Verdict
 from distrl.evaluator.agreement import Judged, compare
 from distrl.evaluator.report import write_report
 from distrl.evaluator.report.viewer import write_agreement_page

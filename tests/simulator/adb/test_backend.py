@@ -184,6 +184,6 @@ def test_the_hierarchy_and_the_files_are_the_phones(world: AdbWorld) -> None:
     near, device = both_with(world, new_state())
     assert device.hierarchy() == near.hierarchy().replace("\n", "")
     assert device.size == near.size
-    world.client.push(b"\x00\xff" * 50_000, "/sdcard/Download/it's here.bin")
-    assert world.client.read_file("/sdcard/Download/it's here.bin") == b"\x00\xff" * 50_000
-    assert world.client.stat("/sdcard/Download/it's here.bin").size == 100_000
+    data = b"\x00\xff" * 50_000
+    world.client.check("cat > '/sdcard/Download/its here.bin'", 10.0, stdin=data)
+    assert world.client.exec_out("cat '/sdcard/Download/its here.bin'", 10.0) == data

@@ -251,7 +251,7 @@ def delete(
         store.delete(avd)
         typer.echo(f"Deleted the AVD {avd}.")
         return
-    snapshots.get_deletable(one, snapshot)
+    snapshots.get_snapshot(one, snapshot, snapshots.NOTHING_TO_DELETE)
     there = running_from(one)
     if there is None:
         snapshots.delete_files(one, snapshot)

@@ -11,20 +11,16 @@ purpose.
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
-
-from PIL import Image, UnidentifiedImageError
 
 from distrl.core.errors import ConfigError
 from distrl.workers.devices import processes
@@ -55,7 +51,7 @@ from distrl.workers.devices.processes import (
     key_of,
     state_dir,
 )
-from distrl.workers.devices.screen import picture_in
+from distrl.workers.devices.screen import Frames
 from distrl.workers.devices.sdk import ROOT_VARIABLES, Sdk, emulator_version
 from distrl.workers.devices.snapshots import Snapshotter, require_same_hardware
 
@@ -89,7 +85,7 @@ class EmulatorOptions:
         start = ["-snapshot", self.snapshot] if self.snapshot else ["-no-snapshot-load"]
         return [
             # `-grpc PORT` would serve the whole emulator to everyone, on all interfaces. Without it emulators
-            # choose a port of the loopback interface and ask for a token; old ones ask only when told to.
+            # choose a port of the loopback interface and require a token; old ones only with this option.
             *("-avd", avd, "-port", str(ports.console), "-grpc-use-token"),
             *("-no-window", "-no-audio", "-no-boot-anim", "-gpu", self.gpu, "-no-snapshot-save"),
             *start,
@@ -106,9 +102,9 @@ class EmulatorProcess:
         avd: Which virtual device.
         ports: Its claimed ports; the caller releases them after `stop`.
         options: How it is started.
-        registry: Where it is entered; the user's when None.
+        registry: Where it is registered; the user's when None.
         log_file: Receives its output; one in the state directory when None.
-        adb_server_port: The adb server it tells of itself; where the environment says when None.
+        adb_server_port: The adb server it registers with; None: as the environment says.
         environ: The environment it gets, with what is said above changed.
 
     Attributes:
@@ -146,13 +142,13 @@ class EmulatorProcess:
         return child.pid if child is not None and child.poll() is None else None
 
     def start(self) -> None:
-        """Starts it and returns at once; `wait_booted` tells whether that went well.
+        """Starts it and returns at once; `wait_booted` reports failures.
 
         Raises:
             AvdLocked, SnapshotPending: If another emulator holds the AVD.
             LowDisk: If the AVD's disk is full.
-            SnapshotMissing, SnapshotFailed: If it shall start from a snapshot that is not there, or was saved
-                with other hardware.
+            SnapshotMissing, SnapshotFailed: If the snapshot to start from does not exist, or was saved with
+                other hardware.
             EmulatorError: If it runs already, or the program cannot be started.
         """
         if self.pid is not None:
@@ -185,12 +181,12 @@ class EmulatorProcess:
         try:
             self._entry = self._registry.add(child.pid, what, marks, self.ports.console)
         except EmulatorError:
-            child.kill()  # what nobody could find again shall not run
+            child.kill()  # without an entry no later command could end it
             child.wait()
             raise
 
     def _require_disk(self) -> None:
-        """An emulator that cannot write its locks says that another process holds them."""
+        """An emulator on a full disk cannot write its locks, and reports that another process holds them."""
         free = shutil.disk_usage(self.avd.directory).free
         if free < LEAST_FREE_BYTES:
             raise LowDisk(
@@ -212,7 +208,7 @@ class EmulatorProcess:
             require_same_hardware(self.avd, name, self.options.extra)
 
     def check(self) -> None:
-        """Returns if it runs and has not said that it cannot.
+        """Returns if it runs and its log reports no failure.
 
         Raises:
             EmulatorError: By what its log says, or `EmulatorExited` with its last words.
@@ -235,7 +231,7 @@ class EmulatorProcess:
                 evidence=self.log.tail(),
             )
 
-    def wait_booted(self, client: BootClient, timeout_s: float | None = None) -> BootTimes:
+    def wait_booted(self, client: AdbClient, timeout_s: float | None = None) -> BootTimes:
         """Waits until Android can be used.
 
         Args:
@@ -244,7 +240,7 @@ class EmulatorProcess:
 
         Raises:
             BootTimeout: If it is not ready in time, with the end of its log.
-            EmulatorError: If it ends or says why it cannot.
+            EmulatorError: If it ends or its log reports a failure.
         """
         patience_s = timeout_s or (SNAPSHOT_S if self.options.snapshot else COLD_S)
         try:
@@ -260,7 +256,7 @@ class EmulatorProcess:
             console_s: How long it may take after the console's `kill`.
 
         Returns:
-            What ended it, as `ending.end`.
+            What ended it, as `end_process`.
         """
         child, entry = self._child, self._entry
         if child is None:
@@ -305,46 +301,19 @@ def _modified(path: Path) -> float:
 
 COLD_S, SNAPSHOT_S = 180.0, 60.0
 """Longest time for a boot, and for a start from a snapshot."""
-CONDITIONS = ("adb", "boot_completed", "bootanim", "service")
 _CALL_S, _SCREENSHOT_S = 5.0, 10.0
 _POLL_S = 0.25
-_BLANK = "its screenshot is of one colour"
 _SLOW = "See the emulator's log; a slow machine needs more time: --boot-timeout, or boot_s."
 _DRAWS_NOTHING = (
     "Take a system image that draws: ATD images (aosp_atd, google_atd) do not; with another one see the "
     "emulator's log."
 )
-_SIZE = re.compile(rb"(?:Physical|Override) size: (\d+)x(\d+)")
-
-
-class Answer(Protocol):
-    """What a shell command left, e.g. an `adb.shell.ShellResult`."""
-
-    @property
-    def out(self) -> bytes:
-        """Its standard output."""
-        ...
-
-
-class BootClient(Protocol):
-    """What is needed of an `AdbClient`."""
-
-    def state(self, timeout_s: float = ...) -> str:
-        """The device's state at the adb server."""
-        ...
-
-    def shell(self, command: str, timeout_s: float) -> Answer:
-        """Runs a command."""
-        ...
-
-    def exec_out(self, command: str, timeout_s: float) -> bytes:
-        """What a command prints."""
-        ...
+_SIZE = re.compile(r"(?:Physical|Override) size: (\d+)x(\d+)")
 
 
 @dataclass(frozen=True)
 class BootTimes:
-    """When each condition first held, in seconds since the wait began, in the order of `CONDITIONS`."""
+    """When each condition first held, in seconds since the wait began, in order."""
 
     adb: float
     boot_completed: float
@@ -358,13 +327,13 @@ class BootWait:
     Args:
         client: The way to it.
         check: Called before each look; raises when waiting is in vain (its process ended, its log says why).
-        clock, sleep: Seconds that never go back, and a pause of so many.
+        clock, sleep: Monotonic seconds, and a pause.
         screencap: The command that takes a screenshot.
     """
 
     def __init__(
         self,
-        client: BootClient,
+        client: AdbClient,
         check: Callable[[], object] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -389,20 +358,23 @@ class BootWait:
         """
         started = self._clock()
         self._give_up_at = started + timeout_s
-        times = []
-        for name, holds in zip(
-            CONDITIONS, (self._is_there, self._is_complete, self._is_quiet, self._answers), strict=True
-        ):
-            seen = self._until(holds)
-            if seen:
+        conditions = {
+            "adb": self._is_there,
+            "boot_completed": lambda: self._property("sys.boot_completed", "1"),
+            "bootanim": lambda: self._property("init.svc.bootanim", "stopped"),
+            "service": self._answers,
+        }
+        times = {}
+        for name, holds in conditions.items():
+            if seen := self._until(holds):
                 raise BootTimeout(
                     f"not ready after {timeout_s:g} s, waiting for {name}: {seen}.",
-                    _DRAWS_NOTHING if seen == _BLANK else _SLOW,
+                    _DRAWS_NOTHING if "of one colour" in seen else _SLOW,
                     serial=serial,
                     evidence=seen,
                 )
-            times.append(round(self._clock() - started, 3))
-        return BootTimes(*times)
+            times[name] = round(self._clock() - started, 3)
+        return BootTimes(**times)
 
     def _until(self, holds: Callable[[], str]) -> str:
         """Looks until the condition holds, then returns ""; else what was seen last."""
@@ -428,31 +400,16 @@ class BootWait:
         state = self._client.state(self._left(2.0))
         return "" if state == "device" else f"its state is {state!r}"
 
-    def _is_complete(self) -> str:
-        return self._property("sys.boot_completed", b"1")
-
-    def _is_quiet(self) -> str:
-        return self._property("init.svc.bootanim", b"stopped")
-
-    def _property(self, name: str, wanted: bytes) -> str:
-        value = self._client.shell(f"getprop {name}", self._left(_CALL_S)).out.strip()
-        return "" if value == wanted else f"{name} is {value.decode('utf-8', 'replace')!r}"
+    def _property(self, name: str, wanted: str) -> str:
+        value = self._client.shell(f"getprop {name}", self._left(_CALL_S)).text.strip()
+        return "" if value == wanted else f"{name} is {value!r}"
 
     def _answers(self) -> str:
-        size = self._client.shell("wm size", self._left(_CALL_S)).out
+        size = self._client.shell("wm size", self._left(_CALL_S)).text
         if not _SIZE.search(size):
-            return f"`wm size` says {size[:80].decode('utf-8', 'replace').strip()!r}"
-        return _picture_problem(self._client.exec_out(self._screencap, self._left(_SCREENSHOT_S)))
-
-
-def _picture_problem(data: bytes) -> str:
-    try:
-        with Image.open(io.BytesIO(picture_in(data))) as image:
-            extrema = image.convert("RGB").getextrema()
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
-        return f"its screenshot is no picture ({error})"
-    is_blank = all(low == high for low, high in extrema)
-    return _BLANK if is_blank else ""
+            return f"`wm size` prints {size[:80].strip()!r}"
+        Frames().judge(self._client.exec_out(self._screencap, self._left(_SCREENSHOT_S)))
+        return ""
 
 
 _Exit = Callable[[type[BaseException] | None, BaseException | None, TracebackType | None], None]
@@ -493,8 +450,8 @@ class Session:
         server: The adb server; started when it does not run.
         console_port: The port to start it at; a free one when None. One that runs must be there.
         boot_s: Longest time for the boot; the usual when None.
-        must_run: Only an emulator that runs already will do; none is started.
-        note: Told in words what is going on.
+        must_run: Work only with an emulator that runs already; none is started.
+        note: Called with each step, in words.
         environ: Where the environment's variables are.
     """
 
@@ -547,7 +504,7 @@ class Session:
             )
         client = AdbClient(there.serial, self._server.port)
         client.wait_ready(10.0)
-        # An emulator that others started says only on its command line which options it took.
+        # The options of an emulator that was started elsewhere are only on its command line.
         words = cmdline(there.key.pid)
         return self._wrap(there.console_port, client, _gpu_of(words, self._avd), words, None)
 
@@ -564,7 +521,7 @@ class Session:
         )
         stack.callback(process.stop)
         stack.callback(self._note, "stopping the emulator")
-        stack.push(_tell_of_the_end(process))
+        stack.push(_explain_end(process))
         self._note(f"starting {self._avd.name} at port {ports.console}")
         process.start()
         client = AdbClient(ports.serial, self._server.port)
@@ -580,10 +537,10 @@ class Session:
         return Open(client.serial, snapshotter, client, times)
 
 
-def _tell_of_the_end(process: EmulatorProcess) -> _Exit:
-    """For an `ExitStack`: when work fails because the emulator has ended, that is the error to tell."""
+def _explain_end(process: EmulatorProcess) -> _Exit:
+    """For an `ExitStack`: when work fails because the emulator has ended, that is the error to raise."""
 
-    def tell(
+    def explain(
         kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         is_vague = isinstance(error, EmulatorExited) or not isinstance(error, EmulatorError)
@@ -593,15 +550,11 @@ def _tell_of_the_end(process: EmulatorProcess) -> _Exit:
             except EmulatorError as why:
                 raise why from error
 
-    return tell
+    return explain
 
 
 def require_ours(there: Running) -> None:
-    """Refuses an emulator that another process of this tool works with, which would lose its state.
-
-    Raises:
-        AvdLocked: If there is such a process.
-    """
+    """Raises AvdLocked if another process of this tool works with the emulator: it would lose its state."""
     for entry in Registry().entries():
         owner = entry.owner
         if entry.key == there.key and owner is not None and owner.pid != os.getpid() and is_alive(owner):
@@ -625,18 +578,14 @@ class Running:
     Attributes:
         key: Its process.
         avd_name: The name of its AVD.
-        avd_dir: The AVD's directory, None where the file does not say.
-        console_port, adb_port: Its ports.
-        grpc_port, grpc_token: Its gRPC service and the secret for it; None and "" without.
+        avd_dir: The AVD's directory, None where the file has none.
+        console_port: Its console's port.
     """
 
     key: ProcessKey
     avd_name: str
     avd_dir: Path | None
     console_port: int
-    adb_port: int
-    grpc_port: int | None = None
-    grpc_token: str = ""
 
     @property
     def serial(self) -> str:
@@ -663,28 +612,21 @@ def running(environ: Mapping[str, str] = os.environ) -> list[Running]:
     found: dict[int, Running] = {}
     for directory in directories(environ):
         for path in sorted(directory.glob("pid_*.ini")):
-            for one in _read_running(path):
+            if one := _read_running(path):
                 found.setdefault(one.key.pid, one)
     return list(found.values())
 
 
-def _read_running(path: Path) -> Iterator[Running]:
-    """The emulator of one file, unless its process is gone or the file is not whole (yet)."""
+def _read_running(path: Path) -> Running | None:
+    """The emulator of one file, unless its process is gone or the file is not complete (yet)."""
     digits = path.stem.removeprefix("pid_")
     key = key_of(int(digits)) if digits.isdecimal() else None
     # The file outlives a killed emulator, and its number may be another process's by now.
     if key is None or not any("-avd" in word or "emulator" in word for word in cmdline(key.pid)):
-        return
+        return None
     try:
         fields = read_ini(path)
-        yield Running(
-            key,
-            fields["avd.name"],
-            Path(fields["avd.dir"]) if fields.get("avd.dir") else None,
-            int(fields["port.serial"]),
-            int(fields["port.adb"]),
-            int(fields["grpc.port"]) if fields.get("grpc.port") else None,
-            fields.get("grpc.token", ""),
-        )
+        directory = Path(fields["avd.dir"]) if fields.get("avd.dir") else None
+        return Running(key, fields["avd.name"], directory, int(fields["port.serial"]))
     except (EmulatorError, KeyError, ValueError):
-        return
+        return None

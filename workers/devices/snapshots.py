@@ -15,9 +15,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from distrl.workers.devices.adb import AdbClient
 from distrl.workers.devices.avd import Avd, disk_usage
+from distrl.workers.devices.console import Console
 from distrl.workers.devices.errors import (
     OutputInvalid,
     SnapshotFailed,
@@ -34,32 +36,9 @@ _RAM = re.compile(r"(\d+)\s*([MGmg]?)[Bb]?")
 _DENSITY = re.compile(r"density: (\d+)")
 
 
-class Text(Protocol):
-    """What a shell command left, e.g. an `adb.shell.ShellResult`."""
-
-    @property
-    def text(self) -> str:
-        """Its standard output."""
-        ...
-
-
-class ManifestClient(Protocol):
-    """What is needed of an `AdbClient`."""
-
-    serial: str
-
-    def shell(self, command: str, timeout_s: float, *, reads: bool = False) -> Text:
-        """Runs a command."""
-        ...
-
-    def exec_out(self, command: str, timeout_s: float, *, reads: bool = False) -> bytes:
-        """What a command prints."""
-        ...
-
-
 @dataclass(frozen=True)
 class Hardware:
-    """What an emulator compares before it loads a snapshot, as far as the AVD and the command line say it.
+    """What an emulator compares before it loads a snapshot, as far as the AVD and the command line give it.
 
     Attributes:
         cores: The processor's cores; None for the emulator's own choice.
@@ -115,7 +94,7 @@ class Manifest:
         apps: Version code by package, of the apps that are not part of the image.
         density: Dots per inch.
         screen: The screen that was in front.
-        hardware: What the emulator was asked for; None in manifests of earlier versions.
+        hardware: What the emulator was started with.
     """
 
     snapshot: str
@@ -128,7 +107,7 @@ class Manifest:
     apps: dict[str, int]
     density: int
     screen: ScreenMark
-    hardware: Hardware | None = None
+    hardware: Hardware
 
     def differences(self, found: Manifest) -> list[str]:
         """What is not as this manifest says, each as a phrase; empty when all is."""
@@ -157,64 +136,8 @@ class Manifest:
         return f"{self.screen.width}x{self.screen.height} at {self.density} dpi"
 
 
-def describe(
-    client: ManifestClient,
-    *,
-    snapshot: str,
-    avd: str,
-    created: float,
-    gpu: str,
-    emulator: str,
-    hardware: Hardware,
-) -> tuple[Manifest, bytes]:
-    """What is on the device now.
-
-    Args:
-        client: The way to it.
-        snapshot, avd, created, gpu, emulator, hardware: As in `Manifest`.
-
-    Returns:
-        The manifest, and the screenshot it describes, as PNG bytes.
-
-    Raises:
-        DeviceError: If the device does not answer, or not as Android does.
-    """
-    level = _property(client, "ro.build.version.sdk")
-    if not level.isdecimal():
-        raise OutputInvalid(
-            f"ro.build.version.sdk is {level!r}, no number.", "Is it Android?", serial=client.serial
-        )
-    image = _property(client, "ro.build.fingerprint")
-    listed = client.shell("pm list packages -3 --show-versioncode", _PACKAGES_S, reads=True).text
-    density = _DENSITY.search(client.shell("wm density", _CALL_S, reads=True).text)
-    png = picture_in(client.exec_out("screencap -p", 10.0, reads=True))
-    apps = {name: int(version) for name, version in _PACKAGE.findall(listed)}
-    manifest = Manifest(
-        snapshot=snapshot,
-        avd=avd,
-        created=created,
-        api_level=int(level),
-        image=image,
-        gpu=gpu,
-        emulator=emulator,
-        apps=apps,
-        density=int(density[1]) if density else 0,
-        screen=mark_of(png, client.serial),
-        hardware=hardware,
-    )
-    return manifest, png
-
-
-def _property(client: ManifestClient, name: str) -> str:
-    return client.shell(f"getprop {name}", _CALL_S, reads=True).text.strip()
-
-
 def write_manifest(manifest: Manifest, directory: Path) -> None:
-    """Writes the manifest into a snapshot's directory.
-
-    Raises:
-        SnapshotFailed: If that is not there or cannot be written.
-    """
+    """Writes the manifest into a snapshot's directory. Raises SnapshotFailed if that is impossible."""
     path = directory / FILE
     fresh = path.with_name(f".{FILE}.{os.getpid()}.new")
     try:
@@ -223,30 +146,26 @@ def write_manifest(manifest: Manifest, directory: Path) -> None:
     except OSError as error:
         raise SnapshotFailed(
             f"the manifest {path} cannot be written: {error.strerror}.",
-            "Does the emulator use the AVD that this tool looks at? Compare ANDROID_AVD_HOME.",
+            "Does the emulator use the same AVD? Compare ANDROID_AVD_HOME.",
         ) from error
 
 
 def read_manifest(directory: Path) -> Manifest | None:
-    """The manifest in a snapshot's directory; None if there is none.
-
-    Raises:
-        SnapshotFailed: If it cannot be read.
-    """
+    """The manifest in a snapshot's directory; None if there is none. Raises SnapshotFailed if damaged."""
     path = directory / FILE
     try:
         fields: dict[str, Any] = json.loads(path.read_text("utf-8"))
         if fields.pop("format") != FORMAT:
             raise ValueError(f"it is not of format {FORMAT}")
         fields["screen"] = ScreenMark(**fields["screen"])
-        if asked := fields.get("hardware"):
-            fields["hardware"] = Hardware(**{**asked, "features": tuple(asked["features"])})
+        hardware = fields["hardware"]
+        fields["hardware"] = Hardware(**{**hardware, "features": tuple(hardware["features"])})
         return Manifest(**fields)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise SnapshotFailed(
-            f"the manifest {path} cannot be used: {error}.", "Make the snapshot anew with `create`."
+            f"the manifest {path} cannot be used: {error}.", "Make the snapshot again with `create`."
         ) from error
 
 
@@ -254,36 +173,10 @@ READY_S = 30.0
 """Longest time until a device answers again after a snapshot was loaded."""
 MAX_LOOKS = 10
 """How often the screen is looked at until it stands still."""
+NOTHING_TO_DELETE = "Name one of these; nothing was deleted."
+"""The remedy for a snapshot to delete that does not exist."""
 SCREENSHOT = "distrl-screenshot.png"
 """The screenshot that the manifest describes, for people."""
-
-
-class SnapshotConsole(Protocol):
-    """What is needed of a `Console`."""
-
-    def avd_snapshot_save(self, name: str) -> None:
-        """Saves a snapshot."""
-        ...
-
-    def avd_snapshot_load(self, name: str) -> None:
-        """Loads a snapshot."""
-        ...
-
-    def avd_snapshot_delete(self, name: str) -> None:
-        """Deletes a snapshot."""
-        ...
-
-    def require_running(self) -> None:
-        """Raises EmulatorExited if the emulator has ended."""
-        ...
-
-
-class SnapshotClient(ManifestClient, Protocol):
-    """What is needed of an `AdbClient`."""
-
-    def wait_ready(self, timeout_s: float, check: Callable[[], object] = ...) -> None:
-        """Waits until the device answers its shell."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -292,7 +185,7 @@ class SnapshotInfo:
 
     Attributes:
         name: Its name.
-        size_bytes: What it takes on disk.
+        size_bytes: Its size on disk.
         saved_at: When it was saved, in seconds since 1970.
         manifest: Its manifest; None for one that was saved by other means.
         problem: Why its manifest cannot be read; "" if it can.
@@ -361,7 +254,7 @@ def require_same_hardware(avd: Avd, name: str, options: Sequence[str]) -> None:
         saved = read_manifest(avd.snapshots / name)
     except SnapshotFailed:
         return  # only `verify` needs it
-    if saved is None or saved.hardware is None:
+    if saved is None:
         return
     differences = saved.hardware.differences(Hardware.of(avd.config(), options))
     if differences:
@@ -389,8 +282,8 @@ class Snapshotter:
     def __init__(
         self,
         avd: Avd,
-        console: SnapshotConsole,
-        client: SnapshotClient,
+        console: Console,
+        client: AdbClient,
         gpu: str,
         emulator: str,
         options: Sequence[str] = (),
@@ -470,24 +363,32 @@ class Snapshotter:
         self._console.avd_snapshot_delete(name)
 
     def _look(self, name: str) -> tuple[Manifest, bytes]:
-        return describe(
-            self._client,
+        """What is on the device now, and the screenshot that the manifest describes, as PNG bytes."""
+        client = self._client
+        level = self._read("getprop ro.build.version.sdk")
+        if not level.isdecimal():
+            message = f"ro.build.version.sdk is {level!r}, not a number."
+            raise OutputInvalid(message, "Is it Android?", serial=client.serial)
+        listed = self._read("pm list packages -3 --show-versioncode", _PACKAGES_S)
+        density = _DENSITY.search(self._read("wm density"))
+        png = picture_in(client.exec_out("screencap -p", 10.0, reads=True))
+        manifest = Manifest(
             snapshot=name,
             avd=self.avd.name,
             created=self._clock(),
+            api_level=int(level),
+            image=self._read("getprop ro.build.fingerprint"),
             gpu=self._gpu,
             emulator=self._emulator,
+            apps={package: int(version) for package, version in _PACKAGE.findall(listed)},
+            density=int(density[1]) if density else 0,
+            screen=mark_of(png, client.serial),
             hardware=Hardware.of(self.avd.config(), self._options),
         )
+        return manifest, png
 
-
-def get_deletable(avd: Avd, name: str) -> SnapshotInfo:
-    """A snapshot that is to be deleted.
-
-    Raises:
-        SnapshotMissing: If there is none of this name.
-    """
-    return get_snapshot(avd, name, "Name one of these, or leave it: nothing is there to be deleted.")
+    def _read(self, command: str, timeout_s: float = _CALL_S) -> str:
+        return self._client.shell(command, timeout_s, reads=True).text.strip()
 
 
 def delete_files(avd: Avd, name: str) -> None:
@@ -498,7 +399,7 @@ def delete_files(avd: Avd, name: str) -> None:
         AvdLocked, SnapshotPending: If the AVD is in use.
         SnapshotFailed: If it cannot be removed.
     """
-    info = get_deletable(avd, name)
+    info = get_snapshot(avd, name, NOTHING_TO_DELETE)
     avd.require_unused()
     try:
         shutil.rmtree(avd.snapshots / info.name)

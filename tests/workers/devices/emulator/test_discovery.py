@@ -33,11 +33,10 @@ def mine(environ: dict[str, str], pid: int) -> list:
 
 
 def test_a_running_one_is_found_with_its_ports(tmp_path: Path, pid: int) -> None:
-    environ = announce(tmp_path, pid, FIELDS + "grpc.port=8580\ngrpc.token=secret\n")
+    environ = announce(tmp_path, pid)
     (found,) = mine(environ, pid)
-    assert (found.avd_name, found.console_port, found.adb_port) == ("pixel", 5580, 5581)
+    assert (found.avd_name, found.console_port) == ("pixel", 5580)
     assert (found.serial, found.avd_dir) == ("emulator-5580", Path("/avd/pixel.avd"))
-    assert (found.grpc_port, found.grpc_token) == (8580, "secret")
 
 
 def test_the_home_directory_counts_without_a_runtime_directory(tmp_path: Path, pid: int) -> None:

@@ -14,7 +14,6 @@ import re
 import shlex
 import time
 from collections.abc import Callable
-from typing import NoReturn
 
 from PIL import Image
 
@@ -65,8 +64,8 @@ class AdbDevice:
         self._frames = Frames(client.serial)
         self._size: tuple[int, int] | None = None
         self._simulated: bool | None = None
-        self._told_of_secure = False
-        self._told_of_keyboard = False
+        self._warned_of_secure = False
+        self._warned_of_keyboard = False
 
     @property
     def serial(self) -> str:
@@ -159,15 +158,15 @@ class AdbDevice:
     def _is_secure(self, timeout_s: float) -> bool:
         """Whether no screenshot shows the window in front: the agent went there, and nothing is broken."""
         found = is_secure(self.client.shell(FLAGS, timeout_s).text)
-        if found and not self._told_of_secure:
-            self._told_of_secure = True
+        if found and not self._warned_of_secure:
+            self._warned_of_secure = True
             _log.warning("%s: it shows a secure window, of which every screenshot is black", self.serial)
         return found
 
     def _observed(self, once: Callable[[float], Answer], timeout_s: float, takes_s: float = 0.0) -> Answer:
-        """Looks up to three times within `timeout_s`; each time `once` is told how much of that is left.
+        """Looks up to three times within `timeout_s`; `once` gets the seconds left.
 
-        What went wrong before says more than a look without the `takes_s` that one may take.
+        No look is begun with less than `takes_s` left, which one may take: the earlier error says more.
         """
         end = time.monotonic() + timeout_s
         for wait in RETRY_AFTER_S:
@@ -207,11 +206,11 @@ class AdbDevice:
         Raises:
             Untypable: If it goes beyond ASCII, and ADBKeyboard is not installed.
         """
-        if not typing_text.type_text(self.client, text, self._sleep) and not self._told_of_keyboard:
-            self._told_of_keyboard = True
+        if not typing_text.type_text(self.client, text, self._sleep) and not self._warned_of_keyboard:
+            self._warned_of_keyboard = True
             _log.warning(
-                "%s: ADBKeyboard was not seen to listen; builds before v2.5-dev may lose text beyond ASCII, "
-                "and nothing tells; install v2.5-dev or a newer one",
+                "%s: ADBKeyboard was not seen to listen; builds before v2.5-dev may silently lose text "
+                "beyond ASCII; install v2.5-dev or a newer one",
                 self.serial,
             )
 
@@ -238,7 +237,7 @@ class AdbDevice:
         if _REFUSED.search(started.said):
             raise OutputInvalid(
                 f"{package} was not started: {brief(started.said)}.",
-                "See what Android says.",
+                "See the output of Android.",
                 serial=self.serial,
                 evidence=started.said,
             )
@@ -260,7 +259,7 @@ class AdbDevice:
         xml = result.text.strip()
         if not (xml.startswith("<?xml") and xml.endswith("</hierarchy>")):
             raise OutputInvalid(
-                f"uiautomator gave no whole hierarchy: {brief(result.err.decode('utf-8', 'replace'))}.",
+                f"uiautomator gave no complete hierarchy: {brief(result.err.decode('utf-8', 'replace'))}.",
                 "Try again when the screen stands still.",
                 serial=self.serial,
                 evidence=result.said[-500:],
@@ -276,18 +275,13 @@ class AdbDevice:
 
     def save_state(self, name: str) -> None:
         """Always raises: only emulators have snapshots."""
-        self._no_snapshots(name)
-
-    def load_state(self, name: str) -> None:
-        """Always raises: only emulators have snapshots."""
-        self._no_snapshots(name)
-
-    def _no_snapshots(self, name: str) -> NoReturn:
         raise ServiceRejected(
             f"it has no snapshots, so there is no state {name!r}.",
             "Use an emulator, or a reset recipe.",
             serial=self.serial,
         )
+
+    load_state = save_state
 
     def close(self) -> None:
         """Nothing to release."""
@@ -297,15 +291,11 @@ _SERIAL = re.compile(r"emulator-(\d{1,5})")
 
 
 def console_port(serial: str) -> int:
-    """The console port in an emulator's serial.
-
-    Raises:
-        ServiceRejected: If it is no emulator's.
-    """
+    """The console port in an emulator's serial. Raises ServiceRejected if it is another device's."""
     found = _SERIAL.fullmatch(serial)
     if found is None:
         raise ServiceRejected(
-            f"{serial!r} is no emulator: their serials read emulator-PORT.",
+            f"{serial!r} is not the serial of an emulator, which reads emulator-PORT.",
             "Use kind `phone` or `adb` for it.",
         )
     return int(found[1])

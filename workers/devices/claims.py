@@ -10,10 +10,8 @@ that have claimed but not yet bound, binding keeps apart all others.
 from __future__ import annotations
 
 import errno
-import os
 import re
 import socket
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +27,7 @@ FIRST, LAST = 5554, 5682
 
 def _try_lock(path: Path) -> HeldLock | None:
     try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         return try_lock(path)
     except OSError as error:
         raise RunDirectoryError(f"{path} cannot be locked: {error}.", "Set DISTRL_STATE_DIR.") from error
@@ -38,8 +37,7 @@ class Claims:
     """The claims of one pool. Not thread-safe: the pool holds its lock. No call waits.
 
     Args:
-        folder: Where the locks are, by default in the state directory; made, private to this user, when the
-            first one is taken.
+        folder: Where the locks are; in the state directory when None.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -50,17 +48,12 @@ class Claims:
         """Takes a claim. False if another process has it; what is held already, or has no name, is granted.
 
         Raises:
-            RunDirectoryError: The folder cannot be used, or belongs to another user.
+            RunDirectoryError: The folder cannot be used.
         """
         if not name or name in self._locks:
             return True
-        if self._folder is None:
-            self._folder = state_dir() / "claims"
-        make_private(self._folder)
-        file = self._folder / f"{re.sub(r'[^A-Za-z0-9._-]', '_', name)}.lock"
-        if file.is_symlink():
-            raise RunDirectoryError(f"{file} is a link.", "Remove it.")
-        lock = _try_lock(file)
+        folder = self._folder or state_dir() / "claims"
+        lock = _try_lock(folder / f"{re.sub(r'[^A-Za-z0-9._-]', '_', name)}.lock")
         if lock is None:
             return False
         self._locks[name] = lock
@@ -75,25 +68,6 @@ class Claims:
         """Gives all back."""
         for name in list(self._locks):
             self.release(name)
-
-
-def make_private(folder: Path) -> None:
-    """Makes `folder`, for this user only, if it does not exist.
-
-    Raises:
-        RunDirectoryError: It cannot be made, or others may write it.
-    """
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.lstat()
-    except OSError as error:
-        raise RunDirectoryError(
-            f"{folder} cannot be made: {error.strerror or error}.", "Set DISTRL_STATE_DIR."
-        ) from error
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-        raise RunDirectoryError(
-            f"{folder} is not a private folder of this user.", "Remove it, or set DISTRL_STATE_DIR."
-        )
 
 
 @dataclass
@@ -173,7 +147,6 @@ class PortAllocator:
         )
 
     def _claim(self, console: int) -> Ports:
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = _try_lock(self._directory / f"{console}.lock")
         if lock is None:
             raise _taken(console, "another process of this tool has claimed it")

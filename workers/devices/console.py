@@ -1,7 +1,7 @@
 """The emulator's console: a line of text in, lines of text out, OK or KO at the end.
 
-Each command has a connection of its own, greeted and authenticated anew, and one deadline for all of it. The
-secret is the first line of a file in the user's home directory that the emulator makes.
+Each command has a connection of its own, with greeting and authentication, and one deadline for all of it.
+The secret is the first line of a file in the user's home directory that the emulator makes.
 """
 
 from __future__ import annotations
@@ -36,25 +36,19 @@ UNLOADABLE = (
     "or feature flags. Undo that, or make it again with `distrl snapshot-avd create`."
 )
 """The remedy for a snapshot that does not load."""
+_READ_ONLY = "Start the emulator without -read-only: with it, it has no snapshots."
+_SPACE = "Free some disk space; a snapshot is about as large as the emulator's memory."
 _REASONS: tuple[tuple[str, type[EmulatorError], str], ...] = (
     ("pending", SnapshotPending, "Wait until the other snapshot operation ends, then try again."),
-    ("read-only", SnapshotFailed, "Start the emulator without -read-only: with it, it has no snapshots."),
-    ("read only", SnapshotFailed, "Start the emulator without -read-only: with it, it has no snapshots."),
-    (
-        "disk space",
-        LowDisk,
-        "Free some disk space; a snapshot is about as large as the emulator's memory.",
-    ),
-    ("no space", LowDisk, "Free some disk space; a snapshot is about as large as the emulator's memory."),
+    ("read-only", SnapshotFailed, _READ_ONLY),
+    ("read only", SnapshotFailed, _READ_ONLY),
+    ("disk space", LowDisk, _SPACE),
+    ("no space", LowDisk, _SPACE),
 )
 
 
 def require_snapshot_name(name: str, serial: str = "") -> None:
-    """Refuses what the console would take for several words, or for a path.
-
-    Raises:
-        SnapshotFailed: If `name` is no name for a snapshot.
-    """
+    """Raises SnapshotFailed if the console would take `name` for several words, or for a path."""
     if not _NAME.fullmatch(name):
         raise SnapshotFailed(
             f"{name!r} is not a valid snapshot name.",
@@ -79,18 +73,18 @@ class Console:
         self._token_path = token_path
 
     def command(self, text: str, timeout_s: float = CALL_S) -> list[str]:
-        """Gives one command.
+        """The answer to one command.
 
         Args:
             text: The command, one line.
             timeout_s: For the connection, the greeting, the secret and the answer together.
 
         Returns:
-            The lines of its answer before OK.
+            The lines before OK.
 
         Raises:
             DeviceNotFound: If no console listens.
-            ServiceRejected: If it answers KO, or does not take the secret.
+            ServiceRejected: If it answers KO, or does not accept the secret.
             DeviceTimeout, DeviceDisconnected: If it answers late or not at all.
         """
         if not text.isprintable():
@@ -122,23 +116,21 @@ class Console:
             token = path.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise ServiceRejected(
-                f"its console wants the secret in {path}, which cannot be read ({error}).",
+                f"its console requires the secret in {path}, which cannot be read ({error}).",
                 "Run as the user who started the emulator.",
                 serial=self.serial,
             ) from error
         if not token.isprintable() or not token:
             raise ServiceRejected(
-                f"{path} holds no secret of one line.", "Let the emulator write it anew.", serial=self.serial
+                f"{path} holds no secret of one line.",
+                "Remove it and restart the emulator.",
+                serial=self.serial,
             )
         lines.connection.send(b"auth " + token.encode("utf-8") + b"\r\n")
         lines.answer("auth")
 
     def require_running(self) -> None:
-        """Returns while something listens at the console's port: the system refuses when the emulator ended.
-
-        Raises:
-            EmulatorExited: If nothing listens any more.
-        """
+        """Raises EmulatorExited if nothing listens at the console's port any more."""
         try:
             with self._connect(Deadline(CALL_S, "the console", self.serial)):
                 return
@@ -153,7 +145,7 @@ class Console:
             ) from error
 
     def kill(self, timeout_s: float = CALL_S) -> None:
-        """Tells the emulator to end; whether it did shows at its process."""
+        """Makes the emulator end; whether it did shows at its process."""
         try:
             self.command("kill", timeout_s)
         except DeviceDisconnected:
@@ -168,26 +160,21 @@ class Console:
         """Saves everything as snapshot `name`, in place of an older one.
 
         Raises:
-            SnapshotPending, LowDisk, SnapshotFailed: By what the emulator says.
+            SnapshotPending, LowDisk, SnapshotFailed: By the emulator's answer.
         """
         self._snapshot("save", name, timeout_s)
 
     def avd_snapshot_load(self, name: str, timeout_s: float = LOAD_S) -> None:
-        """Brings snapshot `name` back.
+        """Loads snapshot `name`.
 
         Raises:
             SnapshotMissing: If there is none of that name.
-            SnapshotPending, SnapshotFailed: By what the emulator says.
+            SnapshotPending, SnapshotFailed: By the emulator's answer.
         """
         self._snapshot("load", name, timeout_s)
 
     def avd_snapshot_delete(self, name: str, timeout_s: float = LOAD_S) -> None:
-        """Deletes snapshot `name`.
-
-        Raises:
-            SnapshotMissing: If there is none of that name.
-            SnapshotPending, SnapshotFailed: By what the emulator says.
-        """
+        """Deletes snapshot `name`. Raises as `avd_snapshot_load`."""
         self._snapshot("delete", name, timeout_s)
 
     def _snapshot(self, verb: str, name: str, timeout_s: float) -> None:
@@ -215,7 +202,7 @@ class Console:
         )
 
     def _lacks(self, name: str) -> bool:
-        """What a missing snapshot is called differs between emulators; the list does not."""
+        """The error of a missing snapshot differs between emulators; the list does not."""
         try:
             return name not in self.avd_snapshot_list()
         except DeviceError:

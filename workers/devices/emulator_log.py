@@ -26,7 +26,7 @@ _PREFIX = re.compile(r"^(?:emulator: )?(?:(?:FATAL|ERROR|WARNING|INFO|PANIC)\s*[
 
 
 class LogFollower:
-    """Reads what a growing log has got since the last look.
+    """Reads what was added to a growing log since the last look.
 
     Args:
         path: The log; it need not exist yet.
@@ -62,20 +62,14 @@ class LogFollower:
 
 
 def fault_of(line: str, serial: str = "") -> EmulatorError | None:
-    """The error that a line of the log announces; None if it is none that ends a start.
-
-    Args:
-        line: One line.
-        serial: The emulator's.
-    """
+    """The error that a line of the log announces; None if it is not one that ends a start."""
     return _acceleration_fault_of(line, serial) or _first(_FATAL, line, serial)
 
 
 def snapshot_fault_of(line: str, serial: str = "") -> EmulatorError | None:
-    """The same for an emulator that was told to start from a snapshot.
+    """The same for an emulator that should start from a snapshot.
 
-    Without it the emulator goes on and boots cold: these lines are warnings then, and an error to whoever
-    wanted the snapshot.
+    Without the snapshot the emulator boots cold: these lines are warnings of its own, but errors here.
     """
     return _first(_SNAPSHOT, line, serial)
 
@@ -122,7 +116,7 @@ class _Meaning:
 
 
 def _acceleration_fault_of(line: str, serial: str) -> EmulatorError | None:
-    """The error of an emulator that lacks acceleration: why, is known better here than there."""
+    """The error of an emulator that lacks acceleration; the reason is probed here."""
     if "emulation currently requires hardware acceleration" not in line:
         return None
     found = sdk.probe_acceleration()
@@ -138,15 +132,15 @@ _FATAL = (
     _Meaning(
         "Not enough disk space to run AVD|Not enough space to create userdata",
         LowDisk,
-        "the emulator says: {line}",
-        "Free some GB on the disk of the AVD, for instance by deleting snapshots that nobody uses.",
+        "the emulator reports: {line}",
+        "Free some GB on the disk of the AVD, for instance by deleting unused snapshots.",
     ),
     _Meaning(
         "A snapshot operation for '([^']*)' is pending and timeout has expired",
         SnapshotPending,
         "another process saves or loads a snapshot of the AVD {0!r} and was not done after 10 s.",
-        "Wait for it; if no emulator runs, remove snapshot.lock in the AVD's directory and see that you may "
-        "write there.",
+        "Wait for it; if no emulator runs, remove snapshot.lock in the AVD's directory, and check that you "
+        "may write there.",
     ),
     _Meaning(
         "Running multiple emulators with the same AVD|nother emulator instance (?:is )?running",
@@ -164,7 +158,7 @@ _FATAL = (
     _Meaning(
         r"^unknown option: (\S+)",
         EmulatorExited,
-        "this emulator does not know the option {0}.",
+        "this emulator has no option {0}.",
         "Update it (`sdkmanager emulator`), or remove the option.",
     ),
     _Meaning(
@@ -176,7 +170,7 @@ _FATAL = (
     _Meaning(
         "Broken AVD system path|Cannot find AVD system path",
         EmulatorExited,
-        "the emulator says: {line}",
+        "the emulator reports: {line}",
         "The AVD's system image is not in this SDK; `sdkmanager` installs what its config.ini names.",
     ),
 )
@@ -197,7 +191,7 @@ _SNAPSHOT = (
         r"(?:[Cc]old boot\b:?\s*|(?=ignoring -snapshot option\b))(.*)",
         SnapshotFailed,
         "the emulator boots cold instead of loading the snapshot: {0}",
-        "If the AVD's config.ini has fastboot.forceColdBoot=yes, take that out; else make the snapshot anew, "
-        "with this emulator and GPU mode, by `distrl snapshot-avd create`.",
+        "If the AVD's config.ini has fastboot.forceColdBoot=yes, take that out; else make the snapshot "
+        "again, with this emulator and GPU mode, by `distrl snapshot-avd create`.",
     ),
 )

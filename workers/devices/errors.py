@@ -1,9 +1,9 @@
-"""What goes wrong with a device, as types: each says whether trying again can help, and how far it reaches.
+"""Device failures as types: each says whether repeating the call can help, and how far the failure reaches.
 
 DeviceError
 ├─ TransportError      ServerUnavailable · DeviceNotFound · DeviceOffline · DeviceUnauthorized
 │                      DeviceDisconnected · DeviceTimeout
-├─ CommandError        NonZeroExit · ServiceRejected (Untypable) · OutputInvalid · SyncFailed
+├─ CommandError        NonZeroExit · ServiceRejected (Untypable) · OutputInvalid
 ├─ ObservationError    BlankFrame · FrameTruncated
 ├─ ActionOutcomeUnknown
 ├─ StateError          ResetFailed · NotReady · GuardTripped
@@ -20,7 +20,7 @@ from distrl.core.errors import EnvError
 
 
 class Scope(str, Enum):
-    """What a failure says something about: this call alone, the device, or everything on this machine."""
+    """What a failure concerns: this call alone, the device, or everything on this machine."""
 
     CALL = "call"
     DEVICE = "device"
@@ -34,11 +34,11 @@ class DeviceError(EnvError):
         message: What happened, in one sentence; the serial is put in front of it.
         remedy: What to do about it, in one sentence.
         serial: The device, "" when it is not about one.
-        evidence: What the device, the server or the emulator said, for the log and the post-mortem.
+        evidence: Output of the device, the server or the emulator, for the log and the post-mortem.
     """
 
     retryable = False
-    """Whether the same call, if it only reads, may be made again."""
+    """Whether the same call, if it only reads, may be repeated."""
     scope = Scope.DEVICE
 
     def __init__(self, message: str, remedy: str = "", *, serial: str = "", evidence: str = "") -> None:
@@ -48,7 +48,7 @@ class DeviceError(EnvError):
 
 
 class TransportError(DeviceError):
-    """The way to the device is broken."""
+    """The connection to the device is broken."""
 
 
 class ServerUnavailable(TransportError):
@@ -59,11 +59,11 @@ class ServerUnavailable(TransportError):
 
 
 class DeviceNotFound(TransportError):
-    """The adb server knows no such device."""
+    """The adb server does not list the device."""
 
 
 class DeviceOffline(TransportError):
-    """The adb server knows the device, but it does not answer its handshake."""
+    """The adb server lists the device, but it does not answer its handshake."""
 
 
 class DeviceUnauthorized(TransportError):
@@ -71,7 +71,7 @@ class DeviceUnauthorized(TransportError):
 
 
 class DeviceDisconnected(TransportError):
-    """The connection broke in the middle of a call."""
+    """The connection broke during a call."""
 
     retryable = True
 
@@ -83,17 +83,13 @@ class DeviceTimeout(TransportError):
 
 
 class CommandError(DeviceError):
-    """The device answered, and what it answered is a failure."""
+    """The device answered with a failure."""
 
     scope = Scope.CALL
 
 
 class NonZeroExit(CommandError):
-    """A shell command ended with another exit status than 0.
-
-    Args:
-        status: The exit status.
-    """
+    """A shell command ended with an exit status other than 0, which is `status`."""
 
     def __init__(
         self, message: str, remedy: str = "", *, serial: str = "", evidence: str = "", status: int = 1
@@ -103,7 +99,7 @@ class NonZeroExit(CommandError):
 
 
 class ServiceRejected(CommandError):
-    """The device or the server refused the service that was asked for."""
+    """The device or the server refused the requested service."""
 
 
 class Untypable(ServiceRejected):
@@ -111,13 +107,9 @@ class Untypable(ServiceRejected):
 
 
 class OutputInvalid(CommandError):
-    """A command's output is not what it should be."""
+    """A command's output has an unexpected form."""
 
     retryable = True
-
-
-class SyncFailed(CommandError):
-    """A file could not be pushed or pulled."""
 
 
 class ObservationError(DeviceError):
@@ -127,11 +119,11 @@ class ObservationError(DeviceError):
 
 
 class BlankFrame(ObservationError):
-    """The screenshot is of one colour: the screen is off, or nothing draws on it."""
+    """The screenshot is of one colour: the screen is off, or nothing is drawn on it."""
 
 
 class FrameTruncated(ObservationError):
-    """The screenshot's bytes end too early or are no picture."""
+    """The screenshot is cut short or is not a picture."""
 
 
 class ActionOutcomeUnknown(DeviceError):
@@ -142,19 +134,19 @@ class ActionOutcomeUnknown(DeviceError):
 
 
 class StateError(DeviceError):
-    """The device works, but is not in a state that an episode may run in."""
+    """The device works, but not in a state for episodes."""
 
 
 class ResetFailed(StateError):
-    """A step that should bring the device to its start state did not do so."""
+    """A step towards the start state did not work."""
 
 
 class NotReady(StateError):
-    """The device is not as it must be before an episode: asleep, locked, elsewhere, full, set otherwise."""
+    """The device is asleep, locked, full, configured otherwise, or not at its home screen."""
 
 
 class GuardTripped(StateError):
-    """Something that the guard forbids is in front and does not go away."""
+    """Something that the guard forbids is in front and cannot be left."""
 
 
 class EmulatorError(DeviceError):
@@ -188,7 +180,7 @@ class SnapshotFailed(EmulatorError):
 
 
 class SnapshotMismatch(EmulatorError):
-    """A snapshot loads, but is not what its manifest says."""
+    """A snapshot loads, but differs from its manifest."""
 
 
 class LowDisk(EmulatorError):
@@ -210,6 +202,6 @@ class PortInUse(EmulatorError):
 
 
 class PoolExhausted(DeviceError):
-    """No device of the pool can be had."""
+    """No device of the pool is available."""
 
     scope = Scope.HOST

@@ -83,7 +83,7 @@ class Guard:
     Args:
         shell: The phone's shell.
         policy: What is forbidden.
-        clock, sleep: Seconds that never go back, and a pause of so many.
+        clock, sleep: Monotonic seconds, and a pause.
 
     Attributes:
         counts: How often something was left, by reason.
@@ -126,7 +126,7 @@ class Guard:
                 return f"{reason}: {component}"
         raise GuardTripped(
             f"{component} is in front, which the guard forbids ({reason}), and it does not go away.",
-            "Close it by hand, or remove the app; `except` in the guard's options lets it be.",
+            "Close it by hand, or remove the app; or allow it by `except` in the guard's options.",
             serial=self._shell.serial,
         )
 

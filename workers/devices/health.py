@@ -42,7 +42,7 @@ class RecoveryStep:
         name: For people and post-mortems, e.g. "reconnect".
         run: Does it; raises a DeviceError when it fails. Whether the device works again is probed afterwards.
         limit_s: It takes no longer than this.
-        destructive: It loses what the device could still tell about its fault, such as its log.
+        destructive: It loses evidence of the fault, such as the device's log.
     """
 
     name: str
@@ -59,7 +59,7 @@ class ManagedDevice(Protocol):
         kind: The kind of its source, as in the configuration.
         claim: A name that no two processes of this machine may use at a time; "" when several may.
         open_limit_s: `open` takes no longer than this.
-        options: What an environment on it is told besides the device, such as a snapshot or a recipe.
+        options: Options of an environment on it besides the device, such as a snapshot or a recipe.
     """
 
     id: str
@@ -79,19 +79,15 @@ class ManagedDevice(Protocol):
         ...
 
     def probe(self) -> None:
-        """Asks the device for a sign of life: cheap, over within seconds.
-
-        Raises:
-            DeviceError: There is none.
-        """
+        """Checks for a sign of life: cheap, over within seconds. Raises DeviceError if there is none."""
         ...
 
     def ladder(self) -> Sequence[RecoveryStep]:
-        """What may repair it, cheapest first; the first one at least waits. Answers at once."""
+        """What may repair it, cheapest first; the first one at least waits. Returns at once."""
         ...
 
     def evidence(self) -> Mapping[str, bytes]:
-        """What it can tell about a fault, by file name; bounded in time and size. Best effort."""
+        """Files about a fault, by name; bounded in time and size. Best effort."""
         ...
 
     def close(self) -> None:
@@ -134,10 +130,6 @@ ALIVE = frozenset({_S.STARTING, _S.READY, _S.BUSY, _S.SUSPECT, _S.RECOVERING})
 """States of a device that works, or may soon work again."""
 
 
-class IllegalTransition(AssertionError):
-    """A state that may not follow: a bug in the pool."""
-
-
 @dataclass(frozen=True)
 class Transition:
     """One change of state.
@@ -173,13 +165,8 @@ class SlotMachine:
         self.history: deque[Transition] = deque(maxlen=MAX_HISTORY)
 
     def to(self, after: SlotState, reason: str) -> Transition:
-        """Changes the state and records it.
-
-        Raises:
-            IllegalTransition: `after` may not follow the present state.
-        """
-        if after not in ALLOWED[self.state]:
-            raise IllegalTransition(f"{self.state.value} -> {after.value} ({reason})")
+        """Changes the state and records it."""
+        assert after in ALLOWED[self.state], f"{self.state.value} -> {after.value} ({reason})"
         now = self._clock()
         change = Transition(self._wall(), self.state, after, now - self.since, reason)
         self.history.append(change)
@@ -225,11 +212,11 @@ class Circuit:
         self._quarantines, self._paused_at = 0, float("-inf")
 
     def fault(self, now: float) -> None:
-        """Notes a fault."""
+        """Counts a fault."""
         self._faults.append(now)
 
     def forgive(self, since: float) -> None:
-        """Forgets the faults, and the pause, that began at `since` or later: they were not the device's."""
+        """Removes the faults, and the pause, that began at `since` or later: they were not the device's."""
         self._faults = deque((at for at in self._faults if at < since), maxlen=self._limit)
         if self._paused_at >= since:
             self._quarantines, self._paused_at = self._quarantines - 1, float("-inf")
@@ -279,12 +266,12 @@ def climb(
     Args:
         member: The device.
         steps: Its ladder, or the part of it that applies.
-        record: Told of each step as it ends.
+        record: Called with each step as it ends.
         before_destruction: Called once, before the first step that loses evidence.
         clock: Monotonic seconds.
 
     Returns:
-        The device, opened anew.
+        The device, opened again.
 
     Raises:
         EnvError: No step helped; that of the last one.

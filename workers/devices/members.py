@@ -48,7 +48,7 @@ WAKE_S = 5.0
 
 WAIT_S = 5.0
 PROBE_S = 4.0
-"""Shorter than the pool's limit, so that the device's own error is told."""
+"""Shorter than the pool's limit, so that the device's own error is reported."""
 
 SERVER_START_S, CONNECT_S = 20.0, 10.0
 SETTLE_S = 10.0
@@ -96,7 +96,7 @@ class AdbMember:
         return looked_at(device_of(self._client))
 
     def probe(self) -> None:
-        """Has its shell do nothing."""
+        """Runs `true` in its shell."""
         self._client.check("true", PROBE_S)
 
     def ladder(self) -> Sequence[RecoveryStep]:
@@ -115,7 +115,7 @@ class AdbMember:
         return evidence_of(self._client)
 
     def close(self) -> None:
-        """Nothing is held: the device is somebody else's."""
+        """Nothing is held: the device was started elsewhere."""
 
 
 class PhoneMember(AdbMember):
@@ -167,7 +167,7 @@ class PhoneMember(AdbMember):
 
 
 def connect(serial: str, server: AdbServer) -> None:
-    """Makes sure that there is a server, and that it knows a device on the network, which it may forget."""
+    """Makes sure that there is a server, and that it is connected to a device on the network."""
     server.ensure_running(SERVER_START_S)
     if ":" in serial:
         server.connect(serial, CONNECT_S)
@@ -206,20 +206,20 @@ def mild_steps(client: AdbClient, server: AdbServer) -> list[RecoveryStep]:
 
 
 def evidence_of(client: AdbClient) -> dict[str, bytes]:
-    """What a device behind adb can tell; it ends at the first question that gets no answer."""
+    """State, log and screen of a device behind adb, up to the first query without an answer."""
     questions: tuple[tuple[str, Callable[[], bytes]], ...] = (
         ("adb-state.txt", lambda: client.state().encode()),
         ("logcat.txt", lambda: client.shell(f"logcat -d -t {LOG_LINES}", EVIDENCE_S).out),
         ("screen-now.png", lambda: client.exec_out(client.display.screencap, EVIDENCE_S)),
     )
-    told: dict[str, bytes] = {}
+    found: dict[str, bytes] = {}
     for name, ask in questions:
         try:
-            told[name] = ask()
+            found[name] = ask()
         except EnvError as error:
-            told[f"no-{name}.txt"] = str(error).encode(errors="backslashreplace")
+            found[f"no-{name}.txt"] = str(error).encode(errors="backslashreplace")
             break
-    return told
+    return found
 
 
 _log = logging.getLogger(__name__)
@@ -242,8 +242,8 @@ class AvdFleet:
     """What the members of one AVD share.
 
     Attributes:
-        sdk, store, allocator: Whose emulator, where AVDs are, and who gives ports.
-        server: The adb server that emulators tell of themselves.
+        sdk, store, allocator: Whose emulator, where AVDs are, and what gives ports.
+        server: The adb server that emulators register with.
         avd: The AVD's name.
         snapshot: Where episodes start; None for a cold boot.
         is_shared: All run read-only on the AVD itself.
@@ -306,7 +306,7 @@ class AvdMember:
         return looked_at(self._device())
 
     def probe(self) -> None:
-        """Looks whether its process runs, and has its shell do nothing."""
+        """Checks that its process runs, and runs `true` in its shell."""
         self._running().check()
         self._client().check("true", PROBE_S)
 
@@ -334,13 +334,13 @@ class AvdMember:
         return steps
 
     def evidence(self) -> Mapping[str, bytes]:
-        """The emulator's log, and what Android can still tell."""
-        told: dict[str, bytes] = {}
+        """The emulator's log, and `evidence_of` it."""
+        found: dict[str, bytes] = {}
         if self._process is not None:
-            told["emulator.log"] = self._process.log.tail(64 * 1024).encode(errors="backslashreplace")
+            found["emulator.log"] = self._process.log.tail(64 * 1024).encode(errors="backslashreplace")
         if self._ports is not None:
-            told |= evidence_of(self._client())
-        return told
+            found |= evidence_of(self._client())
+        return found
 
     def close(self) -> None:
         """Stops the emulator, also while another thread waits for it."""
@@ -357,7 +357,7 @@ class AvdMember:
         fleet.server.ensure_running(SERVER_START_S)
         with fleet.launch:
             if self._closed.is_set():
-                raise EmulatorExited("the pool is closed.", serial=self.id)
+                raise self._ended()
             process = self._launch(snapshot)
             time.sleep(fleet.stagger_s)
         try:
@@ -365,12 +365,15 @@ class AvdMember:
         except EnvError as error:
             self._stop(CLOSE_S)
             if isinstance(error, PortInUse):
-                self._release()  # the next try takes others
+                self._release()  # the next attempt takes others
             raise
         if self._closed.is_set():
             self._stop(CLOSE_S)
-            self._release()
-            raise EmulatorExited("the pool is closed.", serial=self.id)
+            raise self._ended()
+
+    def _ended(self) -> EmulatorExited:
+        self._release()
+        return EmulatorExited("the pool is closed.", serial=self.id)
 
     def _launch(self, snapshot: str | None) -> EmulatorProcess:
         fleet = self._fleet
@@ -390,8 +393,7 @@ class AvdMember:
         process.start()
         if self._closed.is_set():
             process.stop(CLOSE_S)
-            self._release()
-            raise EmulatorExited("the pool is closed.", serial=self.id)
+            raise self._ended()
         return process
 
     def _own_avd(self) -> Avd:
@@ -401,7 +403,7 @@ class AvdMember:
             own = next((avd for avd in store.list() if avd.name == self.id), None)
             if own is not None and not self._is_outdated(source, own):
                 return own
-            store.delete(self.id)  # also what a process that was killed has half made or half removed
+            store.delete(self.id)  # also an incomplete one
         return clone(store, source.name, self.id)
 
     def _is_outdated(self, source: Avd, own: Avd) -> bool:
@@ -459,7 +461,7 @@ class AvdMember:
 
 
 def _end_orphans(avd: str) -> None:
-    """Ends emulators of this AVD whose process of this tool was killed: they hold its locks, or memory."""
+    """Ends emulators of this AVD that a killed process of this tool left: they hold its locks, or memory."""
     registry = Registry()
     for entry in registry.entries():
         if entry.marks[:2] == ("-avd", avd) and entry.is_orphan:
@@ -482,11 +484,8 @@ class _RestartedEmulator(EmulatorDevice):
 
     def save_state(self, name: str) -> None:
         """Raises SnapshotFailed."""
-        raise SnapshotFailed(
-            "an emulator that shares its AVD cannot save snapshots.",
-            "Use mode writable-clone.",
-            serial=self.serial,
-        )
+        message = "an emulator that shares its AVD cannot save snapshots."
+        raise SnapshotFailed(message, "Use mode writable-clone.", serial=self.serial)
 
     def load_state(self, name: str) -> None:
         """Starts it again from the snapshot `name`."""

@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 class Tracker(Protocol):
-    """Tells the pool which devices there are."""
+    """Reports to the pool which devices there are."""
 
     def start(self, pool: DevicePool) -> None:
         """Begins, in the background."""
@@ -53,11 +53,11 @@ class Tracker(Protocol):
 
 @dataclass(eq=False)
 class _Waiter:
-    """Somebody in `acquire`.
+    """A thread in `acquire`.
 
     Attributes:
         avoid: Devices that are the last resort.
-        turn: Notified when `lease` is set, or when there is nothing to wait for any more.
+        turn: Notified when `lease` is set, or the pool has ended.
         lease: What was assigned.
     """
 
@@ -122,7 +122,7 @@ class DevicePool:
     ) -> None:
         self.close()
 
-    # ---- those who use devices ----
+    # ---- users of devices ----
 
     def acquire(self, timeout_s: float, avoid: Collection[str] = ()) -> PoolSlot:
         """Leases the free device that rested longest. Give it back with `release`, or use it in a `with`.
@@ -149,7 +149,7 @@ class DevicePool:
             return waiter.lease
 
     def _last_resort(self, timeout_s: float) -> PoolSlot:
-        """When the time is up: a device that was to be avoided, or the reason why there is none."""
+        """When the time is up: a device that was to be avoided, or the error."""
         if self._bug is not None:
             raise self._bug
         if self._is_closed:
@@ -190,7 +190,7 @@ class DevicePool:
             return len(self._waiters)
 
     def states(self) -> dict[str, SlotState]:
-        """Where each device stands, by id."""
+        """The state of each device, by id."""
         with self._lock:
             return {name: slot.machine.state for name, slot in self._table.slots.items()}
 
@@ -208,7 +208,7 @@ class DevicePool:
         }
 
     def line(self) -> str:
-        """Where the devices stand, for people."""
+        """The states of the devices, for people."""
         with self._lock:
             return self._line()
 
@@ -245,14 +245,14 @@ class DevicePool:
                 self._table.join(member, tracked=True, forget=forget)
 
     def listed(self, devices: Mapping[str, str | None]) -> None:
-        """Tells the adb server's states of tracked devices; None: not listed. Unknown ids are ignored."""
+        """Takes the adb server's states of tracked devices; None: not listed. Unknown ids are ignored."""
         with self._changing():
             for device, state in devices.items():
                 if device in self._table.slots:
                     self._table.listed(device, state)
 
     def server_lost(self) -> None:
-        """Tells that the adb server went away."""
+        """The adb server was lost."""
         with self._lock:
             self._table.server_lost()
 
@@ -274,7 +274,7 @@ class DevicePool:
             return []
 
     def opened(self, job: Job, device: Device) -> bool:
-        """A device works. False if nobody waits for it any more."""
+        """A device works. False if the answer is out of date."""
         with self._changing():
             return not self._is_closed and self._table.opened(job, device)
 
@@ -284,7 +284,7 @@ class DevicePool:
             self._table.answered(job)
 
     def failed(self, job: Job, error: EnvError) -> bool:
-        """A device does not work. False if nobody waits for it any more."""
+        """A device does not work. False if the answer is out of date."""
         with self._changing():
             return not self._is_closed and self._table.failed(job, error)
 
@@ -295,7 +295,7 @@ class DevicePool:
         self.failed(job, error)
 
     def facts(self, slot: Slot, fault: Fault) -> Facts:
-        """What is known of a slot's fault."""
+        """The facts about a slot's fault."""
         with self._lock:
             return Facts(
                 slot.id,
@@ -308,13 +308,13 @@ class DevicePool:
             )
 
     def crashed(self, error: BaseException) -> None:
-        """A bug, or something that no other device mends either: whoever acquires next is told."""
+        """A bug, or a failure that no other device is free of: `acquire` raises it."""
         with self._changing():
             self._bug = self._bug or error
             self._wake_waiters()
 
     def wake(self) -> None:
-        """Makes everybody look again, as after the clock was moved."""
+        """Makes all threads look again, for example after the clock was moved."""
         with self._changing():
             pass
 
@@ -322,7 +322,7 @@ class DevicePool:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Holds the lock. Afterwards free devices go to those who wait, and the keeper looks again."""
+        """Holds the lock. Afterwards free devices go to waiting threads, and the keeper looks again."""
         with self._lock:
             yield
             for waiter in list(self._waiters):
@@ -451,7 +451,7 @@ class Keeper:
 
     def _hand_over(self, job: Job, device: Device) -> None:
         if not self._pool.opened(job, device):
-            with contextlib.suppress(EnvError):  # too late: nobody will use it
+            with contextlib.suppress(EnvError):  # too late: it is not used
                 device.close()
 
     def _recover(self, job: Job) -> None:
@@ -487,7 +487,7 @@ class Keeper:
         self._hand_over(job, device)
 
     def _bundle(self, job: Job, fault: Fault) -> Bundle | None:
-        """The fault's post-mortem; a device that is tried again after a rest goes on with the one it has."""
+        """The fault's post-mortem; a device that is tried again after a rest keeps the one it has."""
         if fault.bundle is None and self._postmortems is not None and fault.error.fault == "device":
             fault.bundle = self._postmortems.begin(self._pool.facts(job.slot, fault))
             fault.bundle.add(fault.files)

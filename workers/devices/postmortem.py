@@ -3,7 +3,7 @@
     postmortems/20260131-120755_emulator-5554/
       fault.json                  the error, timings, the slot's past, the steps of the ladder and their ends
       screen-0.jpg …              the last screenshots of the episode
-      logcat.txt, emulator.log …  whatever the device could still tell
+      logcat.txt, emulator.log …  evidence from the device
 
 A bundle is written by the thread that repairs the device. A full disk costs the post-mortem, not the device.
 """
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from distrl.core.errors import EnvError
-from distrl.workers.devices.errors import DeviceError
+from distrl.workers.devices.errors import Scope
 from distrl.workers.devices.health import StepOutcome, Transition
 
 MAX_FILES = 16
@@ -34,12 +34,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Facts:
-    """What the pool knows when a device fails.
+    """The facts about a device that fails.
 
     Attributes:
         device, kind: Which one.
         error: What happened.
-        is_host: Whether it was taken for the machine's trouble.
+        is_host: Whether it was attributed to the machine.
         busy_s: How long it had been leased, None if it was idle.
         silent_s: How long ago its last sign of life was.
         history: Its states before.
@@ -59,7 +59,7 @@ class Bundle:
 
     Attributes:
         folder: Where it is.
-        wants_evidence: What the device can tell has not been asked for yet.
+        wants_evidence: The device's evidence has not been collected yet.
 
     Args:
         folder: To be made.
@@ -92,7 +92,7 @@ class Bundle:
         self._write()
 
     def close(self, result: str) -> None:
-        """Says how it ended: "ready", or why the device rests."""
+        """Records how it ended: "ready", or why the device rests."""
         self._end = {"result": result, "after_s": round(self._wall() - self._began, 3)}
         self._write()
 
@@ -117,7 +117,7 @@ class Postmortems:
     """The folder of bundles. Several processes may share it.
 
     Attributes:
-        folder: Tells where it is; asked for each bundle, since a run's directory may come later.
+        folder: Returns where it is; called for each bundle, because a run's directory may be created later.
         max_count, max_bytes: Beyond these the oldest bundles are removed.
         wall: Unix time.
     """
@@ -154,7 +154,7 @@ def _size(folder: Path) -> int:
 
 
 def _safe(name: str) -> str:
-    """`name` as a file name: serials may hold colons and dots, a device's words anything."""
+    """`name` as a file name."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", name).lstrip(".")[:80] or "device"
 
 
@@ -166,24 +166,15 @@ def _describe(facts: Facts, now: float) -> dict[str, Any]:
         "time": round(now, 3),
         "error": {
             "type": type(error).__name__,
-            "scope": error.scope.value if isinstance(error, DeviceError) else "call",
-            "retryable": error.retryable if isinstance(error, DeviceError) else False,
+            "scope": getattr(error, "scope", Scope.CALL).value,
+            "retryable": getattr(error, "retryable", False),
             "message": error.message,
             "remedy": error.remedy,
-            "evidence": error.evidence[-MAX_FILE_BYTES:] if isinstance(error, DeviceError) else "",
+            "evidence": getattr(error, "evidence", "")[-MAX_FILE_BYTES:],
             "caused_by": repr(error.__cause__) if error.__cause__ is not None else "",
         },
         "taken_for": "host" if facts.is_host else "device",
         "busy_s": None if facts.busy_s is None else round(facts.busy_s, 3),
         "silent_s": round(facts.silent_s, 3),
-        "history": [
-            {
-                "time": round(change.at, 3),
-                "before": change.before.value,
-                "after": change.after.value,
-                "after_s": round(change.after_s, 3),
-                "reason": change.reason,
-            }
-            for change in facts.history
-        ],
+        "history": [asdict(change) for change in facts.history],
     }

@@ -34,11 +34,11 @@ _REMEMBERED = 256
 
 @dataclass(frozen=True)
 class Frame:
-    """A screenshot that has been found good.
+    """A valid screenshot.
 
     Attributes:
         png: Its bytes.
-        digest: Names them.
+        digest: Their hash.
         size: Width and height in pixels.
     """
 
@@ -56,7 +56,7 @@ class Frame:
 
 
 class Frames:
-    """The judge of one device's screenshots. One that it has passed already is not decoded to pass again.
+    """Checks one device's screenshots. Bytes that were valid before are not decoded again.
 
     Args:
         serial: The device, for the errors.
@@ -71,7 +71,7 @@ class Frames:
 
         Args:
             data: What was printed.
-            is_secure: Asked of a black picture: whether it is that of a secure window, which passes.
+            is_secure: Called for a black picture: whether it is that of a secure window, which is valid.
 
         Raises:
             FrameTruncated: If it is not a whole PNG picture.
@@ -92,7 +92,7 @@ class Frames:
             colours = picture.getcolors(1)
             if colours is not None:
                 if colours[0][1] == _BLACK and is_secure():
-                    return Frame(png, digest, picture.size)  # passes once: a display that is off looks alike
+                    return Frame(png, digest, picture.size)  # valid once: a dark display looks alike
                 raise self._blank(colours[0][1])
             self._passed[digest] = picture.size
             if len(self._passed) > _REMEMBERED:
@@ -192,7 +192,7 @@ class Settler:
 
     Args:
         options: How.
-        clock, sleep: Seconds that never go back, and a pause of so many.
+        clock, sleep: Monotonic seconds, and a pause.
     """
 
     def __init__(
@@ -314,21 +314,13 @@ class ScreenMark:
 
 
 def mark_of(png: bytes, serial: str = "") -> ScreenMark:
-    """The mark of a screenshot.
-
-    Args:
-        png: The screenshot's PNG bytes.
-        serial: For the error.
-
-    Raises:
-        FrameTruncated: If these bytes are no picture.
-    """
+    """The mark of a screenshot in PNG bytes. Raises FrameTruncated if they are not a picture."""
     try:
         with Image.open(io.BytesIO(png)) as opened:
             image = opened.convert("RGB")
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
         raise FrameTruncated(
-            f"the screenshot of {len(png)} bytes is no picture: {error}.", "Look again.", serial=serial
+            f"the screenshot of {len(png)} bytes is not a picture: {error}.", "Look again.", serial=serial
         ) from error
     width, height = image.size
     body = image.crop((0, round(STATUS_BAR[3] * height), width, height))

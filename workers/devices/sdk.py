@@ -41,11 +41,7 @@ class Sdk:
     avdmanager: Path | None = None
 
     def need_avdmanager(self) -> Path:
-        """The path of avdmanager.
-
-        Raises:
-            MissingDependency: If there is none.
-        """
+        """The path of avdmanager. Raises MissingDependency if there is none."""
         if self.avdmanager is None:
             raise MissingDependency(
                 f"the SDK of {self.emulator} has no avdmanager, which makes virtual devices.",
@@ -60,12 +56,12 @@ def find_sdk(
     """Finds an SDK with an emulator.
 
     Args:
-        sdk: Its directory, when the user names one; nothing else is looked at then.
+        sdk: Its directory, if the user names one; no other place is searched then.
         environ: Where ANDROID_HOME, ANDROID_SDK_ROOT and PATH are.
         option: How the user names it, for messages: an option or a key of the configuration.
 
     Raises:
-        MissingDependency: If there is none, with the places that were looked at.
+        MissingDependency: If there is none, with the places that were searched.
     """
     if sdk is not None:
         places = [(option, Path(sdk).expanduser())]
@@ -121,19 +117,9 @@ def emulator_version(sdk: Sdk, timeout_s: float = VERSION_S) -> str:
     """The emulator's version, e.g. "36.1.9.0".
 
     Raises:
-        MissingDependency: If it does not run, or says no version.
+        MissingDependency: If it does not run, or prints no version.
     """
-    said = _run([str(sdk.emulator), "-version"], timeout_s)
-    match = _VERSION.search(said)
-    if match is None:
-        raise MissingDependency(
-            f"{sdk.emulator} -version says no version: {said.strip()[:200] or 'nothing'}.",
-            "Is it an Android emulator? Reinstall it with `sdkmanager emulator`.",
-        )
-    return match[1]
-
-
-def _run(command: list[str], timeout_s: float) -> str:
+    command = [str(sdk.emulator), "-version"]
     try:
         result = subprocess.run(
             command,
@@ -145,9 +131,17 @@ def _run(command: list[str], timeout_s: float) -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise MissingDependency(
-            f"{command[0]} does not run: {error}.", "Run it by hand to see why; 64-bit libraries may lack."
+            f"{sdk.emulator} does not run: {error}.",
+            "Run it by hand to see why; 64-bit libraries may be missing.",
         ) from error
-    return result.stdout.decode("utf-8", "replace")
+    said = result.stdout.decode("utf-8", "replace")
+    match = _VERSION.search(said)
+    if match is None:
+        raise MissingDependency(
+            f"{sdk.emulator} -version prints no version: {said.strip()[:200] or 'nothing'}.",
+            "Is it an Android emulator? Reinstall it with `sdkmanager emulator`.",
+        )
+    return match[1]
 
 
 KVM = Path("/dev/kvm")

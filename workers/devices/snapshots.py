@@ -107,7 +107,7 @@ class Manifest:
     apps: dict[str, int]
     density: int
     screen: ScreenMark
-    hardware: Hardware
+    hardware: Hardware = Hardware()
 
     def differences(self, found: Manifest) -> list[str]:
         """What is not as this manifest says, each as a phrase; empty when all is."""

@@ -100,7 +100,7 @@ def _maker(part: AdbMembers | PhoneMembers, server: Any) -> Callable[[str], Mana
 
 
 def _options(part: AdbMembers | PhoneMembers | AvdMembers) -> Mapping[str, object]:
-    """What environments on real devices are told; checked now, not at the first episode."""
+    """Options of environments on real devices, checked now and not at the first episode."""
     from distrl.workers.devices.guard import GuardPolicy
     from distrl.workers.devices.recipes import Recipe
 
@@ -128,7 +128,7 @@ def _emulators(part: AvdMembers, server: Any) -> list[ManagedDevice]:
     )
     try:
         fleet.store.get(part.avd)
-    except EmulatorError as error:  # a start anew would not help
+    except EmulatorError as error:  # starting again would not help
         raise ConfigError(f"devices.pool: {error.message}", error.remedy) from error
     return [AvdMember(fleet, index, part.count) for index in range(part.count)]
 
@@ -148,7 +148,7 @@ def is_pattern(serial: str) -> bool:
 
 
 class AdbTracker:
-    """Tells a pool which devices the adb server lists.
+    """Reports to a pool which devices the adb server lists.
 
     Args:
         server: The adb server; started if there is none, and then stopped by `close`.
@@ -184,19 +184,19 @@ class AdbTracker:
         try:
             self._ensure_server()
             for entries in self._server.track(self._stop):
-                self._tell(pool, entries)
+                self._report(pool, entries)
         except BaseException as error:  # noqa: BLE001 - the pool raises it where devices are asked for
             pool.crashed(error)
 
-    def _tell(self, pool: DevicePool, listed: Sequence[DeviceEntry] | None) -> None:
-        """Hands on one list; None: the server was lost, and nobody knows what of the devices."""
+    def _report(self, pool: DevicePool, listed: Sequence[DeviceEntry] | None) -> None:
+        """Passes one list on; None: the server was lost, and the devices' states are unknown."""
         if listed is None and self._had_devices:
             pool.server_lost()
         entries = listed or ()
         states: dict[str, str | None] = dict.fromkeys(pool.states())
         for entry in entries:
             make = self._maker(entry.serial)
-            if entry.serial not in states and make is not None:  # also one that was forgotten meanwhile
+            if entry.serial not in states and make is not None:  # also one that had left the pool
                 _log.info("device %s joins the pool", entry.serial)
                 pool.join(make(entry.serial), forget=True)
             states[entry.serial] = entry.state
@@ -209,14 +209,14 @@ class AdbTracker:
         return next((make for pattern, make in self._serials if fnmatchcase(serial, pattern)), None)
 
     def _ensure_server(self) -> None:
-        """Returns when there is an adb server, or the tracker shall stop."""
-        is_told = False
+        """Returns when there is an adb server, or the tracker is to stop."""
+        is_reported = False
         while not self._stop.is_set():
             try:
                 self._server.ensure_running()
                 return
             except DeviceError as error:
-                if not is_told:
+                if not is_reported:
                     _log.warning("there is no adb server: %s", error)
-                    is_told = True
+                    is_reported = True
                 self._stop.wait(START_AGAIN_S)

@@ -45,7 +45,7 @@ CLAIM_S = 5.0
 """Pause before a device that another process uses, or that is not online yet, is looked at again."""
 
 SERVER_S, SERVER_BEFORE_S = 10.0, 2.0
-"""Connections that break this long after, or before, the adb server was lost broke because of it."""
+"""Connections that break this long after, or before, a loss of the adb server are attributed to it."""
 
 _log = logging.getLogger(__name__)
 
@@ -165,7 +165,7 @@ class SlotTable:
             for slot in self.slots.values()
             if slot.machine.state is SlotState.READY
             and not slot.probing
-            and not self._is_silent(slot, now)  # first the probe that it is due for
+            and not self._is_silent(slot, now)  # it is due for a probe first
             and slot.id not in avoid
         ]
         return min(free, key=lambda slot: slot.last_used, default=None)
@@ -219,7 +219,7 @@ class SlotTable:
         return min((self._next_due(slot) for slot in self.slots.values()), default=float("inf"))
 
     def opened(self, job: Job, device: Device) -> bool:
-        """An opening or a recovery succeeded. False if nobody waits for it any more."""
+        """An opening or a recovery succeeded. False if the answer is out of date."""
         slot, now = job.slot, self._clock()
         if slot.token != job.token:
             return False
@@ -227,7 +227,7 @@ class SlotTable:
         slot.last_ok = slot.last_used = now
         slot.fault = None
         if slot.tracked and slot.listed is None:
-            slot.listed = ONLINE  # it answers: the list is behind, and says so itself if it goes again
+            slot.listed = ONLINE  # it answers: the list is out of date, and reports it if it disappears again
         if slot.circuit.is_open(now):
             slot.circuit.close()
         self._to(slot, SlotState.READY, "it works")
@@ -240,7 +240,7 @@ class SlotTable:
             job.slot.probing, job.slot.last_ok = False, self._clock()
 
     def failed(self, job: Job, error: EnvError) -> bool:
-        """A job failed, or did not end in time. False if nobody waits for it any more."""
+        """A job failed, or did not end in time. False if the answer is out of date."""
         slot = job.slot
         if slot.token != job.token:
             return False
@@ -303,7 +303,7 @@ class SlotTable:
         is_resting = slot.machine.state is SlotState.QUARANTINED
         if is_resting or fault.is_host or not slot.circuit.is_open(now):
             ladder = slot.member.ladder()
-            # Of what ails the whole machine no device can be repaired: only wait.
+            # No step on a device repairs a fault of the whole machine: only wait.
             first = 0 if fault.is_host else _first_rung(ladder, fault.error, slot.circuit.count(now))
             steps = ladder[:1] if fault.is_host else ladder[first:]
         limit_s = limit_of(slot.member, steps, self._health.probe_timeout_s)
@@ -359,7 +359,7 @@ class SlotTable:
 
     def _rest(self, slot: Slot, reason: str) -> None:
         fault, now = slot.fault, self._clock()
-        # The adb server comes back for all devices at once, and is then to find none in a long pause.
+        # The adb server returns for all devices at once; none should be in a long pause then.
         is_server = fault is not None and fault.is_host and isinstance(fault.error, TransportError)
         pause_s = slot.circuit.short_pause() if is_server else slot.circuit.pause(now)
         slot.due = now + pause_s
@@ -367,7 +367,7 @@ class SlotTable:
 
     def _absent(self, slot: Slot, reason: str) -> None:
         now = self._clock()
-        if slot.due <= now:  # else it rests, and goes on resting if it comes back before that is over
+        if slot.due <= now:  # else it rests, and continues to rest if it returns before that is over
             slot.fault = None
         slot.probing, slot.is_claimed, slot.due = False, False, max(now, slot.due)
         self._claims.release(slot.member.claim)
@@ -397,10 +397,10 @@ def _first_rung(ladder: Sequence[RecoveryStep], error: EnvError, count: int) -> 
         error: Its fault.
         count: How often it failed of late, this time included.
     """
-    # One that failed before, although it seemed to work again, needs more than was done then.
+    # One that failed before, although it seemed to work again, needs more than that repair.
     first = max(0, count - 1)
     if isinstance(error, SnapshotMissing | SnapshotFailed):
-        # It answers, which is all that the mild steps can reach, and the next episode would fail alike.
+        # It answers, which is all that the mild steps achieve, and the next episode would fail again.
         first = max(first, next((at for at, step in enumerate(ladder) if step.destructive), 0))
     return min(first, len(ladder) - 1)
 
@@ -428,7 +428,7 @@ class Fault:
 
     Attributes:
         error: What happened.
-        files: What whoever used the device adds for the post-mortem, by file name.
+        files: What the user of the device adds for the post-mortem, by file name.
         busy_s: How long it had been leased; None if it was not.
         bundle: The post-mortem, once it is begun.
         is_host: The trouble is the machine's or the adb server's, not the device's.
@@ -443,23 +443,23 @@ class Fault:
 
 @dataclass
 class Slot:
-    """One device of the pool. The pool's lock guards it, but for `member`, which one job or lease uses.
+    """One device of the pool. The pool's lock guards it, except `member`, which one job or lease uses.
 
     Attributes:
         machine: Its state.
         circuit: Its faults of late.
-        tracked: Somebody tells whether it is there, in `listed`; otherwise it always is.
+        tracked: A tracker says in `listed` whether it is there; otherwise it always is.
         listed: Its state as the adb server lists it; None while it is not there.
         forget_s: A tracked device that is away for longer than this leaves the pool; None: never.
         device: What `member.open` returned, while it is to be used.
-        generation: Counts openings; who keeps things about `device` must drop them when it changes.
-        token: Changes with each state and each probe, so that answers that come too late are recognised.
+        generation: Counts openings; what is cached about `device` is void when it changes.
+        token: Changes with each state and each probe, so that late answers are recognised.
         probing: A probe is under way.
         last_ok: Monotonic time of its last sign of life.
         last_used: Monotonic time of its last release.
         due: Monotonic time before which nothing is tried.
-        fault: Set while it is suspect, recovering or quarantined, and while it rests although it is absent.
-        is_claimed: Another process had it when it was last asked for.
+        fault: Set while it is suspect, recovering or quarantined, and while it rests in its absence.
+        is_claimed: Another process had it at the last attempt to claim it.
         stuck: Jobs that did not end in time and still run.
     """
 
@@ -524,8 +524,8 @@ class PoolSlot:
         id: The device's name in the pool.
         kind: The kind of its source.
         device: To be used by the thread that leased it.
-        options: What an environment on it is told besides the device.
-        generation: Changes when the device was opened anew since an earlier lease.
+        options: Options of an environment on it besides the device.
+        generation: Changes when the device was opened again since an earlier lease.
         token: Which lease this is.
     """
 

@@ -40,8 +40,8 @@ def type_text(client: AdbClient, text: str, sleep: Callable[[float], None] = tim
         text: Anything.
         sleep: Waits for so many seconds.
 
-    Returns:
-        False if ADBKeyboard was needed and not seen to listen. Android says nothing of what nobody heard.
+    Returns: False if ADBKeyboard was needed and not seen to listen: Android reports nothing if no app hears a
+    text.
 
     Raises:
         Untypable: If `text` goes beyond ASCII and the device has no ADBKeyboard; nothing is typed then.
@@ -111,7 +111,7 @@ def _choose_keyboard(client: AdbClient) -> str:
     installed, former = all_of_them.split(), current.strip()
     if KEYBOARD not in installed:
         raise Untypable(
-            "text beyond ASCII cannot be typed: `input text` does not know such characters.",
+            "text beyond ASCII cannot be typed: `input text` has no such characters.",
             "Install ADBKeyboard, v2.5-dev or newer (package com.android.adbkeyboard), on the device.",
             serial=client.serial,
             evidence="input methods: " + " ".join(installed),
@@ -129,11 +129,10 @@ def _restore_keyboard(client: AdbClient, former: str) -> None:
 
 
 def _wait_bound(client: AdbClient, sleep: Callable[[float], None]) -> bool:
-    """Waits until the input method listens: what is broadcast before reaches nobody.
+    """Waits until the input method listens: earlier broadcasts are lost.
 
     Returns:
-        Whether it was seen to. A device that never calls it bound or shown is believed after the time is
-        over, and one whose dump does not name the input method in use at once.
+        Whether it was seen to. False at once if the dump does not name the input method in use.
     """
     deadline = Deadline(_BOUND_S, "ADBKeyboard", client.serial)
     while left := deadline.left:

@@ -95,11 +95,7 @@ return arguments[0].map(function (seed) {
 
 
 class MiniWob:
-    """The site `miniwob`.
-
-    Raises:
-        MissingDependency: The package `miniwob` is not installed.
-    """
+    """The site `miniwob`. Raises MissingDependency if the package `miniwob` is not installed."""
 
     size = SIZE
 

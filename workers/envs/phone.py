@@ -381,11 +381,7 @@ class PhoneEnv:
 
 
 def texts_of(hierarchy: str) -> tuple[str, ...]:
-    """The texts, else the content descriptions, in uiautomator XML.
-
-    Raises:
-        OutputInvalid: It is no XML.
-    """
+    """The texts, else the content descriptions, in uiautomator XML. Raises OutputInvalid if it is no XML."""
     try:
         nodes = ElementTree.fromstring(hierarchy).iter("node")
     except ElementTree.ParseError as error:

@@ -349,7 +349,7 @@ def test_the_hierarchy_is_whole_or_an_error() -> None:
     with device_with(script) as device:
         assert device.hierarchy() == XML
     assert len(script.commands) == 2
-    with device_with(Script(**{"rm_-f": XML[:-3]})) as device, pytest.raises(OutputInvalid, match="whole"):
+    with device_with(Script(**{"rm_-f": XML[:-3]})) as device, pytest.raises(OutputInvalid, match="complete"):
         device.hierarchy()
     failed = Script(**{"rm_-f": (b"", b"null root node returned", 1)})
     with device_with(failed) as device, pytest.raises(OutputInvalid, match="null root"):

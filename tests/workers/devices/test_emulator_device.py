@@ -20,7 +20,7 @@ def test_the_console_is_at_the_port_in_the_serial() -> None:
     assert EmulatorDevice(AdbClient("emulator-5580")).console.port == 5580
     assert console_port("emulator-5554") == 5554
     for serial in ("R58M", "192.168.0.9:5555", "emulator-", "emulator-55x"):
-        with pytest.raises(ServiceRejected, match="no emulator"):
+        with pytest.raises(ServiceRejected, match="not the serial of an emulator"):
             EmulatorDevice(AdbClient(serial))
 
 

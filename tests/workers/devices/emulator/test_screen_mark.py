@@ -43,5 +43,5 @@ def test_another_size_is_another_screen() -> None:
 
 
 def test_what_is_no_picture_is_an_error() -> None:
-    with pytest.raises(FrameTruncated, match="of 3 bytes is no picture"):
+    with pytest.raises(FrameTruncated, match="of 3 bytes is not a picture"):
         mark_of(b"abc")

@@ -43,7 +43,7 @@ def test_a_bundle_tells_what_happened(tmp_path: Path) -> None:
     }
     assert (told["device"], told["kind"], told["busy_s"], told["silent_s"]) == ("a:1", "adb", 3.0, 4.0)
     assert told["history"] == [
-        {"time": 5.0, "before": "ready", "after": "busy", "after_s": 2.0, "reason": "leased"}
+        {"at": 5.0, "before": "ready", "after": "busy", "after_s": 2.0, "reason": "leased"}
     ]
     assert [(step["name"], step["error"]) for step in told["ladder"]] == [
         ("wait", "still silent"),

@@ -371,7 +371,7 @@ def read_change(
     if len(gradient.episodes) > gradient.num_steps:
         raise _malformed(f"{len(gradient.episodes)} episodes ended in {gradient.num_steps} steps")
     if gradient.lr > config.local_lr * _RATE_SLACK:
-        raise _malformed(f"its rate {gradient.lr:g} is above learner.appo.local_lr={config.local_lr:g}")
+        raise _malformed(f"its rate {gradient.lr:g} is above learner.algorithm.local_lr={config.local_lr:g}")
     names = dict(policy.named_parameters())
     return Change({name: state[name] for name in names}, observations, returns)
 

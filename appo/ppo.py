@@ -72,7 +72,7 @@ class LocalPpo:
 
     Args:
         policy: The worker's copy, changed in place.
-        options: The section `learner.appo`.
+        options: The section `learner.algorithm`.
     """
 
     def __init__(self, policy: GaussianPolicy, options: AppoConfig) -> None:

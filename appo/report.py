@@ -163,7 +163,7 @@ def _data(report: Report, metrics: RunMetrics) -> dict[str, object]:
 def _subtitle(loaded: Sequence[tuple[str, Returns]], config: Config | None) -> str:
     parts = [result.spec.env_id for _, result in loaded[-1:]]
     if config is not None:
-        parts += [f"algorithm {config.learner.algorithm}", f"seed {config.seed}"]
+        parts += [f"algorithm {config.learner.algorithm.kind}", f"seed {config.seed}"]
     return " · ".join(parts)
 
 
@@ -239,7 +239,7 @@ def _legend(metrics: RunMetrics, target: float | None) -> list[LegendItem]:
     if metrics.last(TRAIN) is not None:
         items.append(LegendItem("training, mean of the last 100 episodes", "line", "c-train"))
     if target is not None:
-        items.append(LegendItem("learner.appo.stop_at_return", "dash", "c-before"))
+        items.append(LegendItem("learner.algorithm.stop_at_return", "dash", "c-before"))
     return items
 
 

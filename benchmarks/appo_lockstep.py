@@ -9,7 +9,7 @@ All arms use the numbers of one preset. W workers divide `num_steps` and `worker
 stable-baselines3 takes the same numbers, but no bound on the KL. A mean return is that of the last 100
 training episodes.
 
-    python benchmarks/appo_lockstep.py --set learner.appo.final_lr_fraction=1 --output lockstep
+    python benchmarks/appo_lockstep.py --set learner.algorithm.final_lr_fraction=1 --output lockstep
     python benchmarks/appo_lockstep.py --preset appo-lunarlander --env LunarLanderContinuous-v3 \
         --threshold 200 --output lockstep
 
@@ -82,10 +82,10 @@ class Job:
                 f"env.options.id={self.env}",
                 f"seed={self.seed}",
                 f"worker.slots={max(1, whole.worker.slots // num)}",
-                f"learner.appo.num_steps={whole.learner.appo.num_steps // num}",
-                f"learner.appo.max_env_steps={self.steps}",
-                "learner.appo.eval_every=0",
-                "learner.appo.stop_at_return=null",
+                f"learner.algorithm.num_steps={whole.learner.appo.num_steps // num}",
+                f"learner.algorithm.max_env_steps={self.steps}",
+                "learner.algorithm.eval_every=0",
+                "learner.algorithm.stop_at_return=null",
             ],
         )
 

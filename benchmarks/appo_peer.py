@@ -1,7 +1,7 @@
 """One run of a peer in `appo_peers.py`: its clock, its stop rule, and how each library is set up.
 
 The peers train in their own way and ask a `Trial` after every iteration whether to continue. So all are
-measured by one rule, which is that of `distrl train` with `learner.appo.stop_at_return`.
+measured by one rule, which is that of `distrl train` with `learner.algorithm.stop_at_return`.
 
 sb3: PPO of stable-baselines3 with the hyperparameters of rl-baselines3-zoo (`hyperparams/ppo.yml`:
 LunarLanderContinuous-v3, and Hopper-v4 and HalfCheetah-v4 for v5); `normalize` there is VecNormalize of

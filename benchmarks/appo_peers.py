@@ -6,8 +6,8 @@ Arms
     rllib-appo          RLlib's APPO on its new API stack (appo_peer.py)
 
 All have the same cores, by affinity, and no GPU. On LunarLanderContinuous-v3 all stop by one rule. Every
-`learner.appo.eval_every` environment steps of our preset the greedy policy is validated; where that mean (or
-the mean of the last 100 training episodes) is at 200, it is confirmed over 100 greedy episodes of fresh
+`learner.algorithm.eval_every` environment steps of our preset the greedy policy is validated; where that mean
+(or the mean of the last 100 training episodes) is at 200, it is confirmed over 100 greedy episodes of fresh
 seeds, and if that mean is at 200 as well, the run is over. (Ours validates on its workers, beside training;
 the peers between two iterations.) The time to solve is that of the confirmed
 weights, evaluations before them included: from the start of training, and from the start of the process. A
@@ -284,8 +284,8 @@ def distrl_arm(workers: int, overrides: Sequence[str] = ()) -> Arm:
         appo = config.learner.appo
         keys = [
             f"worker.slots={config.worker.slots // workers}",
-            f"learner.appo.num_steps={appo.num_steps // workers}",
-            *([f"learner.appo.max_env_steps={ENDLESS}"] if appo.final_lr_fraction == 1.0 else []),
+            f"learner.algorithm.num_steps={appo.num_steps // workers}",
+            *([f"learner.algorithm.max_env_steps={ENDLESS}"] if appo.final_lr_fraction == 1.0 else []),
             *overrides,
             "name=run",
             f"runs_dir={scratch}",
@@ -293,8 +293,8 @@ def distrl_arm(workers: int, overrides: Sequence[str] = ()) -> Arm:
             f"local.workers={workers}",
             f"learner.max_minutes={settings.minutes}",
             "learner.keep_best=false",  # of the others, too, the newest weights are the result
-            f"learner.appo.stop_at_return={json.dumps(settings.stop_at)}",
-            f"learner.appo.eval_every={settings.eval_every}",
+            f"learner.algorithm.stop_at_return={json.dumps(settings.stop_at)}",
+            f"learner.algorithm.eval_every={settings.eval_every}",
         ]
         sets = [argument for key in keys for argument in ("--set", key)]
         return [sys.executable, "-m", "distrl", "train", PRESETS[settings.env], *sets]
@@ -579,7 +579,7 @@ def wanted(args: argparse.Namespace, seed: int, cores: int) -> Settings:
         seed=seed,
         minutes=args.minutes,
         stop_at=SOLVED_AT.get(args.env),
-        eval_every=learner.appo.eval_every if is_stopped else 0,
+        eval_every=learner.algorithm.eval_every if is_stopped else 0,
         eval_episodes=learner.eval_episodes if is_stopped else 0,
         cores=cores,
     )

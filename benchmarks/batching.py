@@ -211,7 +211,7 @@ def main() -> None:
     config = Config.model_validate(
         {
             "policy": {"device": "cpu"},
-            "inference": {"max_batch": args.batch, "max_wait_ms": args.max_wait_ms},
+            "inference": {"max_batch": args.batch, "engine": {"kind": "hf", "max_wait_ms": args.max_wait_ms}},
         }
     )
     requests = Requests()

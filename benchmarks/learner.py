@@ -41,7 +41,7 @@ def serve(arm: str, dataset: Path, is_cloning: bool) -> None:
     from distrl.core.policies import build_critic, build_policy
     from distrl.core.store import TrajectoryStore
     from distrl.evaluator.suites import vocabulary
-    from distrl.learner.algorithms import ALGORITHMS
+    from distrl.learner.algorithms import build_algorithm
     from distrl.learner.batching import Batcher, ImageCache
     from distrl.learner.engine import Engine
     from distrl.learner.episodes import compile_episode
@@ -50,7 +50,7 @@ def serve(arm: str, dataset: Path, is_cloning: bool) -> None:
     config = load_config(str(CONFIG))
     words = vocabulary(config.tasks.suite)
     policy = build_policy(config.policy, words, 0)
-    algorithm = ALGORITHMS[config.learner.algorithm](config.learner)
+    algorithm = build_algorithm(config.learner)
     engine = Engine(policy, build_critic(policy, 0), algorithm, config.learner)
     store = TrajectoryStore(dataset / "store.sqlite3")
     found = (compile_episode(one, policy) for one in store.iterate())

@@ -66,7 +66,7 @@ SETTINGS = {
 CLONING = "noise: 0.2, updates: 200, batch_size: 32, lr: 0.003"
 SEEING = {
     "learner.episodes": "6400",
-    "learner.group_size": "4",  # as many tasks in a batch as there are pairs of places
+    "learner.algorithm": "{kind: grpo, group_size: 4}",  # as many tasks in a batch as pairs of places
     "learner.optim": "{lr: 0.0005, warmup_updates: 10}",
     "learner.demonstrations": f"{{episodes: 192, until_loss: 1.0, {CLONING}}}",
 }
@@ -87,7 +87,7 @@ GAMES = {
 """What a game has of its own; its name is that of the template that is measured."""
 ENGINES = {
     "hf": {"inference.engine": "hf"},
-    "vllm": {"inference.engine": "vllm", "inference.vllm": "{kv_cache_gb: 0.125}"},
+    "vllm": {"inference.engine": "{kind: vllm, kv_cache_gb: 0.125}"},
 }
 
 

@@ -184,7 +184,7 @@ class GuiRun:
 
 def run_kind(config: Config) -> RunKind:
     """The kind of run that `config` describes."""
-    if config.learner.algorithm == "appo":
+    if config.learner.algorithm.kind == "appo":
         from distrl.appo.run import AppoRun
 
         return AppoRun(config)

@@ -1,14 +1,14 @@
-"""The objectives' sections of the configuration; what each key does is in docs/algorithms.md."""
+"""`learner.algorithm`: the objectives; what each key does is in docs/algorithms.md."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from distrl.configs.section import Count, Fraction, NonNegative, Positive, Section
+from distrl.configs.appo import AppoConfig
+from distrl.configs.section import Count, Fraction, NonNegative, Positive, Section, one_of
 
-AlgorithmName = Literal["aride", "digirl", "ppo", "gipo", "grpo", "vtrace", "bc", "filtered-bc", "appo"]
 ReturnsName = Literal["retrace", "vtrace", "gae", "mc"]
 
 
@@ -54,6 +54,7 @@ class ArideConfig(ActorCriticConfig):
     the policy. `q_next: sampled` is the paper's equation to the letter, biased towards the behaviour policy.
     """
 
+    kind: Literal["aride"] = "aride"
     returns: ReturnsName = "retrace"
     policy_clip: Positive | None = None
     policy_clip_high: Positive | None = None
@@ -92,6 +93,7 @@ class DigirlConfig(ActorCriticConfig):
     `step_threshold`. `baseline` subtracts V(s_t) from the Monte-Carlo part of that advantage, too.
     """
 
+    kind: Literal["digirl"] = "digirl"
     gamma: Fraction = 1.0
     lam: Fraction = 0.5
     top_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 0.1
@@ -140,20 +142,29 @@ class ClipConfig(Section):
 class PpoConfig(ActorCriticConfig, ClipConfig):
     """PPO, plain or decoupled (AReaL)."""
 
+    kind: Literal["ppo"] = "ppo"
     returns: ReturnsName = "gae"
 
 
 class GipoConfig(ActorCriticConfig):
     """GIPO (AcceRL eq. 8–9): a Gaussian of width `sigma` over the log-ratio instead of a clip."""
 
+    kind: Literal["gipo"] = "gipo"
     returns: ReturnsName = "gae"
     ratio_level: Literal["action", "token"] = "token"
     sigma: Positive = 0.5
 
 
 class GrpoConfig(ObjectiveConfig, ClipConfig):
-    """GRPO as in slime; `per` says what a sample is: a step, or a whole trajectory. No critic."""
+    """GRPO as in slime; `per` says what a sample is: a step, or a whole trajectory. No critic.
 
+    `group_size` K episodes of one task are leased as a group and enter replay together, at the latest
+    `group_wait_s` after the first of them arrived.
+    """
+
+    kind: Literal["grpo"] = "grpo"
+    group_size: Annotated[int, Field(ge=2)] = 8
+    group_wait_s: Positive = 120.0
     ratio_level: Literal["action", "token"] = "token"
     clip_high: Positive | None = 0.28
     per: Literal["step", "trajectory"] = "step"
@@ -163,6 +174,7 @@ class GrpoConfig(ObjectiveConfig, ClipConfig):
 class VtraceConfig(ActorCriticConfig):
     """IMPALA's actor-critic; `rho_bar` and `c_bar` are its thresholds."""
 
+    kind: Literal["vtrace"] = "vtrace"
     lam: Fraction = 1.0
     rho_bar: Positive = 1.0
     c_bar: Positive = 1.0
@@ -171,6 +183,7 @@ class VtraceConfig(ActorCriticConfig):
 class BcConfig(ObjectiveConfig):
     """Cloning of the agent's own episodes: of all (`bc`), or of the successful ones (`filtered-bc`)."""
 
+    kind: Literal["bc", "filtered-bc"] = "bc"
     entropy: NonNegative = 0.0
     invalid: NonNegative = 0.0
 
@@ -178,3 +191,29 @@ class BcConfig(ObjectiveConfig):
     def _imitation_weighs_nothing(self) -> BcConfig:
         self.refuse_idle(("ratio_level",), "cloning weighs nothing by ratios")
         return self
+
+
+class CustomConfig(Section):
+    """An objective of your own: `import_path` names a class like those in `distrl.learner.algorithms`, which
+    gets `options`. Its episodes come in groups of `group_size`."""
+
+    kind: Literal["custom"] = "custom"
+    import_path: str
+    options: dict[str, Any] = {}
+    group_size: Count = 1
+    group_wait_s: Positive = 120.0
+
+
+AlgorithmConfig = Annotated[
+    ArideConfig
+    | DigirlConfig
+    | PpoConfig
+    | GipoConfig
+    | GrpoConfig
+    | VtraceConfig
+    | BcConfig
+    | AppoConfig
+    | CustomConfig,
+    Field(discriminator="kind"),
+    one_of("aride"),
+]

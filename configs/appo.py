@@ -1,4 +1,4 @@
-"""Continuous control by APPO: the section `learner.appo`, and the keys that go with it (docs/control.md)."""
+"""Continuous control by APPO: `learner.algorithm: appo`, and the keys that go with it (docs/control.md)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ VALIDATION_SEEDS, CONFIRMATION_SEEDS, TEST_SEEDS = 2**32, 2**33, 2**34
 _SECTIONS = ("tasks", "agent", "inference", "devices", "store")
 _LEARNER = (
     "optim", "demonstrations", "replay", "temperature", "top_p", "top_k", "max_new_tokens", "task_sampling",
-    "task_sampling_floor", "group_size", "group_wait_s", "episodes", "batch_trajectories",
-    "updates_per_episode", "min_replay", "updates_enabled", "publish_every", "policy_lag", "max_staleness",
-    "stale", "value_recompute", "eval_every", "device", "max_episode_minutes",
-    "mismatch", "aride", "digirl", "ppo", "gipo", "grpo", "vtrace", "bc",
+    "task_sampling_floor", "episodes", "batch_trajectories", "updates_per_episode", "min_replay",
+    "updates_enabled", "publish_every", "policy_lag", "max_staleness", "stale", "value_recompute",
+    "eval_every", "device", "max_episode_minutes", "mismatch",
 )  # fmt: skip
 _EVALUATE, _LOCAL = ("temperature", "examples", "retries"), ("inference_servers", "gpus")
 _WORKER = ("rewards", "screenshot_format", "screenshot_quality", "act_timeout_s", "max_unacked", "barrier")
@@ -51,6 +50,7 @@ class AppoConfig(Section):
     measured over `learner.eval_episodes` (0: never).
     """
 
+    kind: Literal["appo"] = "appo"
     optimizer: Literal["adam", "sgd"] = "adam"
     local_lr: Positive = 3e-4
     global_lr: Positive | None = None
@@ -81,12 +81,12 @@ def check_appo(config: Config) -> None:
         ValueError: Names the key, its value and what to set.
     """
     learner, env, policy = config.learner, config.env, config.policy
-    if learner.algorithm != APPO:
+    if not isinstance(learner.algorithm, AppoConfig):
         for key, section, kind in (("env.kind", env, ENV), ("policy.kind", policy, POLICY)):
             if section.import_path is None and section.kind == kind:
                 raise ValueError(
-                    f"{key}={kind} is for continuous control, but learner.algorithm={learner.algorithm} is "
-                    f"for chats and screenshots; set learner.algorithm to {APPO}, or {key} to another kind"
+                    f"{key}={kind} is for continuous control, but learner.algorithm={learner.algorithm.kind} "
+                    f"is for chats and screenshots; set learner.algorithm to {APPO}, or change {key}"
                 )
         return
     for key, section, kind in (("env", env, ENV), ("policy", policy, POLICY)):
@@ -126,12 +126,13 @@ def _check_sizes(config: Config) -> None:
     appo, slots = config.learner.appo, config.worker.slots
     if appo.num_steps % slots:
         raise ValueError(
-            f"learner.appo.num_steps={appo.num_steps} are all transitions of a round and must be a multiple "
-            f"of worker.slots={slots}, the environments that are stepped together"
+            f"learner.algorithm.num_steps={appo.num_steps} are all transitions of a round and must be a "
+            f"multiple of worker.slots={slots}, the environments that are stepped together"
         )
     if appo.minibatch_size > appo.num_steps:
         raise ValueError(
-            f"learner.appo.minibatch_size={appo.minibatch_size} is more than num_steps={appo.num_steps}; "
+            f"learner.algorithm.minibatch_size={appo.minibatch_size} is more than "
+            f"num_steps={appo.num_steps}; "
             "make it smaller"
         )
 

@@ -92,7 +92,9 @@ def choose(
 
 
 def with_values(data: Mapping[str, Any], values: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """A copy of `data` with `values` at their dotted keys; sections merge, numbers are places in lists.
+    """A copy of `data` with `values` at their dotted keys; numbers are places in lists.
+
+    Sections merge, except that one with a `kind` replaces what was there.
 
     Raises:
         ConfigError: A key is reserved, or leads through a plain value.
@@ -119,7 +121,7 @@ def _assign(data: Any, path: Sequence[str], value: Any, what: str) -> None:
     if rest:
         data[index] = {} if data[index] is None else data[index]
         _assign(data[index], rest, value, what)
-    elif isinstance(value, dict) and isinstance(data[index], dict):
+    elif isinstance(value, dict) and isinstance(data[index], dict) and "kind" not in value:
         for key, inner in value.items():
             _assign(data[index], [key], inner, what)
     else:

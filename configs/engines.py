@@ -1,4 +1,4 @@
-"""The section `inference.vllm`: what vLLM needs to know beyond what all engines share."""
+"""The engines of `inference.engine`: transformers and vLLM."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from distrl.configs.section import Count, Positive, Section
+from distrl.configs.section import Count, NonNegative, Positive, Section, one_of
 
 # Set by the engine: log-probabilities, versions and memory depend on them.
 _OWN = frozenset(
@@ -34,8 +34,16 @@ _OWN = frozenset(
 )
 
 
-class VLLMConfig(Section):
-    """vLLM, with `inference.engine: vllm` (see docs/serving.md).
+class HfConfig(Section):
+    """transformers: a batch runs when `inference.max_batch` requests wait or the oldest has waited
+    `max_wait_ms`."""
+
+    kind: Literal["hf"] = "hf"
+    max_wait_ms: NonNegative = 4.0
+
+
+class VllmConfig(Section):
+    """vLLM (see docs/models.md): requests run as they come.
 
     At most `inference.max_batch` requests run at a time. A sequence has at most `max_model_len` tokens with
     its answer and shows at most `images_per_prompt` pictures; an episode whose sequence is full ends as at
@@ -52,6 +60,7 @@ class VLLMConfig(Section):
     learner.max_staleness + 2. `options` go to vLLM's AsyncEngineArgs as they are.
     """
 
+    kind: Literal["vllm"] = "vllm"
     max_model_len: Count | None = None
     images_per_prompt: Count | None = None
     gpu_memory_utilization: Annotated[float, Field(gt=0.0, le=1.0)] = 0.85
@@ -68,6 +77,9 @@ class VLLMConfig(Section):
     def _options_are_not_ours(cls, value: dict[str, Any]) -> dict[str, Any]:
         if taken := sorted(_OWN & value.keys()):
             raise ValueError(
-                f"{taken} are set from other keys; see inference.vllm, inference.max_batch and policy"
+                f"{taken} are set from other keys; see inference.engine, inference.max_batch and policy"
             )
         return value
+
+
+EngineConfig = Annotated[HfConfig | VllmConfig, Field(discriminator="kind"), one_of("hf")]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING
 
-from distrl.configs.appo import APPO
+from distrl.configs.appo import AppoConfig
 
 if TYPE_CHECKING:
     from distrl.configs.schema import Config
@@ -48,10 +48,10 @@ class Goal:
 def goal_of(config: Config) -> Goal:
     """The goal of a configuration."""
     learner, tasks = config.learner, config.tasks
-    if learner.algorithm == APPO:
+    if isinstance(learner.algorithm, AppoConfig):
         appo = learner.appo
         return Goal(
-            key="learner.appo.max_env_steps",
+            key="learner.algorithm.max_env_steps",
             unit="environment steps",
             counter="env_steps",
             amount=appo.max_env_steps,

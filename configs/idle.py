@@ -14,14 +14,14 @@ def idle_keys(config: Config) -> list[str]:
     """One sentence for each key that is not as ever and does nothing in this configuration."""
     learner, found = config.learner, []
     if not config.num_servers:
-        reason = f"learner.algorithm is {learner.algorithm!r}, which has no inference servers"
+        reason = f"learner.algorithm is {learner.algorithm.kind!r}, which has no inference servers"
         return [
             f"network.{name} does nothing: {reason}."
             for name in ("act", "advertise")
             if _is_set(config.network, name)
         ]
-    if learner.algorithm in ("grpo", "bc", "filtered-bc") and _is_set(learner, "value_recompute"):
-        reason = f"learner.algorithm {learner.algorithm!r} has no critic and no values"
+    if learner.algorithm.kind in ("grpo", "bc", "filtered-bc") and _is_set(learner, "value_recompute"):
+        reason = f"learner.algorithm {learner.algorithm.kind!r} has no critic and no values"
         found.append(f"learner.value_recompute does nothing: {reason}.")
     replay = learner.replay
     if replay.priority == "uniform":

@@ -16,8 +16,15 @@ from distrl.configs.presets import find_file, preset_names
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError
 
-REMOVED = (("network", "connect_timeout_s"), ("network", "relay"), ("inference", "share_weights"))
-"""Keys of earlier versions that do nothing any more: the configurations of their runs still load."""
+_OBJECTIVES = ("aride", "digirl", "ppo", "gipo", "grpo", "vtrace", "bc", "appo")
+MOVED = {
+    **{f"learner.{name}": "learner.algorithm" for name in _OBJECTIVES},
+    "learner.group_size": "learner.algorithm.group_size",
+    "learner.group_wait_s": "learner.algorithm.group_wait_s",
+    "inference.vllm": "inference.engine",
+    "inference.max_wait_ms": "inference.engine.max_wait_ms",
+}
+"""Keys of earlier versions, and where they are now."""
 
 PRESETS_DIR = Path(__file__).resolve().parent
 RUN_CONFIG, RUN_FOLDERS = "config.yaml", ("checkpoints", "logs")
@@ -93,13 +100,40 @@ def apply_override(data: dict[str, Any], override: str) -> None:
     for depth, part in enumerate(parts[:-1]):
         if section.get(part) is None:
             section[part] = {}
+        if isinstance(section[part], str) and choices(parts[: depth + 1]):
+            section[part] = {"kind": section[part]}
         section = section[part]
         if not isinstance(section, dict):
             raise ConfigError(
                 f"--set {override}: `{'.'.join(parts[: depth + 1])}` holds {section!r}, it is not a section.",
                 f"Set `{'.'.join(parts[: depth + 1])}` itself.",
             )
-    section[parts[-1]] = parse_yaml(value, f"--set {override}")
+    given = parse_yaml(value, f"--set {override}")
+    if parts[-1] == "kind" and (kinds := choices(parts[:-1])):
+        # Another kind has other keys.
+        kept = kinds[given].model_fields if given in kinds else {}
+        for name in [name for name in section if name not in kept]:
+            del section[name]
+    section[parts[-1]] = given
+
+
+def choices(path: Sequence[str]) -> dict[str, type[BaseModel]]:
+    """The sections that `path` can be, by kind; none if it isn't a choice."""
+    model: type[BaseModel] | None = Config
+    kinds: dict[str, type[BaseModel]] = {}
+    for name in path:
+        field = model.model_fields.get(name) if model is not None else None
+        found = list(_sections(field.annotation)) if field is not None else []
+        is_choice = field is not None and field.discriminator is not None
+        kinds = {kind: one for one in found for kind in kinds_of(one)} if is_choice else {}
+        model = found[0] if len(found) == 1 else None
+    return kinds
+
+
+def kinds_of(section: type[BaseModel]) -> tuple[str, ...]:
+    """The values of `kind` that a section of a choice has."""
+    field = section.model_fields.get("kind")
+    return get_args(field.annotation) if field is not None else ()
 
 
 def check_config(data: dict[str, Any], source: str) -> Config:
@@ -108,15 +142,11 @@ def check_config(data: dict[str, Any], source: str) -> Config:
     Raises:
         ConfigError: Names the first offending key, its value and what was expected.
     """
+    _refuse_moved(data, source)
     try:
-        # Through JSON: strict, yet a list may fill a tuple.
-        kept = {
-            section: {key: value for key, value in keys.items() if (section, key) not in REMOVED}
-            if isinstance(keys, dict)
-            else keys
-            for section, keys in data.items()
-        }
-        return Config.model_validate_json(json.dumps(kept), strict=True)
+        return Config.model_validate_json(
+            json.dumps(data), strict=True
+        )  # JSON: strict, but lists fill tuples
     except ValidationError as error:
         problems = error.errors(include_url=False)
         # An unknown key first: a mistyped key often causes the other problems.
@@ -126,10 +156,33 @@ def check_config(data: dict[str, Any], source: str) -> Config:
         raise ConfigError(f"{source}: {error}.", "Use plain YAML data only.") from error
 
 
+def _refuse_moved(data: dict[str, Any], source: str) -> None:
+    for old, new in MOVED.items():
+        section, _, name = old.partition(".")
+        if isinstance(data.get(section), dict) and name in data[section]:
+            raise ConfigError(f"{source}: `{old}` is now `{new}`.", f"Set `{new}` instead.")
+
+
+def _path_of(problem: Any) -> str:
+    """The key that a problem is about, without the kinds that pydantic puts between."""
+    parts: list[str] = []
+    for part in problem["loc"]:
+        if not (parts and part in choices(parts)):
+            parts.append(str(part))
+    return ".".join(parts)
+
+
 def _explain(problem: Any, others: int, source: str) -> ConfigError:
-    path = ".".join(str(part) for part in problem["loc"])
+    path = _path_of(problem)
     more = f" ({others} more problem{'s' if others > 1 else ''})" if others else ""
     if problem["type"] == "extra_forbidden":
+        parent, _, name = path.rpartition(".")
+        having = [kind for kind, one in choices(parent.split(".")).items() if name in one.model_fields]
+        if having:
+            return ConfigError(
+                f"{source}: `{path}` is a key of {', '.join(having)} only.{more}",
+                f"Remove it, or set `{parent}.kind`.",
+            )
         nearest = nearest_key(path)
         if nearest and any(isinstance(part, int) for part in problem["loc"]):
             nearest = nearest.rpartition(".")[2]  # an entry of a list: where it stands was said
@@ -147,7 +200,9 @@ def _explain(problem: Any, others: int, source: str) -> ConfigError:
     if problem["type"] == "union_tag_invalid":
         key, tags = problem["ctx"]["discriminator"].strip("'"), problem["ctx"]["expected_tags"]
         tag = problem["ctx"]["tag"]
-        return ConfigError(f"{source}: `{path}.{key}` is {tag!r}, expected one of {tags}.{more}")
+        near = difflib.get_close_matches(tag, tags.replace("'", "").split(", "), n=1)
+        hint = f"Did you mean {near[0]!r}?" if near else ""
+        return ConfigError(f"{source}: `{path}.{key}` is {tag!r}, expected one of {tags}.{more}", hint)
     if problem["type"] == "missing":
         return ConfigError(f"{source}: `{path}` is missing.{more}")
     if problem["type"] == "value_error":
@@ -176,6 +231,9 @@ def keys(model: type[BaseModel] = Config, prefix: str = "") -> Iterator[str]:
     for name, field in model.model_fields.items():
         yield prefix + name
         for section in _sections(field.annotation):
+            if field.discriminator is not None:
+                yield from keys(section, f"{prefix}{name}.")
+                continue
             kind = section.model_fields.get("kind") if get_origin(field.annotation) is list else None
             tag = f"{get_args(kind.annotation)[0]}." if kind is not None else ""
             yield from keys(section, f"{prefix}{name}.{tag}")

@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from distrl.configs.algorithms import ClipConfig, CustomConfig
+from distrl.configs.appo import AppoConfig
 from distrl.configs.section import Count, Fraction, Positive, Section
 
 if TYPE_CHECKING:
     from distrl.configs.schema import LearnerConfig
 
 WEIGHED = {
-    "aride": "caps π/μ at learner.aride.rho_max",
-    "gipo": "damps π/μ by learner.gipo.sigma",
-    "vtrace": "caps π/μ at learner.vtrace.rho_bar",
+    "aride": "caps π/μ at learner.algorithm.rho_max",
+    "gipo": "damps π/μ by learner.algorithm.sigma",
+    "vtrace": "caps π/μ at learner.algorithm.rho_bar",
 }
 """The objectives whose policy term has a bounded weight π/μ of its own."""
 
@@ -59,10 +61,10 @@ def check_bound(learner: LearnerConfig) -> None:
     Raises:
         ValueError: It does not.
     """
-    name, bound = learner.algorithm, learner.mismatch.bound
-    if bound == "none" or name == "appo":  # which has no section `mismatch` at all
+    section, bound = learner.algorithm, learner.mismatch.bound
+    name = section.kind
+    if bound == "none" or isinstance(section, AppoConfig | CustomConfig):
         return
-    section = getattr(learner, name.removeprefix("filtered-"))
     key = f"learner.mismatch.bound={bound}"
     if name in ("digirl", "bc", "filtered-bc"):
         raise ValueError(
@@ -72,13 +74,13 @@ def check_bound(learner: LearnerConfig) -> None:
         raise ValueError(
             f"{key} would correct twice: {name} {WEIGHED[name]} already; change that, or set bound to 'mask'"
         )
-    if bound == "truncate" and section.decoupled:
+    if bound == "truncate" and isinstance(section, ClipConfig) and section.decoupled:
         raise ValueError(
-            f"{key} would correct twice: learner.{name}.decoupled already weighs by π_prox/μ, at most "
-            f"learner.{name}.rho_max; change that, or set decoupled to false"
+            f"{key} would correct twice: learner.algorithm.decoupled already weighs by π_prox/μ, at most "
+            f"learner.algorithm.rho_max; change that, or set decoupled to false"
         )
     if learner.mismatch.level == "token" and section.ratio_level == "action":
         raise ValueError(
-            f"learner.mismatch.level=token needs learner.{name}.ratio_level 'token': an action that is "
+            "learner.mismatch.level=token needs learner.algorithm.ratio_level 'token': an action that is "
             "weighed by one ratio is bounded as a whole"
         )

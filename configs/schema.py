@@ -11,18 +11,16 @@ from pydantic import Field, field_validator, model_validator
 
 from distrl.configs.agents import AgentConfig, PromptedConfig, check_agent
 from distrl.configs.algorithms import (
-    AlgorithmName,
+    AlgorithmConfig,
     ArideConfig,
     BcConfig,
+    CustomConfig,
     DigirlConfig,
-    GipoConfig,
     GrpoConfig,
-    PpoConfig,
-    VtraceConfig,
 )
-from distrl.configs.appo import APPO, AppoConfig, check_appo
+from distrl.configs.appo import AppoConfig, check_appo
 from distrl.configs.devices import DevicesConfig
-from distrl.configs.engines import VLLMConfig
+from distrl.configs.engines import EngineConfig, HfConfig, VllmConfig
 from distrl.configs.goal import Goal, goal_of
 from distrl.configs.judge import JudgeConfig, RewardConfig, check_judge
 from distrl.configs.mismatch import MismatchConfig, check_bound
@@ -94,18 +92,18 @@ class WorkerConfig(Section):
 
 
 class InferenceConfig(Section):
-    """An inference server (see docs/serving.md).
+    """An inference server: at most `max_batch` requests run at a time, and `max_queue` wait."""
 
-    `engine` hf is transformers: a batch runs when `max_batch` requests wait or the oldest waited
-    `max_wait_ms`. `vllm` runs requests as they come, at most `max_batch` at a time.
-    """
-
-    engine: Literal["hf", "vllm"] = "hf"
+    engine: EngineConfig = HfConfig()
     max_batch: Count = 16
-    max_wait_ms: NonNegative = 4.0
     max_queue: Count = 1024
     threads: Count = 1
-    vllm: VLLMConfig = VLLMConfig()
+
+    @property
+    def vllm(self) -> VllmConfig:
+        """The engine's keys, if it is vLLM."""
+        assert isinstance(self.engine, VllmConfig)
+        return self.engine
 
 
 class LearnerConfig(RanksConfig):
@@ -126,9 +124,8 @@ class LearnerConfig(RanksConfig):
     failing tasks more often, P ∝ 1 − success + floor; "learnable" those that sometimes fail, P ∝ 4 success
     (1 − success) + floor.
 
-    With `group_size` K > 1, K episodes of one task are leased as a group and enter replay together, at latest
-    `group_wait_s` after the first of them came in (GRPO). What is older than `max_staleness` all the same
-    when it is trained on is left to the objective's clipping (`stale: clip`) or not used (`drop`).
+    An episode that is older than `max_staleness` when it is trained on is left to the objective's clipping
+    (`stale: clip`) or not used (`drop`).
 
     `micro_batch_tokens` bounds the memory of an update: at most so many tokens, padding included, are in one
     forward pass, and gradients are accumulated over as many passes as that takes. Null: one pass.
@@ -137,15 +134,7 @@ class LearnerConfig(RanksConfig):
     works longer on one episode hangs. The default leaves a phone's 30 steps a minute each.
     """
 
-    algorithm: AlgorithmName = "aride"
-    aride: ArideConfig = ArideConfig()
-    digirl: DigirlConfig = DigirlConfig()
-    ppo: PpoConfig = PpoConfig()
-    gipo: GipoConfig = GipoConfig()
-    grpo: GrpoConfig = GrpoConfig()
-    vtrace: VtraceConfig = VtraceConfig()
-    bc: BcConfig = BcConfig()
-    appo: AppoConfig = AppoConfig()
+    algorithm: AlgorithmConfig = ArideConfig()
     value_recompute: bool = True
     optim: OptimConfig = OptimConfig()
     demonstrations: DemonstrationConfig = DemonstrationConfig()
@@ -157,8 +146,6 @@ class LearnerConfig(RanksConfig):
     max_new_tokens: Count = 32
     task_sampling: Literal["uniform", "round_robin", "weighted", "learnable"] = "uniform"
     task_sampling_floor: Positive = 0.15
-    group_size: Count = 1
-    group_wait_s: Positive = 120.0
     episodes: Count = 2000
     max_minutes: Positive | None = None
     batch_trajectories: Count = 16
@@ -180,14 +167,21 @@ class LearnerConfig(RanksConfig):
     device: str = "auto"
     threads: Count = 1
 
-    @model_validator(mode="after")
-    def _groups_need_members(self) -> LearnerConfig:
-        if self.algorithm == "grpo" and self.group_size < 2:
-            raise ValueError(
-                "grpo compares the episodes of a group, and group_size=1 makes groups of one; "
-                "set learner.group_size to 2 or more"
-            )
-        return self
+    @property
+    def group_size(self) -> int:
+        """How many episodes of one task are compared with each other; 1: none."""
+        return self.algorithm.group_size if isinstance(self.algorithm, GrpoConfig | CustomConfig) else 1
+
+    @property
+    def group_wait_s(self) -> float:
+        """How long a group waits for its members after the first one arrived."""
+        return self.algorithm.group_wait_s if isinstance(self.algorithm, GrpoConfig | CustomConfig) else 1.0
+
+    @property
+    def appo(self) -> AppoConfig:
+        """The objective of continuous control."""
+        assert isinstance(self.algorithm, AppoConfig)
+        return self.algorithm
 
     @model_validator(mode="after")
     def _ratios_are_bounded_once(self) -> LearnerConfig:
@@ -198,18 +192,17 @@ class LearnerConfig(RanksConfig):
     def _ratios_need_untruncated_sampling(self) -> LearnerConfig:
         if self.top_p >= 1.0 and self.top_k == 0:
             return self
-        imitation = {"digirl": self.digirl, "bc": self.bc, "filtered-bc": self.bc}.get(self.algorithm)
-        who: str = self.algorithm
-        instead = "take digirl, bc or filtered-bc with invalid 0"
-        if imitation is not None:
-            if not imitation.invalid:
+        chosen = self.algorithm
+        who: str = chosen.kind
+        instead = "set learner.algorithm to digirl, bc or filtered-bc, with invalid 0"
+        if isinstance(chosen, DigirlConfig | BcConfig):
+            if not chosen.invalid:
                 return self
-            section = self.algorithm.removeprefix("filtered-")
-            who, instead = f"the validity term of {self.algorithm}", f"learner.{section}.invalid to 0"
+            who, instead = f"the validity term of {chosen.kind}", "set learner.algorithm.invalid to 0"
         key = f"top_p={self.top_p:g}" if self.top_p < 1.0 else f"top_k={self.top_k}"
         raise ValueError(
-            f"{key} truncates sampling: what the behaviour policy can never do has no importance ratio, "
-            f"and {who}, which weighs by ratios, would be biased. Set learner.top_p to 1 and "
+            f"{key} truncates sampling: an action that the behaviour policy can never take has no importance "
+            f"ratio, so {who}, which weighs by ratios, would be biased. Set learner.top_p to 1 and "
             f"learner.top_k to 0, or {instead}"
         )
 
@@ -224,10 +217,11 @@ class LearnerConfig(RanksConfig):
 
     @model_validator(mode="after")
     def _expectations_need_the_present_policy(self) -> LearnerConfig:
-        if self.algorithm == "aride" and self.aride.critic == "q" and not self.value_recompute:
+        chosen = self.algorithm
+        if isinstance(chosen, ArideConfig) and chosen.critic == "q" and not self.value_recompute:
             raise ValueError(
-                "value_recompute=false keeps values as they were, but those of aride.critic 'q' are "
-                "expectations under the present policy; set one of the two otherwise"
+                "value_recompute=false keeps values as they were, but those of learner.algorithm.critic 'q' "
+                "are expectations under the present policy; set one of the two otherwise"
             )
         return self
 
@@ -314,12 +308,13 @@ class Config(Section):
     @model_validator(mode="after")
     def _vllm_serves_models_of_the_hub(self) -> Config:
         policy = self.policy
-        if self.inference.engine == "vllm" and (policy.kind != "hub" or policy.import_path is not None):
+        is_vllm = isinstance(self.inference.engine, VllmConfig)
+        if is_vllm and (policy.kind != "hub" or policy.import_path is not None):
             raise ValueError(
                 "inference.engine 'vllm' serves models of a hub only; set policy.kind to 'hub' and "
                 "policy.model, or inference.engine to 'hf'"
             )
-        if self.inference.engine == "vllm" and policy.slim_vocabulary and policy.lora is None:
+        if is_vllm and policy.slim_vocabulary and policy.lora is None:
             raise ValueError(
                 "inference.engine 'vllm' needs the whole output layer, which policy.slim_vocabulary crops; "
                 "leave it empty, train with policy.lora, or set inference.engine to 'hf'"
@@ -336,7 +331,7 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _the_engine_serves_the_policy(self) -> Config:
-        self.policy.check_engine(self.inference.engine)
+        self.policy.check_engine(self.inference.engine.kind)
         return self
 
     @model_validator(mode="after")
@@ -347,11 +342,11 @@ class Config(Section):
     @model_validator(mode="after")
     def _draws_need_whole_weights(self) -> Config:
         learner = self.learner
-        draws = learner.algorithm == "aride" and learner.aride.critic == "q"
+        draws = isinstance(learner.algorithm, ArideConfig) and learner.algorithm.critic == "q"
         if draws and learner.zero_stage == 3 and learner.num_processes > 1:
             raise ValueError(
-                "learner.aride.critic 'q' draws actions, which is not supported with weights sharded over "
-                "ranks (ZeRO stage 3); take stage 2, or critic 'v'"
+                "learner.algorithm.critic 'q' draws actions, which is not supported with weights sharded "
+                "over ranks (ZeRO stage 3); take stage 2, or critic 'v'"
             )
         return self
 
@@ -373,7 +368,7 @@ class Config(Section):
     @property
     def num_servers(self) -> int:
         """Inference servers on this machine: none for APPO, whose workers act themselves."""
-        return 0 if self.learner.algorithm == APPO else self.local.inference_servers
+        return 0 if isinstance(self.learner.algorithm, AppoConfig) else self.local.inference_servers
 
     def to_yaml(self) -> str:
         """All keys with their values, as YAML that `load_config` reads back to an equal configuration."""

@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=1)]
+
+
+CUSTOM = "custom"
+"""The kind of a section that names a class of the user's own by `import_path`."""
+
+
+def one_of(default: str) -> BeforeValidator:
+    """Goes with a union of sections that are told apart by `kind`: `grpo` alone means `{kind: grpo}`, and a
+    section without a kind has the default one, or `custom` if it has an `import_path`."""
+
+    def with_kind(value: Any) -> Any:
+        if isinstance(value, str):
+            return {"kind": value}
+        if isinstance(value, dict) and "kind" not in value:
+            return {"kind": CUSTOM if value.get("import_path") else default, **value}
+        return value
+
+    return BeforeValidator(with_kind)
 
 
 class Section(BaseModel):

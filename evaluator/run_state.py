@@ -114,7 +114,7 @@ def _limit(ending: Ending, config: Config) -> str:
     if ending.is_out_of_time(config):
         return "learner.max_minutes"
     if ending.is_solved:
-        return "learner.appo.stop_at_return"
+        return "learner.algorithm.stop_at_return"
     return config.goal.key
 
 

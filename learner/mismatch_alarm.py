@@ -47,10 +47,10 @@ def sources(config: Config, policy: Policy) -> dict[str, Any]:
     """
     inference = config.inference
     found = {f"policy.{name}": value for name, value in config.policy.model_dump(mode="json").items()}
-    found["inference.engine"] = inference.engine
-    if inference.engine == "vllm":
+    found["inference.engine"] = inference.engine.kind
+    if inference.engine.kind == "vllm":
         vllm = inference.vllm.model_dump(mode="json")
-        found |= {f"inference.vllm.{name}": value for name, value in vllm.items()}
+        found |= {f"inference.engine.{name}": value for name, value in vllm.items()}
     found["learner.temperature"] = config.learner.temperature
     found["the learner's device"] = policy.device.type
     found["the learner's types"] = sorted({str(parameter.dtype) for parameter in policy.parameters()})

@@ -251,7 +251,7 @@ def _speed(config: Config, one: Subject, where: Hardware) -> Iterator[Line]:
     update = learner.batch_trajectories * one.episode_steps / samples
     yield Line("speed", "an update", update, "s", f"{learner.batch_trajectories} trajectories")
     weights = one.shape.num_parameters * one.bytes_each
-    is_cached = config.inference.engine == "vllm" and config.inference.vllm.prefix_caching
+    is_cached = config.inference.engine.kind == "vllm" and config.inference.vllm.prefix_caching
     prefill = prefill_flops(one, is_cached) / flops
     context = one.mean_context + one.completion
     moved = (weights + slots * cache_bytes(one, context)) / (where.bandwidth * BANDWIDTH)
@@ -338,7 +338,7 @@ def device_bytes(config: Config, lines: list[Line], memory: float) -> dict[str, 
 
 def _server_bytes(config: Config, found: dict[tuple[str, str], float], memory: float) -> float:
     """vLLM takes a share of the GPU whatever it needs, and at least its weights and one sequence."""
-    if config.inference.engine != "vllm":
+    if config.inference.engine.kind != "vllm":
         return found["inference", "device memory"]
     vllm = config.inference.vllm
     weights = found["inference", "weights"] / vllm.tensor_parallel_size
@@ -388,7 +388,8 @@ def _smaller(config: Config, lines: list[Line]) -> Iterator[tuple[str, Any]]:
         yield "policy.max_pixels", policy.max_pixels // 2
     yield "policy.dtype", "bfloat16"
     yield "inference.max_batch", max(1, inference.max_batch // 2)
-    yield "inference.vllm.gpu_memory_utilization", round(inference.vllm.gpu_memory_utilization / 2, 2)
+    if inference.engine.kind == "vllm":
+        yield "inference.engine.gpu_memory_utilization", round(inference.engine.gpu_memory_utilization / 2, 2)
 
 
 def _with(config: Config, key: str, value: Any) -> Config | None:

@@ -52,7 +52,7 @@ def _environment_needs(config: Config) -> set[Need]:
 def _central_needs(config: Config) -> set[Need]:
     """What only machines with a learner or inference servers need."""
     found = {Need.TRAINING, Need.REPORTS}
-    if config.inference.engine == "vllm":
+    if config.inference.engine.kind == "vllm":
         found.add(Need.VLLM)
     if config.learner.engine == "deepspeed":
         found.add(Need.DEEPSPEED)

@@ -90,7 +90,7 @@ def told(places: Places, gpus: Sequence[str]) -> str:
 def crowded(config: Config, places: Places, gpus: Sequence[str]) -> str | None:
     """A warning if vLLM, which takes its share of a GPU whatever others need, would not find so much free."""
     devices = {config.learner.device, config.policy.device}
-    if config.inference.engine != "vllm" or not gpus or not devices <= {"auto", "cuda"}:
+    if config.inference.engine.kind != "vllm" or not gpus or not devices <= {"auto", "cuda"}:
         return None
     names = ["learner", *(f"inference-{i}" for i in range(config.local.inference_servers))]
     share = config.inference.vllm.gpu_memory_utilization
@@ -112,7 +112,7 @@ def may_choose(config: Config) -> bool:
 
 
 def _per_server(config: Config) -> int:
-    return config.inference.vllm.tensor_parallel_size if config.inference.engine == "vllm" else 1
+    return config.inference.vllm.tensor_parallel_size if config.inference.engine.kind == "vllm" else 1
 
 
 def _blocks(gpus: Sequence[str], size: int) -> list[tuple[str, ...]]:

@@ -392,4 +392,4 @@ class Critic(nn.Module, ABC):
         Raises:
             PolicyError: This critic was built without.
         """
-        raise PolicyError("This critic has no action values.", "Set learner.aride.critic to 'v'.")
+        raise PolicyError("This critic has no action values.", "Set learner.algorithm.critic to 'v'.")

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from distrl.configs.algorithms import ArideConfig
 from distrl.configs.schema import Config, LearnerConfig
 from distrl.core.types import Spent
 from distrl.evaluator.report import training
@@ -211,7 +212,7 @@ def _subtitle(loaded: Mapping[str, LoadedEvaluation], config: Config | None) -> 
         parts += untrained
     elif config is not None:
         parts += [
-            f"algorithm {config.learner.algorithm}",
+            f"algorithm {config.learner.algorithm.kind}",
             f"policy {config.policy.model or config.policy.kind}",
             f"seed {config.seed}",
         ]
@@ -398,9 +399,10 @@ def _sampling(evaluations: Sequence[Evaluation]) -> str:
 
 def _objective(learner: LearnerConfig) -> str:
     """The objective and, for A-RIDE, its additions to the paper's."""
-    if learner.algorithm != "aride":
-        return f"Behaviour cloning of an expert, then {learner.algorithm} on the agent's own episodes."
-    aride, beyond = learner.aride, []
+    aride = learner.algorithm
+    if not isinstance(aride, ArideConfig):
+        return f"Behaviour cloning of an expert, then {aride.kind} on the agent's own episodes."
+    beyond = []
     if aride.policy_clip is not None:
         high = aride.policy_clip_high or aride.policy_clip
         beyond.append(f"PPO's clip ({aride.policy_clip:g} below, {high:g} above)")

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import torch
 
+from distrl.configs.algorithms import ArideConfig
 from distrl.configs.ranks import RanksConfig
 from distrl.configs.schema import Config
 from distrl.core.policies import build_critic, build_policy, resolve_device
 from distrl.core.policies.points import check_agent_points
-from distrl.learner.algorithms import ALGORITHMS
+from distrl.learner.algorithms import build_algorithm
 from distrl.learner.distributed.launch import local_ranks
 from distrl.learner.distributed.link import Place, open_job
 from distrl.learner.distributed.team import RankTeam, Watch, follow, unwatched
@@ -66,10 +67,10 @@ def open_trainer(config: Config, words: Sequence[str], place: Place | None) -> I
         policy = build_policy(own, words, config.seed)
         check_agent_points(config.agent, policy)
         policy.to(resolve_device(learner.device))
-        has_q = learner.algorithm == "aride" and learner.aride.critic == "q"
+        has_q = isinstance(learner.algorithm, ArideConfig) and learner.algorithm.critic == "q"
         critic = build_critic(policy, config.seed, has_q, config.policy.critic)
         zero = ZeroPolicy(policy, learner) if learner.engine == "deepspeed" else None
-        yield Trainer(policy, critic, ALGORITHMS[learner.algorithm](learner), learner, zero)
+        yield Trainer(policy, critic, build_algorithm(learner), learner, zero)
 
 
 @contextlib.contextmanager

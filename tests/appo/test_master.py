@@ -95,7 +95,7 @@ BAD: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "no base": ({}, {"base": 0}, "base is version 0"),
     "too many": ({}, {"num_steps": 257}, "at most 256"),
     "episodes": ({}, {"episodes": (EpisodeReturn(total=1.0, length=1),) * 257}, "257 episodes ended in 256"),
-    "rate": ({}, {"lr": 0.6}, "above learner.appo.local_lr"),
+    "rate": ({}, {"lr": 0.6}, "above learner.algorithm.local_lr"),
     "count": ({"observations.count": torch.tensor([9.0]).double()}, {}, "do not cover 256 steps"),
     "variance": ({"returns.m2": -torch.ones(1).double()}, {}, "statistics"),
 }

@@ -86,7 +86,7 @@ def test_a_round_of_a_preset(name: str) -> None:
     from distrl.appo.ppo import LocalPpo
     from distrl.configs.load import load_config
 
-    config = load_config(f"appo-{name}", ["learner.appo.epochs=1"])
+    config = load_config(f"appo-{name}", ["learner.algorithm.epochs=1"])
     group, appo = GymGroup(config.env.options, 2), config.learner.appo
     spec = PolicySpec.of(config, group.space.sizes)
     policy, rng = GaussianPolicy(spec, 0), np.random.default_rng(0)

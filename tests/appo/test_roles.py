@@ -78,7 +78,7 @@ def test_killed_workers_and_a_killed_learner_cost_only_time(tmp_path: Path, chil
     learner.wait(10.0)
     saved = checkpoints.pointed(run / "checkpoints", "latest")
     kept = json.loads((run / "checkpoints" / str(saved) / "state.json").read_text())["progress"]
-    reachable = ("--set", "learner.appo.stop_at_return=-1.0")
+    reachable = ("--set", "learner.algorithm.stop_at_return=-1.0")
     learner = begin("learner-2", "run-learner", str(config), "--resume", *reachable)
     wait(lambda: learner.poll() is not None, "the end of the run")
     assert learner.poll() == 0, learner.log_file.read_text()[-3000:]

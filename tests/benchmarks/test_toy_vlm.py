@@ -24,7 +24,7 @@ from distrl.core.messages import Lease
 from distrl.core.policies import build_critic, build_policy
 from distrl.core.types import Purpose, Sampling, Task
 from distrl.evaluator.suites import load_suite
-from distrl.learner.algorithms import ALGORITHMS
+from distrl.learner.algorithms import build_algorithm
 from distrl.learner.batching import Batcher, ImageCache
 from distrl.learner.engine import Engine
 from distrl.learner.episodes import StepData, compile_episode
@@ -74,7 +74,7 @@ class World:
         config = self.config.learner
         images = ImageCache(self.policy.image, lambda digests: {one: self.images[one] for one in digests})
         critic = build_critic(self.policy, 0, kind=self.config.policy.critic)
-        engine = Engine(self.policy, critic, ALGORITHMS[config.algorithm](config), config)
+        engine = Engine(self.policy, critic, build_algorithm(config), config)
         batcher, rng = Batcher(self.policy, images), random.Random(0)
         for _ in range(updates):
             engine.clone(batcher.steps(rng.choices(steps, k=24)))

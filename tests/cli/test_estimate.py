@@ -195,7 +195,7 @@ def test_what_a_server_has_read_before_it_reads_again_only_without_a_cache(model
     options = {"kind": "hub", "model": model, "max_prompt_tokens": 512}
 
     def actions(engine: str, **vllm: object) -> float:
-        inference = {"engine": engine, "vllm": vllm}
+        inference = {"engine": {"kind": engine, **vllm}}
         return values(options, agent=INCREMENTAL, inference=inference)["speed", "actions"]
 
     assert actions("vllm") > actions("vllm", prefix_caching=False) == actions("hf")
@@ -324,7 +324,7 @@ def test_keys_that_the_verdict_names_save_what_it_says(model: str) -> None:
 def test_vllm_takes_its_share_of_the_gpu(model: str) -> None:
     def inference(size: float, **vllm: object) -> float:
         config = Config.model_validate(
-            {"policy": {"kind": "hub", "model": model}, "inference": {"engine": "vllm", "vllm": vllm}}
+            {"policy": {"kind": "hub", "model": model}, "inference": {"engine": {"kind": "vllm", **vllm}}}
         )
         return device_bytes(config, estimate(config, gpu_of(size)), size)["inference"]
 

@@ -29,7 +29,7 @@ def test_each_process_gets_its_own() -> None:
     assert places("local.inference_servers=3") == {
         "learner": ("0",), "inference-0": ("1",), "inference-1": ("2",), "inference-2": ("3",),
     }  # fmt: skip
-    many = places("learner.num_processes=2", VLLM, "inference.vllm.tensor_parallel_size=2")
+    many = places("learner.num_processes=2", VLLM, "inference.engine.tensor_parallel_size=2")
     assert many == {"learner": ("0", "1"), "inference-0": ("2", "3")}
 
 
@@ -41,7 +41,7 @@ def test_servers_share_what_is_left() -> None:
 def test_servers_go_where_the_learner_is_if_nothing_is_left() -> None:
     all_ranks = places("learner.num_processes=4", "local.inference_servers=2")
     assert all_ranks == {"learner": tuple(FOUR), "inference-0": ("0",), "inference-1": ("1",)}
-    wide = places(VLLM, "inference.vllm.tensor_parallel_size=4")
+    wide = places(VLLM, "inference.engine.tensor_parallel_size=4")
     assert wide == {"learner": ("0",), "inference-0": tuple(FOUR)}
 
 
@@ -51,10 +51,10 @@ def test_servers_go_where_the_learner_is_if_nothing_is_left() -> None:
         ([], FOUR, None),
         (["local.inference_servers=3"], FOUR, None),
         (["local.inference_servers=4"], FOUR, "GPU 1 is for inference-0, inference-3,"),
-        (["local.inference_servers=4", "inference.vllm.gpu_memory_utilization=0.4"], FOUR, None),
+        (["local.inference_servers=4", "inference.engine.gpu_memory_utilization=0.4"], FOUR, None),
         (["learner.num_processes=4"], FOUR, "GPU 0 is for learner, inference-0,"),
         ([], ["0"], "GPU 0 is for learner, inference-0,"),
-        (["inference.vllm.gpu_memory_utilization=0.4"], ["0"], None),
+        (["inference.engine.gpu_memory_utilization=0.4"], ["0"], None),
         ([], [], None),
         (["local.gpus=shared"], FOUR, "GPU 0 is for learner, inference-0,"),
         (["learner.device=cuda:1"], FOUR, None),
@@ -64,7 +64,8 @@ def test_a_gpu_with_too_little_room_for_vllm_is_told(settings, visible, who) -> 
     config = load_config("qwen-vl", [VLLM, *settings])
     said = gpus.crowded(config, gpus.for_training(config, visible), visible)
     assert (said is None) if who is None else said.startswith(who)
-    assert gpus.crowded(load_config("qwen-vl", settings), {}, visible) is None
+    without = [setting for setting in settings if not setting.startswith("inference.engine")]
+    assert gpus.crowded(load_config("qwen-vl", without), {}, visible) is None
 
 
 def test_who_is_on_the_cpu_takes_none() -> None:

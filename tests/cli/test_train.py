@@ -425,8 +425,8 @@ def test_a_complete_run_names_its_report_and_the_key_that_continues_it(over: Run
 @pytest.mark.parametrize(
     ("ending", "key"),
     [
-        (Ending(5, 5, 1.0), "learner.appo.max_env_steps"),
-        (Ending(4, 5, 1.0, is_solved=True), "learner.appo.stop_at_return"),
+        (Ending(5, 5, 1.0), "learner.algorithm.max_env_steps"),
+        (Ending(4, 5, 1.0, is_solved=True), "learner.algorithm.stop_at_return"),
     ],
 )
 def test_continuous_control_is_continued_by_its_own_keys(

@@ -41,11 +41,11 @@ def test_a_written_out_configuration_is_read_back(name: str, tmp_path: object) -
         (LANDER, "learner.optim.lr=0.1", r"`learner\.optim` has no effect"),
         (LANDER, "learner.eval_every=5", r"`learner\.eval_every` has no effect"),
         (LANDER, "learner.max_episode_minutes=5", r"`learner\.max_episode_minutes` has no effect"),
-        (LANDER, "learner.ppo.clip=0.1", r"`learner\.ppo` has no effect"),
+        (LANDER, "learner.replay.capacity=9", r"`learner\.replay` has no effect"),
         (LANDER, "policy.d_model=8", r"`policy\.d_model` has no effect"),
         (LANDER, "worker.barrier=true", r"`worker\.barrier` has no effect"),
         (LANDER, "worker.slots=3", r"multiple of worker\.slots=3"),
-        (LANDER, "learner.appo.minibatch_size=100000", "is more than num_steps"),
+        (LANDER, "learner.algorithm.minibatch_size=100000", "is more than num_steps"),
     ],
 )
 def test_half_a_configuration_and_idle_keys_are_refused(preset: str, override: str, reason: str) -> None:

@@ -81,8 +81,8 @@ def test_overrides_apply_in_order_and_make_sections(write) -> None:
         ("worker: 3", "`worker` is 3, expected an object"),
         ("name: a b", "`name` is 'a b', expected a string"),
         ("policy: {kind: hub}", "kind 'hub' needs `model`"),
-        ("learner: {aride: {policy_clip_high: 1.0}}", "does nothing without policy_clip"),
-        ("learner: {aride: {policy_clip: 0.2, policy_clip_high: 0.1}}", "is below policy_clip"),
+        ("learner: {algorithm: {policy_clip_high: 1.0}}", "does nothing without policy_clip"),
+        ("learner: {algorithm: {policy_clip: 0.2, policy_clip_high: 0.1}}", "is below policy_clip"),
         ("worker:\n  slots: [1\n", "line 3: "),
         ("name: a\nname: b", "line 2: the key `name` appears twice"),
         ("worker: {slots: 1, slots: 2}", "the key `slots` appears twice"),
@@ -145,7 +145,7 @@ def test_several_mistakes_are_counted() -> None:
 
 def test_keys_lists_sections_and_leaves() -> None:
     everything = set(keys())
-    assert {"name", "worker", "worker.slots", "learner.aride.gamma", "policy.lora.rank"} <= everything
+    assert {"name", "worker", "worker.slots", "learner.algorithm.gamma", "policy.lora.rank"} <= everything
 
 
 @pytest.fixture
@@ -203,11 +203,3 @@ def test_presets_of_large_models_are_learnt_from_in_passes_that_have_room(preset
         assert config.policy.gradient_checkpointing
         assert config.learner.micro_batch_tokens is not None
         assert config.learner.micro_batch_tokens <= 32768
-
-
-def test_a_key_that_was_removed_does_not_keep_an_old_run_from_loading(tmp_path: Path) -> None:
-    file = tmp_path / "config.yaml"
-    file.write_text("network: {connect_timeout_s: 60.0, key_name: other}\n")
-    assert load_config(file).network.key_name == "other"
-    with pytest.raises(ConfigError, match=r"unknown key `network\.connect_timeout`"):
-        load_config(file, ["network.connect_timeout=1"])

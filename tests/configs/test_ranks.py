@@ -55,7 +55,7 @@ def test_sharded_weights_draw_no_actions() -> None:
         "engine": "deepspeed",
         "num_processes": 2,
         "ds_config": {"zero_optimization": {"stage": 3}},
-        "aride": {"critic": "q"},
+        "algorithm": {"critic": "q"},
     }
     with pytest.raises(ValidationError, match="critic 'q' draws actions"):
         Config.model_validate({"learner": learner})

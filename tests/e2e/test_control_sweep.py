@@ -29,7 +29,7 @@ def test_two_arms_are_run_compared_measured_and_reported(tmp_path: Path) -> None
 
     base = config_data(max_env_steps=3000, eval_every=1024)
     (tmp_path / "base.yaml").write_text(yaml.safe_dump(base | {"evaluate": {"episodes": 20, "slots": 4}}))
-    arms = {"learns": {}, "cannot": {"learner.appo.local_lr": 1e-9}}
+    arms = {"learns": {}, "cannot": {"learner.algorithm.local_lr": 1e-9}}
     (tmp_path / "try.yaml").write_text(yaml.safe_dump({"base": "base.yaml", "arms": arms, "seeds": [3]}))
     table = distrl(tmp_path, "sweep", "try.yaml")
     assert "learns" in table

@@ -33,9 +33,8 @@ def config_data(**appo: Any) -> dict[str, Any]:
         "worker": {"slots": 4},
         "local": {"workers": 1},
         "learner": {
-            "algorithm": "appo",
             "eval_episodes": 8,
-            "appo": {**small, "eval_every": 1024, "max_env_steps": 20_000, **appo},
+            "algorithm": {"kind": "appo", **small, "eval_every": 1024, "max_env_steps": 20_000, **appo},
         },
     }
 

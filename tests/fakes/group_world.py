@@ -20,8 +20,6 @@ OPTIONS: dict[str, Any] = {
     "max_staleness": 4,
     "min_replay": 4,
     "lease_ttl_s": 60.0,
-    "group_size": 4,
-    "group_wait_s": 100.0,
 }
 
 
@@ -35,7 +33,10 @@ class GroupWorld:
     """
 
     def __init__(self, toy: Any, incarnation: str = "i0", drift: Drift | None = None, **changes: Any) -> None:
-        self.toy, self.now, self.changes, self.drift = toy, 0.0, changes, drift
+        self.toy, self.now, self.changes, self.drift = toy, 0.0, dict(changes), drift
+        group_size, wait_s = changes.pop("group_size", 4), changes.pop("group_wait_s", 100.0)
+        if group_size > 1:
+            changes["algorithm"] = {"kind": "grpo", "group_size": group_size, "group_wait_s": wait_s}
         self.config = LearnerConfig.model_validate({**OPTIONS, **changes})
         tasks, validation = [toy.task(i) for i in range(5)], [toy.task(i, "val") for i in range(4)]
         self.scheduler = TaskScheduler(

@@ -14,7 +14,7 @@ from distrl.core.metrics import MetricsWriter
 from distrl.core.policies import weights_io
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Purpose, Sampling
-from distrl.learner.algorithms import ALGORITHMS
+from distrl.learner.algorithms import build_algorithm
 from distrl.learner.batching import Batcher, ImageCache
 from distrl.learner.checkpoint import Checkpointer
 from distrl.learner.engine import Engine
@@ -30,7 +30,7 @@ OPTIONS = {
     "episodes": 300,
     "demonstrations": {"episodes": 12, "updates": 6, "lr": 0.05, "critic_updates": 20, "noise": 0.0},
     "optim": {"lr": 0.05, "critic_lr": 0.03},
-    "aride": {"rho_max": 1.0, "entropy": 0.01},
+    "algorithm": {"kind": "aride", "rho_max": 1.0, "entropy": 0.01},
     "updates_per_episode": 0.5,
     "min_replay": 16,
     "batch_trajectories": 16,
@@ -127,7 +127,7 @@ def build(
     if phase:
         scheduler.set_phase(phase)
     world = World(toy, scheduler, store, ingested, stop_after)
-    algorithm = ALGORITHMS[config.learner.algorithm](config.learner)
+    algorithm = build_algorithm(config.learner)
     engine = Engine(policy, critic, algorithm, config.learner)
     publisher = Publisher(policy, world, path / "version", config.learner.policy_lag)
     rng = np.random.default_rng(0)

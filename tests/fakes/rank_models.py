@@ -17,7 +17,7 @@ from distrl.configs.policy import PolicyConfig
 from distrl.configs.schema import LearnerConfig
 from distrl.core.policies import build_critic, build_policy
 from distrl.core.policies.base import Policy, PromptBatch
-from distrl.learner.algorithms import ALGORITHMS
+from distrl.learner.algorithms import build_algorithm
 from distrl.learner.batching import TrajectoryBatch
 from distrl.learner.distributed.team import follow
 from distrl.learner.distributed.zero import ZeroPolicy
@@ -52,7 +52,7 @@ def trainer_of(name: str, model: str, zero: dict[str, Any] | None) -> tuple[Trai
     trainer = Trainer(
         policy,
         build_critic(policy, seed=1),
-        ALGORITHMS["aride"](config),
+        build_algorithm(config),
         config,
         ZeroPolicy(policy, config) if zero is not None else None,
     )

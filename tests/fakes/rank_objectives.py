@@ -10,7 +10,7 @@ from rank_world import join, make_batch
 from whole_batch import critic_loss, evaluate, prepare
 
 from distrl.configs.schema import LearnerConfig
-from distrl.learner.algorithms import ALGORITHMS
+from distrl.learner.algorithms import build_algorithm
 from distrl.learner.algorithms.bc import cloning_loss
 
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -39,9 +39,8 @@ def _networks() -> tuple[LinearPolicy, LinearCritic]:
 
 def _numbers(name: str, options: dict[str, Any], rows: list[int] | None) -> torch.Tensor:
     """[·] Both losses and all their gradients, and those of the critic's warm-up; of a share, or of all."""
-    section = "bc" if name == "filtered-bc" else name
-    config = LearnerConfig.model_validate({"algorithm": name, section: options, "group_size": 4})
-    algorithm, (policy, critic) = ALGORITHMS[name](config), _networks()
+    config = LearnerConfig.model_validate({"algorithm": {"kind": name, **options}})
+    algorithm, (policy, critic) = build_algorithm(config), _networks()
     batch = make_batch() if rows is None else make_batch().share(torch.tensor(rows))
     prepare(algorithm, policy, critic, batch)
     with torch.no_grad():  # so that the policy is not the proximal one

@@ -10,7 +10,7 @@ from rank_objectives import CASES
 from rank_world import join, make_batch
 
 from distrl.configs.schema import LearnerConfig
-from distrl.learner.algorithms import ALGORITHMS
+from distrl.learner.algorithms import build_algorithm
 from distrl.learner.distributed.team import RankTeam, follow
 from distrl.learner.engine import Engine
 from distrl.learner.trainer import Trainer
@@ -20,14 +20,13 @@ TIMEOUT_S = 120.0
 
 def trainer_of(name: str, options: dict[str, Any], **config: Any) -> tuple[Trainer, LearnerConfig]:
     """The same weights every time."""
-    section = "bc" if name == "filtered-bc" else name
     loaded = LearnerConfig.model_validate(
-        {"algorithm": name, section: options, "group_size": 4, "optim": {"lr": 0.01}, **config}
+        {"algorithm": {"kind": name, **options}, "optim": {"lr": 0.01}, **config}
     )
     torch.manual_seed(3)
     policy, critic = LinearPolicy().double(), LinearQCritic().double()
     torch.nn.init.normal_(policy.head.weight, std=0.5)
-    return Trainer(policy, critic, ALGORITHMS[name](loaded), loaded), loaded
+    return Trainer(policy, critic, build_algorithm(loaded), loaded), loaded
 
 
 def numbers(engine: Engine) -> list[Any]:

@@ -15,7 +15,7 @@ from distrl.configs.schema import LearnerConfig
 from distrl.core.policies import build_critic, build_policy
 from distrl.core.policies.base import PromptBatch
 from distrl.core.policies.pictures import Pictures
-from distrl.learner.algorithms import ALGORITHMS
+from distrl.learner.algorithms import build_algorithm
 from distrl.learner.batching import TrajectoryBatch
 from distrl.learner.distributed.team import RankTeam, follow
 from distrl.learner.distributed.zero import ZeroPolicy
@@ -52,7 +52,7 @@ def trainer_of(stage: int, lora: bool = False, **learner: Any) -> tuple[Trainer,
         seed=1,
     )
     critic = build_critic(policy, seed=1)
-    algorithm = ALGORITHMS["aride"](config)
+    algorithm = build_algorithm(config)
     return Trainer(policy, critic, algorithm, config, ZeroPolicy(policy, config) if stage else None), config
 
 

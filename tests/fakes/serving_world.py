@@ -51,7 +51,7 @@ def make_config(model: Path, lora: dict[str, object] | None, **vllm: object) -> 
     return Config.model_validate(
         {
             "policy": policy,
-            "inference": {"engine": "vllm", "max_batch": 16, "vllm": vllm},
+            "inference": {"engine": {"kind": "vllm", **vllm}, "max_batch": 16},
             "learner": {"max_new_tokens": 40},
         }
     )

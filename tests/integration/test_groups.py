@@ -34,7 +34,12 @@ def members(store: TrajectoryStore) -> dict[str, list[Trajectory]]:
 def test_a_worker_killed_in_the_middle_of_a_group(tmp_path: Path) -> None:
     env = {"import_path": "held_env:HeldEnv", "options": {"directory": str(tmp_path)}}
     config = small_run(
-        tmp_path, env, episodes=EPISODES, group_size=SIZE, task_sampling="round_robin", lease_ttl_s=6
+        tmp_path,
+        env,
+        episodes=EPISODES,
+        algorithm={"kind": "grpo", "group_size": SIZE},
+        task_sampling="round_robin",
+        lease_ttl_s=6,
     )
     run, held = tmp_path / "runs" / "run", tmp_path / "held"
     learner = start(tmp_path, "learner", "run-learner", str(config))

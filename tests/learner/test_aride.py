@@ -377,5 +377,5 @@ def test_the_papers_action_values_are_an_option_that_differs(policy, q_critic, b
 
 
 def test_a_critic_without_action_values_says_so(policy, critic, batch) -> None:
-    with pytest.raises(PolicyError, match=r"learner\.aride\.critic"):
+    with pytest.raises(PolicyError, match=r"learner\.algorithm\.critic"):
         evaluate(Aride(ArideConfig(critic="q")), policy, critic, batch)

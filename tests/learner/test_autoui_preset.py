@@ -27,7 +27,7 @@ from distrl.core.types import (
     Trajectory,
 )
 from distrl.evaluator.suites import load_suite
-from distrl.learner.algorithms import ALGORITHMS
+from distrl.learner.algorithms import build_algorithm
 from distrl.learner.batching import Batcher, ImageCache, TrajectoryBatch
 from distrl.learner.engine import Engine
 from distrl.learner.episodes import compile_episode, verify
@@ -41,7 +41,10 @@ from distrl.workers.episode import EpisodeRunner
     [
         ("autoui", []),
         ("autoui", ["policy.lora=null", "learner.micro_batch_tokens=1500", "policy.critic=head"]),
-        ("flan", ["policy.image_features=null", "agent.options.notation=digirl", "learner.aride.critic=q"]),
+        (
+            "flan",
+            ["policy.image_features=null", "agent.options.notation=digirl", "learner.algorithm.critic=q"],
+        ),
     ],
 )
 def test_episodes_and_one_update(model: str, changes: list[str], tmp_path: Path) -> None:
@@ -85,8 +88,8 @@ def test_episodes_and_one_update(model: str, changes: list[str], tmp_path: Path)
     for one in episodes:
         verify(one, policy, cache.get(one.digests))
     batcher = Batcher(policy, cache)
-    algorithm = ALGORITHMS[config.learner.algorithm](config.learner)
-    critic = build_critic(policy, 0, config.learner.aride.critic == "q", config.policy.critic)
+    algorithm = build_algorithm(config.learner)
+    critic = build_critic(policy, 0, config.learner.algorithm.critic == "q", config.policy.critic)
     engine = Engine(policy, critic, algorithm, config.learner)
     assert engine.clone(batcher.steps(episodes[2].steps)) > 0
 

@@ -16,7 +16,7 @@ from rank_world import make_batch
 from distrl.configs.mismatch import MismatchConfig
 from distrl.configs.schema import LearnerConfig
 from distrl.core.metrics import read_metrics
-from distrl.learner.algorithms import ALGORITHMS
+from distrl.learner.algorithms import build_algorithm
 from distrl.learner.algorithms.outputs import Outputs
 from distrl.learner.bounds import kept
 
@@ -34,8 +34,8 @@ LEVELS = ["token", "action", "trajectory"]
 
 
 def algorithm(name: str, options: dict[str, object], **bound: object):
-    config = {"algorithm": name, name: options, "group_size": 4, "mismatch": bound}
-    return ALGORITHMS[name](LearnerConfig.model_validate(config))
+    config = {"algorithm": {"kind": name, **options}, "mismatch": bound}
+    return build_algorithm(LearnerConfig.model_validate(config))
 
 
 def outputs(batch, seed: int = 5) -> Outputs:
@@ -213,7 +213,7 @@ def test_without_a_bound_everything_is_as_ever() -> None:
     ],
 )
 def test_a_run_is_bounded_by_its_configuration(toy, tmp_path, name, options, bound) -> None:
-    learner, _ = build(toy, tmp_path, episodes=60, algorithm=name, mismatch=bound, **{name: options})
+    learner, _ = build(toy, tmp_path, episodes=60, algorithm={"kind": name, **options}, mismatch=bound)
     learner.run()
     rows = list(read_metrics(tmp_path / "metrics.jsonl"))
     metric = f"off_policy/{'masked' if bound['bound'] == 'mask' else 'capped'}_fraction"

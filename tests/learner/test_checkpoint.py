@@ -26,7 +26,7 @@ def make(toy, tmp_path, load_images):
     def make_engine() -> tuple[Engine, Checkpointer]:
         config = LearnerConfig()
         torch.manual_seed(0)
-        engine = Engine(toy.policy(), toy.critic(), Aride(config.aride), config)
+        engine = Engine(toy.policy(), toy.critic(), Aride(config.algorithm), config)
         return engine, Checkpointer(tmp_path, engine, keep=2)
 
     return make_engine

@@ -23,7 +23,7 @@ def make(toy):
     def make_engine(**optim: float) -> Engine:
         config = LearnerConfig.model_validate({"optim": {"lr": 0.02, **optim}})
         torch.manual_seed(0)
-        return Engine(toy.policy(), toy.critic(), Aride(config.aride), config)
+        return Engine(toy.policy(), toy.critic(), Aride(config.algorithm), config)
 
     return make_engine
 

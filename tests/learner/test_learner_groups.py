@@ -19,7 +19,7 @@ from distrl.core.types import Outcome, Purpose
 from distrl.learner.episodes import GroupStats, compile_episode
 from distrl.learner.task_statistics import read_table
 
-GROUPS = {"group_size": 4, "episodes": 96}
+GROUPS = {"algorithm": {"kind": "grpo", "group_size": 4}, "episodes": 96}
 
 
 def expected(store) -> dict[str, GroupStats]:

@@ -16,7 +16,7 @@ from policy_fakes import chat, png
 from distrl.configs.schema import LearnerConfig, PolicyConfig
 from distrl.core.policies import build_critic, build_policy
 from distrl.core.types import Sampling
-from distrl.learner.algorithms import ALGORITHMS
+from distrl.learner.algorithms import ALGORITHMS, build_algorithm
 from distrl.learner.batching import Batcher, ImageCache
 from distrl.learner.engine import Engine
 from distrl.learner.episodes import Episode, GroupStats, StepData
@@ -26,11 +26,11 @@ RIGHT = ["PRESS_BACK", "PRESS_HOME", "PRESS_ENTER"]
 SCREEN = png(0)
 EPISODES, UPDATES = 36, 30
 LAG = 2  # updates between playing and learning
-CASES = {name: {"algorithm": name} for name in ALGORITHMS}
-CASES["digirl"] |= {"digirl": {"top_fraction": 0.3}}
-CASES["ppo"] |= {"ppo": {"decoupled": True, "minibatches": 2}}
-CASES["grpo"] |= {"group_size": 12}
-CASES["aride-q"] = {"algorithm": "aride", "aride": {"critic": "q"}, "max_new_tokens": 3}
+CASES: dict[str, dict] = {name: {"algorithm": {"kind": name}} for name in ALGORITHMS}
+CASES["digirl"]["algorithm"] |= {"top_fraction": 0.3}
+CASES["ppo"]["algorithm"] |= {"decoupled": True, "minibatches": 2}
+CASES["grpo"]["algorithm"] |= {"group_size": 12}
+CASES["aride-q"] = {"algorithm": {"kind": "aride", "critic": "q"}, "max_new_tokens": 3}
 
 
 class Bandit:
@@ -80,7 +80,7 @@ def test_thirty_updates_raise_success(name: str) -> None:
     sizes = {"d_model": 32, "num_heads": 2, "d_ff": 48, "num_layers": 1, "image_size": (40, 56)}
     policy = build_policy(PolicyConfig.model_validate({**sizes, "grid": (2, 2), "device": "cpu"}), WORDS, 0)
     critic = build_critic(policy, 0, has_action_values=name == "aride-q")
-    engine = Engine(policy, critic, ALGORITHMS[config.algorithm](config), config)
+    engine = Engine(policy, critic, build_algorithm(config), config)
     batcher = Batcher(policy, ImageCache(policy.image, lambda digests: dict.fromkeys(digests, SCREEN)))
     bandit = Bandit(policy)
     before = bandit.success()

@@ -13,7 +13,7 @@ import torch
 from distrl.configs.schema import LearnerConfig
 from distrl.core.policies.base import PromptBatch
 from distrl.learner import losses, off_policy
-from distrl.learner.algorithms import ALGORITHMS
+from distrl.learner.algorithms import build_algorithm
 from distrl.learner.algorithms.base import Evaluation
 from distrl.learner.batching import Batcher, ImageCache
 from distrl.learner.engine import Engine
@@ -128,8 +128,8 @@ def test_what_several_steps_say_becomes_one(level) -> None:
 
 def test_an_update_makes_all_steps_around_one_proximal_policy(make, policy, critic) -> None:
     options = {"decoupled": True, "epochs": 3, "minibatches": 2, "entropy": 0.0}
-    config = LearnerConfig.model_validate({"algorithm": "ppo", "ppo": options, "optim": {"lr": 0.1}})
-    algorithm = ALGORITHMS["ppo"](config)
+    config = LearnerConfig.model_validate({"algorithm": {"kind": "ppo", **options}, "optim": {"lr": 0.1}})
+    algorithm = build_algorithm(config)
     engine, batch = Engine(policy, critic, algorithm, config), make(0, 1, 2, 3)
     steps = batch.steps
     with torch.no_grad():

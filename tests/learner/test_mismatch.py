@@ -19,7 +19,7 @@ from distrl.core import checkpoints
 from distrl.core.errors import MismatchError
 from distrl.core.metrics import read_metrics
 from distrl.core.policies import weights_io
-from distrl.learner.algorithms import ALGORITHMS
+from distrl.learner.algorithms import build_algorithm
 from distrl.learner.batching import Batcher, ImageCache
 from distrl.learner.engine import Engine
 from distrl.learner.episodes import compile_episode
@@ -295,7 +295,7 @@ def test_what_is_usual_is_learnt_anew_when_something_else_gives_probabilities(
 
 def test_the_policy_has_its_own_weights_back_also_after_an_error(toy, load_images, monkeypatch) -> None:
     policy, config = toy.policy(), LearnerConfig(micro_batch_tokens=4)
-    engine = Engine(policy, toy.critic(), ALGORITHMS["aride"](config), config)
+    engine = Engine(policy, toy.critic(), build_algorithm(config), config)
     batcher = Batcher(policy, ImageCache(policy.image, load_images))
     batch = batcher.steps(episodes_of(toy, policy, [[1, 1, 1]])[0].steps)
     own = {name: tensor.clone() for name, tensor in policy.published_state().items()}

@@ -15,7 +15,7 @@ from slow_objectives import Frozen
 from whole_batch import ask, evaluate, prepare
 
 from distrl.configs.schema import LearnerConfig
-from distrl.learner.algorithms import ALGORITHMS
+from distrl.learner.algorithms import ALGORITHMS, build_algorithm
 from distrl.learner.batching import Batcher, ImageCache
 from distrl.learner.episodes import compile_episode
 
@@ -47,9 +47,8 @@ IDS = [f"{name}-{i}" for i, (name, _) in enumerate(CASES)]
 
 
 def build(name: str, options: dict[str, object]):
-    section = "bc" if name == "filtered-bc" else name
-    config = LearnerConfig.model_validate({"algorithm": name, section: options, "group_size": 4})
-    return ALGORITHMS[name](config)
+    config = LearnerConfig.model_validate({"algorithm": {"kind": name, **options}})
+    return build_algorithm(config)
 
 
 @pytest.fixture
@@ -283,7 +282,7 @@ def test_digirl_does_not_imitate_what_the_step_limit_cut_off(policy, critic, bat
 
 def test_values_as_they_were_are_used_when_recomputation_is_off(policy, critic, batch) -> None:
     config = LearnerConfig.model_validate({"algorithm": "ppo", "value_recompute": False})
-    kept, fresh = ALGORITHMS["ppo"](config), build("ppo", {})
+    kept, fresh = build_algorithm(config), build("ppo", {})
     now = fresh.estimate(batch, ask(fresh, policy, critic, batch), torch.ones(7, dtype=torch.float64))
     batch.old_values, batch.old_bootstrap = now.values.baseline, now.values.bootstrap
     before = evaluate(fresh, policy, critic, batch)

@@ -13,7 +13,7 @@ from whole_batch import evaluate
 
 from distrl.configs.schema import LearnerConfig
 from distrl.learner import losses, off_policy
-from distrl.learner.algorithms import ALGORITHMS
+from distrl.learner.algorithms import build_algorithm
 from distrl.learner.batching import Batcher, ImageCache
 from distrl.learner.episodes import compile_episode
 from distrl.learner.off_policy import StepStats
@@ -85,9 +85,8 @@ def measure(toy, policy, critic, load_images):
         s.behaviour_logprobs = now - torch.tensor([[3.0], [1.5], [0.5], [0.1]]).log()
         batch.group_mean, batch.group_std = torch.full((4,), 0.5), torch.full((4,), 0.5)
         batch.group_count = torch.full((4,), 4)
-        section = "bc" if name == "filtered-bc" else name
-        config = LearnerConfig.model_validate({"algorithm": name, section: options, "group_size": 4})
-        found = evaluate(ALGORITHMS[name](config), policy, critic, batch).metrics
+        config = LearnerConfig.model_validate({"algorithm": {"kind": name, **options}})
+        found = evaluate(build_algorithm(config), policy, critic, batch).metrics
         names = ("clipped_fraction", "silenced_fraction", "damped_fraction", "capped_fraction", "trust")
         names += ("trace_cut_fraction", "trace_clipped_fraction")
         return {n: found[f"off_policy/{n}"] for n in names if f"off_policy/{n}" in found}

@@ -9,7 +9,7 @@ pytest.importorskip("torch", reason="needs torch: not installed")
 import torch
 
 from distrl.configs.load import load_config
-from distrl.learner.algorithms import ALGORITHMS
+from distrl.learner.algorithms import build_algorithm
 from distrl.learner.batching import Batcher, ImageCache
 from distrl.learner.engine import Engine
 from distrl.learner.episodes import compile_episode
@@ -69,7 +69,7 @@ def test_the_quickstart_trains_as_ever(toy, policy, critic, load_images) -> None
     ]
     episodes = [compile_episode(t, policy) for t in trajectories]
     batcher = Batcher(policy, ImageCache(policy.image, load_images))
-    engine = Engine(policy, critic, ALGORITHMS[config.algorithm](config), config)
+    engine = Engine(policy, critic, build_algorithm(config), config)
     fitted = engine.fit_critic(batcher.trajectories(episodes))
     result = engine.update(batcher.trajectories(episodes, [1.0, 0.5, 0.75]), 0.3)
     scale = torch.arange(1.0, policy.head.weight.numel() + 1).view(policy.head.weight.shape)

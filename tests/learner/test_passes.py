@@ -15,7 +15,7 @@ from rank_world import make_batch
 
 from distrl.configs.schema import LearnerConfig
 from distrl.core.policies.base import Generated
-from distrl.learner.algorithms import ALGORITHMS
+from distrl.learner.algorithms import build_algorithm
 from distrl.learner.engine import Engine
 from distrl.learner.packing import pack, trimmed
 
@@ -41,14 +41,13 @@ class Watched(LinearPolicy):
 
 
 def engine_of(name, options, **config):
-    section = "bc" if name == "filtered-bc" else name
     config = LearnerConfig.model_validate(
-        {"algorithm": name, section: options, "group_size": 4, "optim": {"lr": 0.01}, **config}
+        {"algorithm": {"kind": name, **options}, "optim": {"lr": 0.01}, **config}
     )
     torch.manual_seed(3)
     policy, critic = Watched().double(), LinearQCritic().double()
     torch.nn.init.normal_(policy.head.weight, std=0.5)
-    return Engine(policy, critic, ALGORITHMS[name](config), config)
+    return Engine(policy, critic, build_algorithm(config), config)
 
 
 def weights(engine):

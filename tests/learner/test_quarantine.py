@@ -243,7 +243,9 @@ def test_a_demonstration_that_cannot_be_cloned_is_quarantined(toy, tmp_path) -> 
 
 
 def test_one_that_is_quarantined_while_its_group_is_open_stays_out_of_replay(toy, tmp_path) -> None:
-    learner, _world = ready(toy, tmp_path, group_size=4, updates_per_episode=0.5)
+    learner, _world = ready(
+        toy, tmp_path, algorithm={"kind": "grpo", "group_size": 4}, updates_per_episode=0.5
+    )
     names = come(learner, _world, 3)
     learner.parts.ingest.quarantine.add(names[0], "by hand")
     learner.parts.ingest.drop(names[:1])

@@ -117,7 +117,12 @@ def test_a_checkpoint_that_counted_them_is_resumed(toy, tmp_path) -> None:
 def test_a_group_pays_for_those_of_its_members_that_can_be_compared(toy, tmp_path, changes, owed) -> None:
     """All of them if they are equal: that they teach nothing is what the comparison found."""
     learner, world = build(
-        toy, tmp_path, phase="training", group_size=4, min_replay=1, updates_per_episode=1.0
+        toy,
+        tmp_path,
+        phase="training",
+        algorithm={"kind": "grpo", "group_size": 4},
+        min_replay=1,
+        updates_per_episode=1.0,
     )
     for _ in range(3):
         come(learner, world, 1, success=0.0)

@@ -38,7 +38,7 @@ def start_engine(
     Raises:
         MissingDependency: vLLM is not installed, or not as it should be.
     """
-    if config.inference.engine == "hf":
+    if config.inference.engine.kind == "hf":
         return build_engine(config, words, name, checkpoint)
     return start_vllm(config, name, checkpoint)
 

@@ -26,6 +26,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from functools import partial
 from typing import Any, NamedTuple
 
+from distrl.configs.engines import HfConfig
 from distrl.configs.schema import InferenceConfig
 from distrl.core.errors import ContextFull, DistrlError, PolicyError, ProtocolError
 from distrl.core.messages import ActReply, ActRequest, Info, InfoRequest, Reject, RejectCode
@@ -221,7 +222,8 @@ class InferenceServer:
         self._engine, self._name = engine, name
         self.endpoint = self._channel.endpoint
         self.stats = ServerStats()
-        wait_s = 0.0 if engine.is_continuous else config.max_wait_ms / 1000.0
+        own = config.engine
+        wait_s = own.max_wait_ms / 1000.0 if isinstance(own, HfConfig) and not engine.is_continuous else 0.0
         self._queue: BatchQueue[Pending] = BatchQueue(Batcher(config.max_batch, wait_s, config.max_queue))
         self._max_running, self._max_queue = config.max_batch, config.max_queue
         self._num_running = 0

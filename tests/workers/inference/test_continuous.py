@@ -98,7 +98,7 @@ def engine() -> HeldEngine:
 
 @pytest.fixture
 def server(wire: Wire, engine: HeldEngine) -> Iterator[InferenceServer]:
-    config = InferenceConfig(max_batch=2, max_wait_ms=60_000.0)
+    config = InferenceConfig.model_validate({"max_batch": 2, "engine": {"max_wait_ms": 60_000.0}})
     with ExitStack() as stack:
         server = InferenceServer(wire, "tcp://127.0.0.1:*", engine, config, "a")
         stack.callback(server.close)

@@ -26,6 +26,12 @@ from distrl.workers.inference.serve import advertised_endpoint, build_engine, se
 from distrl.workers.inference.server import InferenceServer
 
 MakeConfig = Callable[..., Config]
+
+
+def inference(max_wait_ms: float = 4.0, **options: object) -> InferenceConfig:
+    return InferenceConfig.model_validate({"engine": {"kind": "hf", "max_wait_ms": max_wait_ms}, **options})
+
+
 MakeServer = Callable[..., InferenceServer]
 WAIT_S = 30.0
 PICTURE = png(0)
@@ -44,7 +50,7 @@ def make_server(wire: Wire, words: list[str], make_config: MakeConfig) -> Iterat
         ) -> InferenceServer:
             engine = wrap(build_engine(make_config(), words, name))
             engine.version = version
-            server = InferenceServer(wire, "tcp://127.0.0.1:*", engine, InferenceConfig(**options), name)
+            server = InferenceServer(wire, "tcp://127.0.0.1:*", engine, inference(**options), name)
             stack.callback(server.close)
             server.start()
             return server

@@ -101,8 +101,8 @@ def test_where_an_episode_is_one_sequence_that_is_what_there_is_room_for(model: 
     assert arguments(whole)["limit_mm_per_prompt"] == {"image": 32, "video": 0}
     most = changed(config, agent=incremental, policy={"max_context_tokens": 16_384})
     assert arguments(most)["max_model_len"] == 512, "the model has no more positions"
-    vllm = {**most.inference.vllm.model_dump(), "max_model_len": 100, "images_per_prompt": 2}
-    said = changed(most, inference={"vllm": vllm})
+    vllm = {**most.inference.engine.model_dump(), "max_model_len": 100, "images_per_prompt": 2}
+    said = changed(most, inference={"engine": vllm})
     assert arguments(said)["max_model_len"] == 100
     assert arguments(said)["limit_mm_per_prompt"] == {"image": 2, "video": 0}
 

@@ -230,7 +230,7 @@ class AppoWorker:
         if self._num_refused >= MAX_REFUSED:
             raise PolicyError(
                 f"The master rejected {MAX_REFUSED} rounds in a row, the last because {refused.reason}.",
-                "If numbers are not finite, lower learner.algorithm.local_lr. Use one configuration everywhere.",
+                "If numbers are not finite, lower learner.algorithm.local_lr. Use one configuration for all.",
             )
         self._tools = None  # the optimiser may hold what was wrong
 

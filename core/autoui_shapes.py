@@ -17,7 +17,7 @@ BLIP2_VISION_DEFAULTS = {
     "image_size": 224,
     "patch_size": 14,
 }
-STEM_CHANNELS, STEM_STRIDES = (32, 64, 128), (4, 2, 2)  # `distrl.core.policies.autoui_images`
+STEM_CHANNELS, STEM_STRIDES = (32, 64, 128), (4, 2, 2)  # `distrl.core.policies.autoui`
 TRAINED_WHOLE = ("image_dense.", "mha_layer.", "gate_dense.", "stem.")
 """What is trained beside adapters: the fusion and the small encoder."""
 
@@ -131,7 +131,7 @@ def _blip2_vision(vision: Mapping[str, Any]) -> Shapes:
 
 
 def _stem(image_size: tuple[int, int]) -> tuple[Shapes, ImageShape]:
-    """The small encoder, see `distrl.core.policies.vision.ConvStem`."""
+    """The small encoder, see `distrl.core.policies.images.ConvStem`."""
     (width, height), previous, factor = image_size, 3, 1
     shapes: Shapes = {}
     for number, (channels, stride) in enumerate(zip(STEM_CHANNELS, STEM_STRIDES, strict=True)):

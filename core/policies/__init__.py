@@ -15,8 +15,9 @@ from distrl.core.errors import PolicyError
 from distrl.core.importing import choose
 
 if TYPE_CHECKING:
-    from distrl.core.policies.base import Critic, Policy
-    from distrl.core.policies.options import PolicyOptions
+    import torch
+
+    from distrl.core.policies.base import Critic, Policy, PolicyOptions
 
 POLICIES = {
     "autoui": "distrl.core.policies.autoui:AutoUIPolicy",
@@ -95,3 +96,17 @@ def resolve_device(name: str) -> str:
             f"Device {name!r} cannot be used: {str(error).splitlines()[0]}.", "Set device to 'auto' or 'cpu'."
         ) from error
     return name
+
+
+def number_format(name: str, device: str) -> torch.dtype:
+    """The type of weights and activations: "auto" is bfloat16 on a GPU, float32 elsewhere.
+
+    Args:
+        name: `policy.dtype`.
+        device: `policy.device`.
+    """
+    import torch
+
+    if name == "auto":
+        name = "bfloat16" if resolve_device(device).startswith("cuda") else "float32"
+    return {"bfloat16": torch.bfloat16, "float32": torch.float32}[name]

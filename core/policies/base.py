@@ -10,14 +10,155 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from distrl.core.errors import PolicyError
 from distrl.core.image_sizes import Resize
-from distrl.core.policies.pictures import Pictures
 from distrl.core.types import ChatMessage, Sampling
+
+
+class LoraOptions(Protocol):
+    """Low-rank adapters; see `distrl.configs.schema.LoraConfig`."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def alpha(self) -> float: ...
+
+    @property
+    def dropout(self) -> float: ...
+
+    @property
+    def targets(self) -> list[str] | None: ...
+
+    @property
+    def vision(self) -> bool: ...
+
+
+class PolicyOptions(Protocol):
+    """The policy section; see `distrl.configs.schema.PolicyConfig`, which satisfies it."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def import_path(self) -> str | None: ...
+
+    @property
+    def model(self) -> str | None: ...
+
+    @property
+    def image_features(self) -> str | None: ...
+
+    @property
+    def attended_images(self) -> int: ...
+
+    @property
+    def image_size(self) -> tuple[int, int]: ...
+
+    @property
+    def min_pixels(self) -> int | None: ...
+
+    @property
+    def max_pixels(self) -> int | None: ...
+
+    @property
+    def dtype(self) -> str: ...
+
+    @property
+    def attention(self) -> str: ...
+
+    @property
+    def gradient_checkpointing(self) -> bool: ...
+
+    @property
+    def train_vision(self) -> bool: ...
+
+    @property
+    def grid(self) -> tuple[int, int]: ...
+
+    @property
+    def grammar(self) -> bool: ...
+
+    @property
+    def d_model(self) -> int: ...
+
+    @property
+    def num_layers(self) -> int: ...
+
+    @property
+    def num_decoder_layers(self) -> int | None: ...
+
+    @property
+    def num_heads(self) -> int: ...
+
+    @property
+    def d_ff(self) -> int: ...
+
+    @property
+    def lora(self) -> LoraOptions | None: ...
+
+    @property
+    def slim_vocabulary(self) -> list[str]: ...
+
+    @property
+    def max_prompt_tokens(self) -> int: ...
+
+    @property
+    def max_context_tokens(self) -> int: ...
+
+    @property
+    def extra_words(self) -> list[str]: ...
+
+    @property
+    def device(self) -> str: ...
+
+
+@dataclass
+class Pictures:
+    """Pictures of B prompts, any number and any sizes.
+
+    They stay in main memory, whichever device the batch is on: a batch of whole episodes may show more than a
+    GPU has room for beside a model, and a pass reads some of them (`on`).
+
+    Attributes:
+        rows: Each prompt's pictures in order of appearance: [3, H, W] uint8 each, or what the policy that
+            made the batch keeps of them.
+    """
+
+    rows: list[list[Tensor]]
+
+    def __getitem__(self, rows: Tensor) -> Pictures:
+        """The pictures of some of the prompts; nothing is copied."""
+        return Pictures([self.rows[row] for row in rows.tolist()])
+
+    @property
+    def flat(self) -> list[Tensor]:
+        """All pictures, prompt by prompt."""
+        return [picture for row in self.rows for picture in row]
+
+    def on(self, device: torch.device | str) -> list[Tensor]:
+        """All pictures on `device`, prompt by prompt."""
+        return [picture.to(device) for picture in self.flat]
+
+    def distinct_on(self, device: torch.device | str) -> tuple[list[Tensor], Tensor]:
+        """Each picture once, so that what is computed from it is computed once.
+
+        Screens repeat within a batch of episodes, and caches give the same tensor for the same bytes.
+
+        Returns:
+            The distinct pictures on `device`, and [number of all pictures] int64, the place of each picture
+            of `flat` among them, on `device`.
+        """
+        flat = self.flat
+        distinct = {id(picture): picture for picture in flat}
+        places = {key: place for place, key in enumerate(distinct)}
+        index = torch.tensor([places[id(picture)] for picture in flat], dtype=torch.int64)
+        return [picture.to(device) for picture in distinct.values()], index.to(device)
 
 
 @dataclass

@@ -14,7 +14,8 @@ without its end of turn, if that was sampled.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from distrl.core.errors import PolicyError
@@ -92,3 +93,62 @@ def as_template(message: ChatMessage, apart: Callable[[Sequence[str]], list[str]
         for part in message.parts
     ]
     return {"role": message.role, "content": content}
+
+
+class ControlTokens:
+    """What texts must not spell: the tokens that a tokenizer flags as special, and some more.
+
+    Added tokens that are not special (`<tool_call>`, `<think>`) are left alone: prompts have them.
+
+    Args:
+        tokenizer: As transformers gives it.
+        more: Token ids that are control tokens, flagged or not.
+    """
+
+    def __init__(self, tokenizer: Any, more: Collection[int] = ()) -> None:
+        added = tokenizer.added_tokens_decoder.items()
+        spelled = {token.content for index, token in added if token.special or index in more}
+        spelled |= set(tokenizer.all_special_tokens)
+        # The first character only, so that one that begins inside of another is found too. What is a single
+        # character, or blank, is no spelling: ordinary texts have it.
+        starts = [f"{re.escape(t[0])}(?={re.escape(t[1:])})" for t in sorted(spelled) if len(t.strip()) > 1]
+        self._starts = re.compile("|".join(starts) or "(?!)")
+        self._normaliser = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
+
+    def apart(self, texts: Sequence[str]) -> list[str]:
+        """The texts of one message without control tokens, also where one reaches from a text into the next.
+
+        Where a token is spelled only after the tokenizer's own normalisation (`＜/s＞` for T5), the texts are
+        normalised.
+        """
+        broken = self._broken(texts)
+        if self._normaliser is None:
+            return broken
+        normal = [self._normaliser.normalize_str(text) for text in broken]
+        return self._broken(normal) if self._starts.search("".join(normal)) else broken
+
+    def _broken(self, texts: Sequence[str]) -> list[str]:
+        starts = {match.start() for match in self._starts.finditer("".join(texts))}
+        if not starts:
+            return list(texts)
+        places = itertools.count()
+        return ["".join(one + " " * (next(places) in starts) for one in text) for text in texts]
+
+
+_PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_OTHERS = [byte for byte in range(0x100) if byte not in _PRINTABLE]
+_BYTES = {chr(byte): byte for byte in _PRINTABLE} | {chr(0x100 + n): byte for n, byte in enumerate(_OTHERS)}
+
+
+def vocabulary_bytes(tokenizer: Any, token_id: int) -> bytes | None:
+    """The bytes of a token; None if the tokenizer's vocabulary is not spelt in bytes.
+
+    Args:
+        tokenizer: One of transformers.
+        token_id: No special token.
+    """
+    decoder = getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None)
+    if decoder is None or decoder.decode([chr(0x100 + _OTHERS.index(0x20))]) != " ":
+        return None
+    spelt = tokenizer.convert_ids_to_tokens(token_id)
+    return bytes(_BYTES[sign] for sign in spelt) if set(spelt) <= _BYTES.keys() else None

@@ -17,17 +17,21 @@ from torch.nn.utils.rnn import pad_sequence
 
 from distrl.core.errors import PolicyError
 from distrl.core.policies import weights_io
-from distrl.core.policies.adapter_directory import CONFIG_KEY
-from distrl.core.policies.adapters import AdapterHandle, attach_adapter
-from distrl.core.policies.base import Generated, Place, Policy, PromptBatch, States, TokenScores
-from distrl.core.policies.images import decode_image
-from distrl.core.policies.options import PolicyOptions
-from distrl.core.policies.pictures import Pictures
+from distrl.core.policies.adapters import CONFIG_KEY, AdapterHandle, attach_adapter
+from distrl.core.policies.base import (
+    Generated,
+    Pictures,
+    Place,
+    Policy,
+    PolicyOptions,
+    PromptBatch,
+    States,
+    TokenScores,
+)
+from distrl.core.policies.images import ConvStem, decode_image
 from distrl.core.policies.sampling import decode, sampling_temperature, token_log_probs
 from distrl.core.policies.t5_decoding import T5Decoding
-from distrl.core.policies.tokenizer import ActionTokenizer
-from distrl.core.policies.vision import ConvStem
-from distrl.core.policies.vocabulary import build_vocabulary
+from distrl.core.policies.tokenizer import ActionTokenizer, build_vocabulary
 from distrl.core.types import ChatMessage, ImagePart, Sampling, TextPart
 
 PAD_ID = 0

@@ -20,8 +20,7 @@ from torch import Tensor
 
 from distrl.core.errors import PolicyError
 from distrl.core.policies import weights_io
-from distrl.core.policies.base import PromptBatch
-from distrl.core.policies.pictures import Pictures
+from distrl.core.policies.base import Pictures, PromptBatch
 from distrl.learner.algorithms.base import Evaluation
 from distrl.learner.algorithms.values import Values
 from distrl.learner.batching import StepBatch, TrajectoryBatch, Whole

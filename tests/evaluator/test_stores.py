@@ -122,8 +122,7 @@ def test_token_names_of_a_hub_tokenizer(tmp_path: Path) -> None:
 
 @pytest.mark.needs("torch")
 def test_token_names_of_the_embedded_policy(tmp_path: Path) -> None:
-    from distrl.core.policies.tokenizer import ActionTokenizer
-    from distrl.core.policies.vocabulary import build_vocabulary
+    from distrl.core.policies.tokenizer import ActionTokenizer, build_vocabulary
 
     tokenizer = ActionTokenizer(build_vocabulary(["alarm"], (4, 8)))
     (tmp_path / "step_1").mkdir()

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from distrl.core.policies import chat_template
 from distrl.core.policies.base import Generated
-from distrl.core.policies.token_bytes import vocabulary_bytes
+from distrl.core.policies.chat_template import vocabulary_bytes
 from distrl.core.types import ChatMessage, ImagePart, Sampling
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from distrl.core.errors import PolicyError
 from distrl.core.policies import weights_io
-from distrl.core.policies.adapter_directory import ADAPTER_FILE, CONFIG_FILE
+from distrl.core.policies.adapters import ADAPTER_FILE, CONFIG_FILE
 
 
 @dataclass(eq=False)

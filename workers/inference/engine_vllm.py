@@ -36,7 +36,7 @@ from distrl.configs.schema import Config
 from distrl.core.errors import ContextFull, DistrlError, PolicyError
 from distrl.core.files import Scratch
 from distrl.core.policies import weights_io
-from distrl.core.policies.adapter_directory import CONFIG_KEY
+from distrl.core.policies.adapters import CONFIG_KEY
 from distrl.core.policies.base import Generated
 from distrl.core.policies.hub import HubPolicy
 from distrl.core.types import NO_PREFIX, ChatMessage, Prefix, Sampling

@@ -14,9 +14,8 @@ pytest.importorskip("jinja2", reason="needs jinja2: not installed")
 from chatml import END, IMAGE, QWEN, START, THINKING, chatml_tokenizer
 
 from distrl.core.errors import PolicyError
-from distrl.core.policies.chat_template import continuation_ids, continuation_text
-from distrl.core.policies.control_tokens import ControlTokens
-from distrl.core.policies.hub_loading import LoadedModel
+from distrl.core.policies.chat_template import ControlTokens, continuation_ids, continuation_text
+from distrl.core.policies.hub import LoadedModel
 from distrl.core.types import ChatMessage, TextPart
 
 Message = dict[str, Any]

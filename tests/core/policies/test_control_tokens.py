@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import pytest
-
-pytest.importorskip("torch", reason="needs torch: not installed")
-pytest.importorskip("transformers", reason="needs transformers: not installed")
-pytest.importorskip("jinja2", reason="needs jinja2: not installed")
+from dataclasses import replace
+from pathlib import Path
 
 import hub_models
+import pytest
 from autoui_models import save_t5
 from chatml import END, chatml_tokenizer
+from hub_models import save_qwen
 from policy_fakes import chat, png
 from tiny_qwen import SPECIAL as QWEN_SPECIAL
 from tiny_qwen import save_qwen3_vl
-from tokenizers import AddedToken, Tokenizer, models, normalizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from distrl.configs.schema import PolicyConfig
 from distrl.core.policies import build_policy
 from distrl.core.policies.base import Policy
-from distrl.core.policies.control_tokens import ControlTokens
+from distrl.core.policies.chat_template import ControlTokens, vocabulary_bytes
 from distrl.core.policies.hub import HubPolicy
 from distrl.core.types import ChatMessage, ImagePart, Sampling, TextPart, image_digest
 from distrl.workers.inference.engine_hf import HFEngine
+
+pytest.importorskip("torch", reason="needs torch: not installed")
+pytest.importorskip("transformers", reason="needs transformers: not installed")
+pytest.importorskip("jinja2", reason="needs jinja2: not installed")
+
 
 HUB = {**hub_models.FAMILIES, "tiny qwen": save_qwen3_vl}
 SPECIAL = {**dict.fromkeys(hub_models.FAMILIES, hub_models.SPECIAL), "tiny qwen": QWEN_SPECIAL}
@@ -190,3 +193,35 @@ def test_autoui_keeps_the_end_that_digirl_s_prompts_have(autoui: Policy) -> None
     plain = autoui.prompt_ids(chat("Goal: red"))
     assert autoui.prompt_ids(chat("Goal: red</s>")) == [*plain, end]
     assert [one for one in autoui.prompt_ids(chat("Goal: red</s></s>")) if one == end] == [end, end]
+
+
+pytest.importorskip("torch", reason="needs torch: not installed")
+pytest.importorskip("transformers", reason="needs transformers: not installed")
+
+
+TEXT = "tap 设置 é 😀\n\x00\u00ad\u00a0"
+
+
+def test_every_byte_is_known_and_texts_are_the_bytes_of_their_tokens() -> None:
+    tokenizer = chatml_tokenizer()
+    signs = [tokenizer.convert_tokens_to_ids(sign) for sign in pre_tokenizers.ByteLevel.alphabet()]
+    assert {vocabulary_bytes(tokenizer, token) for token in signs} == {bytes([n]) for n in range(256)}
+    found = [vocabulary_bytes(tokenizer, token) for token in tokenizer(TEXT)["input_ids"]]
+    assert b"".join(one or b"?" for one in found) == TEXT.encode()
+
+
+def test_a_hub_policy_tells_the_bytes_of_parts_of_characters_where_it_can(tmp_path: Path) -> None:
+    save_qwen(tmp_path)
+    policy = build_policy(PolicyConfig(kind="hub", model=str(tmp_path), device="cpu"), [], 0)
+    assert isinstance(policy, HubPolicy)
+    (letter,) = policy.completion_ids("t")[:-1]
+    assert policy.token_bytes(letter) == b"t"
+    tokenizer = chatml_tokenizer()
+    policy._loaded = replace(policy._loaded, tokenizer=tokenizer)
+    ids = [*tokenizer("设")["input_ids"], tokenizer.convert_tokens_to_ids(END)]
+    assert [policy.token_bytes(token) for token in ids] == [b"\xe8", b"\xae", b"\xbe", b""]
+    fallback = Tokenizer(models.BPE({"<0xE8>": 0, "<0xAE>": 1, "<0xBE>": 2}, [], byte_fallback=True))
+    fallback.decoder = decoders.ByteFallback()
+    policy._loaded = replace(policy._loaded, tokenizer=PreTrainedTokenizerFast(tokenizer_object=fallback))
+    assert policy.text([0]) == "\ufffd"
+    assert policy.token_bytes(0) is None

@@ -27,9 +27,8 @@ from transformers.models.qwen3_vl.processing_qwen3_vl import Qwen3VLProcessor
 from distrl.configs.schema import PolicyConfig
 from distrl.core.errors import PolicyError
 from distrl.core.policies import build_policy
-from distrl.core.policies.base import Policy
+from distrl.core.policies.base import Pictures, Policy
 from distrl.core.policies.hub_images import ImageReader
-from distrl.core.policies.pictures import Pictures
 from distrl.core.types import ChatMessage, ImagePart, Sampling, TextPart
 
 MakePolicy = Callable[..., Policy]

@@ -15,8 +15,7 @@ from transformers_decoding import TransformersDecoding
 from distrl.core.actions import Action
 from distrl.core.errors import CheckpointError, ConfigError, PolicyError
 from distrl.core.policies import build_critic, tiny, weights_io
-from distrl.core.policies.base import Policy, PromptBatch
-from distrl.core.policies.pictures import Pictures
+from distrl.core.policies.base import Pictures, Policy, PromptBatch
 from distrl.core.types import ChatMessage, Sampling, TextPart
 from distrl.workers.agents.autoui import AutoUIAgent
 

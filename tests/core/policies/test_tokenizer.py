@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import CheckpointError, PolicyError
 from distrl.core.policies import checkpoint_words
-from distrl.core.policies.tokenizer import ActionTokenizer
-from distrl.core.policies.vocabulary import END, build_vocabulary, grid_values
+from distrl.core.policies.tokenizer import END, ActionTokenizer, build_vocabulary, grid_values
 from distrl.core.types import ActionRecord, Observation, TextPart, TimeStep
 from distrl.workers.agents.autoui import KINDS, AutoUIAgent
 

@@ -13,8 +13,7 @@ from rank_world import join, make_batch
 from distrl.configs.policy import PolicyConfig
 from distrl.configs.schema import LearnerConfig
 from distrl.core.policies import build_critic, build_policy
-from distrl.core.policies.base import PromptBatch
-from distrl.core.policies.base import Pictures
+from distrl.core.policies.base import Pictures, PromptBatch
 from distrl.learner.algorithms import build_algorithm
 from distrl.learner.batching import TrajectoryBatch
 from distrl.learner.distributed.team import RankTeam, follow

@@ -25,7 +25,10 @@ def collect(
     episodes: Annotated[
         int | None,
         typer.Option(
-            "--episodes", min=1, metavar="N", help="How many. Default: learner.demonstrations.episodes."
+            "--episodes",
+            min=1,
+            metavar="N",
+            help="Default: learner.demonstrations.episodes.",
         ),
     ] = None,
     noise: Annotated[
@@ -39,7 +42,7 @@ def collect(
         ),
     ] = None,
     split: Annotated[
-        str | None, typer.Option("--split", metavar="SPLIT", help="Which tasks. Default: tasks.train.")
+        str | None, typer.Option("--split", metavar="SPLIT", help="The tasks' split. Default: tasks.train.")
     ] = None,
     output: Annotated[
         Path | None,
@@ -51,9 +54,9 @@ def collect(
 ) -> None:
     """Collect demonstrations of the environment's scripted expert into DIR.
 
-    Every answer is the expert's, also where a random action was executed in its place: noise shows the way
-    back from mistakes. A run starts from DIR with --set learner.demonstrations.dataset=DIR;
-    `distrl export DIR --dataset OUT` makes a Hugging Face dataset of it; `distrl inspect DIR` shows it.
+    Every recorded answer is the expert's, even where a random action was executed instead: noise
+    demonstrates recovery from mistakes. Start a run from DIR with --set learner.demonstrations.dataset=DIR,
+    export it with `distrl export DIR --dataset OUT`, or view it with `distrl inspect DIR`.
     """
     from distrl.cli.health.run import check_environment, check_installed
     from distrl.cli.run_kind import run_kind
@@ -72,21 +75,21 @@ def collect(
     results = Collector(loaded, directory, spec, drawing(loaded, spec.split), resume, stop).run()
     faulted = [result for result in results if result.fault.value != "none"]
     for result in faulted:
-        typer.echo(f"left out, as it faulted again and again: {result.task_id}: {result.fault_detail}")
+        typer.echo(f"left out because it faulted in every try: {result.task_id}: {result.fault_detail}")
     count, solved = len(results) - len(faulted), sum(result.success for result in results)
     if faulted and not count:
         raise EnvError(f"None of {len(results)} demonstrations could be collected.", "See the faults above.")
-    typer.echo(f"{directory}: {count} demonstrations are new, {solved} of them solve their task")
+    typer.echo(f"{directory}: {count} new demonstrations, {solved} of them solve their task")
 
 
 def spec_of(config: Config, split: str, episodes: int | None, noise: float | None) -> CollectionSpec:
-    """What is collected, by the options, else by `learner.demonstrations`."""
+    """The collection of the options, with defaults from `learner.demonstrations`."""
     from distrl.core.demonstrations import CollectionSpec
 
     demonstrations = config.learner.demonstrations
     wanted = episodes if episodes is not None else demonstrations.episodes
     if not wanted:
-        raise ConfigError("learner.demonstrations.episodes is 0.", "Say how many with --episodes.")
+        raise ConfigError("learner.demonstrations.episodes is 0.", "Set --episodes.")
     return CollectionSpec(
         suite=config.tasks.suite,
         split=split,

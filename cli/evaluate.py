@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,15 +17,13 @@ from distrl.cli.options import (
     load,
     seeds_of,
 )
-from distrl.core.errors import ConfigError, MissingDependency, NothingCameIn
+from distrl.core.errors import ConfigError, MissingDependency
 
 if TYPE_CHECKING:
     import threading
 
     from distrl.configs.schema import Config
     from distrl.evaluator.measure import Who
-    from distrl.evaluator.results import Evaluation
-    from distrl.evaluator.statistics import Summary
 
 GRACE_S = 5.0  # from the first signal to the end of the process, besides the end of its devices
 
@@ -35,12 +33,14 @@ CheckpointOption = Annotated[
 ]
 InferenceOption = Annotated[
     list[str] | None,
-    typer.Option("--inference", metavar="ENDPOINT", help="An inference server that runs. Repeatable."),
+    typer.Option("--inference", metavar="ENDPOINT", help="A running inference server. Repeatable."),
 ]
 LearnerOption = Annotated[
     str | None,
     typer.Option(
-        "--learner", metavar="ENDPOINT", help="A learner's control address: whatever serves it now."
+        "--learner",
+        metavar="ENDPOINT",
+        help="A learner's control address; its servers' policy.",
     ),
 ]
 AgentOption = Annotated[
@@ -48,7 +48,7 @@ AgentOption = Annotated[
     typer.Option(
         "--agent",
         metavar="expert|random|model|prompted",
-        help="A baseline that was not trained; model: policy.model as it is.",
+        help="An untrained baseline; model: policy.model before training.",
     ),
 ]
 SplitOption = Annotated[
@@ -63,9 +63,7 @@ BaselineOption = Annotated[
 ]
 SeedsOption = Annotated[
     str | None,
-    typer.Option(
-        "--seeds", metavar="0,1,2", help="Repeat it with each of these; mean and deviation over them."
-    ),
+    typer.Option("--seeds", metavar="0,1,2", help="Repeat with each seed; reports mean and deviation."),
 ]
 ResumeOption = Annotated[bool, typer.Option("--resume", help="Continue an interrupted evaluation.")]
 RejudgeOption = Annotated[
@@ -73,7 +71,7 @@ RejudgeOption = Annotated[
     typer.Option(
         "--rejudge",
         metavar="DIR",
-        help="Measure nothing: let --judge judge the stored episodes of a run or an evaluation.",
+        help="Run nothing; let --judge judge the stored episodes of a run or an evaluation.",
     ),
 ]
 JudgeOption = Annotated[
@@ -81,7 +79,7 @@ JudgeOption = Annotated[
     typer.Option(
         "--judge",
         metavar="NAME",
-        help="Who judges stored episodes: vlm, local, rules, ground_truth; overrides judge.kind.",
+        help="The judge of stored episodes: vlm, local, rules, ground_truth; overrides judge.kind.",
     ),
 ]
 
@@ -105,13 +103,12 @@ def evaluate(
 ) -> None:
     """Measure a checkpoint, a served policy or a baseline on held-out tasks.
 
-    Each task is tried once, greedily unless evaluate.temperature says otherwise. Faulted episodes are tried
-    again and listed apart. DIR gets results.json, episodes.jsonl, store.sqlite3 and report.html; with --seeds
-    a directory for each seed, and the results over all of them. With appo, the mean return of 100 greedy
-    episodes (or evaluate.episodes) is measured instead.
+    Each task is tried once, greedily unless evaluate.temperature is set. Faulted episodes are tried again
+    and listed separately. Writes results.json, episodes.jsonl, store.sqlite3 and report.html to DIR; with
+    --seeds, a directory for each seed, and the results over all seeds. With appo, measures the mean return
+    of 100 greedy episodes (or evaluate.episodes) instead.
 
-    With --rejudge nothing is run: a judge says how many stored episodes are solved, and is compared with
-    their ground truth.
+    With --rejudge, runs nothing: a judge judges stored episodes and is compared with their ground truth.
     """
     from distrl.cli.health.run import check_installed
     from distrl.cli.run_kind import run_kind
@@ -135,8 +132,8 @@ def evaluate(
     who = Who(checkpoint, tuple(inference or ()), learner, agent)
     subject = who.subject(model_of(loaded, who))
     if baseline is not None:
-        load_evaluation(baseline)  # a wrong directory is told now, not after the measurement
-    directory = output or default_output(loaded, label_of(subject.kind, subject.name))
+        load_evaluation(baseline)  # a wrong directory fails now, not after the measurement
+    directory = output or default_output(loaded, subject.label)
     check_folder(directory)
     check_installed(loaded, is_worker=True)
     kind = run_kind(loaded)
@@ -158,133 +155,22 @@ def evaluate_tasks(
 ) -> None:
     """Measures success on the splits of `config`, prints it and writes the report."""
     from distrl.evaluator.measure import measure
+    from distrl.evaluator.report.run import write_evaluation_report
+    from distrl.evaluator.report.text import check_measured, gain_lines, number_lines
 
     evaluation = measure(config, who, directory, split, resume, stop, wait_s, seeds=seeds)
-    page = write_report(config, directory, evaluation, baseline)
-    print_numbers(evaluation)
+    lines = number_lines(evaluation)
     if baseline is not None:
-        print_gains(directory, baseline)
-    typer.echo(f"Results: {directory}")
-    if page is not None:
-        typer.echo(f"Report: {page}")
+        lines += gain_lines(directory, baseline)
+    for line in [*lines, f"Results: {directory}"]:
+        typer.echo(line)
+    try:
+        typer.echo(f"Report: {write_evaluation_report(config, directory, evaluation, baseline)}")
+    except MissingDependency as error:
+        typer.echo(f"No report: {error}", err=True)
     check_measured(evaluation)
 
 
-def check_measured(evaluation: Evaluation) -> None:
-    """Ends the command if there was nothing but faults.
-
-    Raises:
-        NothingCameIn: No task has an episode that did not fault.
-    """
-    splits = evaluation.splits.values()
-    faulted = [episode for split in splits for episode in split.faulted]
-    if faulted and not any(split.overall.episodes or split.num_unjudged for split in splits):
-        rule = (
-            f"nothing was measured: all {len(faulted)} tasks faulted, the last by {faulted[-1].fault.value}"
-        )
-        detail = " ".join(faulted[-1].fault_detail.split())
-        raise NothingCameIn(f"{rule} ({detail}).", "Fix the cause and continue with --resume.")
-
-
-def label_of(kind: str, name: str) -> str:
-    """A short name of the subject: "step_400", "served", "expert"."""
-    return Path(name).name if kind == "checkpoint" else kind
-
-
 def default_output(config: Config, label: str) -> Path:
-    """Where results go when --output is not given."""
+    """The directory of results without --output."""
     return Path(config.runs_dir).expanduser() / "evaluations" / f"{config.name}-{label}"
-
-
-def write_report(
-    config: Config, directory: Path, evaluation: Evaluation, baseline: Path | None
-) -> Path | None:
-    """Writes the report next to the results; None, and a line that says why, without jinja2."""
-    from distrl.evaluator.report import write_report
-    from distrl.evaluator.results import load_evaluation
-
-    label = label_of(evaluation.spec.subject.kind, evaluation.spec.subject.name)
-    results: dict[str, Path] = {}
-    if baseline is not None:
-        before = load_evaluation(baseline).evaluation.spec.subject
-        name = label_of(before.kind, before.name)
-        results[name if name != label else f"{name} (baseline)"] = baseline
-    results[label] = directory
-    try:
-        return write_report(directory, config.name, results, None, config, config.evaluate.examples)
-    except MissingDependency as error:
-        typer.echo(f"No report: {error}", err=True)
-        return None
-
-
-def describe_episodes(summary: Summary) -> str:
-    """How episodes went, in a few words."""
-    from distrl.evaluator.report.page import duration, percent
-
-    ratio = "" if summary.step_ratio is None else f"steps ÷ expert's {summary.step_ratio:.2f}, "
-    invalid, repeated = percent(summary.invalid_rate), percent(summary.repeat_rate)
-    time = duration(summary.mean_duration_s)
-    return f"{ratio}invalid actions {invalid}%, repeated {repeated}%, {time} an episode"
-
-
-def print_gains(directory: Path, baseline: Path) -> None:
-    """Prints how each split compares with the baseline's, in pairs where both tried the same instances.
-
-    Where no split was measured by both, that is said.
-    """
-    from distrl.evaluator.report.compare import compare
-    from distrl.evaluator.results import load_evaluation
-
-    loaded = {"baseline": load_evaluation(baseline), "this": load_evaluation(directory)}
-    theirs, ours = (", ".join(one.evaluation.splits) for one in loaded.values())
-    blocks = compare(loaded)
-    if all(block.overall.gain is None for block in blocks):
-        typer.echo(f"no gain to tell: no split was measured by the baseline ({theirs}) and here ({ours})")
-    for block in blocks:
-        row = block.overall
-        if row.gain is None or row.gain_interval is None:
-            continue
-        low, high = 100 * row.gain_interval.low, 100 * row.gain_interval.high
-        pairs = f"; {row.paired.gained} newly solved, {row.paired.lost} lost" if row.paired else ""
-        unlike = f", {row.unlike}" if row.unlike else ""
-        typer.echo(
-            f"{row.name} gains {100 * row.gain:+.1f} points ({low:+.1f} to {high:+.1f}){pairs}{unlike}"
-        )
-
-
-def print_numbers(evaluation: Evaluation) -> None:
-    """Prints a line per split, level of difficulty and template."""
-    from distrl.evaluator.failure_modes import MODE_WORDS
-    from distrl.evaluator.report.page import percent
-
-    def line(name: str, summary: Summary) -> str:
-        if not summary.episodes:
-            return f"{name:<24}  nothing measured"
-        low, high = percent(summary.interval.low), percent(summary.interval.high)
-        return (
-            f"{name:<24}  {percent(summary.success_rate):>5}%  ({low}–{high}%)  "
-            f"{summary.successes} of {summary.episodes}, {summary.mean_steps:.1f} steps"
-        )
-
-    for split, result in evaluation.splits.items():
-        typer.echo(line(split, result.overall))
-        if result.overall.episodes:
-            typer.echo(f"  {describe_episodes(result.overall)}")
-        if result.repeats is not None and result.repeats.sd is not None:
-            mean, sd = 100 * result.repeats.mean, 100 * result.repeats.sd
-            typer.echo(f"  {'over seeds':<22}  {mean:.1f} ± {sd:.1f}%, n = {len(result.repeats.seeds)}")
-        for level, summary in result.levels.items():
-            typer.echo(line(f"  level {level}", summary))
-        templates: Mapping[str, Summary] = result.templates if len(result.templates) > 1 else {}
-        for template, summary in templates.items():
-            typer.echo(line(f"  {template}", summary))
-        for mode, count in result.overall.modes.items():
-            typer.echo(f"  {MODE_WORDS[mode].lower()}: {count} ({percent(count / result.overall.episodes)}%)")
-        if result.spent.calls:
-            typer.echo(f"  asking the model took {result.spent.describe()}, faulted tries included")
-        if result.num_unjudged:
-            typer.echo(f"  {result.num_unjudged} tasks without a verdict are not counted")
-        if result.num_retries:
-            typer.echo(f"  {result.num_retries} faulted episodes were tried again")
-        if result.faulted:
-            typer.echo(f"  {len(result.faulted)} tasks faulted again and again and are not counted")

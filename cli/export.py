@@ -41,11 +41,11 @@ def export(
     ] = None,
     purpose: Annotated[
         str | None,
-        typer.Option("--purpose", metavar="train|eval|demo", help="Only such episodes, for --dataset."),
+        typer.Option("--purpose", metavar="train|eval|demo", help="With --dataset: only this purpose."),
     ] = None,
     outcome: Annotated[
         str | None,
-        typer.Option("--outcome", metavar="WORD", help="Only those that ended so, for --dataset."),
+        typer.Option("--outcome", metavar="WORD", help="With --dataset: only this outcome."),
     ] = None,
     config: Annotated[
         str | None,
@@ -54,13 +54,12 @@ def export(
 ) -> None:
     """Write a checkpoint's policy, or stored episodes, as a directory for other tools.
 
-    --dataset writes Parquet files with a row for each step and for each episode, which
-    datasets.load_dataset reads; faulted episodes are left out. --adapter needs no base model and no torch;
-    --merged loads the base model of policy.model and adds the adapter to its weights. DIR must be empty or
-    not be there.
+    --dataset writes Parquet files with a row per step and per episode, for datasets.load_dataset; faulted
+    episodes are left out. --adapter needs neither the base model nor torch; --merged loads the base model
+    policy.model and merges the adapter into its weights. DIR must be empty or absent.
     """
     if adapter is None and merged is None and dataset is None:
-        raise ConfigError("What to export is not clear.", "Give --adapter, --merged or --dataset with a DIR.")
+        raise ConfigError("There is nothing to export.", "Add --adapter, --merged or --dataset with a DIR.")
     for directory in (adapter, merged, dataset):
         if directory is not None:
             _require_empty(directory.expanduser())
@@ -87,22 +86,22 @@ def _require_empty(directory: Path) -> None:
 
 
 def _config_of(checkpoint: Path, config: str | None) -> str:
-    """The configuration that the checkpoint was made with."""
+    """The configuration of the checkpoint's run."""
     if config is not None:
         return config
     found = checkpoint.resolve().parent.parent / "config.yaml"
     if not found.is_file():
-        raise ConfigError(f"{checkpoint} lies in no run: there is no {found}.", "Name its --config.")
+        raise ConfigError(f"{checkpoint} is not in a run: {found} is missing.", "Set --config.")
     return str(found)
 
 
 def _write_adapter(policy: Path, directory: Path) -> Path:
     names = ("adapter_config.json", "adapter_model.safetensors")
     if not all((policy / name).is_file() for name in names):
-        raise CheckpointError(f"{policy} holds no LoRA adapter: all weights were trained.", "Use --merged.")
+        raise CheckpointError(f"{policy} has no LoRA adapter: all weights were trained.", "Use --merged.")
     if (policy / "fusion.safetensors").is_file():
         raise CheckpointError(
-            f"{policy} holds more than an adapter: what fuses words and pictures was trained whole.",
+            f"{policy} contains more than an adapter: its fusion layers were trained in full.",
             "Use --merged.",
         )
     directory.mkdir(parents=True, exist_ok=True)
@@ -125,7 +124,7 @@ def _write_merged(policy_dir: Path, config: str, directory: Path) -> Path:
 
 
 def _write_dataset(place: Path, directory: Path, purpose: str | None, outcome: str | None) -> str:
-    """Writes the episodes at `place`, of all repetitions. Returns what was written, for people."""
+    """Writes the episodes at `place`, of all repetitions. Returns a summary."""
     from distrl.core.types import Purpose
     from distrl.evaluator.datasets import write_dataset
     from distrl.evaluator.stores import ENDINGS, StoredEpisodes, ending
@@ -142,7 +141,7 @@ def _write_dataset(place: Path, directory: Path, purpose: str | None, outcome: s
             if (ending(one) == outcome if outcome else not ending(one).endswith("-fault")) and one.steps
         ]
         if not ids:
-            raise ConfigError(f"{place} holds no such episode.", "See them with `distrl inspect`.")
+            raise ConfigError(f"{place} contains no such episode.", "List them with `distrl inspect`.")
         counts = write_dataset(store, ids, directory, place.resolve().name)
     finally:
         store.close()

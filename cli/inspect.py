@@ -1,9 +1,8 @@
-"""`distrl inspect`: what an agent did, step by step."""
+"""`distrl inspect`: episodes step by step, training tasks, and suites."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 PAGE = "episodes.html"
 MIN_GOAL = 30
-"""Characters that a goal has on a terminal; where they do not fit, the list has fewer other columns."""
+"""The smallest width of a goal on a terminal; if it does not fit, columns are dropped."""
 PlaceArgument = Annotated[
     Path,
     typer.Argument(
@@ -35,9 +34,9 @@ def inspect(
     place: PlaceArgument,
     trajectory: Annotated[
         str | None,
-        typer.Option("--trajectory", metavar="ID", help="Show this one; a prefix of its id will do."),
+        typer.Option("--trajectory", metavar="ID", help="Show this trajectory; a prefix is enough."),
     ] = None,
-    html: Annotated[bool, typer.Option("--html", help="Write a page of what is found.")] = False,
+    html: Annotated[bool, typer.Option("--html", help="Write the episodes as an HTML page.")] = False,
     output: Annotated[
         Path | None,
         typer.Option("--output", metavar="FILE", help=f"The HTML file. Default: trajectory-ID.html, {PAGE}."),
@@ -51,28 +50,29 @@ def inspect(
     seed: SeedOption = None,
     outcome: Annotated[
         str | None,
-        typer.Option("--outcome", metavar="WORD", help="Only this ending, e.g. success or device-fault."),
+        typer.Option("--outcome", metavar="WORD", help="Only this outcome, e.g. success or device-fault."),
     ] = None,
     mode: Annotated[
         str | None, typer.Option("--mode", metavar="MODE", help="Only this failure mode, e.g. stuck.")
     ] = None,
     success: Annotated[
-        bool | None, typer.Option("--success/--failed", help="Only episodes that were, or were not, solved.")
+        bool | None, typer.Option("--success/--failed", help="Only solved, or only unsolved, episodes.")
     ] = None,
     min_steps: Annotated[
-        int, typer.Option("--min-steps", min=0, metavar="N", help="Only episodes of so many steps or more.")
+        int, typer.Option("--min-steps", min=0, metavar="N", help="Only episodes with at least N steps.")
     ] = 0,
-    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="The newest N.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Only the newest N.")] = 50,
     tasks: Annotated[
-        bool, typer.Option("--tasks", help="List the run's training tasks instead: success, steps, faults.")
+        bool,
+        typer.Option("--tasks", help="List training tasks with success, steps and faults."),
     ] = False,
 ) -> None:
     """List stored episodes, training tasks or a suite's templates, or write episodes as an HTML file.
 
-    The file shows every screenshot with the agent's touch marked, the tokens with their log-probabilities,
-    the weight versions, the parts of the reward and the verdict; of a single --trajectory also the prompts.
-    It opens offline. Of a suite: its splits and templates, how many tasks, their levels, step limits and
-    goals, by --split, --template and --task.
+    The HTML file shows every screenshot with the agent's touch, the tokens with their log-probabilities, the
+    weight versions, the parts of the reward and the verdict; with --trajectory also the prompts. It needs no
+    network. For a suite, lists its splits and templates with the number of tasks, levels, step limits and
+    goals; filter with --split, --template and --task.
     """
     from distrl.cli.inspect_suite import is_suite, show_suite, suite_like
     from distrl.core.errors import StoreError
@@ -113,16 +113,16 @@ def inspect(
 
 
 def _refuse(asked: Mapping[str, object], what: str) -> None:
-    """Raises ConfigError if an option is given that says nothing about `what` is listed."""
+    """Raises ConfigError if an option is given that has no effect on `what` is listed."""
     from distrl.core.errors import ConfigError
 
     given = [name for name, value in asked.items() if value]
     if given:
-        raise ConfigError(f"{what}, so {given[0]} cannot be.", "Leave it out.")
+        raise ConfigError(f"{what}: {given[0]} has no effect.", "Remove it.")
 
 
 def _filters(outcome: str | None, mode: str | None, others: Filters) -> Filters:
-    """The filters, with an outcome and a mode if there are such.
+    """The filters, with outcome and mode checked.
 
     Raises:
         ConfigError: There is no such outcome or mode.
@@ -140,7 +140,7 @@ def _filters(outcome: str | None, mode: str | None, others: Filters) -> Filters:
 
 
 def _check_known(stores: Sequence[TrajectoryStore], filters: Filters) -> None:
-    """Raises ConfigError if a filter names what no stored episode has."""
+    """Raises ConfigError if no stored episode has a filter's value."""
     from distrl.cli.known import check_known
     from distrl.evaluator.stores import all_results
 
@@ -181,7 +181,7 @@ def _list(stores: Sequence[TrajectoryStore], filters: Filters, limit: int) -> No
 
 
 def _list_quarantined(stores: Sequence[TrajectoryStore]) -> None:
-    """What the learner must not use, and why."""
+    """Lists quarantined trajectories, which are not trained on, with the reason."""
     from datetime import datetime
 
     from distrl.cli.inspect_suite import print_table
@@ -202,6 +202,7 @@ def _write_listing(
     output: Path | None,
     force: bool,
 ) -> Path:
+    from distrl.core.files import writing
     from distrl.evaluator.report.viewer import write_listing
     from distrl.evaluator.stores import find_episodes
 
@@ -223,13 +224,13 @@ def _write_listing(
     words = [f"{name}: {value}" for name, value in named.items() if value is not None]
     total = sum(store.count() for store in stores)
     words.append(f"{len(found)} of {total:,} episodes, newest first, {limit} at most")
-    with _writable(file):
+    with writing(file):
         write_listing(file, place, found, " · ".join(words))
     return file
 
 
 def _list_tasks(run: Path, template: str | None, task: str | None) -> None:
-    """What became of each training task, as the learner wrote it with its newest checkpoint."""
+    """Lists the training tasks' statistics of the newest checkpoint."""
     from distrl.cli.known import check_known
     from distrl.core.logs import one_line
     from distrl.core.rundir import TASKS_FILE
@@ -258,6 +259,7 @@ def _list_tasks(run: Path, template: str | None, task: str | None) -> None:
 
 
 def _write_page(stores: Sequence[TrajectoryStore], prefix: str, output: Path | None, force: bool) -> Path:
+    from distrl.core.files import writing
     from distrl.evaluator.report import write_trajectory_page
     from distrl.evaluator.report.viewer import verdict_of
     from distrl.evaluator.results import SPEC_FILE, read_spec
@@ -270,13 +272,13 @@ def _write_page(stores: Sequence[TrajectoryStore], prefix: str, output: Path | N
     names = find_token_names(places_of(store.path))
     result, home = result_of(store, found), store.path.parent
     judge = read_spec(home).judge if (home / SPEC_FILE).is_file() else "ground_truth"
-    with _writable(file):
+    with writing(file):
         write_trajectory_page(file, found, images, verdict_of(result, found, judge), names, result.mode)
     return file
 
 
 def _check_free(file: Path, force: bool) -> None:
-    """Makes sure that nothing is overwritten unasked.
+    """Checks that no file is overwritten without --force.
 
     Raises:
         RunDirectoryError: The file exists.
@@ -285,12 +287,3 @@ def _check_free(file: Path, force: bool) -> None:
 
     if file.exists() and not force:
         raise RunDirectoryError(f"{file} exists already.", "Name another with --output, or add --force.")
-
-
-@contextlib.contextmanager
-def _writable(file: Path) -> Iterator[None]:
-    """Tells the user when `file` cannot be written."""
-    from distrl.core.files import writing
-
-    with writing(file):
-        yield

@@ -1,4 +1,4 @@
-"""`distrl evaluate --rejudge`: a judge on stored episodes, its success rate and its agreement with truth."""
+"""`distrl evaluate --rejudge`: a judge on stored episodes: success rate and agreement with ground truth."""
 
 from __future__ import annotations
 
@@ -15,33 +15,32 @@ if TYPE_CHECKING:
     from distrl.configs.schema import Config
 
 GRACE_S = 5.0
-TELL_EVERY = 25
+REPORT_EVERY = 25
 
 
 def refuse_idle(options: Mapping[str, object]) -> None:
-    """Refuses options that have no say in what `--rejudge` does.
+    """Rejects options that have no effect with `--rejudge`.
 
     Raises:
-        ConfigError: Names those that are given.
+        ConfigError: One is given.
     """
     given = [name for name, value in options.items() if value]
     if given:
         raise ConfigError(
-            f"--rejudge judges what is stored, all of it, and puts the verdicts beside it: "
-            f"{', '.join(given)} would do nothing.",
-            "Leave that out; --set evaluate.episodes=N asks about fewer.",
+            f"{', '.join(given)} has no effect with --rejudge, which judges all stored episodes.",
+            "Remove it; use --set evaluate.episodes=N to judge fewer.",
         )
 
 
 def rejudge_stored(config: Config, place: Path) -> None:
     """Lets `config.judge` judge the episodes in `place`; at most `evaluate.episodes` of them, newest first.
 
-    Verdicts go beside what is there; an interrupted session goes on when it is called again.
+    Verdicts are written next to the episodes; calling it again continues an interrupted session.
 
     Raises:
-        ConfigError: The judge misses something, such as its key.
+        ConfigError: A setting of the judge, such as its key, is missing.
         StoreError: There are no episodes.
-        JudgeError: The judge's files cannot be read, or it turns everybody away.
+        JudgeError: The judge's files cannot be read, or it rejects every request.
         EvaluationStopped: A signal came.
     """
     from distrl.core.process import install_signals
@@ -51,21 +50,19 @@ def rejudge_stored(config: Config, place: Path) -> None:
 
     last = (0, 0)
 
-    def tell(done: int, total: int) -> None:
+    def report_progress(done: int, total: int) -> None:
         nonlocal last
-        if (done % TELL_EVERY == 0 or done == total) and (done, total) != last:
+        if (done % REPORT_EVERY == 0 or done == total) and (done, total) != last:
             typer.echo(f"judged {done} of {total}", err=True)
             last = (done, total)
 
     stop = install_signals(GRACE_S)
     with contextlib.closing(Rejudged(place, config.judge, config.worker.rewards)) as rejudged:
-        report = rejudged.run(config.evaluate.episodes, stop, tell)
+        report = rejudged.run(config.evaluate.episodes, stop, report_progress)
         for line in lines(report):
             typer.echo(line)
         if rejudged.num_not_asked:
-            typer.echo(
-                f"  {rejudged.num_not_asked} were not asked about: faulted, or failures whatever is shown"
-            )
+            typer.echo(f"  {rejudged.num_not_asked} were not judged: they faulted, or fail in any case")
         typer.echo(f"Verdicts: {rejudged.file}")
         if stop.is_set():
             raise EvaluationStopped(

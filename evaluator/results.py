@@ -63,6 +63,11 @@ class Subject(Record):
     kind: Literal["checkpoint", "served", "model", "prompted", "expert", "random"]
     name: str = ""
 
+    @property
+    def label(self) -> str:
+        """A short name, e.g. "step_400", "served" or "expert"."""
+        return Path(self.name).name if self.kind == "checkpoint" else self.kind
+
     def seen_from(self, output: Path) -> Subject:
         """As results in `output` record it: a checkpoint by its place in its run if `output` is in that run.
 

@@ -126,6 +126,23 @@ def write_report(
     return write_files(directory, "report.html", name, report, data, draw_into)
 
 
+def write_evaluation_report(
+    config: Config, directory: Path, evaluation: Evaluation, baseline: Path | None = None
+) -> Path:
+    """Writes the report of an evaluation into its directory, compared with an earlier one, if given.
+
+    Raises:
+        MissingDependency: jinja2 is not installed.
+    """
+    label = evaluation.spec.subject.label
+    results: dict[str, Path] = {}
+    if baseline is not None:
+        name = load_evaluation(baseline).evaluation.spec.subject.label
+        results[name if name != label else f"{name} (baseline)"] = baseline
+    results[label] = directory
+    return write_report(directory, config.name, results, None, config, config.evaluate.examples)
+
+
 def build_report(
     name: str,
     loaded: Mapping[str, LoadedEvaluation],

@@ -32,7 +32,7 @@ def collection(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(process, "install_signals", lambda grace_s=None: process.StopEvent())
         code, stdout, _ = run("collect", "quickstart", "--episodes", 3, "--noise", 0, "--output", folder)
-    assert (code, stdout) == (0, f"{folder}: 3 demonstrations are new, 3 of them solve their task\n")
+    assert (code, stdout) == (0, f"{folder}: 3 new demonstrations, 3 of them solve their task\n")
     return folder
 
 
@@ -49,7 +49,7 @@ def test_a_collection_becomes_a_dataset(collection: Path, tmp_path: Path) -> Non
     assert (code, stdout) == (0, f"{tmp_path / 'ds'}: 3 episodes: 3 train\n")
     assert run("export", collection, "--dataset", tmp_path / "ds")[0] == 3
     code, _, stderr = run("export", collection, "--dataset", tmp_path / "none", "--outcome", "failure")
-    assert (code, "holds no such episode" in stderr) == (2, True)
+    assert (code, "contains no such episode" in stderr) == (2, True)
     code, _, stderr = run("export", collection, "--dataset", tmp_path / "none", "--purpose", "test")
     assert (code, "train, eval, demo" in stderr) == (2, True)
 

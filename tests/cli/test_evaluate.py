@@ -65,7 +65,7 @@ def test_the_expert_solves_tasks_of_the_quickstart(tmp_path: Path) -> None:
         "--baseline", str(output), *LIMIT,
     )  # fmt: skip
     assert code == 0
-    assert "no gain to tell: no split was measured by the baseline (test) and here (val)" in printed
+    assert "no gain: the baseline (test) and this evaluation (val) have no split in common" in printed
 
 
 def test_results_go_beside_the_runs_by_default(tmp_path: Path) -> None:

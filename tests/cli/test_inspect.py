@@ -209,7 +209,7 @@ def test_one_trajectory_becomes_a_page_that_is_not_overwritten(run_dir: Path, tm
         (["--split", "unseen"], 2, "there is no split 'unseen' here. There is: test."),
         (["--task", "s/alarm/9"], 2, "Did you mean 's/alarm/"),
         (["--seed", "7"], 2, "there is no seed '7' here. There is: 0."),
-        (["--tasks", "--mode", "stuck"], 2, "--tasks lists training tasks, so --mode cannot be."),
+        (["--tasks", "--mode", "stuck"], 2, "--tasks lists training tasks: --mode has no effect."),
         (["--tasks"], 10, "A learner writes it with each checkpoint"),
     ],
 )
@@ -289,7 +289,7 @@ def test_a_suites_tasks_are_filtered(tmp_path: Path) -> None:
     [
         (["quickstart", "--split", "tests"], 2, "there is no split 'tests' here. Did you mean 'test'?"),
         (["quickstart", "--template", "alarms"], 2, "Did you mean 'alarm'?"),
-        (["quickstart", "--mode", "stuck"], 2, "A suite has no episodes, so --mode cannot be."),
+        (["quickstart", "--mode", "stuck"], 2, "A suite has no episodes: --mode has no effect."),
         (["quickstat"], 10, "Did you mean the suite 'quickstart'?"),
         (["no.such:suite"], 6, "cannot be imported"),
     ],

@@ -290,7 +290,7 @@ def test_the_command_and_its_report_tell_faults_rates_and_gains(tmp_path: Path) 
     assert "2 of 2, 2.5 steps\n" in said
     assert "  invalid actions 0%, repeated 0%, " in said
     assert "3 faulted episodes were tried again\n" in said
-    assert "1 tasks faulted again and again and are not counted\n" in said
+    assert "1 tasks faulted in every try and are not counted\n" in said
     assert re.search(r"^test gains \+\d+\.0 points \([+-].* to \+.*\); \d newly solved, 0 lost$", said, re.M)
     page = (tmp_path / "expert" / "report.html").read_text()
     assert page.count("the phone went away") == 2, "of each of the two evaluations, apart"

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from counting_phone import CountingEnv, counting_config, write_suite
 
-from distrl.cli.evaluate import print_numbers
 from distrl.configs.agents import PromptedConfig
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, InferenceUnavailable
@@ -21,6 +20,7 @@ from distrl.core.types import ChatMessage, ImagePart, Sampling, TextPart
 from distrl.evaluator.measure import Who, measure
 from distrl.evaluator.prompted import PromptedPolicy, as_prompted
 from distrl.evaluator.report import write_report
+from distrl.evaluator.report.text import number_lines
 from distrl.evaluator.stores import open_store
 
 Answer = tuple[int, dict[str, str], bytes]
@@ -206,7 +206,7 @@ def test_a_model_that_never_answers_has_failed_and_is_not_left_out(
 @pytest.mark.needs("jinja2")
 @pytest.mark.parametrize("prices", [{}, {"price_input": 2.0, "price_output": 10.0}])
 def test_what_a_prompted_model_took_is_told(
-    endpoint: Endpoint, tmp_path: Path, capsys: pytest.CaptureFixture[str], prices: dict[str, float]
+    endpoint: Endpoint, tmp_path: Path, prices: dict[str, float]
 ) -> None:
     """One answer after an error and a reply without one, then a try that faults, and one that ends well."""
     usage = {"prompt_tokens": 1000, "completion_tokens": 20}
@@ -226,9 +226,8 @@ def test_what_a_prompted_model_took_is_told(
     assert result.spent.cost == pytest.approx(cost)
     assert result.overall.mean_tokens_in == 1500.0
     assert result.overall.mean_cost == pytest.approx(cost / 2)
-    print_numbers(evaluation)
     told = "7 calls, 3,000 + 60 tokens" + (", cost 0.0066" if prices else "")
-    assert f"asking the model took {told}, faulted tries included\n" in capsys.readouterr().out
+    assert f"  cost of the model: {told}, faulted tries included" in number_lines(evaluation)
     page = write_report(output, "prompted", {"prompted": output})
     assert f"{told}, faulted tries included" in page.read_text()
     assert ('<th class="n">Cost</th>' in page.read_text()) is bool(prices)

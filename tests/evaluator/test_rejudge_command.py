@@ -72,7 +72,7 @@ def test_the_command_prints_the_numbers_and_writes_the_page(tmp_path: Path) -> N
         result = CliRunner().invoke(app, line, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     assert "vlm against ground truth: 50.0% agree" in result.output
-    assert "2 were not asked about" in result.output
+    assert "2 were not judged" in result.output
     assert "2 calls, 2,000 + 40 tokens\n" in result.output
     page = (tmp_path / "agreement-vlm.html").read_text()
     assert wrong.id in page
@@ -87,12 +87,12 @@ def test_the_command_prints_the_numbers_and_writes_the_page(tmp_path: Path) -> N
     ("options", "problem"),
     [
         (["--judge", "vlm"], "--rejudge"),
-        (["--rejudge", "/nowhere", "--judge", "ground_truth", "--seeds", "5"], "--seeds would do nothing"),
+        (["--rejudge", "/nowhere", "--judge", "ground_truth", "--seeds", "5"], "--seeds has no effect"),
         (
             ["--rejudge", "/nowhere", "--split", "x", "--output", "/x", "--agent", "expert", "--resume"],
-            "--agent, --split, --output, --resume would do nothing",
+            "--agent, --split, --output, --resume has no effect",
         ),
-        (["--rejudge", "/nowhere", "--wait", "1"], "--wait would do nothing"),
+        (["--rejudge", "/nowhere", "--wait", "1"], "--wait has no effect"),
         (["--rejudge", "/nowhere"], "No judge is configured"),
         (["--rejudge", "/nowhere", "--judge", "rules"], "no rules"),
         (["--rejudge", "/nowhere", "--judge", "ground_truth"], "no trajectory store"),

@@ -12,7 +12,7 @@ from distrl.simulator.apps.webshop import pages as shops
 from distrl.simulator.apps.webshop.shops import HOSTS, SHOPS, Shop
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
-from distrl.simulator.phone.nodes import WIDTH, Event, Node
+from distrl.simulator.phone.nodes import WIDTH, Event, Node, group, image
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
 from distrl.simulator.tasks.base import Family, Params, Template, everyday, fresh, product
@@ -68,36 +68,15 @@ def _address(ui: Ui, address: str) -> list[Node]:
     back = ui.icon_button(6, y + 8, "arrow_back", "Back", ("system", "back"), "up")
     home = ui.icon_button(WIDTH - 56, y + 8, "home", "Start page", ("browser", "start"), "start_page")
     edge = 0.0 if top else y
-    return [
-        Node(
-            0,
-            edge,
-            WIDTH,
-            y + BAR_H - edge,
-            "view.ViewGroup",
-            "bar",
-            fill=theme.raised,
-            children=(back, pill, home),
-        )
-    ]
+    return [group(0, edge, WIDTH, y + BAR_H - edge, "bar", (back, pill, home), fill=theme.raised)]
 
 
 def _shown(ui: Ui, y: float, address: str) -> Node:
     """The address, to be read only."""
     theme = ui.theme
-    lock = Node(64 + 10, y + 8, 24, 48, "widget.ImageView", icon="lock", icon_size=18, color=theme.muted)
+    lock = image(64 + 10, y + 8, 24, 48, "lock", 18, theme.muted)
     label = ui.text(64 + 38, y + 8, 170, 48, address, 16, theme.muted, rid="address")
-    return Node(
-        60,
-        y + 8,
-        236,
-        48,
-        "view.ViewGroup",
-        "address_bar",
-        fill=theme.card,
-        radius=24,
-        children=(lock, label),
-    )
+    return group(60, y + 8, 236, 48, "address_bar", (lock, label), fill=theme.card, radius=24)
 
 
 def _typed(ui: Ui, y: float, address: str) -> Node:
@@ -125,19 +104,7 @@ def _start(ui: Ui, area: tuple[float, float]) -> list[Node]:
         x, top = 6 + 87 * (3 - column if left else column), y + 176 + 104 * row
         disc = ui.disc(x + 15, top + 8, 57, icon, color)
         name = ui.text(x, top + 70, 87, 24, label, 14, align="c")
-        nodes.append(
-            Node(
-                x,
-                top,
-                87,
-                100,
-                "view.ViewGroup",
-                "site_" + label.lower(),
-                desc=label,
-                tap=event,
-                children=(disc, name),
-            )
-        )
+        nodes.append(group(x, top, 87, 100, "site_" + label.lower(), (disc, name), label, event))
     y += 104 * (rows - 1)
     nodes.append(ui.text(24, y + 292, 300, 32, "For you", 18, bold=True))
     for place, index in enumerate((3, 4, 8)):
@@ -149,18 +116,7 @@ def _start(ui: Ui, area: tuple[float, float]) -> list[Node]:
 
 
 def _story(ui: Ui, y: float, article: market.Article, index: int) -> Node:
-    picture = Node(
-        widgets.MARGIN + 10,
-        y + 10,
-        64,
-        64,
-        "widget.ImageView",
-        fill=article.color,
-        radius=14,
-        icon=article.icon,
-        icon_size=36,
-        color="#ffffff",
-    )
+    picture = image(widgets.MARGIN + 10, y + 10, 64, 64, article.icon, 36, "#ffffff", article.color, 14)
     title = ui.text(106, y + 8, 220, 44, article.title, 16, lines=2)
     site = ui.text(106, y + 54, 220, 22, article.site, 13, ui.theme.muted)
     node = widgets.card(ui, y, 84, [picture, title, site], rid=f"article_{index}")
@@ -190,17 +146,8 @@ def _results(ui: Ui, query: str, area: tuple[float, float]) -> list[Node]:
             )
         ]
         y += 80
-        nodes.append(
-            ui.text(
-                24,
-                y,
-                312,
-                28,
-                f"{len(found)} {'page' if len(found) == 1 else 'pages'} for {query}",
-                14,
-                ui.theme.muted,
-            )
-        )
+        text = f"{len(found)} {'page' if len(found) == 1 else 'pages'} for {query}"
+        nodes.append(ui.text(24, y, 312, 28, text, 14, ui.theme.muted))
         y += 32
         if products:
             lead = ui.disc(widgets.MARGIN + 14, y + 14, 44, "storefront", "#e8710a")
@@ -230,35 +177,24 @@ def _result(ui: Ui, y: float, article: market.Article) -> Node:
         ui.text(30, y + 74, 300, 42, article.body, 14, ui.theme.muted, lines=2),
     )
     index = market.ARTICLES.index(article)
-    return Node(
+    return group(
         widgets.MARGIN,
         y,
         WIDTH - 2 * widgets.MARGIN,
         120,
-        "view.ViewGroup",
         f"result_{index}",
-        desc=article.title,
-        tap=("browser", "article", index),
-        fill=ui.theme.card,
-        radius=20,
-        children=parts,
+        parts,
+        article.title,
+        ("browser", "article", index),
+        ui.theme.card,
+        20,
     )
 
 
 def _article(ui: Ui, article: market.Article, area: tuple[float, float]) -> list[Node]:
     y, theme = area[0], ui.theme
     return [
-        Node(
-            0,
-            y,
-            WIDTH,
-            170,
-            "widget.ImageView",
-            fill=article.color,
-            icon=article.icon,
-            icon_size=96,
-            color="#ffffffcc",
-        ),
+        image(0, y, WIDTH, 170, article.icon, 96, "#ffffffcc", article.color),
         ui.text(24, y + 186, 312, 76, article.title, 28, bold=True, lines=2, rid="title"),
         ui.text(24, y + 264, 312, 24, article.site, 15, theme.primary),
         ui.text(24, y + 298, 312, 260, article.body, 18, lines=11, top=True),
@@ -410,28 +346,14 @@ def suggestions(ui: Ui, area: tuple[float, float], above: bool) -> list[Node]:
     rows = []
     for place, shop in enumerate(found):
         y = top + 56 * place
-        mark = Node(20, y, 28, 56, "widget.ImageView", icon="public", icon_size=22, color=ui.theme.muted)
+        mark = image(20, y, 28, 56, "public", 22, ui.theme.muted)
         label = ui.text(64, y, 270, 56, shop.host, 16)
         tap = ("browser", "site", shop.key, "open", "home")
         rid = "suggested_" + shop.key
-        rows.append(
-            Node(0, y, WIDTH, 56, "view.ViewGroup", rid, desc=shop.host, tap=tap, children=(mark, label))
-        )
+        rows.append(group(0, y, WIDTH, 56, rid, (mark, label), shop.host, tap))
     if not rows:
         return []
-    return [
-        Node(
-            0,
-            top,
-            WIDTH,
-            height,
-            "view.ViewGroup",
-            "suggestions",
-            fill=ui.theme.card,
-            shadow=3,
-            children=tuple(rows),
-        )
-    ]
+    return [group(0, top, WIDTH, height, "suggestions", rows, fill=ui.theme.card, shadow=3)]
 
 
 def _web_check(state: State, params: Params) -> bool:

@@ -10,7 +10,7 @@ from distrl.core.actions import Action
 from distrl.simulator.apps.base import App, Args, close_keyboard
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
-from distrl.simulator.phone.nodes import WIDTH, Node
+from distrl.simulator.phone.nodes import WIDTH, Node, text_box
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
 from distrl.simulator.tasks.base import (
@@ -124,36 +124,16 @@ def _day_cell(ui: Ui, x: float, y: float, date: datetime.date, chosen: str, busy
     theme, on = ui.theme, date.isoformat() == chosen
     is_today = date == TODAY
     color = theme.on_primary if on else theme.primary if is_today else theme.text
-    face = Node(
-        x + 5,
-        y + 2,
-        36,
-        36,
-        "widget.TextView",
-        text=str(date.day),
-        fill=theme.primary if on else "",
-        radius=18,
-        size=16,
-        bold=on or is_today,
-        align="c",
-        color=color,
+    face = text_box(
+        x + 5, y + 2, 36, 36, str(date.day), 16, color, theme.primary if on else "", 18, bold=on or is_today
     )
     children = [face]
     if busy:
         children.append(Node(x + 20, y + 40, 6, 6, fill=theme.primary, radius=3))
     tap = ("calendar", "day", date.isoformat())
-    return Node(
-        x,
-        y,
-        _CELL,
-        _ROW,
-        "view.View",
-        f"day_{date.day}",
-        desc=day_text(date.isoformat()),
-        tap=tap,
-        checked=on,
-        children=tuple(children),
-    )
+    desc = day_text(date.isoformat())
+    rid = f"day_{date.day}"
+    return Node(x, y, _CELL, _ROW, "view.View", rid, desc=desc, tap=tap, checked=on, children=tuple(children))
 
 
 def _agenda(ui: Ui, y: float, day: str) -> tuple[Sequence[Node], float]:
@@ -226,30 +206,18 @@ def _event(ui: Ui, index: int) -> list[Node]:
 def _form(ui: Ui, is_change: bool) -> list[Node]:
     draft = ui.state["apps"]["calendar"]["draft"]
     nodes = widgets.clearable(ui, _TOP + 8, "calendar", "calendar.title", "Title", "event_note")
+    less = ("calendar", "shift", -1)
     nodes.append(
         widgets.stepper(
-            ui,
-            _TOP + 76,
-            "day",
-            day_text(draft["day"]),
-            ("calendar", "shift", -1),
-            ("calendar", "shift", 1),
-            "form_day",
+            ui, _TOP + 76, "day", day_text(draft["day"]), less, ("calendar", "shift", 1), "form_day"
         )
     )
     lead = ui.disc(widgets.MARGIN + 14, _TOP + 168, 40, "schedule", ui.theme.tint, ui.theme.on_tint)
     when = st.clock_text(draft["minutes"], period=True)
+    tap = ("calendar", "time")
     nodes.append(
         widgets.row(
-            ui,
-            _TOP + 158,
-            "Starts",
-            when,
-            lead=lead,
-            tap=("calendar", "time"),
-            rid="form_time",
-            h=62,
-            fill=ui.theme.card,
+            ui, _TOP + 158, "Starts", when, lead=lead, tap=tap, rid="form_time", h=62, fill=ui.theme.card
         )
     )
     nodes += widgets.chips(
@@ -468,10 +436,6 @@ def _show_check(state: State, params: Params) -> bool:
     return bool(shown and state["front"] == "calendar")
 
 
-def _show_step(expert: Expert, params: Params) -> Action:
-    return _opened(expert, params) or BACK
-
-
 def _delete_check(state: State, params: Params) -> bool:
     return not is_marked(state["apps"]["calendar"]["events"])
 
@@ -500,10 +464,6 @@ def _length_start(state: State, params: Params, rng: random.Random) -> None:
     _with(state, params, rng)
     others = [length for length in LENGTHS if length != params["length"]]
     _entry(state, params)["length"] = rng.choice(others)
-
-
-def _length_check(state: State, params: Params) -> bool:
-    return bool(_entry(state, params).get("length") == params["length"])
 
 
 def _day_check(state: State, params: Params) -> bool:
@@ -543,7 +503,9 @@ TEMPLATES: dict[str, Template] = {
         {**_DAYS, "minutes": SLOTS},
         _may(),
     ),
-    "event_show": everyday("calendar", {"title": str}, _with, _show_check, _show_step),
+    "event_show": everyday(
+        "calendar", {"title": str}, _with, _show_check, lambda expert, params: _opened(expert, params) or BACK
+    ),
     "event_delete": everyday("calendar", {"title": str}, _with, _delete_check, _delete_step, may=_may()),
     "event_move": everyday(
         "calendar",
@@ -558,7 +520,7 @@ TEMPLATES: dict[str, Template] = {
         "calendar",
         {"title": str, "length": int},
         _length_start,
-        _length_check,
+        lambda state, params: _entry(state, params).get("length") == params["length"],
         _change_step,
         {"length": LENGTHS},
         _may("length"),

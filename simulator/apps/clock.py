@@ -10,7 +10,7 @@ from dataclasses import replace
 from distrl.simulator.apps.base import App, Args
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
-from distrl.simulator.phone.nodes import WIDTH, Event, Node
+from distrl.simulator.phone.nodes import WIDTH, Event, Node, image, text_box
 from distrl.simulator.phone.state import MAX_ITEMS, State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
 
@@ -234,14 +234,8 @@ def world(ui: Ui, top: float, bottom: float) -> list[Node]:
             ahead = "Same time" if hours == 0 else f"{abs(hours)} h {'ahead' if hours > 0 else 'behind'}"
             time = st.clock_text(ui.time + 60 * hours, period=True)
             shown = ui.text(WIDTH - 178, row_y, 108, 76, time, 22, align="r", rid=f"city_{place}_time")
-            gone = ui.icon_button(
-                WIDTH - 68,
-                row_y + 14,
-                "close",
-                f"Remove {city}",
-                ("clock", "remove", city),
-                f"remove_{place}",
-            )
+            tap = ("clock", "remove", city)
+            gone = ui.icon_button(WIDTH - 68, row_y + 14, "close", f"Remove {city}", tap, f"remove_{place}")
             parts = [
                 ui.text(36, row_y + 12, 130, 28, city, 18),
                 ui.text(36, row_y + 40, 130, 24, ahead, 14, ui.theme.muted),
@@ -267,16 +261,11 @@ def cities(ui: Ui) -> list[Node]:
         for place, city in enumerate(found):
             mark = None
             if city in chosen:
-                mark = Node(WIDTH - 64, y + 60 * place, 32, 56, "widget.ImageView", icon="check")
+                mark = image(WIDTH - 64, y + 60 * place, 32, 56, "check")
+            rid = "choose_" + city.lower().replace(" ", "_")
             rows.append(
                 widgets.row(
-                    ui,
-                    y + 60 * place,
-                    city,
-                    trail=mark,
-                    tap=("clock", "choose", city),
-                    rid="choose_" + city.lower().replace(" ", "_"),
-                    h=56,
+                    ui, y + 60 * place, city, trail=mark, tap=("clock", "choose", city), rid=rid, h=56
                 )
             )
         return rows, y + 60 * len(found)
@@ -292,21 +281,19 @@ def alarm(ui: Ui, index: int) -> list[Node]:
     entry, theme = ui.state["apps"]["clock"]["alarms"][index], ui.theme
     top = STATUS_H + widgets.BAR_H
     days, label = entry.get("days", []), entry.get("label", "")
-    time = Node(
+    time = text_box(
         widgets.MARGIN,
         top + 8,
         WIDTH - 2 * widgets.MARGIN,
         112,
-        "widget.TextView",
-        "alarm_time",
         st.clock_text(entry["minutes"], period=True),
+        48,
+        theme.text,
+        theme.card,
+        24,
+        rid="alarm_time",
         desc="Change the time",
         tap=("clock", "retime", index),
-        fill=theme.card,
-        radius=24,
-        size=48,
-        align="c",
-        color=theme.text,
     )
     chips = []
     for place, day in enumerate(DAYS):
@@ -324,25 +311,14 @@ def alarm(ui: Ui, index: int) -> list[Node]:
             )
         )
     lead = ui.disc(widgets.MARGIN + 14, top + 302, 44, "label", theme.tint, theme.on_tint)
+    tap = ("clock", "relabel", index)
     edit = widgets.row(
-        ui,
-        top + 288,
-        "Label",
-        label or "None",
-        lead=lead,
-        tap=("clock", "relabel", index),
-        rid="alarm_label",
-        fill=theme.card,
+        ui, top + 288, "Label", label or "None", lead=lead, tap=tap, rid="alarm_label", fill=theme.card
     )
     lead = ui.disc(widgets.MARGIN + 14, top + 382, 44, "delete", "#d93025")
+    event = ("clock", "delete", index)
     gone = widgets.row(
-        ui,
-        top + 368,
-        "Delete alarm",
-        lead=lead,
-        tap=("clock", "delete", index),
-        rid="delete_alarm",
-        fill=theme.card,
+        ui, top + 368, "Delete alarm", lead=lead, tap=event, rid="delete_alarm", fill=theme.card
     )
     repeat = ui.text(24, top + 132, 200, 28, "Repeat", 15, theme.muted)
     return [time, repeat, *chips, edit, gone, widgets.app_bar(ui, "Alarm")]
@@ -421,44 +397,30 @@ def _header(ui: Ui, y: float, draft: int, phase: str) -> list[Node]:
     split = ui.layout.picker == "grid"
     for x, text, name in ((24.0, hour, "hour"), (140.0, minute, "minute")):
         on = phase == name or split
+        color = ui.theme.on_tint if on else ui.theme.text
+        tap = () if split else ("clock", "phase", name)
+        fill = ui.theme.tint if on else ui.theme.raised
         nodes.append(
-            Node(
-                x,
-                y + 12,
-                96,
-                88,
-                "widget.TextView",
-                "show_" + name,
-                text,
-                desc=name,
-                tap=() if split else ("clock", "phase", name),
-                fill=ui.theme.tint if on else ui.theme.raised,
-                radius=16,
-                size=52,
-                align="c",
-                color=ui.theme.on_tint if on else ui.theme.text,
-            )
+            text_box(x, y + 12, 96, 88, text, 52, color, fill, 16, rid="show_" + name, desc=name, tap=tap)
         )
     nodes.append(ui.text(120, y + 12, 20, 88, ":", 48, align="c"))
     for place, period in enumerate(("AM", "PM")):
         on = (draft >= 720) == (period == "PM")
         nodes.append(
-            Node(
+            text_box(
                 260,
                 y + 8 + 48 * place,
                 76,
                 48,
-                "widget.TextView",
-                "period_" + period.lower(),
                 period,
+                17,
+                ui.theme.on_tint if on else ui.theme.muted,
+                ui.theme.tint if on else ui.theme.card,
+                12,
+                rid="period_" + period.lower(),
                 tap=("clock", "period", place),
-                fill=ui.theme.tint if on else ui.theme.card,
                 border=ui.theme.line,
-                radius=12,
-                size=17,
                 bold=True,
-                align="c",
-                color=ui.theme.on_tint if on else ui.theme.muted,
             )
         )
     return nodes
@@ -469,21 +431,19 @@ def _number(
 ) -> Node:
     x, y, w, h = box
     event: Event = ("clock", phase, number)
-    return Node(
+    return text_box(
         x,
         y,
         w,
         h,
-        "widget.TextView",
-        f"{phase}_{number}",
         f"{number:02d}" if phase == "minute" else str(number),
+        20,
+        ui.theme.on_primary if on else ui.theme.text,
+        ui.theme.primary if on else plain,
+        min(w, h) / 2 if plain == "" else 16,
+        rid=f"{phase}_{number}",
         tap=event,
         checked=on,
-        fill=ui.theme.primary if on else plain,
-        radius=min(w, h) / 2 if plain == "" else 16,
-        size=20,
-        align="c",
-        color=ui.theme.on_primary if on else ui.theme.text,
     )
 
 

@@ -172,10 +172,6 @@ def _move_start(state: State, params: Params, rng: random.Random) -> None:
     clock["alarms"] = [alarm for alarm in clock["alarms"] if alarm["minutes"] != _target(params)]
 
 
-def _move_check(state: State, params: Params) -> bool:
-    return bool(_alarm(state, _target(params)) and not _alarm(state, minutes_of(params)))
-
-
 def _move_step(expert: Expert, params: Params) -> Action:
     state, old = expert.state, minutes_of(params)
     if _alarm(state, old) and expert.page("clock") == ["picker", _place(state, old)]:
@@ -350,7 +346,7 @@ TEMPLATES: dict[str, Template] = {
         "clock",
         {**_TIME, "to": int},
         _move_start,
-        _move_check,
+        lambda state, params: bool(_alarm(state, _target(params)) and not _alarm(state, minutes_of(params))),
         _move_step,
         {**_TIMES, "to": range(0, 60, 5)},
         _alarms("minutes"),

@@ -11,7 +11,7 @@ from distrl.core.actions import Action
 from distrl.simulator.apps.base import App, Args
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
-from distrl.simulator.phone.nodes import WIDTH, Event, Node
+from distrl.simulator.phone.nodes import WIDTH, Event, Node, icon_button, image
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
 from distrl.simulator.tasks.base import (
@@ -113,20 +113,11 @@ def _list(ui: Ui, searching: bool) -> list[Node]:
             lead = widgets.avatar(widgets.MARGIN + 12, top + 10, 52, name, color(name))
             star = None
             if entry["starred"]:
-                star = Node(
-                    WIDTH - 64, top, 32, widgets.ROW_H, "widget.ImageView", icon="star", color="#f29900"
-                )
+                star = image(WIDTH - 64, top, 32, widgets.ROW_H, "star", color="#f29900")
+            tap = ("contacts", "open", place)
+            rid = f"contact_{place}"
             rows.append(
-                widgets.row(
-                    ui,
-                    top,
-                    name,
-                    lead=lead,
-                    trail=star,
-                    tap=("contacts", "open", place),
-                    rid=f"contact_{place}",
-                    fill=ui.theme.card,
-                )
+                widgets.row(ui, top, name, lead=lead, trail=star, tap=tap, rid=rid, fill=ui.theme.card)
             )
         return rows, y + len(shown) * (widgets.ROW_H + 6) + 96
 
@@ -183,20 +174,17 @@ def _detail(ui: Ui, entry: State, index: int) -> list[Node]:
 
 def _call(ui: Ui, name: str) -> list[Node]:
     theme, y = ui.theme, STATUS_H + 96
-    end = Node(
+    end = icon_button(
         WIDTH / 2 - 40,
         ui.bottom - 130,
         80,
-        80,
-        "widget.ImageButton",
+        "phone_disabled",
+        "End call",
+        ("contacts", "hang_up"),
         "end_call",
-        desc="End call",
-        tap=("contacts", "hang_up"),
-        fill="#d93025",
-        radius=40,
-        icon="phone_disabled",
-        icon_size=36,
-        color="#ffffff",
+        "#ffffff",
+        "#d93025",
+        36,
     )
     return [
         Node(0, 0, WIDTH, ui.bottom, fill=theme.tint),
@@ -221,7 +209,7 @@ def _calls(ui: Ui) -> list[Node]:
             told = {"out": "Outgoing", "in": "Incoming", "missed": "Missed"}[kind]
             lead = widgets.avatar(widgets.MARGIN + 12, top + 10, 52, name, color(name))
             tint = ui.legible("#d93025") if kind == "missed" else ui.theme.muted
-            sign = Node(WIDTH - 64, top, 32, widgets.ROW_H, "widget.ImageView", icon=icon, color=tint)
+            sign = image(WIDTH - 64, top, 32, widgets.ROW_H, icon, color=tint)
             tap, rid = ("contacts", "call", name), f"call_{place}"
             rows.append(
                 widgets.row(ui, top, name, told, lead=lead, trail=sign, tap=tap, rid=rid, fill=ui.theme.card)

@@ -9,7 +9,7 @@ from distrl.core.actions import Action
 from distrl.simulator.apps.base import App, Args, close_keyboard
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
-from distrl.simulator.phone.nodes import WIDTH, Node
+from distrl.simulator.phone.nodes import WIDTH, Node, image
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
 from distrl.simulator.tasks.base import (
@@ -180,19 +180,9 @@ def _sort(ui: Ui, folder: str) -> list[Node]:
 def _details(ui: Ui, index: int) -> list[Node]:
     entry, theme = ui.state["apps"]["files"]["files"][index], ui.theme
     icon, color = _kind(entry["name"])
+    ink = ui.legible(color)
     nodes = [
-        Node(
-            widgets.MARGIN,
-            _TOP + 4,
-            WIDTH - 2 * widgets.MARGIN,
-            150,
-            "widget.ImageView",
-            fill=theme.card,
-            radius=24,
-            icon=icon,
-            icon_size=84,
-            color=ui.legible(color),
-        ),
+        image(widgets.MARGIN, _TOP + 4, WIDTH - 2 * widgets.MARGIN, 150, icon, 84, ink, theme.card, 24),
         ui.text(24, _TOP + 162, WIDTH - 48, 40, entry["name"], 24, rid="file_name"),
     ]
     facts = f"{_size(entry['size'])} · {entry['folder']} · May {entry['day']}"
@@ -344,10 +334,6 @@ def _move_start(state: State, params: Params, rng: random.Random) -> None:
     _file_start(state, {**params, "folder": rng.choice(others)}, rng)
 
 
-def _move_check(state: State, params: Params) -> bool:
-    return bool(_entry(state, params["file"]).get("folder") == params["to"])
-
-
 def _move_step(expert: Expert, params: Params) -> Action:
     state, place = expert.state, find(expert.state, params["file"])
     if place >= 0 and expert.page("files") == ["move", place]:
@@ -363,10 +349,6 @@ def _gone_step(expert: Expert, params: Params) -> Action:
     if expert.page("files") == ["delete", find(expert.state, params["file"])]:
         return expert.tap("confirm")
     return _opened(expert, params) or expert.tap("delete")
-
-
-def _folder_check(state: State, params: Params) -> bool:
-    return params["name"] in state["apps"]["files"]["folders"]
 
 
 def _folder_step(expert: Expert, params: Params) -> Action:
@@ -404,7 +386,7 @@ TEMPLATES: dict[str, Template] = {
         "files",
         {"name": str},
         fresh,
-        _folder_check,
+        lambda state, params: params["name"] in state["apps"]["files"]["folders"],
         _folder_step,
         may=(May("files.folders", only("", "name")),),
     ),
@@ -416,7 +398,7 @@ TEMPLATES: dict[str, Template] = {
         "files",
         {"file": str, "to": str},
         _move_start,
-        _move_check,
+        lambda state, params: _entry(state, params["file"]).get("folder") == params["to"],
         _move_step,
         {"to": FOLDERS},
         _renamed("folder"),

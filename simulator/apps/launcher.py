@@ -8,7 +8,7 @@ from distrl.simulator.apps import store_catalog, weather
 from distrl.simulator.apps.base import App
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
-from distrl.simulator.phone.nodes import WIDTH, Node
+from distrl.simulator.phone.nodes import WIDTH, Node, group, image, text_box
 from distrl.simulator.phone.state import State, clock_text
 from distrl.simulator.phone.theme import Layout, layout
 from distrl.simulator.phone.ui import STATUS_H, Ui, nav_height, viewport
@@ -130,72 +130,53 @@ def _widget(ui: Ui, ink: str) -> list[Node]:
     icon, _, color, degrees = weather.forecast(ui.state["apps"]["weather"]["city"], 0)
     date = ui.text(30, y + 64, 102, 28, DATE, 18, ink, rid="home_date")
     color = color if ui.is_plain else ink  # the wallpaper may be of any colour
-    sky = Node(134, y + 64, 28, 28, "widget.ImageView", icon=icon, icon_size=22, color=color)
+    sky = image(134, y + 64, 28, 28, icon, 22, color)
     warm = ui.text(166, y + 64, 80, 28, f"{degrees}°", 18, ink, rid="home_degrees")
-    face = Node(
-        20,
-        y - 6,
-        WIDTH - 40,
-        104,
-        "view.ViewGroup",
-        "clock_widget",
-        desc="Clock",
-        tap=("system", "open", "clock"),
-    )
+    face = group(20, y - 6, WIDTH - 40, 104, "clock_widget", desc="Clock", tap=("system", "open", "clock"))
     return [face.with_children(time, date, sky, warm)]
 
 
 def _search(ui: Ui) -> Node:
     y = _place(ui, ui.layout.search_y)
     theme = ui.theme
-    glass = Node(24 + 14, y, 28, 54, "widget.ImageView", icon="search", color=theme.muted)
+    glass = image(24 + 14, y, 28, 54, "search", color=theme.muted)
     hint = ui.text(24 + 54, y, 180, 54, "Search", 17, theme.muted)
-    mic = Node(WIDTH - 24 - 44, y, 28, 54, "widget.ImageView", icon="mic", color=theme.primary)
-    return Node(
-        24,
-        y,
-        WIDTH - 48,
-        54,
-        "view.ViewGroup",
-        "home_search",
-        desc="Search the web",
-        tap=("system", "search"),
-        fill=theme.card,
-        radius=27,
-        children=(glass, hint, mic),
+    mic = image(WIDTH - 24 - 44, y, 28, 54, "mic", color=theme.primary)
+    tap = ("system", "search")
+    return group(
+        24, y, WIDTH - 48, 54, "home_search", (glass, hint, mic), "Search the web", tap, theme.card, 27
     )
 
 
 def _icon(ui: Ui, app: App, x: float, y: float, ink: str, labelled: bool) -> Node:
-    plate = Node(
+    plate = image(
         x + (CELL_W - ICON) / 2,
         y + 8,
         ICON,
         ICON,
-        "widget.ImageView",
-        fill=app.color,
-        radius=ui.layout.icon_radius * ICON / 56,
-        icon=app.icon,
-        icon_size=34,
-        color="#ffffff",
+        app.icon,
+        34,
+        "#ffffff",
+        app.color,
+        ui.layout.icon_radius * ICON / 56,
     )
     children = [plate]
     if labelled:
         margin = 0 if store_catalog.ENTRIES.get(app.name) is None else 4
         width = CELL_W - 2 * margin
         children.append(ui.text(x + margin, y + 72, width, 22, app.label, 14, ink, align="c"))
-    return Node(
+    return text_box(
         x + 3,
         y,
         CELL_W - 6,
         CELL_H - 2 if labelled else 80,
-        "widget.TextView",
-        "app_" + app.name,
+        rid="app_" + app.name,
         value=app.label,
         desc=app.label,
         tap=("system", "open", app.name),
         hold=("system", "uninstall", app.name) if store_catalog.ENTRIES.get(app.name) is not None else (),
         children=tuple(children),
+        align="l",
     )
 
 

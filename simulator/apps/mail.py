@@ -10,7 +10,7 @@ from distrl.simulator.apps import contacts
 from distrl.simulator.apps.base import App, Args
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
-from distrl.simulator.phone.nodes import WIDTH, Node
+from distrl.simulator.phone.nodes import WIDTH, Node, group, image
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
 from distrl.simulator.tasks.base import (
@@ -113,19 +113,11 @@ def _mail_row(ui: Ui, y: float, place: int) -> Node:
         ui.text(94, y + 56, 236, 22, entry["body"], 14, theme.muted),
     ]
     if entry["star"]:
-        parts.append(Node(WIDTH - 56, y + 6, 28, 28, "widget.ImageView", icon="star", color="#f29900"))
-    return Node(
-        widgets.MARGIN,
-        y,
-        WIDTH - 2 * widgets.MARGIN,
-        86,
-        "view.ViewGroup",
-        f"mail_{place}",
-        desc=entry["subject"],
-        tap=("mail", "open", place),
-        fill=theme.card,
-        radius=20,
-        children=tuple(parts),
+        parts.append(image(WIDTH - 56, y + 6, 28, 28, "star", color="#f29900"))
+    tap = ("mail", "open", place)
+    desc = entry["subject"]
+    return group(
+        widgets.MARGIN, y, WIDTH - 2 * widgets.MARGIN, 86, f"mail_{place}", parts, desc, tap, theme.card, 20
     )
 
 

@@ -10,7 +10,7 @@ from distrl.core.actions import Action
 from distrl.simulator.apps.base import Args
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
-from distrl.simulator.phone.nodes import WIDTH, Node
+from distrl.simulator.phone.nodes import WIDTH, Node, group, image, text_box
 from distrl.simulator.phone.state import Page, State
 from distrl.simulator.phone.ui import Ui, viewport
 from distrl.simulator.tasks.base import Params, Template, fresh
@@ -251,61 +251,32 @@ def _head(ui: Ui, y: float) -> list[Node]:
     count = len(ui.state["apps"]["browser"]["cart"])
     cart = ui.icon_button(WIDTH - 60, y + 8, "shopping_cart", "Cart", ("browser", "cart"), "cart", "#ffffff")
     parts = [
-        Node(16, y, 40, HEAD_H, "widget.ImageView", icon="storefront", icon_size=30, color="#ffffff"),
+        image(16, y, 40, HEAD_H, "storefront", 30, "#ffffff"),
         ui.text(62, y, 180, HEAD_H, "Market", 24, "#ffffff", True),
         cart,
     ]
     if count:
-        badge = Node(
-            WIDTH - 34,
-            y + 10,
-            22,
-            22,
-            "widget.TextView",
-            text=str(count),
-            fill="#ffffff",
-            radius=11,
-            size=13,
-            bold=True,
-            align="c",
-            color=ORANGE,
-        )
+        badge = text_box(WIDTH - 34, y + 10, 22, 22, str(count), 13, ORANGE, "#ffffff", 11, bold=True)
         parts.append(badge)
-    return [Node(0, y, WIDTH, HEAD_H, "view.ViewGroup", "shop_head", fill=ORANGE, children=tuple(parts))]
+    return [group(0, y, WIDTH, HEAD_H, "shop_head", parts, fill=ORANGE)]
 
 
 def _search_field(ui: Ui, y: float) -> Node:
     field = widgets.field(
         ui, y + 10, "shop.query", "Search Market", icon="search", pill=True, h=56, rid="shop_search"
     )
-    return Node(0, y, WIDTH, 76, "view.ViewGroup", "shop_bar", fill=ui.theme.bg, children=(field,))
+    return group(0, y, WIDTH, 76, "shop_bar", (field,), fill=ui.theme.bg)
 
 
 def _front(ui: Ui, area: Area) -> list[Node]:
     def build(y: float) -> tuple[Sequence[Node], float]:
-        banner = Node(
-            16,
-            y + 4,
-            WIDTH - 32,
-            92,
-            "view.ViewGroup",
-            fill="#7b2d00" if ui.theme.dark else "#ffe1c7",
-            radius=24,
-            children=(
-                ui.text(36, y + 18, 210, 32, "Summer sale", 24, ORANGE, True),
-                ui.text(36, y + 52, 210, 26, "Up to 40% off bikes", 16),
-                Node(
-                    WIDTH - 108,
-                    y + 8,
-                    80,
-                    84,
-                    "widget.ImageView",
-                    icon="pedal_bike",
-                    icon_size=64,
-                    color=ORANGE,
-                ),
-            ),
+        parts = (
+            ui.text(36, y + 18, 210, 32, "Summer sale", 24, ORANGE, True),
+            ui.text(36, y + 52, 210, 26, "Up to 40% off bikes", 16),
+            image(WIDTH - 108, y + 8, 80, 84, "pedal_bike", 64, ORANGE),
         )
+        fill = "#7b2d00" if ui.theme.dark else "#ffe1c7"
+        banner = group(16, y + 4, WIDTH - 32, 92, children=parts, fill=fill, radius=24)
         nodes: list[Node] = [banner, ui.text(24, y + 106, 200, 32, "Popular", 18, bold=True)]
         for place, product in enumerate(PRODUCTS[place * 25 + 4] for place in range(6)):
             row, column = divmod(place, 2)
@@ -318,19 +289,9 @@ def _front(ui: Ui, area: Area) -> list[Node]:
 def picture(product: Product, x: float, y: float, w: float, h: float, size: float) -> Node:
     """The product's picture: its shape in its colour, on a light ground."""
     icon = NOUNS[product.noun]
-    return Node(
-        x,
-        y,
-        w,
-        h,
-        "widget.ImageView",
-        desc=product.title,
-        fill="#eef0f3",
-        radius=18,
-        icon=icon,
-        icon_size=size,
-        color=COLORS[product.color],
-        art=() if icon else ("shoe",),
+    color = COLORS[product.color]
+    return image(
+        x, y, w, h, icon, size, color, "#eef0f3", 18, desc=product.title, art=() if icon else ("shoe",)
     )
 
 
@@ -340,19 +301,8 @@ def _tile(ui: Ui, x: float, y: float, product: Product) -> Node:
         ui.text(x + 12, y + 120, 136, 24, product.title, 14),
         ui.text(x + 12, y + 144, 136, 30, price(product.price), 18, bold=True),
     )
-    return Node(
-        x,
-        y,
-        160,
-        188,
-        "view.ViewGroup",
-        f"product_{product.id}",
-        desc=product.title,
-        tap=("browser", "product", product.id),
-        fill=ui.theme.card,
-        radius=22,
-        children=parts,
-    )
+    tap = ("browser", "product", product.id)
+    return group(x, y, 160, 188, f"product_{product.id}", parts, product.title, tap, ui.theme.card, 22)
 
 
 def _results(ui: Ui, area: Area) -> list[Node]:
@@ -383,39 +333,30 @@ def _listing(ui: Ui, y: float, product: Product) -> Node:
     parts = (
         picture(product, 24, y + 8, 100, 100, 72),
         ui.text(138, y + 8, 196, 44, product.title, 16, lines=2),
-        Node(136, y + 52, 22, 24, "widget.ImageView", icon="star", icon_size=18, color="#f29900"),
+        image(136, y + 52, 22, 24, "star", 18, "#f29900"),
         ui.text(160, y + 52, 160, 24, f"{product.rating / 10} ({product.reviews})", 14, ui.theme.muted),
         ui.text(138, y + 78, 160, 30, price(product.price), 20, bold=True),
     )
-    return Node(
-        16,
-        y,
-        WIDTH - 32,
-        116,
-        "view.ViewGroup",
-        f"product_{product.id}",
-        desc=product.title,
-        tap=("browser", "product", product.id),
-        fill=ui.theme.card,
-        radius=22,
-        children=parts,
+    tap = ("browser", "product", product.id)
+    return group(
+        16, y, WIDTH - 32, 116, f"product_{product.id}", parts, product.title, tap, ui.theme.card, 22
     )
 
 
 def _product(ui: Ui, product: Product, area: Area) -> list[Node]:
     def build(y: float) -> tuple[Sequence[Node], float]:
         stars = [
-            Node(
+            image(
                 20 + 26 * place,
                 y + 330,
                 26,
                 28,
-                "widget.ImageView",
+                "star" if product.rating >= 10 * place + 8 else "star_border",
                 color="#f29900",
-                icon="star" if product.rating >= 10 * place + 8 else "star_border",
             )
             for place in range(5)
         ]
+        text = f"In {product.color}, by {product.make}. Made to last."
         nodes = [
             picture(product, 16, y + 10, WIDTH - 32, 260, 200),
             ui.text(20, y + 282, 320, 44, product.title, 24, bold=True, rid="title"),
@@ -423,16 +364,7 @@ def _product(ui: Ui, product: Product, area: Area) -> list[Node]:
             ui.text(158, y + 330, 180, 28, f"{product.reviews} reviews", 15, ui.theme.muted),
             ui.text(20, y + 366, 200, 44, price(product.price), 32, bold=True, rid="price"),
             ui.text(20, y + 412, 320, 26, "Free delivery in two days", 15, "#188038"),
-            ui.text(
-                20,
-                y + 440,
-                320,
-                48,
-                f"In {product.color}, by {product.make}. Made to last.",
-                15,
-                ui.theme.muted,
-                lines=2,
-            ),
+            ui.text(20, y + 440, 320, 48, text, 15, ui.theme.muted, lines=2),
         ]
         return nodes, y + 500
 

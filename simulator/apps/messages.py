@@ -12,7 +12,7 @@ from distrl.simulator.apps.contacts import NAMES, SAID, add_person, person_at
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
 from distrl.simulator.phone.fonts import text_width, wrap
-from distrl.simulator.phone.nodes import WIDTH, Node
+from distrl.simulator.phone.nodes import WIDTH, Node, group, icon_button, image
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
 from distrl.simulator.tasks.base import (
@@ -22,6 +22,7 @@ from distrl.simulator.tasks.base import (
     Template,
     everyday,
     held_out,
+    is_shown,
     only,
     product,
     zipped,
@@ -118,7 +119,7 @@ def _mark(ui: Ui, y: float, entry: State) -> Node | None:
     icon = "bookmark" if entry.get("pin") else "volume_off" if entry.get("mute") else ""
     if not icon:
         return None
-    return Node(WIDTH - 60, y, 28, 78, "widget.ImageView", icon=icon, icon_size=22, color=ui.theme.muted)
+    return image(WIDTH - 60, y, 28, 78, icon, 22, ui.theme.muted)
 
 
 def _people(ui: Ui) -> list[Node]:
@@ -152,22 +153,12 @@ def _conversation(ui: Ui, name: str) -> list[Node]:
 
     face = widgets.avatar(WIDTH - 104, STATUS_H + 10, 44, name, contacts.color(name))
     more = ui.icon_button(WIDTH - 52, STATUS_H + 8, "more_vert", "More", ("messages", "menu", name), "more")
-    send = Node(
-        WIDTH - 72,
-        bottom + 10,
-        56,
-        56,
-        "widget.ImageButton",
-        "send",
-        desc="Send",
-        tap=("messages", "send", name),
-        fill=ui.theme.primary,
-        radius=28,
-        icon="send",
-        color=ui.theme.on_primary,
+    tap = ("messages", "send", name)
+    send = icon_button(
+        WIDTH - 72, bottom + 10, 56, "send", "Send", tap, "send", ui.theme.on_primary, ui.theme.primary
     )
     box = widgets.field(ui, bottom + 10, _KEY, "Text message", w=WIDTH - 100, pill=True, rid="message_field")
-    bar = Node(0, bottom, WIDTH, 76, "view.ViewGroup", "compose", fill=ui.theme.raised, children=(box, send))
+    bar = group(0, bottom, WIDTH, 76, "compose", (box, send), fill=ui.theme.raised)
     return [
         viewport(ui, "messages.thread", top, bottom, build, at_end=True),
         widgets.app_bar(ui, name, [face, more] if thread(ui.state, name) else [face]),
@@ -183,17 +174,8 @@ def _bubble(ui: Ui, y: float, mine: bool, said: str) -> Node:
     x = WIDTH - widgets.MARGIN - width if mine else widgets.MARGIN
     ink = theme.on_primary if mine else theme.text
     label = ui.text(x + 16, y, width - 30, height, said, 17, ink, lines=6)
-    return Node(
-        x,
-        y,
-        width,
-        height,
-        "view.ViewGroup",
-        "bubble_me" if mine else "bubble_them",
-        fill=theme.primary if mine else theme.raised,
-        radius=20,
-        children=(label,),
-    )
+    fill = theme.primary if mine else theme.raised
+    return group(x, y, width, height, "bubble_me" if mine else "bubble_them", (label,), fill=fill, radius=20)
 
 
 def act(state: State, verb: str, args: Args) -> None:
@@ -327,15 +309,7 @@ def _send_step(expert: Expert, params: Params) -> Action:
 
 
 def _open_check(state: State, params: Params) -> bool:
-    return bool(st.page(state, "messages") == ["thread", params["name"]] and state["front"] == "messages")
-
-
-def _open_step(expert: Expert, params: Params) -> Action:
-    return _chat(expert, params["name"]) or BACK
-
-
-def _chat_gone(state: State, params: Params) -> bool:
-    return thread(state, params["name"]) is None
+    return is_shown(state, "messages", "thread", params["name"])
 
 
 def _chat_menu(expert: Expert, name: str, item: str) -> Action:
@@ -356,10 +330,6 @@ def _chat_delete_step(expert: Expert, params: Params) -> Action:
 def _mark_check(state: State, params: Params) -> bool:
     entry = thread(state, params["name"]) or {}
     return bool(entry.get(params["mark"]))
-
-
-def _mark_step(expert: Expert, params: Params) -> Action:
-    return _chat_menu(expert, params["name"], params["mark"])
 
 
 def _said(entry: State, params: Params) -> State | None:
@@ -388,12 +358,14 @@ TEMPLATES: dict[str, Template] = {
     "message_new": everyday(
         "messages", {**_NAME, "text": str}, _no_thread, _send_check, _send_step, may=_SENT
     ),
-    "chat_open": everyday("messages", _NAME, _thread, _open_check, _open_step),
+    "chat_open": everyday(
+        "messages", _NAME, _thread, _open_check, lambda expert, params: _chat(expert, params["name"]) or BACK
+    ),
     "chat_delete": everyday(
         "messages",
         _NAME,
         _thread,
-        _chat_gone,
+        lambda state, params: thread(state, params["name"]) is None,
         _chat_delete_step,
         may=(May("messages.threads", only("name", "name")),),
     ),
@@ -402,7 +374,7 @@ TEMPLATES: dict[str, Template] = {
         {**_NAME, "mark": str},
         _thread,
         _mark_check,
-        _mark_step,
+        lambda expert, params: _chat_menu(expert, params["name"], params["mark"]),
         {"mark": ("pin", "mute")},
         (May("messages.threads", _marked),),
     ),

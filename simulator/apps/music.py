@@ -10,10 +10,20 @@ from distrl.core.actions import Action
 from distrl.simulator.apps.base import App, Args, close_keyboard
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
-from distrl.simulator.phone.nodes import WIDTH, Node
+from distrl.simulator.phone.nodes import WIDTH, Node, group, icon_button, image
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
-from distrl.simulator.tasks.base import May, Params, Template, everyday, fresh, held_out, product, where
+from distrl.simulator.tasks.base import (
+    May,
+    Params,
+    Template,
+    everyday,
+    fresh,
+    held_out,
+    is_shown,
+    product,
+    where,
+)
 from distrl.simulator.tasks.expert import Expert
 
 ALBUMS: dict[str, tuple[str, str, tuple[str, ...]]] = {
@@ -96,32 +106,16 @@ def _root(ui: Ui) -> list[Node]:
 
 
 def _cover(x: float, y: float, d: float, album: str) -> Node:
-    return Node(
-        x,
-        y,
-        d,
-        d,
-        "widget.ImageView",
-        fill=ALBUMS[album][1],
-        radius=d * 0.16,
-        icon="album",
-        icon_size=d * 0.62,
-        color="#ffffffcc",
-    )
+    return image(x, y, d, d, "album", d * 0.62, "#ffffffcc", ALBUMS[album][1], d * 0.16)
 
 
 def _song_row(ui: Ui, y: float, song: int, line: int) -> Node:
     title, album = SONGS[song]
+    rid = f"song_{song}" if line < 0 else f"song_{song}_{line}"
+    lead = _cover(widgets.MARGIN + 8, y + 9, 50, album)
+    trail = Node(WIDTH - 68, y, 1, 1)
     row = widgets.row(
-        ui,
-        y,
-        title,
-        ALBUMS[album][0],
-        lead=_cover(widgets.MARGIN + 8, y + 9, 50, album),
-        trail=Node(WIDTH - 68, y, 1, 1),
-        tap=("music", "play", song),
-        rid=f"song_{song}" if line < 0 else f"song_{song}_{line}",
-        h=68,
+        ui, y, title, ALBUMS[album][0], lead=lead, trail=trail, tap=("music", "play", song), rid=rid, h=68
     )
     name = f"more_{song}" if line < 0 else f"more_{song}_{line}"
     more = ui.icon_button(WIDTH - 64, y + 10, "more_vert", f"More of {title}", ("music", "menu", song), name)
@@ -143,19 +137,7 @@ def _albums(ui: Ui, y: float) -> tuple[Sequence[Node], float]:
             ui.text(x + 8, top + 154, 144, 26, album, 16, bold=True),
             ui.text(x + 8, top + 178, 144, 22, artist, 14, ui.theme.muted),
         )
-        nodes.append(
-            Node(
-                x,
-                top,
-                160,
-                206,
-                "view.ViewGroup",
-                f"album_{place}",
-                desc=album,
-                tap=("music", "album", album),
-                children=parts,
-            )
-        )
+        nodes.append(group(x, top, 160, 206, f"album_{place}", parts, album, ("music", "album", album)))
     return nodes, y + 16 + 214 * ((len(ALBUMS) + 1) // 2)
 
 
@@ -188,18 +170,8 @@ def _mini(ui: Ui, y: float) -> Node:
             WIDTH - 72, y + 9, icon, "Pause or play", ("music", "toggle"), "mini_play", theme.on_tint
         ),
     )
-    return Node(
-        8,
-        y + 2,
-        WIDTH - 16,
-        _MINI - 6,
-        "view.ViewGroup",
-        "mini_player",
-        desc="Player",
-        tap=("music", "player"),
-        fill=theme.tint,
-        radius=20,
-        children=parts,
+    return group(
+        8, y + 2, WIDTH - 16, _MINI - 6, "mini_player", parts, "Player", ("music", "player"), theme.tint, 20
     )
 
 
@@ -227,22 +199,11 @@ def _player(ui: Ui) -> list[Node]:
     ):
         color = theme.primary if on else theme.text if "skip" in icon else theme.muted
         nodes.append(ui.icon_button(x, middle + 12, icon, label, ("music", verb), verb, color))
+    sign = "pause" if music["on"] else "play_arrow"
+    desc = "Pause" if music["on"] else "Play"
+    tap = ("music", "toggle")
     nodes.append(
-        Node(
-            WIDTH / 2 - 36,
-            middle,
-            72,
-            72,
-            "widget.ImageButton",
-            "play",
-            desc="Pause" if music["on"] else "Play",
-            tap=("music", "toggle"),
-            fill=theme.primary,
-            radius=36,
-            icon="pause" if music["on"] else "play_arrow",
-            icon_size=40,
-            color=theme.on_primary,
-        )
+        icon_button(WIDTH / 2 - 36, middle, 72, sign, desc, tap, "play", theme.on_primary, theme.primary, 40)
     )
     queue = ui.icon_button(
         WIDTH - 56, STATUS_H + 8, "playlist_play", "Up next", ("music", "queue"), "up_next"
@@ -375,19 +336,11 @@ def _play_step(expert: Expert, params: Params) -> Action:
     )
 
 
-def _like_check(state: State, params: Params) -> bool:
-    return number(params["song"]) in state["apps"]["music"]["liked"]
-
-
 def _song_menu(expert: Expert, params: Params, item: str) -> Action:
     song = number(params["song"])
     if expert.page("music") == ["menu", song]:
         return expert.tap("menu_" + item)
     return expert.to_root("music", 0, "tab_songs") or expert.tap(f"more_{song}")
-
-
-def _queue_check(state: State, params: Params) -> bool:
-    return number(params["song"]) in state["apps"]["music"]["queue"]
 
 
 def _put_start(state: State, params: Params, rng: random.Random) -> None:
@@ -416,7 +369,7 @@ def _new_step(expert: Expert, params: Params) -> Action:
 
 
 def _album_check(state: State, params: Params) -> bool:
-    return bool(st.page(state, "music") == ["album", params["album"]] and state["front"] == "music")
+    return is_shown(state, "music", "album", params["album"])
 
 
 def _album_step(expert: Expert, params: Params) -> Action:
@@ -460,7 +413,7 @@ TEMPLATES: dict[str, Template] = {
         "music",
         _SONG,
         fresh,
-        _like_check,
+        lambda state, params: number(params["song"]) in state["apps"]["music"]["liked"],
         lambda expert, params: _song_menu(expert, params, "like"),
         _SONGS,
         _LIKED,
@@ -469,7 +422,7 @@ TEMPLATES: dict[str, Template] = {
         "music",
         _SONG,
         fresh,
-        _queue_check,
+        lambda state, params: number(params["song"]) in state["apps"]["music"]["queue"],
         lambda expert, params: _song_menu(expert, params, "queue"),
         _SONGS,
         _QUEUED,

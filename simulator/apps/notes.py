@@ -9,7 +9,7 @@ from distrl.core.actions import Action
 from distrl.simulator.apps.base import App, Args
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
-from distrl.simulator.phone.nodes import WIDTH, Node
+from distrl.simulator.phone.nodes import WIDTH, Node, group, icon_button
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
 from distrl.simulator.tasks.base import (
@@ -106,35 +106,19 @@ def _paper(ui: Ui, x: float, top: float, note: State, index: int) -> Node:
     if note.get("pinned"):
         parts[0] = ui.text(x + 14, top + 12, 106, 32, note["title"], 18, _INK, True)
         parts.append(Node(x + 126, top + 14, 26, 26, icon="bookmark", icon_size=22, color=_PIN))
-    return Node(
-        x,
-        top,
-        160,
-        164,
-        "view.ViewGroup",
-        f"note_{index}",
-        desc=note["title"],
-        tap=("notes", "open", index),
-        fill=_PAPER[index % 5],
-        radius=22,
-        children=tuple(parts),
-    )
+    tap = ("notes", "open", index)
+    return group(x, top, 160, 164, f"note_{index}", parts, note["title"], tap, _PAPER[index % 5], 22)
 
 
 def _note(ui: Ui, index: int) -> list[Node]:
     note = ui.state["apps"]["notes"]["notes"][index]
     paper, pinned = _PAPER[index % 5], note.get("pinned", False)
+    color = ui.legible(_PIN, ui.theme.bg) if pinned else ""
+    icon = "bookmark" if pinned else "flag"
+    desc = "Unpin" if pinned else "Pin"
     actions = [
         ui.icon_button(WIDTH - 56, STATUS_H + 8, "delete", "Delete", ("notes", "delete", index), "delete"),
-        ui.icon_button(
-            WIDTH - 106,
-            STATUS_H + 8,
-            "bookmark" if pinned else "flag",
-            "Unpin" if pinned else "Pin",
-            ("notes", "pin", index),
-            "pin",
-            ui.legible(_PIN, ui.theme.bg) if pinned else "",
-        ),
+        ui.icon_button(WIDTH - 106, STATUS_H + 8, icon, desc, ("notes", "pin", index), "pin", color),
         ui.icon_button(WIDTH - 156, STATUS_H + 8, "edit", "Edit", ("notes", "edit", index), "edit"),
     ]
     bar = widgets.app_bar(ui, "", actions)
@@ -144,9 +128,7 @@ def _note(ui: Ui, index: int) -> list[Node]:
         ui.text(36, _TOP + 20, 288, 48, note["title"], 28, _INK, True, rid="note_title"),
         ui.text(36, _TOP + 72, 288, 260, note["body"], 18, _INK, lines=10, top=True, rid="note_body"),
     )
-    sheet = Node(
-        16, _TOP + 4, WIDTH - 32, 360, "view.ViewGroup", "sheet", fill=paper, radius=24, children=parts
-    )
+    sheet = group(16, _TOP + 4, WIDTH - 32, 360, "sheet", parts, fill=paper, radius=24)
     return [sheet, bar]
 
 
@@ -162,23 +144,18 @@ def _checklist(ui: Ui, note: State, index: int) -> list[Node]:
     field = widgets.field(
         ui, ui.bottom - 66, "notes.item", "Add an item", w=WIDTH - 96, pill=True, rid="item_field"
     )
-    add = Node(
+    add = icon_button(
         WIDTH - 72,
         ui.bottom - 66,
         56,
-        56,
-        "widget.ImageButton",
+        "add",
+        "Add item",
+        ("notes", "add_item", index),
         "add_item",
-        desc="Add item",
-        tap=("notes", "add_item", index),
-        fill=ui.theme.primary,
-        radius=28,
-        icon="add",
-        color=ui.theme.on_primary,
+        ui.theme.on_primary,
+        ui.theme.primary,
     )
-    bar = Node(
-        0, ui.bottom - 76, WIDTH, 76, "view.ViewGroup", "compose", fill=ui.theme.bg, children=(field, add)
-    )
+    bar = group(0, ui.bottom - 76, WIDTH, 76, "compose", (field, add), fill=ui.theme.bg)
     return [viewport(ui, "notes.items", _TOP + 56, ui.bottom - 76, build), title, bar]
 
 

@@ -27,7 +27,7 @@ from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Node
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
-from distrl.simulator.tasks.base import Family, May, Params, Template, everyday, fresh, product
+from distrl.simulator.tasks.base import Family, May, Params, Template, everyday, fresh, is_shown, product
 from distrl.simulator.tasks.expert import BACK, COMPLETE, Expert
 
 _ON = {
@@ -62,16 +62,9 @@ def _root(ui: Ui) -> list[Node]:
             section = SECTIONS[name]
             top = y + place * widgets.ROW_H
             lead = ui.disc(widgets.MARGIN + 14, top + 14, 44, section.icon, section.color)
+            tap = ("settings", "section", name)
             rows.append(
-                widgets.row(
-                    ui,
-                    top,
-                    section.title,
-                    section.note,
-                    lead=lead,
-                    tap=("settings", "section", name),
-                    rid="section_" + name,
-                )
+                widgets.row(ui, top, section.title, section.note, lead=lead, tap=tap, rid="section_" + name)
             )
         height = widgets.ROW_H * len(rows)
         nodes.append(widgets.card(ui, y, height, rows))
@@ -254,10 +247,6 @@ def _switch_start(state: State, params: Params, rng: random.Random) -> None:
     state["apps"]["settings"][params["setting"]] = not params["on"]
 
 
-def _switch_check(state: State, params: Params) -> bool:
-    return bool(state["apps"]["settings"][params["setting"]] == params["on"])
-
-
 def _switch_step(expert: Expert, params: Params) -> Action:
     return _opened(expert, TOGGLES[params["setting"]][0]) or expert.tap("switch_" + params["setting"])
 
@@ -265,10 +254,6 @@ def _switch_step(expert: Expert, params: Params) -> Action:
 def _level_start(state: State, params: Params, rng: random.Random) -> None:
     others = [percent for percent in range(0, 101, 10) if percent != params["percent"]]
     state["apps"]["settings"][params["setting"]] = rng.choice(others)
-
-
-def _level_check(state: State, params: Params) -> bool:
-    return bool(state["apps"]["settings"][params["setting"]] == params["percent"])
 
 
 def _level_step(expert: Expert, params: Params) -> Action:
@@ -286,10 +271,6 @@ def _choice_start(state: State, params: Params, rng: random.Random) -> None:
     )
 
 
-def _choice_check(state: State, params: Params) -> bool:
-    return bool(state["apps"]["settings"][params["setting"]] == params["option"])
-
-
 def _choice_step(expert: Expert, params: Params) -> Action:
     section, choice = CHOICES[params["setting"]]
     if expert.page("settings") == ["choice", params["setting"]]:
@@ -298,7 +279,7 @@ def _choice_step(expert: Expert, params: Params) -> Action:
 
 
 def _page_check(state: State, params: Params) -> bool:
-    return bool(st.page(state, "settings") == ["section", params["section"]] and state["front"] == "settings")
+    return is_shown(state, "settings", "section", params["section"])
 
 
 def _page_step(expert: Expert, params: Params) -> Action:
@@ -359,7 +340,7 @@ TEMPLATES: dict[str, Template] = {
         "settings",
         {"setting": str, "on": bool},
         _switch_start,
-        _switch_check,
+        lambda state, params: state["apps"]["settings"][params["setting"]] == params["on"],
         _switch_step,
         {"setting": TOGGLES},
         _SWITCH,
@@ -368,7 +349,7 @@ TEMPLATES: dict[str, Template] = {
         "settings",
         {"setting": str, "percent": int},
         _level_start,
-        _level_check,
+        lambda state, params: state["apps"]["settings"][params["setting"]] == params["percent"],
         _level_step,
         {"setting": SLIDERS, "percent": range(0, 101, 10)},
         _VALUE,
@@ -377,7 +358,7 @@ TEMPLATES: dict[str, Template] = {
         "settings",
         {"setting": str, "option": str},
         _choice_start,
-        _choice_check,
+        lambda state, params: state["apps"]["settings"][params["setting"]] == params["option"],
         _choice_step,
         {"setting": CHOICES, "option": _OPTIONS},
         _VALUE,

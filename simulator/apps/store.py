@@ -13,7 +13,7 @@ from distrl.simulator.apps.base import App, Args
 from distrl.simulator.apps.store_catalog import CATEGORIES, ENTRIES, Entry, category_icon, find
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
-from distrl.simulator.phone.nodes import WIDTH, Node
+from distrl.simulator.phone.nodes import WIDTH, Node, group, image
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
 
@@ -105,18 +105,7 @@ def _list(
 
 def app_icon(ui: Ui, entry: Entry, x: float, y: float, d: float) -> Node:
     """The icon of an app in the form of the layout's icons."""
-    return Node(
-        x,
-        y,
-        d,
-        d,
-        "widget.ImageView",
-        fill=entry.color,
-        radius=ui.layout.icon_radius * d / 56,
-        icon=entry.icon,
-        icon_size=d * 0.56,
-        color="#ffffff",
-    )
+    return image(x, y, d, d, entry.icon, d * 0.56, "#ffffff", entry.color, ui.layout.icon_radius * d / 56)
 
 
 def _row(ui: Ui, y: float, entry: Entry) -> Node:
@@ -138,17 +127,7 @@ def _row(ui: Ui, y: float, entry: Entry) -> Node:
     ]
     if star:
         parts.append(Node(90, y + 51, 16, 20, icon="star", icon_size=14, color=theme.muted))
-    return Node(
-        0,
-        y,
-        WIDTH,
-        ROW_H,
-        "view.ViewGroup",
-        "row_" + entry.name,
-        desc=entry.label,
-        tap=("store", "app", entry.name),
-        children=tuple(parts),
-    )
+    return group(0, y, WIDTH, ROW_H, "row_" + entry.name, parts, entry.label, ("store", "app", entry.name))
 
 
 def _categories(ui: Ui, top: float, bottom: float) -> Node:
@@ -158,17 +137,11 @@ def _categories(ui: Ui, top: float, bottom: float) -> Node:
             at = y + 64 + 72 * place
             lead = ui.disc(32, at + 10, 44, category_icon(name), ui.theme.tint, ui.theme.on_tint)
             count = sum(entry.category == name for entry in ENTRIES.values())
+            tap = ("store", "category", name)
+            rid = "category_" + name.lower()
             nodes.append(
                 widgets.row(
-                    ui,
-                    at,
-                    name,
-                    f"{count} apps",
-                    lead=lead,
-                    tap=("store", "category", name),
-                    rid="category_" + name.lower(),
-                    fill=ui.theme.card,
-                    h=64,
+                    ui, at, name, f"{count} apps", lead=lead, tap=tap, rid=rid, fill=ui.theme.card, h=64
                 )
             )
         return nodes, y + 64 + 72 * len(CATEGORIES)
@@ -188,19 +161,8 @@ def _manage(ui: Ui, top: float, bottom: float) -> Node:
             ui.text(20, y + 8, WIDTH - 170, 52, count if updates else "All apps up to date", 18, bold=True)
         ]
         if updates:
-            nodes.append(
-                ui.button(
-                    WIDTH - 140,
-                    y + 8,
-                    124,
-                    "Update all",
-                    ("store", "update_all"),
-                    "update_all",
-                    "tonal",
-                    48,
-                    15,
-                )
-            )
+            tap = ("store", "update_all")
+            nodes.append(ui.button(WIDTH - 140, y + 8, 124, "Update all", tap, "update_all", "tonal", 48, 15))
         y += 68
         for name in updates:
             nodes.append(_row(ui, y, ENTRIES[name]))
@@ -285,18 +247,7 @@ def _app_page(ui: Ui, entry: Entry) -> list[Node]:
 def _page(ui: Ui, entry: Entry, y: float) -> tuple[Sequence[Node], float]:
     theme = ui.theme
     nodes = [
-        Node(
-            20,
-            y + 4,
-            80,
-            80,
-            "widget.ImageView",
-            fill=entry.color,
-            radius=ui.layout.icon_radius * 80 / 56,
-            icon=entry.icon,
-            icon_size=46,
-            color="#ffffff",
-        ),
+        image(20, y + 4, 80, 80, entry.icon, 46, "#ffffff", entry.color, ui.layout.icon_radius * 80 / 56),
         ui.text(116, y + 8, WIDTH - 132, 34, entry.label, 24, rid="app_name"),
         ui.text(116, y + 42, WIDTH - 132, 22, entry.developer, 15, theme.primary, True),
         ui.text(116, y + 64, WIDTH - 132, 20, _line(entry), 13, theme.muted),
@@ -362,20 +313,12 @@ def _download(ui: Ui, entry: Entry, y: float) -> list[Node]:
     track = Node(20, y + 34, WIDTH - 160, 6, fill=theme.tint, radius=3)
     bar = Node(20, y + 34, max(6.0, (WIDTH - 160) * part), 6, fill=theme.primary, radius=3)
     words = f"{done} of {entry.size_mb} MB"
+    tap = ("store", "cancel", entry.name)
     return [
         ui.text(20, y + 4, 200, 24, words, 14, theme.muted, rid="progress"),
         track,
         bar,
-        ui.button(
-            WIDTH - 124,
-            y,
-            104,
-            "Cancel",
-            ("store", "cancel", entry.name),
-            "cancel_download",
-            "outlined",
-            size=15,
-        ),
+        ui.button(WIDTH - 124, y, 104, "Cancel", tap, "cancel_download", "outlined", size=15),
     ]
 
 
@@ -386,9 +329,9 @@ def _shot(ui: Ui, entry: Entry, x: float, y: float, place: int) -> Node:
         for line in range(4)
     )
     icon = Node(x, y + 14, 100, 56, icon=entry.icon, icon_size=40 + 6 * place, color="#ffffffd9")
-    return Node(
-        x, y, 100, 184, "widget.ImageView", desc=f"Picture {place + 1}", fill=entry.color, radius=16
-    ).with_children(icon, *rows)
+    return image(x, y, 100, 184, fill=entry.color, radius=16, desc=f"Picture {place + 1}").with_children(
+        icon, *rows
+    )
 
 
 def _sheet(ui: Ui, entry: Entry) -> Node:
@@ -396,32 +339,18 @@ def _sheet(ui: Ui, entry: Entry) -> Node:
     theme, height = ui.theme, 250.0
     y = ui.bottom - height
     pay = f"{entry.price}, charged to your account" if entry.price_cents else "Free"
+    label = "Buy" if entry.price_cents else "Accept"
     parts = (
         Node(WIDTH / 2 - 20, y + 10, 40, 4, fill=theme.line, radius=2),
         ui.text(24, y + 28, WIDTH - 48, 30, entry.label, 20, bold=True, rid="sheet_title"),
         ui.text(24, y + 60, WIDTH - 48, 24, pay, 15, theme.muted),
         ui.text(24, y + 88, WIDTH - 48, 24, f"Needs access to: {_NEEDS[entry.asks]}", 15, theme.muted),
-        ui.button(
-            24,
-            y + 124,
-            WIDTH - 48,
-            "Buy" if entry.price_cents else "Accept",
-            ("store", "download", entry.name),
-            "accept",
-        ),
+        ui.button(24, y + 124, WIDTH - 48, label, ("store", "download", entry.name), "accept"),
         ui.button(24, y + 184, WIDTH - 48, "Cancel", ("system", "back"), "sheet_cancel", "text"),
     )
     panel = Node(0, y, WIDTH, height + 80, "widget.FrameLayout", "sheet", fill=theme.raised, radius=28)
-    return Node(
-        0,
-        0,
-        WIDTH,
-        ui.height,
-        "view.View",
-        "sheet_scrim",
-        fill="#00000099",
-        children=(panel.with_children(*parts),),
-    )
+    kids = (panel.with_children(*parts),)
+    return Node(0, 0, WIDTH, ui.height, "view.View", "sheet_scrim", fill="#00000099", children=kids)
 
 
 def needs_consent(entry: Entry) -> bool:

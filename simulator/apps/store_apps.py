@@ -12,7 +12,7 @@ from distrl.simulator.apps.base import App, Args
 from distrl.simulator.apps.store_catalog import ENTRIES, Entry
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
-from distrl.simulator.phone.nodes import WIDTH, Node
+from distrl.simulator.phone.nodes import WIDTH, Node, icon_button, image
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
 
@@ -127,22 +127,16 @@ def _reader(entry: Entry, ui: Ui) -> list[Node]:
 
 def _item(entry: Entry, ui: Ui, place: int) -> list[Node]:
     is_saved = place in ui.state["apps"][entry.name]["saved"]
-    banner = Node(16, _TOP + 8, WIDTH - 32, 160, "widget.ImageView", fill=entry.color, radius=24)
+    banner = image(16, _TOP + 8, WIDTH - 32, 160, fill=entry.color, radius=24)
     words = f"{entry.summary} {entry.lines[place]} is what people who like {entry.label} look at most."
+    label = "Saved" if is_saved else "Save for later"
+    tap = (entry.name, "save", place)
     return [
         banner,
         Node(16, _TOP + 8, WIDTH - 32, 160, icon=entry.icon, icon_size=88, color="#ffffffd9"),
         ui.text(20, _TOP + 184, WIDTH - 40, 40, entry.lines[place], 26, rid="headline"),
         ui.text(20, _TOP + 230, WIDTH - 40, 120, words, 16, ui.theme.muted, lines=5, top=True),
-        ui.button(
-            20,
-            _TOP + 366,
-            WIDTH - 40,
-            "Saved" if is_saved else "Save for later",
-            (entry.name, "save", place),
-            "save_item",
-            "tonal" if is_saved else "filled",
-        ),
+        ui.button(20, _TOP + 366, WIDTH - 40, label, tap, "save_item", "tonal" if is_saved else "filled"),
         widgets.app_bar(ui, entry.label),
     ]
 
@@ -167,21 +161,7 @@ def _counter(entry: Entry, ui: Ui) -> list[Node]:
 
 def _round(ui: Ui, x: float, y: float, icon: str, desc: str, tap: tuple[str | int, ...], rid: str) -> Node:
     theme = ui.theme
-    return Node(
-        x,
-        y,
-        60,
-        60,
-        "widget.ImageButton",
-        rid,
-        desc=desc,
-        tap=tap,
-        fill=theme.tint,
-        radius=30,
-        icon=icon,
-        icon_size=28,
-        color=theme.on_tint,
-    )
+    return icon_button(x, y, 60, icon, desc, tap, rid, theme.on_tint, theme.tint, 28)
 
 
 def _player(entry: Entry, ui: Ui) -> list[Node]:
@@ -195,15 +175,14 @@ def _player(entry: Entry, ui: Ui) -> list[Node]:
                 line,
                 "On air" if place == playing else "Live",
                 lead=ui.disc(32, y + 80 * place + 14, 44, entry.icon, entry.color),
-                trail=Node(
+                trail=image(
                     WIDTH - 76,
                     y + 80 * place,
                     40,
                     72,
-                    "widget.ImageView",
-                    icon="pause_circle" if place == playing else "play_circle",
-                    icon_size=36,
-                    color=ui.theme.primary,
+                    "pause_circle" if place == playing else "play_circle",
+                    36,
+                    ui.theme.primary,
                 ),
                 tap=(name, "play", place),
                 rid=f"item_{place}",

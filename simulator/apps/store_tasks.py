@@ -176,21 +176,9 @@ def _uninstall_expert(expert: Expert, params: Params) -> Action:
     return back or _remove(expert, params["app"]) or COMPLETE
 
 
-def _replace_check(state: State, params: Params) -> bool:
-    return params["new"] in state["installed"] and _uninstall_check(state, params)
-
-
 def _replace_expert(expert: Expert, params: Params) -> Action:
     step = _uninstall_expert(expert, params)
     return step if step != COMPLETE else _get(expert, params["new"]) or COMPLETE
-
-
-def _open_check(state: State, params: Params) -> bool:
-    return bool(state["front"] == params["app"])
-
-
-def _open_expert(expert: Expert, params: Params) -> Action:
-    return _launch(expert, params["app"]) or COMPLETE
 
 
 def _sign_in_page_check(state: State, params: Params) -> bool:
@@ -303,7 +291,7 @@ TEMPLATES: dict[str, Template] = {
     "store_replace": Template(
         {"app": str, "new": str, "others": list},
         _install_app_too,
-        _replace_check,
+        lambda state, params: params["new"] in state["installed"] and _uninstall_check(state, params),
         _replace_expert,
         _CHOICES,
         "store",
@@ -313,8 +301,8 @@ TEMPLATES: dict[str, Template] = {
     "store_open": Template(
         {"app": str, "present": bool, "others": list},
         _install_app_too,
-        _open_check,
-        _open_expert,
+        lambda state, params: state["front"] == params["app"],
+        lambda expert, params: _launch(expert, params["app"]) or COMPLETE,
         _CHOICES,
         "store",
         may=_APP,

@@ -9,7 +9,7 @@ from distrl.core.actions import Action
 from distrl.simulator.apps.base import App, Args
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
-from distrl.simulator.phone.nodes import WIDTH, Node
+from distrl.simulator.phone.nodes import WIDTH, Node, image
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
 from distrl.simulator.tasks.base import Family, May, Params, Template, everyday, held_out, product, where
@@ -71,7 +71,7 @@ def _city(ui: Ui) -> list[Node]:
     )
     warm = degrees(ui.state, city, 0)
     parts = (
-        Node(40, top + 90, 110, 130, "widget.ImageView", icon=icon, icon_size=108, color=color),
+        image(40, top + 90, 110, 130, icon, 108, color),
         ui.text(160, top + 92, 160, 88, f"{warm}°", 76, rid="degrees"),
         ui.text(164, top + 180, 160, 32, f"{words}, {CITIES[city]}", 16, theme.muted),
     )
@@ -84,21 +84,13 @@ def _days(ui: Ui, city: int, start: float) -> tuple[Sequence[Node], float]:
     for place, day in enumerate(_DAYS):
         icon, words, color, _ = forecast(city, place)
         y = start + 4 + 76 * place
-        lead = Node(32, y, 40, 70, "widget.ImageView", icon=icon, icon_size=36, color=ui.legible(color))
+        lead = image(32, y, 40, 70, icon, 36, ui.legible(color))
         trail = ui.text(WIDTH - 92, y, 60, 70, f"{degrees(ui.state, city, place)}°", 22, align="r")
         event = ("weather", "day", city, place)
+        rid = f"day_{place}"
         nodes.append(
             widgets.row(
-                ui,
-                y,
-                day,
-                words,
-                lead=lead,
-                trail=trail,
-                tap=event,
-                rid=f"day_{place}",
-                fill=ui.theme.card,
-                h=70,
+                ui, y, day, words, lead=lead, trail=trail, tap=event, rid=rid, fill=ui.theme.card, h=70
             )
         )
     return nodes, start + 4 + 76 * len(_DAYS)
@@ -110,7 +102,7 @@ def _day(ui: Ui, city: int, day: int) -> list[Node]:
     color = ui.legible(color)
     warm, top, theme = degrees(ui.state, city, day), STATUS_H + widgets.BAR_H, ui.theme
     parts = (
-        Node(40, top + 16, 110, 130, "widget.ImageView", icon=icon, icon_size=108, color=color),
+        image(40, top + 16, 110, 130, icon, 108, color),
         ui.text(160, top + 20, 160, 88, f"{warm}°", 76, rid="degrees"),
         ui.text(164, top + 104, 160, 32, words, 18, theme.muted),
     )

@@ -18,7 +18,7 @@ from typing import Any
 
 from distrl.simulator.apps import APPS, store_catalog
 from distrl.simulator.phone import state as st
-from distrl.simulator.phone.nodes import WIDTH, Arg, Event, Node
+from distrl.simulator.phone.nodes import WIDTH, Arg, Event, Node, icon_button, image, text_box
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, nav_height
 
@@ -267,17 +267,9 @@ def _scrim(ui: Ui, *children: Node) -> list[Node]:
 def _panel(
     ui: Ui, x: float, y: float, w: float, h: float, children: Sequence[Node], radius: float = 28
 ) -> Node:
-    return Node(
-        x,
-        y,
-        w,
-        h,
-        "widget.FrameLayout",
-        "overlay_panel",
-        fill=ui.theme.card if not ui.theme.dark else ui.theme.raised,
-        radius=radius,
-        children=tuple(children),
-    )
+    fill = ui.theme.card if not ui.theme.dark else ui.theme.raised
+    parts = tuple(children)
+    return Node(x, y, w, h, "widget.FrameLayout", "overlay_panel", fill=fill, radius=radius, children=parts)
 
 
 def _radius(ui: Ui) -> float:
@@ -314,7 +306,7 @@ def _ask(
         parts.append(Node(x, y + banner - 10, w, 30, fill=panel_fill(ui)))
         parts.append(ui.disc(WIDTH / 2 - 32, y + 16, 64, icon, theme.primary, theme.on_primary))
     else:
-        parts.append(Node(x, y + 26, w, 32, "widget.ImageView", icon=icon, icon_size=30, color=theme.primary))
+        parts.append(image(x, y + 26, w, 32, icon, 30, theme.primary))
     top = y + 66 + banner / 2 - (6 if look == 2 else 0)
     parts.append(ui.text(x + 20, top, w - 40, 32, title, 22, align="c", rid="overlay_title"))
     parts.append(
@@ -387,7 +379,7 @@ def _permission_view(ui: Ui, overlay: dict[str, Any]) -> list[Node]:
     theme = ui.theme
     sentence = f"Allow {app.label} to {words}?"
     parts = [
-        Node(x, y + 22, w, 28, "widget.ImageView", icon=icon, icon_size=28, color=theme.primary),
+        image(x, y + 22, w, 28, icon, 28, theme.primary),
         ui.text(x + 24, y + 56, w - 48, 56, sentence, 18, align="c", lines=2, rid="overlay_title"),
     ]
     for place, (label, tap, rid) in enumerate(choices):
@@ -430,18 +422,7 @@ def _ad_view(ui: Ui, overlay: dict[str, Any]) -> list[Node]:
     middle = y + h * 0.36
     parts = [
         ui.text(x + 20, y + (44 if look != 1 else 16), 160, 24, f"Ad · {brand}", 14, "#ffffffb0"),
-        Node(
-            WIDTH / 2 - 76,
-            middle - 84,
-            152,
-            152,
-            "widget.ImageView",
-            fill="#ffffff26",
-            radius=76,
-            icon=icon,
-            icon_size=92,
-            color="#ffffff",
-        ),
+        image(WIDTH / 2 - 76, middle - 84, 152, 152, icon, 92, "#ffffff", "#ffffff26", 76),
         ui.text(x + 20, middle + 92, w - 40, 72, headline, 28, "#ffffff", True, "c", 2, "overlay_title"),
         ui.text(x + 20, middle + 166, w - 40, 28, line, 17, "#ffffffd0", align="c"),
         Node(
@@ -475,33 +456,21 @@ def _cross(ui: Ui, overlay: dict[str, Any], x: float, y: float, w: float, bottom
     if overlay["look"] == 2:
         left, top = (16.0, bottom - 56) if ui.layout.switch_left else (WIDTH - 56, bottom - 56)
     if closable(ui.state):
-        return Node(
-            left,
-            top,
-            40,
-            40,
-            "widget.ImageButton",
-            "overlay_close",
-            desc="Close ad",
-            tap=_DISMISS,
-            icon="close",
-            icon_size=20,
-            color="#ffffffc0",
+        return icon_button(
+            left, top, 40, "close", "Close ad", _DISMISS, "overlay_close", "#ffffffc0", size=20
         )
     seconds = AD_S - (ui.state["elapsed_s"] - overlay["since_s"])
-    return Node(
+    return text_box(
         left + 6,
         top + 6,
         28,
         28,
-        "widget.TextView",
-        "overlay_countdown",
         str(seconds),
-        border="#ffffff90",
+        14,
+        "#ffffffd0",
         radius=14,
-        size=14,
-        align="c",
-        color="#ffffffd0",
+        rid="overlay_countdown",
+        border="#ffffff90",
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distrl.simulator.phone.nodes import WIDTH, Node
+from distrl.simulator.phone.nodes import WIDTH, Node, group, text_box
 from distrl.simulator.phone.state import MAX_TEXT, State
 from distrl.simulator.phone.ui import Ui
 
@@ -31,16 +31,7 @@ def view(ui: Ui) -> Node:
     keys.append(_key(ui, 100, last, 160, " ", " ", "key_space"))
     keys.append(_key(ui, 260, last, 40, ".", ".", "key_dot"))
     keys.append(_key(ui, 300, last, 58, "", "enter", "key_enter", "keyboard_return", True))
-    return Node(
-        0,
-        top,
-        WIDTH,
-        ui.height - top,
-        "view.ViewGroup",
-        "keyboard",
-        fill=ui.theme.raised,
-        children=tuple(keys),
-    )
+    return group(0, top, WIDTH, ui.height - top, "keyboard", keys, fill=ui.theme.raised)
 
 
 def _key(
@@ -55,32 +46,21 @@ def _key(
     accent: bool = False,
 ) -> Node:
     theme = ui.theme
-    cap = Node(
+    cap = text_box(
         x + 2.5,
         y + 4,
         w - 5,
         KEY_H - 8,
-        "widget.TextView",
-        text=label,
-        fill=theme.tint if accent else theme.card,
-        radius=8,
-        size=15 if len(label) > 1 else 21,
-        align="c",
-        color=theme.on_tint if accent else theme.text,
+        label,
+        15 if len(label) > 1 else 21,
+        theme.on_tint if accent else theme.text,
+        theme.tint if accent else theme.card,
+        8,
         icon=icon,
         icon_size=22,
     )
-    return Node(
-        x,
-        y,
-        w,
-        KEY_H,
-        "widget.Button",
-        rid,
-        desc=value if icon else label,
-        tap=("key", value),
-        children=(cap,),
-    )
+    desc = value if icon else label
+    return Node(x, y, w, KEY_H, "widget.Button", rid, desc=desc, tap=("key", value), children=(cap,))
 
 
 def press(state: State, value: str) -> bool:

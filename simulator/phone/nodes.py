@@ -5,9 +5,9 @@ Coordinates are absolute, in dp: a screen is always 360 dp wide, whatever its si
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 WIDTH = 360.0
 """The width of every screen in dp."""
@@ -102,6 +102,77 @@ class Node:
     def with_children(self, *children: Node) -> Node:
         """The same node with other children."""
         return replace(self, children=children)
+
+
+def group(
+    x: float,
+    y: float,
+    w: float,
+    h: float,
+    rid: str = "",
+    children: Iterable[Node] = (),
+    desc: str = "",
+    tap: Event = (),
+    fill: str = "",
+    radius: float = 0.0,
+    **more: Any,
+) -> Node:
+    """A view group: a row, a card, a bar or another surface with `children` on it."""
+    look = {"fill": fill, "radius": radius, "children": tuple(children), **more}
+    return Node(x, y, w, h, "view.ViewGroup", rid, desc=desc, tap=tap, **look)
+
+
+def image(
+    x: float,
+    y: float,
+    w: float,
+    h: float,
+    icon: str = "",
+    size: float = 24.0,
+    color: str = "#000000",
+    fill: str = "",
+    radius: float = 0.0,
+    **more: Any,
+) -> Node:
+    """A picture: a Material icon `size` dp high in the middle of a surface."""
+    look = {"icon": icon, "icon_size": size, "color": color, "fill": fill, "radius": radius, **more}
+    return Node(x, y, w, h, "widget.ImageView", **look)
+
+
+def icon_button(
+    x: float,
+    y: float,
+    d: float,
+    icon: str,
+    desc: str,
+    tap: Event,
+    rid: str,
+    color: str,
+    fill: str = "",
+    size: float = 24.0,
+    **more: Any,
+) -> Node:
+    """A button with an icon, `d` dp wide and high; round where it is filled."""
+    look = {"icon": icon, "icon_size": size, "color": color, "fill": fill, "radius": d / 2 if fill else 0.0}
+    return Node(x, y, d, d, "widget.ImageButton", rid, desc=desc, tap=tap, **{**look, **more})
+
+
+def text_box(
+    x: float,
+    y: float,
+    w: float,
+    h: float,
+    text: str = "",
+    size: float = 14.0,
+    color: str = "#000000",
+    fill: str = "",
+    radius: float = 0.0,
+    align: str = "c",
+    **more: Any,
+) -> Node:
+    """A text in the middle of a surface, such as a badge or a key."""
+    look = {"size": size, "color": color, "fill": fill, "radius": radius, "align": align}
+    return Node(x, y, w, h, **{"cls": "widget.TextView", "text": text, **look, **more})
 
 
 def walk(node: Node) -> Iterator[Node]:

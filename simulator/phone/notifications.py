@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from distrl.simulator.apps import APPS, launcher, settings
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import system
-from distrl.simulator.phone.nodes import WIDTH, Arg, Node
+from distrl.simulator.phone.nodes import WIDTH, Arg, Node, image
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, nav_height, viewport
 
@@ -62,7 +62,7 @@ def _pills(ui: Ui) -> tuple[list[Node], float]:
         on = is_on(ui.state, key)
         ink = theme.on_primary if on else theme.text
         parts = (
-            Node(x + 14, y, 28, 56, "widget.ImageView", icon=icon, icon_size=22, color=ink),
+            image(x + 14, y, 28, 56, icon, 22, ink),
             ui.text(x + 50, y + 8, width - 58, 22, label, 14, ink, True),
             ui.text(x + 50, y + 28, width - 58, 20, "On" if on else "Off", 13, ink),
         )
@@ -80,36 +80,17 @@ def _discs(ui: Ui) -> tuple[list[Node], float]:
     for place, (key, label, icon, section) in enumerate(TILES):
         x, y = 8 + 86 * (place % 4), _TOP + 98 * (place // 4)
         on = is_on(ui.state, key)
-        disc = Node(
-            x + 15,
-            y + 2,
-            56,
-            56,
-            "widget.ImageView",
-            fill=theme.primary if on else theme.raised,
-            radius=28,
-            icon=icon,
-            icon_size=26,
-            color=theme.on_primary if on else theme.text,
-        )
+        color = theme.on_primary if on else theme.text
+        disc = image(x + 15, y + 2, 56, 56, icon, 26, color, theme.primary if on else theme.raised, 28)
         name = ui.text(x + 4, y + 60, 78, 32, label, 12, align="c", lines=2)
         nodes.append(_tile(x, y, 86, 94, key, label, on, section).with_children(disc, name))
     return nodes, _TOP + 98 * 2
 
 
 def _tile(x: float, y: float, w: float, h: float, key: str, label: str, on: bool, section: str) -> Node:
-    return Node(
-        x,
-        y,
-        w,
-        h,
-        "widget.Switch",
-        "tile_" + key,
-        desc=label,
-        tap=("shade", "toggle", key),
-        hold=("shade", "section", section) if section else (),
-        checked=on,
-    )
+    hold = ("shade", "section", section) if section else ()
+    tap = ("shade", "toggle", key)
+    return Node(x, y, w, h, "widget.Switch", "tile_" + key, desc=label, tap=tap, hold=hold, checked=on)
 
 
 def _brightness(ui: Ui, y: float) -> list[Node]:
@@ -119,16 +100,7 @@ def _brightness(ui: Ui, y: float) -> list[Node]:
     parts = [
         Node(x, y + 6, w, 40, fill=theme.raised, radius=20),
         Node(x, y + 6, filled, 40, fill=theme.primary, radius=20),
-        Node(
-            x + 8,
-            y + 6,
-            28,
-            40,
-            "widget.ImageView",
-            icon="brightness_6",
-            icon_size=20,
-            color=theme.on_primary,
-        ),
+        image(x + 8, y + 6, 28, 40, "brightness_6", 20, theme.on_primary),
     ]
     parts += [
         Node(

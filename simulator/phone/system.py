@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from distrl.simulator.apps import APPS
 from distrl.simulator.phone import interruptions, keyboard, widgets
-from distrl.simulator.phone.nodes import WIDTH, Node
+from distrl.simulator.phone.nodes import WIDTH, Node, image
 from distrl.simulator.phone.state import clock_text
 from distrl.simulator.phone.ui import STATUS_H, Ui
 
@@ -28,17 +28,7 @@ def status_bar(ui: Ui, color: str) -> Node:
     children = [ui.text(20, 0, 90, STATUS_H, clock_text(ui.time), 15, color, True, rid="status_clock")]
     for place, icon in enumerate(icons):
         children.append(
-            Node(
-                WIDTH - 38 - 22 * place,
-                0,
-                20,
-                STATUS_H,
-                "widget.ImageView",
-                "status_" + icon,
-                icon=icon,
-                icon_size=18,
-                color=color,
-            )
+            image(WIDTH - 38 - 22 * place, 0, 20, STATUS_H, icon, 18, color, rid="status_" + icon)
         )
     children += _notices(ui, color)
     return Node(0, 0, WIDTH, STATUS_H, "widget.FrameLayout", "status_bar", children=tuple(children))
@@ -48,17 +38,7 @@ def _notices(ui: Ui, color: str) -> list[Node]:
     """A dot of an icon for the newest notifications, beside the clock."""
     apps = list(dict.fromkeys(notice["app"] for notice in ui.state["notifications"]))[:3]
     return [
-        Node(
-            70 + 20 * place,
-            0,
-            18,
-            STATUS_H,
-            "widget.ImageView",
-            icon=APPS[app].icon,
-            icon_size=15,
-            color=color,
-        )
-        for place, app in enumerate(apps)
+        image(70 + 20 * place, 0, 18, STATUS_H, APPS[app].icon, 15, color) for place, app in enumerate(apps)
     ]
 
 
@@ -67,45 +47,17 @@ def nav_bar(ui: Ui, color: str, fill: str) -> Node:
     if ui.layout.nav == "gesture":
         top = ui.height - 24
         pill = Node(WIDTH / 2 - 60, top + 11, 120, 4, fill=color, radius=2)
+        event = ("system", "home")
         bar = Node(
-            WIDTH / 2 - 80,
-            top,
-            160,
-            24,
-            "view.View",
-            "nav_home",
-            desc="Home",
-            tap=("system", "home"),
-            children=(pill,),
+            WIDTH / 2 - 80, top, 160, 24, "view.View", "nav_home", desc="Home", tap=event, children=(pill,)
         )
         return Node(0, top, WIDTH, 24, "widget.FrameLayout", "nav_bar", fill=fill, children=(bar,))
     top = ui.height - 52
-    back = Node(
-        30,
-        top,
-        120,
-        52,
-        "widget.ImageView",
-        "nav_back",
-        desc="Back",
-        tap=("system", "back"),
-        icon="chevron_left",
-        icon_size=34,
-        color=color,
+    back = image(
+        30, top, 120, 52, "chevron_left", 34, color, rid="nav_back", desc="Back", tap=("system", "back")
     )
-    home = Node(
-        210,
-        top,
-        120,
-        52,
-        "widget.ImageView",
-        "nav_home",
-        desc="Home",
-        tap=("system", "home"),
-        icon="radio_button_unchecked",
-        icon_size=24,
-        color=color,
-    )
+    tap = ("system", "home")
+    home = image(210, top, 120, 52, "radio_button_unchecked", 24, color, rid="nav_home", desc="Home", tap=tap)
     return Node(0, top, WIDTH, 52, "widget.FrameLayout", "nav_bar", fill=fill, children=(back, home))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from distrl.simulator.phone import theme
-from distrl.simulator.phone.nodes import WIDTH, Event, Node
+from distrl.simulator.phone.nodes import WIDTH, Event, Node, icon_button, image, text_box
 from distrl.simulator.phone.state import State, now
 from distrl.simulator.phone.theme import Layout, Theme, layout
 
@@ -52,21 +52,8 @@ class Ui:
         top: bool = False,
     ) -> Node:
         """A label; `color` defaults to the primary text colour."""
-        return Node(
-            x,
-            y,
-            w,
-            h,
-            "widget.TextView",
-            rid,
-            text,
-            size=size,
-            color=color or self.theme.text,
-            bold=bold,
-            align=align,
-            lines=lines,
-            top=top,
-        )
+        ink = color or self.theme.text
+        return text_box(x, y, w, h, text, size, ink, rid=rid, bold=bold, align=align, lines=lines, top=top)
 
     @property
     def is_plain(self) -> bool:
@@ -81,33 +68,11 @@ class Ui:
         self, x: float, y: float, icon: str, desc: str, tap: Event, rid: str, color: str = ""
     ) -> Node:
         """A 48 dp icon button."""
-        return Node(
-            x,
-            y,
-            48,
-            48,
-            "widget.ImageButton",
-            rid,
-            desc=desc,
-            tap=tap,
-            icon=icon,
-            color=color or self.theme.text,
-        )
+        return icon_button(x, y, 48, icon, desc, tap, rid, color or self.theme.text)
 
     def disc(self, x: float, y: float, d: float, icon: str, fill: str, color: str = "#ffffff") -> Node:
         """A filled circle with an icon."""
-        return Node(
-            x,
-            y,
-            d,
-            d,
-            "widget.ImageView",
-            fill=fill,
-            radius=d / 2,
-            icon=icon,
-            icon_size=d * 0.56,
-            color=color,
-        )
+        return image(x, y, d, d, icon, d * 0.56, color, fill, d / 2)
 
     def button(
         self,

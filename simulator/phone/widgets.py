@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.fonts import text_width
-from distrl.simulator.phone.nodes import WIDTH, Event, Node
+from distrl.simulator.phone.nodes import WIDTH, Event, Node, group, icon_button, image, text_box
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui
 
@@ -26,16 +26,7 @@ def app_bar(ui: Ui, title: str, actions: Sequence[Node] = (), back: bool = True,
         children.append(ui.icon_button(4, top + 8, "arrow_back", "Navigate up", ("system", "back"), "up"))
     children.append(ui.text(56 if back else 20, top, WIDTH - 170, BAR_H, title, 22, rid="title"))
     children.extend(actions)
-    return Node(
-        0,
-        0,
-        WIDTH,
-        top + BAR_H,
-        "view.ViewGroup",
-        "app_bar",
-        fill=fill or ui.theme.bg,
-        children=tuple(children),
-    )
+    return group(0, 0, WIDTH, top + BAR_H, "app_bar", children, fill=fill or ui.theme.bg)
 
 
 def bar_save(ui: Ui, tap: Event, label: str = "Save") -> Node:
@@ -54,9 +45,7 @@ def form_cancel(ui: Ui) -> Node:
 
 def card(ui: Ui, y: float, h: float, children: Sequence[Node], rid: str = "", x: float = MARGIN) -> Node:
     """A rounded surface as wide as the screen less margins."""
-    return Node(
-        x, y, WIDTH - 2 * x, h, "view.ViewGroup", rid, fill=ui.theme.card, radius=24, children=tuple(children)
-    )
+    return group(x, y, WIDTH - 2 * x, h, rid, children, fill=ui.theme.card, radius=24)
 
 
 def row(
@@ -83,20 +72,7 @@ def row(
         parts.append(ui.text(left, y + h / 2, right - left, 22, subtitle, 14, ui.theme.muted))
     else:
         parts.append(ui.text(left, y, right - left, h, title, 17))
-    return Node(
-        x,
-        y,
-        WIDTH - 2 * x,
-        h,
-        "view.ViewGroup",
-        rid,
-        desc=title,
-        tap=tap,
-        checked=checked,
-        fill=fill,
-        radius=20 if fill else 0,
-        children=tuple(parts),
-    )
+    return group(x, y, WIDTH - 2 * x, h, rid, parts, title, tap, fill, 20 if fill else 0, checked=checked)
 
 
 def switch(ui: Ui, x: float, y: float, on: bool) -> Node:
@@ -115,17 +91,9 @@ def switch(ui: Ui, x: float, y: float, on: bool) -> Node:
         icon_size=16,
         color=theme.primary,
     )
-    return Node(
-        x,
-        y,
-        52,
-        32,
-        "widget.Switch",
-        fill=theme.primary if on else theme.raised,
-        border="" if on else theme.muted,
-        radius=16,
-        children=(knob,),
-    )
+    fill = theme.primary if on else theme.raised
+    border = "" if on else theme.muted
+    return Node(x, y, 52, 32, "widget.Switch", fill=fill, border=border, radius=16, children=(knob,))
 
 
 def switch_row(
@@ -165,7 +133,7 @@ def field(
     left = x + (52 if icon else 20)
     parts = []
     if icon:
-        parts.append(Node(x + 14, y, 28, h, "widget.ImageView", icon=icon, color=theme.muted))
+        parts.append(image(x + 14, y, 28, h, icon, color=theme.muted))
     room = x + w - left - 14
     if focused:
         cursor = min(room, text_width(value, False, 17))
@@ -195,21 +163,8 @@ def fab(ui: Ui, icon: str, desc: str, tap: Event, rid: str, bottom: float | None
     x = {"left": MARGIN, "center": (WIDTH - FAB) / 2, "right": WIDTH - FAB - MARGIN}[ui.layout.fab]
     y = (ui.bottom if bottom is None else bottom) - FAB - MARGIN
     theme = ui.theme
-    return Node(
-        x,
-        y,
-        FAB,
-        FAB,
-        "widget.ImageButton",
-        rid,
-        desc=desc,
-        tap=tap,
-        fill=theme.primary,
-        radius=20,
-        shadow=4,
-        icon=icon,
-        icon_size=30,
-        color=theme.on_primary,
+    return icon_button(
+        x, y, FAB, icon, desc, tap, rid, theme.on_primary, theme.primary, 30, radius=20, shadow=4
     )
 
 
@@ -219,51 +174,19 @@ def tab_bar(ui: Ui, y: float, items: Sequence[Item], chosen: int, h: float = 72)
     cells = []
     for index, (icon, label, tap) in enumerate(items):
         x, on = index * width, index == chosen
-        pill = Node(
-            x + width / 2 - 32,
-            y + 8,
-            64,
-            32,
-            "widget.ImageView",
-            fill=theme.tint if on else "",
-            radius=16,
-            icon=icon,
-            color=theme.on_tint if on else theme.muted,
+        color = theme.on_tint if on else theme.muted
+        pill = image(
+            x + width / 2 - 32, y + 8, 64, 32, icon, color=color, fill=theme.tint if on else "", radius=16
         )
         name = ui.text(x, y + 42, width, 22, label, 13, theme.text if on else theme.muted, on, "c")
-        cells.append(
-            Node(
-                x,
-                y,
-                width,
-                h,
-                "view.ViewGroup",
-                "tab_" + label.lower(),
-                desc=label,
-                tap=tap,
-                checked=on,
-                children=(pill, name),
-            )
-        )
-    return Node(0, y, WIDTH, h, "view.ViewGroup", "tabs", fill=theme.raised, children=tuple(cells))
+        cells.append(group(x, y, width, h, "tab_" + label.lower(), (pill, name), label, tap, checked=on))
+    return group(0, y, WIDTH, h, "tabs", cells, fill=theme.raised)
 
 
 def avatar(x: float, y: float, d: float, name: str, color: str) -> Node:
     """A coloured disc with the name's first letter."""
-    return Node(
-        x,
-        y,
-        d,
-        d,
-        "widget.ImageView",
-        text=name[:1].upper(),
-        fill=color,
-        radius=d / 2,
-        size=d * 0.46,
-        color="#ffffff",
-        bold=True,
-        align="c",
-    )
+    face, text = "widget.ImageView", name[:1].upper()
+    return text_box(x, y, d, d, text, d * 0.46, "#ffffff", color, d / 2, bold=True, cls=face)
 
 
 def empty(ui: Ui, y: float, icon: str, message: str) -> list[Node]:
@@ -280,9 +203,7 @@ def toast(ui: Ui, message: str) -> Node:
     width = min(WIDTH - 2 * MARGIN, text_width(message, False, 15) + 48)
     x, y = (WIDTH - width) / 2, ui.bottom - 208
     label = ui.text(x + 20, y, width - 40, 44, message, 15, ink, align="c")
-    return Node(
-        x, y, width, 44, "view.ViewGroup", "toast", fill=ground, radius=22, shadow=3, children=(label,)
-    )
+    return group(x, y, width, 44, "toast", (label,), fill=ground, radius=22, shadow=3)
 
 
 def form(ui: Ui, title: str, nodes: Sequence[Node], save: Event, label: str = "Save") -> list[Node]:
@@ -316,7 +237,7 @@ def search_bar(ui: Ui, app: str, hint: str) -> Node:
     box = field(
         ui, STATUS_H + 6, app + ".search", hint, x=56, w=WIDTH - 72, h=52, pill=True, rid="search_field"
     )
-    return Node(0, 0, WIDTH, top, "view.ViewGroup", "app_bar", fill=ui.theme.bg, children=(up, box))
+    return group(0, 0, WIDTH, top, "app_bar", (up, box), fill=ui.theme.bg)
 
 
 def start_search(state: State, app: str) -> None:
@@ -415,26 +336,11 @@ def menu(ui: Ui, under: Sequence[Node], items: Sequence[tuple[str, str, Event, s
     rows = []
     for place, (icon, label, event, rid) in enumerate(items):
         top = y + 8 + place * _ITEM_H
-        sign = Node(x + 16, top, 24, _ITEM_H, "widget.ImageView", icon=icon, color=theme.muted)
+        sign = image(x + 16, top, 24, _ITEM_H, icon, color=theme.muted)
         name = ui.text(x + 56, top, _MENU_W - 72, _ITEM_H, label, 16)
-        rows.append(
-            Node(
-                x, top, _MENU_W, _ITEM_H, "view.ViewGroup", rid, desc=label, tap=event, children=(sign, name)
-            )
-        )
+        rows.append(group(x, top, _MENU_W, _ITEM_H, rid, (sign, name), label, event))
     height = 16 + _ITEM_H * len(rows)
-    sheet = Node(
-        x,
-        y,
-        _MENU_W,
-        height,
-        "view.ViewGroup",
-        "menu",
-        fill=theme.raised,
-        radius=18,
-        shadow=4,
-        children=tuple(rows),
-    )
+    sheet = group(x, y, _MENU_W, height, "menu", rows, fill=theme.raised, radius=18, shadow=4)
     return _over(ui, under, sheet)
 
 
@@ -448,7 +354,5 @@ def confirm(ui: Ui, under: Sequence[Node], title: str, body: str, yes: str, even
         ui.button(x + 16, y + h - 68, 132, "Cancel", ("system", "back"), "dismiss", "outlined"),
         ui.button(x + w - 148, y + h - 68, 132, yes, event, "confirm"),
     )
-    sheet = Node(
-        x, y, w, h, "view.ViewGroup", "dialog", fill=theme.raised, radius=28, shadow=4, children=parts
-    )
+    sheet = group(x, y, w, h, "dialog", parts, fill=theme.raised, radius=28, shadow=4)
     return _over(ui, under, sheet)

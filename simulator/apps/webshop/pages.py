@@ -12,7 +12,7 @@ from distrl.simulator.apps.webshop.panels import tools
 from distrl.simulator.apps.webshop.product import stepper
 from distrl.simulator.apps.webshop.shops import SHOPS
 from distrl.simulator.apps.webshop.site import STAR, Area, Site, empty, header, picture, search_box, stars
-from distrl.simulator.phone.nodes import WIDTH, Node
+from distrl.simulator.phone.nodes import WIDTH, Node, group, icon_button, image, text_box
 from distrl.simulator.phone.state import Page
 from distrl.simulator.phone.ui import Ui, viewport
 
@@ -58,11 +58,11 @@ def search_page(site: Site, area: Area) -> list[Node]:
     for place, kind in enumerate(_popular(site)):
         if y + 48 > area[1]:
             break
-        mark = Node(18, y, 26, 48, "widget.ImageView", icon="north_west", icon_size=20, color=colors.muted)
+        mark = image(18, y, 26, 48, "north_west", 20, colors.muted)
         text = site.text(58, y, 280, 48, kind, 16)
         tap = site.event("query", kind)
         rid = f"popular_{place}"
-        nodes.append(Node(0, y, WIDTH, 48, "view.ViewGroup", rid, desc=kind, tap=tap, children=(mark, text)))
+        nodes.append(group(0, y, WIDTH, 48, rid, (mark, text), kind, tap))
         y += 48
     return nodes
 
@@ -91,8 +91,8 @@ def _hero(site: Site, y: float) -> Node:
         site.text(32, y + 90, 180, 26, f"Up to 30% off {plural}", 14, ink),
         picture(site, product, WIDTH - 132, y + 24, 104, 104, radius=52),
     )
-    box = Node(12, y + 12, WIDTH - 24, 128, "view.ViewGroup", fill=fill, radius=shop.radius, children=parts)
-    return Node(0, y, WIDTH, 146, "view.ViewGroup", "hero", desc=shop.slogan, tap=tap, children=(box,))
+    box = group(12, y + 12, WIDTH - 24, 128, children=parts, fill=fill, radius=shop.radius)
+    return group(0, y, WIDTH, 146, "hero", (box,), shop.slogan, tap)
 
 
 def _wide(site: Site, y: float, product: Product, text: str) -> Node:
@@ -106,7 +106,7 @@ def _wide(site: Site, y: float, product: Product, text: str) -> Node:
         site.text(20, y + 174, 320, 30, slogan, 19, colors.on_head, True),
         site.text(20, y + 202, 320, 24, text, 14, colors.on_head),
     )
-    return Node(0, y, WIDTH, 232, "view.ViewGroup", "hero", desc=shop.slogan, children=parts)
+    return group(0, y, WIDTH, 232, "hero", parts, shop.slogan)
 
 
 def _categories(site: Site, y: float) -> tuple[list[Node], float]:
@@ -126,7 +126,7 @@ def _categories(site: Site, y: float) -> tuple[list[Node], float]:
 def _category(site: Site, place: int, name: str, box: tuple[float, float, float, float]) -> Node:
     x, y, w, h = box
     tap = site.event("category", name)
-    return Node(x, y, w, h, "view.ViewGroup", f"cat_{place}", desc=name, tap=tap)
+    return group(x, y, w, h, f"cat_{place}", desc=name, tap=tap)
 
 
 def _category_disc(site: Site, y: float, place: int, name: str) -> Node:
@@ -138,7 +138,7 @@ def _category_disc(site: Site, y: float, place: int, name: str) -> Node:
 
 
 def _category_line(site: Site, y: float, place: int, name: str) -> Node:
-    mark = Node(WIDTH - 48, y, 28, 51, "widget.ImageView", icon="chevron_right", color=site.colors.muted)
+    mark = image(WIDTH - 48, y, 28, 51, "chevron_right", color=site.colors.muted)
     parts = (site.text(20, y, 260, 51, name, 17), mark, site.rule(y + 51, 20))
     return _category(site, place, name, (0, y, WIDTH, 52)).with_children(*parts)
 
@@ -146,16 +146,11 @@ def _category_line(site: Site, y: float, place: int, name: str) -> Node:
 def _category_tile(site: Site, y: float, place: int, name: str) -> Node:
     row, column = divmod(place, 2)
     x, top = 12 + 172 * column, y + 68 * row
-    tile = site.panel(
-        x,
-        top,
-        164,
-        60,
-        (
-            picture(site, _example(site, name), x + 6, top + 6, 48, 48),
-            site.text(x + 62, top, 98, 60, name, 14, bold=True, lines=2),
-        ),
+    parts = (
+        picture(site, _example(site, name), x + 6, top + 6, 48, 48),
+        site.text(x + 62, top, 98, 60, name, 14, bold=True, lines=2),
     )
+    tile = site.panel(x, top, 164, 60, parts)
     return _category(site, place, name, (x, top, 164, 60)).with_children(tile)
 
 
@@ -210,20 +205,7 @@ def _count(site: Site, y: float, count: int) -> Node:
 
 def _advert(site: Site, y: float, product: Product) -> Node:
     """A product that somebody paid for, marked as such."""
-    label = Node(
-        24,
-        y + 8,
-        76,
-        20,
-        "widget.TextView",
-        text="Sponsored",
-        fill=site.colors.line,
-        radius=4,
-        size=11,
-        bold=True,
-        align="c",
-        color=site.colors.text,
-    )
+    label = text_box(24, y + 8, 76, 20, "Sponsored", 11, site.colors.text, site.colors.line, 4, bold=True)
     parts = (
         label,
         picture(site, product, 264, y + 10, 72, 76),
@@ -316,25 +298,17 @@ def _tall(site: Site, x: float, y: float, product: Product) -> Node:
         site.text(left + 2, y + 216, 160, 22, f"{product.line} {product.kind.noun}", 14),
         site.text(left + 2, y + 238, 160, 24, _tag(site, product), 15, bold=True),
     )
-    card = Node(left, y, 166, 266, "view.ViewGroup", children=parts)
+    card = group(left, y, 166, 266, children=parts)
     return _card(site, card, product)
 
 
 def _compact(site: Site, x: float, y: float, product: Product) -> Node:
     is_gone = product.id in site.data["sold_out"]
-    quick = Node(
-        WIDTH - 68,
-        y + 16,
-        44,
-        44,
-        "widget.ImageButton",
-        f"quick_{product.id}",
-        desc=f"Add {product.title}",
-        tap=site.event("quick", product.id),
-        fill=site.colors.brand,
-        radius=22,
-        icon="add",
-        color=site.colors.on_brand,
+    tap = site.event("quick", product.id)
+    desc = f"Add {product.title}"
+    rid = f"quick_{product.id}"
+    quick = icon_button(
+        WIDTH - 68, y + 16, 44, "add", desc, tap, rid, site.colors.on_brand, site.colors.brand
     )
     parts = [
         picture(site, product, 16, y + 8, 60, 60),
@@ -348,7 +322,7 @@ def _compact(site: Site, x: float, y: float, product: Product) -> Node:
 
 def _rated(site: Site, x: float, y: float, product: Product) -> list[Node]:
     """One star and the rating."""
-    mark = Node(x, y, 18, 28, "widget.ImageView", icon="star", icon_size=15, color=STAR)
+    mark = image(x, y, 18, 28, "star", 15, STAR)
     return [mark, site.text(x + 22, y, 40, 28, str(product.rating / 10), 13, site.colors.muted)]
 
 
@@ -396,7 +370,7 @@ def _summary(site: Site, y: float) -> Node:
         ),
         site.button(16, y + 48, WIDTH - 32, "Checkout", site.event("open", first), "checkout", h=52),
     )
-    return Node(0, y, WIDTH, 108, "view.ViewGroup", "summary", fill=site.colors.card, children=parts)
+    return group(0, y, WIDTH, 108, "summary", parts, fill=site.colors.card)
 
 
 def _described(item: shop_state.Item) -> str:
@@ -406,15 +380,8 @@ def _described(item: shop_state.Item) -> str:
 def _cart_row(site: Site, y: float, item: shop_state.Item, place: int) -> Node:
     product, count = PRODUCTS[item["id"]], item["count"]
     less, more = (site.event("amount", place, count + step) for step in (-1, 1))
-    remove = site.icon(
-        WIDTH - 62,
-        y + 62,
-        "delete",
-        "Remove",
-        site.event("remove", place),
-        f"remove_{place}",
-        site.colors.muted,
-    )
+    tap = site.event("remove", place)
+    remove = site.icon(WIDTH - 62, y + 62, "delete", "Remove", tap, f"remove_{place}", site.colors.muted)
     parts = (
         picture(site, product, 22, y + 10, 78, 78, item["color"]),
         site.text(112, y + 6, 226, 26, product.title, 15, bold=True),
@@ -479,7 +446,7 @@ def _steps(site: Site, y: float, number: int) -> list[Node]:
 
 def _lines(site: Site, y: float, icon: str, lines: Sequence[str]) -> tuple[list[Node], float]:
     height = 24.0 * len(lines) + 24
-    mark = Node(26, y + 12, 30, 30, "widget.ImageView", icon=icon, icon_size=26, color=site.colors.brand)
+    mark = image(26, y + 12, 30, 30, icon, 26, site.colors.brand)
     texts = [
         site.text(72, y + 12 + 24 * place, 262, 24, line, 15, bold=not place)
         for place, line in enumerate(lines)
@@ -497,15 +464,8 @@ def _delivery(site: Site, y: float) -> tuple[list[Node], float]:
     colors, nodes = site.colors, []
     for key, label in shop_state.DELIVERIES.items():
         on = site.data["delivery"] == key
-        mark = Node(
-            28,
-            y,
-            28,
-            72,
-            "widget.ImageView",
-            icon="radio_button_checked" if on else "radio_button_unchecked",
-            color=colors.brand if on else colors.muted,
-        )
+        icon = "radio_button_checked" if on else "radio_button_unchecked"
+        mark = image(28, y, 28, 72, icon, color=colors.brand if on else colors.muted)
         parts = (
             mark,
             site.text(72, y + 10, 250, 28, label, 16, bold=True),

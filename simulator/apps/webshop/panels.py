@@ -8,7 +8,7 @@ from dataclasses import replace
 from distrl.simulator.apps.webshop import goods, shop_state
 from distrl.simulator.apps.webshop.goods import PRODUCTS
 from distrl.simulator.apps.webshop.site import Area, Choice, Site, chips
-from distrl.simulator.phone.nodes import WIDTH, Node
+from distrl.simulator.phone.nodes import WIDTH, Node, group, icon_button, image
 from distrl.simulator.phone.state import page
 from distrl.simulator.phone.ui import viewport
 
@@ -53,7 +53,7 @@ def sheet_choices(site: Site, panel: str) -> list[Choice]:
 
 
 def _strip(site: Site, y: float, h: float, children: list[Node]) -> Node:
-    return Node(0, y, WIDTH, h, "view.ViewGroup", "tools", fill=site.colors.bg, children=tuple(children))
+    return group(0, y, WIDTH, h, "tools", children, fill=site.colors.bg)
 
 
 def _opener(site: Site, x: float, y: float, w: float, name: str, label: str, on: bool, icon: str) -> Node:
@@ -61,23 +61,20 @@ def _opener(site: Site, x: float, y: float, w: float, name: str, label: str, on:
     colors = site.colors
     ink = colors.on_brand if on else colors.text
     arrow = icon == "arrow_drop_down"
-    mark = Node(
-        x + (w - 28 if arrow else 10), y, 24, 44, "widget.ImageView", icon=icon, icon_size=22, color=ink
-    )
+    mark = image(x + (w - 28 if arrow else 10), y, 24, 44, icon, 22, ink)
     text = site.text(x + (14 if arrow else 38), y, w - (38 if arrow else 44), 44, label, 14, ink, on)
-    return Node(
+    return group(
         x,
         y,
         w,
         44,
-        "view.ViewGroup",
         "open_" + name,
-        desc=label,
-        tap=site.event("panel", name),
-        fill=colors.brand if on else colors.card,
+        (text, mark),
+        label,
+        site.event("panel", name),
+        colors.brand if on else colors.card,
+        min(site.shop.radius * 2, 22),
         border="" if on else colors.line,
-        radius=min(site.shop.radius * 2, 22),
-        children=(text, mark),
     )
 
 
@@ -115,19 +112,17 @@ def _segments(site: Site, area: Area) -> Placed:
         row.append(site.chip(8 + 74 * place, y, 72, label, site.event("sort", key), f"sort_{key}", on))
     on = _is_narrowed(site)
     row.append(
-        Node(
+        icon_button(
             WIDTH - 52,
             y,
             44,
-            44,
-            "widget.ImageButton",
+            "filter_list",
+            "Filter",
+            site.event("panel", "filter"),
             "open_filter",
-            desc="Filter",
-            tap=site.event("panel", "filter"),
-            fill=colors.brand if on else colors.card,
+            colors.on_brand if on else colors.text,
+            colors.brand if on else colors.card,
             radius=site.shop.radius,
-            icon="filter_list",
-            color=colors.on_brand if on else colors.text,
         )
     )
     return [_strip(site, area[0], 60, row)], area[0] + 60, area[1]
@@ -140,22 +135,12 @@ def _floating(site: Site, area: Area) -> Placed:
         (("sort", "SORT", "swap_vert"), ("filter", "FILTER", "tune"))
     ):
         x = 60 + 120 * place
-        mark = Node(x + 14, y, 24, 48, "widget.ImageView", icon=icon, icon_size=20, color=colors.on_brand)
+        mark = image(x + 14, y, 24, 48, icon, 20, colors.on_brand)
         text = site.text(x + 44, y, 70, 48, label, 13, colors.on_brand, True)
         cells.append(
-            Node(
-                x,
-                y,
-                120,
-                48,
-                "view.ViewGroup",
-                "open_" + name,
-                desc=label.title(),
-                tap=site.event("panel", name),
-                children=(mark, text),
-            )
+            group(x, y, 120, 48, "open_" + name, (mark, text), label.title(), site.event("panel", name))
         )
-    bar = Node(60, y, 240, 48, "view.ViewGroup", "tools", fill=colors.brand, radius=24, shadow=4)
+    bar = group(60, y, 240, 48, "tools", fill=colors.brand, radius=24, shadow=4)
     return [bar.with_children(*cells)], area[0], area[1]
 
 
@@ -171,22 +156,8 @@ def _line(site: Site, area: Area) -> Placed:
     for name, label, width in items:
         color = colors.accent if chosen[name] else colors.brand
         text = site.text(x + 16, y, width - 40, 48, label, 15, color, True)
-        mark = Node(
-            x + width - 26, y, 22, 48, "widget.ImageView", icon="expand_more", icon_size=20, color=color
-        )
-        cells.append(
-            Node(
-                x,
-                y,
-                width,
-                48,
-                "view.ViewGroup",
-                "open_" + name,
-                desc=label,
-                tap=site.event("panel", name),
-                children=(text, mark),
-            )
-        )
+        mark = image(x + width - 26, y, 22, 48, "expand_more", 20, color)
+        cells.append(group(x, y, width, 48, "open_" + name, (text, mark), label, site.event("panel", name)))
         x += width
     line = Node(0, y + 48, WIDTH, 1, fill=colors.line)
     return [_strip(site, y, 50, [*cells, line])], y + 50, area[1]
@@ -257,16 +228,8 @@ def banner(site: Site) -> list[Node]:
         return []
     y, colors = site.top, site.colors
     close = site.icon(0, y + 6, "close", "Close", site.event("banner"), "banner_close", colors.muted)
-    get = site.button(
-        WIDTH - 92,
-        y + 8,
-        80,
-        "Get",
-        site.event("say", "Not available in your country"),
-        "banner_get",
-        h=44,
-        size=15,
-    )
+    tap = site.event("say", "Not available in your country")
+    get = site.button(WIDTH - 92, y + 8, 80, "Get", tap, "banner_get", h=44, size=15)
     parts = (
         close,
         site.ui.disc(52, y + 10, 40, site.shop.icon, colors.brand, colors.on_brand),
@@ -274,38 +237,23 @@ def banner(site: Site) -> list[Node]:
         site.text(102, y + 30, 160, 20, "Shop faster in the app", 12, colors.muted),
         get,
     )
-    return [Node(0, y, WIDTH, BANNER_H, "view.ViewGroup", "app_banner", fill=colors.card, children=parts)]
+    return [group(0, y, WIDTH, BANNER_H, "app_banner", parts, fill=colors.card)]
 
 
 def _scrim(site: Site, tap: bool = True) -> Node:
     """The darkened page; a tap on it closes the panel, unless an answer is wanted."""
+    event = site.event("panel", "") if tap else ()
+    rid = "scrim" if tap else "veil"
+    desc = "Close" if tap else ""
     return Node(
-        0,
-        site.top,
-        WIDTH,
-        site.bottom - site.top,
-        "view.View",
-        "scrim" if tap else "veil",
-        desc="Close" if tap else "",
-        tap=site.event("panel", "") if tap else (),
-        fill="#00000080",
+        0, site.top, WIDTH, site.bottom - site.top, "view.View", rid, desc=desc, tap=event, fill="#00000080"
     )
 
 
 def _surface(site: Site, y: float, h: float, rid: str, children: Sequence[Node], x: float = 0) -> Node:
     radius = site.shop.radius + 4
-    return Node(
-        x,
-        y,
-        WIDTH - 2 * x,
-        h,
-        "view.ViewGroup",
-        rid,
-        fill=site.colors.card if site.ui.theme.dark else site.colors.bg,
-        radius=radius,
-        shadow=4,
-        children=tuple(children),
-    )
+    fill = site.colors.card if site.ui.theme.dark else site.colors.bg
+    return group(x, y, WIDTH - 2 * x, h, rid, children, fill=fill, radius=radius, shadow=4)
 
 
 def _sheet(site: Site, title: str, name: str, choices: Sequence[Choice]) -> list[Node]:
@@ -327,16 +275,8 @@ def _choice(
     site: Site, y: float, h: float, rid: str, label: str, tap: tuple[str | int, ...], on: bool
 ) -> Node:
     colors = site.colors
-    mark = Node(
-        22,
-        y,
-        26,
-        h,
-        "widget.ImageView",
-        icon="radio_button_checked" if on else "radio_button_unchecked",
-        icon_size=22,
-        color=colors.brand if on else colors.muted,
-    )
+    icon = "radio_button_checked" if on else "radio_button_unchecked"
+    mark = image(22, y, 26, h, icon, 22, colors.brand if on else colors.muted)
     text = site.text(64, y, 270, h, label, 16, bold=on)
     return Node(
         0, y, WIDTH, h, "widget.RadioButton", rid, desc=label, tap=tap, checked=on, children=(mark, text)
@@ -400,24 +340,14 @@ def _menu(site: Site) -> list[Node]:
     rows.append(Node(24, y + 6, 220, 1, fill=colors.line))
     wish = site.event("open", "wish")
     rows.append(_menu_row(site, y + 12, "favorite_border", site.shop.wish, wish, "menu_wish"))
-    panel = Node(
-        0,
-        site.top,
-        268,
-        site.bottom - site.top,
-        "view.ViewGroup",
-        "menu",
-        fill=colors.bg,
-        shadow=4,
-        children=tuple(rows),
-    )
+    panel = group(0, site.top, 268, site.bottom - site.top, "menu", rows, fill=colors.bg, shadow=4)
     return [_scrim(site), panel]
 
 
 def _menu_row(site: Site, y: float, icon: str, label: str, tap: tuple[str | int, ...], rid: str) -> Node:
     text = site.text(24, y, 180, ROW_H, label, 17)
-    mark = Node(216, y, 28, ROW_H, "widget.ImageView", icon=icon, color=site.colors.muted)
-    return Node(0, y, 268, ROW_H, "view.ViewGroup", rid, desc=label, tap=tap, children=(text, mark))
+    mark = image(216, y, 28, ROW_H, icon, color=site.colors.muted)
+    return group(0, y, 268, ROW_H, rid, (text, mark), label, tap)
 
 
 def _letter_shows(site: Site) -> bool:
@@ -429,29 +359,14 @@ def _letter_shows(site: Site) -> bool:
 def _letter(site: Site) -> list[Node]:
     colors = site.colors
     y = site.top + (site.bottom - site.top) / 2 - 150
+    text = f"Hear from {site.shop.name} once a week. Unsubscribe at any time."
+    tap = site.event("say", "Please enter an email address in your account")
     parts = [
         site.icon(WIDTH - 84, y + 6, "close", "Close", site.event("letter"), "letter_close", colors.muted),
         site.ui.disc(WIDTH / 2 - 34, y + 30, 68, "mail", colors.brand, colors.on_brand),
         site.text(48, y + 108, 264, 34, "10% off your next order", 20, bold=True, align="c"),
-        site.text(
-            52,
-            y + 144,
-            256,
-            44,
-            f"Hear from {site.shop.name} once a week. Unsubscribe at any time.",
-            14,
-            colors.muted,
-            align="c",
-            lines=2,
-        ),
-        site.button(
-            56,
-            y + 200,
-            248,
-            "Sign me up",
-            site.event("say", "Please enter an email address in your account"),
-            "letter_join",
-        ),
+        site.text(52, y + 144, 256, 44, text, 14, colors.muted, align="c", lines=2),
+        site.button(56, y + 200, 248, "Sign me up", tap, "letter_join"),
         site.button(56, y + 250, 248, "No, thanks", site.event("letter"), "letter_no", "text", 44),
     ]
     return [_scrim(site, tap=False), _surface(site, y, 304, "letter", parts, x=32)]
@@ -476,7 +391,7 @@ def cookies(site: Site) -> list[Node]:
         return [_scrim(site, tap=False), _surface(site, y, 264, "cookies", parts, x=32)]
     y = site.top if where == "top" else site.bottom - COOKIES_H
     parts = [
-        Node(16, y + 14, 32, 32, "widget.ImageView", icon="cookie", icon_size=28, color=colors.brand),
+        image(16, y + 14, 32, 32, "cookie", 28, colors.brand),
         site.text(60, y + 12, 284, 64, text, 14, lines=3),
         site.button(16, y + 84, WIDTH - 32, "Accept all", answer, "cookies_accept", h=44),
         site.button(16, y + 128, WIDTH - 32, "Only necessary ones", answer, "cookies_reject", "text", 38, 14),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from distrl.simulator.apps.webshop import shop_state
 from distrl.simulator.apps.webshop.goods import COLORS, PRODUCTS, Product, dollars
 from distrl.simulator.apps.webshop.site import STAR, Area, Choice, Site, chips, picture, stars
-from distrl.simulator.phone.nodes import WIDTH, Arg, Node
+from distrl.simulator.phone.nodes import WIDTH, Arg, Node, group, icon_button, image
 from distrl.simulator.phone.ui import viewport
 
 Placed = tuple[list[Node], float]
@@ -138,19 +138,10 @@ def _discs(site: Site, item: Product, y: float, values: Sequence[Choice]) -> lis
         x = 16 + 60.0 * place
         ring = Node(x + 2, y + 2, 44, 44, border=site.colors.text if on else "", radius=22)
         disc = Node(x + 7, y + 7, 34, 34, fill=COLORS[item.colors[place]], border=site.colors.line, radius=17)
+        rid = f"color_{key}"
+        parts = (ring, disc)
         nodes.append(
-            Node(
-                x,
-                y,
-                48,
-                48,
-                "widget.RadioButton",
-                f"color_{key}",
-                desc=label,
-                tap=tap,
-                checked=on,
-                children=(ring, disc),
-            )
+            Node(x, y, 48, 48, "widget.RadioButton", rid, desc=label, tap=tap, checked=on, children=parts)
         )
     return nodes
 
@@ -160,7 +151,7 @@ def _menu(site: Site, y: float, name: str, title: str, shown: str) -> Node:
     parts = (
         site.text(32, y, 140, 50, title, 15, colors.muted),
         site.text(150, y, 150, 50, shown, 15, bold=True, align="r"),
-        Node(WIDTH - 52, y, 26, 50, "widget.ImageView", icon="expand_more", color=colors.muted),
+        image(WIDTH - 52, y, 26, 50, "expand_more", color=colors.muted),
     )
     return Node(
         16,
@@ -203,21 +194,19 @@ def stepper(
     nodes = []
     for left, icon, name, tap in ((x, "remove", "less", less), (x + 96, "add", "more", more)):
         nodes.append(
-            Node(
+            icon_button(
                 left,
                 y,
                 48,
-                48,
-                "widget.ImageButton",
+                icon,
+                name.capitalize(),
+                tap,
                 name + suffix,
-                desc=name.capitalize(),
-                tap=tap,
-                fill=colors.card,
-                border=colors.line,
+                colors.text,
+                colors.card,
+                22,
                 radius=min(site.shop.radius, 24),
-                icon=icon,
-                icon_size=22,
-                color=colors.text,
+                border=colors.line,
             )
         )
     return [*nodes, site.text(x + 48, y, 48, 48, str(count), 17, bold=True, align="c", rid="count" + suffix)]
@@ -257,7 +246,7 @@ def _sticky(site: Site, item: Product, y: float) -> list[Node]:
         _heart(site, item, 10, y + 10),
         _add_button(site, item, 68, y + 8, WIDTH - 84),
     )
-    bar = Node(0, y, WIDTH, 68, "view.ViewGroup", "buy_bar", fill=site.colors.card, children=parts)
+    bar = group(0, y, WIDTH, 68, "buy_bar", parts, fill=site.colors.card)
     return [bar]
 
 
@@ -297,16 +286,7 @@ def _review(site: Site, y: float, item: Product, place: int) -> list[Node]:
     given = max(1, min(5, round(item.rating / 10) + (0, 0, 1, -1)[salt % 4]))
     title, text = _OPINIONS[place]
     marks = [
-        Node(
-            16 + 18 * number,
-            y + 6,
-            18,
-            20,
-            "widget.ImageView",
-            icon="star" if number < given else "star_border",
-            icon_size=16,
-            color=STAR,
-        )
+        image(16 + 18 * number, y + 6, 18, 20, "star" if number < given else "star_border", 16, STAR)
         for number in range(5)
     ]
     author = f"{_AUTHORS[salt // 5 % len(_AUTHORS)]} · verified buyer"

@@ -9,7 +9,7 @@ from distrl.simulator.apps.webshop import shop_state
 from distrl.simulator.apps.webshop.goods import COLORS, Product
 from distrl.simulator.apps.webshop.shops import Palette, Shop
 from distrl.simulator.phone.fonts import text_width
-from distrl.simulator.phone.nodes import WIDTH, Arg, Event, Node
+from distrl.simulator.phone.nodes import WIDTH, Arg, Event, Node, group, image, text_box
 from distrl.simulator.phone.state import State, page
 from distrl.simulator.phone.ui import Ui
 
@@ -127,17 +127,7 @@ class Site:
     def panel(self, x: float, y: float, w: float, h: float, children: Sequence[Node], rid: str = "") -> Node:
         """A surface on the page."""
         colors = self.colors
-        return Node(
-            x,
-            y,
-            w,
-            h,
-            "view.ViewGroup",
-            rid,
-            fill=colors.card,
-            radius=self.shop.radius,
-            children=tuple(children),
-        )
+        return group(x, y, w, h, rid, children, fill=colors.card, radius=self.shop.radius)
 
     def rule(self, y: float, x: float = 16) -> Node:
         """A thin line across the page."""
@@ -164,26 +154,18 @@ def picture(
     )
     shade = Node(middle - size * 0.4, floor, size * 0.8, size * 0.06, fill="#00000018", radius=size * 0.03)
     is_outline = icon.startswith("#")
-    shape = Node(
-        x,
-        y,
-        w,
-        h,
-        "widget.ImageView",
-        icon="" if is_outline else icon,
-        icon_size=size,
-        color=COLORS[color or product.colors[0]],
-        art=("outline", icon[1:]) if is_outline else (),
+    ink = COLORS[color or product.colors[0]]
+    shape = image(
+        x, y, w, h, "" if is_outline else icon, size, ink, art=("outline", icon[1:]) if is_outline else ()
     )
-    return Node(
+    return image(
         x,
         y,
         w,
         h,
-        "widget.ImageView",
-        desc=product.title,
         fill=ground,
         radius=site.shop.radius if radius < 0 else radius,
+        desc=product.title,
         clip=True,
         children=(backdrop, shade, shape) if product.id % 2 else (shade, shape),
     )
@@ -192,16 +174,7 @@ def picture(
 def stars(site: Site, x: float, y: float, product: Product, size: float = 16) -> list[Node]:
     """Five stars and how many reviews there are, `size` dp high."""
     nodes = [
-        Node(
-            x + (size + 1) * place,
-            y,
-            size,
-            size + 4,
-            "widget.ImageView",
-            icon=_star(product.rating - 10 * place),
-            icon_size=size,
-            color=STAR,
-        )
+        image(x + (size + 1) * place, y, size, size + 4, _star(product.rating - 10 * place), size, STAR)
         for place in range(5)
     ]
     left = x + 5 * (size + 1) + 4
@@ -218,21 +191,8 @@ def badge(site: Site, x: float, y: float) -> list[Node]:
     count = shop_state.pieces(site.data)
     if not count:
         return []
-    label = Node(
-        x,
-        y,
-        20,
-        20,
-        "widget.TextView",
-        "cart_count",
-        str(count),
-        fill=site.colors.accent,
-        radius=10,
-        size=12,
-        bold=True,
-        align="c",
-        color="#1a0a06" if site.ui.theme.dark else "#ffffff",
-    )
+    color = "#1a0a06" if site.ui.theme.dark else "#ffffff"
+    label = text_box(x, y, 20, 20, str(count), 12, color, site.colors.accent, 10, rid="cart_count", bold=True)
     return [label]
 
 
@@ -243,7 +203,7 @@ def search_box(site: Site, x: float, y: float, w: float, h: float, fill: str, bo
     value = ui.state["fields"].get(shop_state.QUERY, "") if focused else site.data["query"]
     hint = f"Search {site.shop.name}" if w > 220 else "Search"
     left, room = x + 46, w - 60
-    parts = [Node(x + 12, y, 26, h, "widget.ImageView", icon="search", icon_size=22, color=colors.muted)]
+    parts = [image(x + 12, y, 26, h, "search", 22, colors.muted)]
     if focused:
         cursor = min(room, text_width(value, False, 16))
         parts.append(Node(left + cursor + 1, y + h / 2 - 11, 2, 22, fill=colors.brand))
@@ -301,16 +261,7 @@ def header(site: Site) -> tuple[list[Node], Area]:
 
 
 def _bar(site: Site, h: float, children: list[Node], fill: str = "") -> Node:
-    return Node(
-        0,
-        site.top,
-        WIDTH,
-        h,
-        "view.ViewGroup",
-        "web_head",
-        fill=fill or site.colors.head,
-        children=tuple(children),
-    )
+    return group(0, site.top, WIDTH, h, "web_head", children, fill=fill or site.colors.head)
 
 
 def _mark(site: Site, x: float, w: float, h: float, size: float, align: str = "l", icon: bool = True) -> Node:
@@ -318,20 +269,10 @@ def _mark(site: Site, x: float, w: float, h: float, size: float, align: str = "l
     y, color = site.top, site.colors.on_head
     parts, left = [], x
     if icon:
-        parts.append(Node(x, y, 28, h, "widget.ImageView", icon=site.shop.icon, icon_size=26, color=color))
+        parts.append(image(x, y, 28, h, site.shop.icon, 26, color))
         left = x + 34
     parts.append(site.text(left, y, w - (left - x), h, site.shop.mark, size, color, True, align))
-    return Node(
-        x,
-        y,
-        w,
-        h,
-        "view.ViewGroup",
-        "web_home",
-        desc=site.shop.name,
-        tap=site.event("open", "home"),
-        children=tuple(parts),
-    )
+    return group(x, y, w, h, "web_home", parts, site.shop.name, site.event("open", "home"))
 
 
 def _cart(site: Site, x: float, y: float, icon: str = "shopping_cart") -> list[Node]:
@@ -391,9 +332,7 @@ def _tabs(site: Site) -> tuple[list[Node], Area]:
             _tab(site, 90 * place, bottom, icon, label, site.event("open", name), rid, shown == name)
         )
     line = Node(0, bottom, WIDTH, 1, fill=colors.line)
-    tabs = Node(
-        0, bottom, WIDTH, TABS_H, "view.ViewGroup", "web_tabs", fill=colors.card, children=(line, *cells)
-    )
+    tabs = group(0, bottom, WIDTH, TABS_H, "web_tabs", (line, *cells), fill=colors.card)
     return [_bar(site, 56, parts), tabs], (y + 56, bottom)
 
 
@@ -408,11 +347,11 @@ def _tab_items(site: Site) -> tuple[tuple[str, str, str, str], ...]:
 
 def _tab(site: Site, x: float, y: float, icon: str, label: str, tap: Event, rid: str, on: bool) -> Node:
     color = site.colors.brand if on else site.colors.muted
-    mark = Node(x + 30, y + 8, 30, 26, "widget.ImageView", icon=icon, color=color)
+    mark = image(x + 30, y + 8, 30, 26, icon, color=color)
     name = site.text(x, y + 34, 90, 20, label, 12, color, on, "c")
     count = badge(site, x + 50, y + 4) if rid == "web_cart" else []
     parts = (mark, name, *count)
-    return Node(x, y + 1, 90, TABS_H - 2, "view.ViewGroup", rid, desc=label, tap=tap, children=parts)
+    return group(x, y + 1, 90, TABS_H - 2, rid, parts, label, tap)
 
 
 def _minimal(site: Site) -> tuple[list[Node], Area]:

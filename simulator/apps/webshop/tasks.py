@@ -346,10 +346,6 @@ def _opened(state: State, params: Params, rank: int, sort: str) -> bool:
     return _page(state, params) == ["product", product.id] and _asked(state, params)
 
 
-def _visit(state: State, params: Params) -> bool:
-    return _page(state, params) == ["home"]
-
-
 def _search(state: State, params: Params) -> bool:
     return _narrowed(state, params)
 
@@ -386,10 +382,6 @@ def _one(params: Params) -> list[shop_state.Item]:
     return items([params])
 
 
-def _add(state: State, params: Params) -> bool:
-    return _holds(state, params, _one(params))
-
-
 def _first(state: State, params: Params) -> bool:
     """One piece of the first result, in any colour and size."""
     cart = _data(state, params)["cart"]
@@ -406,18 +398,10 @@ def changed(params: Params) -> list[shop_state.Item]:
     return [item for item in cart if item["count"]]
 
 
-def _cart(state: State, params: Params) -> bool:
-    return _holds(state, params, changed(params))
-
-
 def _checkout(state: State, params: Params) -> bool:
     data = _data(state, params)
     here = _page(state, params) == ["review"] and data["delivery"] == params["delivery"]
     return here and _holds(state, params, items(params["cart"]))
-
-
-def _save(state: State, params: Params) -> bool:
-    return BY_TITLE[params["product"]].id in _data(state, params)["wish"]
 
 
 def _go_select(shopper: Shopper, params: Params) -> Action | None:
@@ -487,7 +471,9 @@ _COUNTS = range(1, shop_state.MAX_COUNT + 1)
 
 
 TEMPLATES: dict[str, Template] = {
-    "webshop1_visit": _template(1, {}, _visit, lambda shopper, params: shopper.home()),
+    "webshop1_visit": _template(
+        1, {}, lambda state, params: _page(state, params) == ["home"], lambda shopper, params: shopper.home()
+    ),
     "webshop1_search": _template(
         1, {"query": str}, _search, lambda shopper, params: shopper.search(params["query"])
     ),
@@ -507,7 +493,7 @@ TEMPLATES: dict[str, Template] = {
     "webshop3_add": _template(
         3,
         {"product": str, "color": str, "size": str, "count": int},
-        _add,
+        lambda state, params: _holds(state, params, _one(params)),
         lambda shopper, params: shopper.fill(_one(params)),
         _CART,
         count=_COUNTS,
@@ -517,7 +503,7 @@ TEMPLATES: dict[str, Template] = {
     "webshop3_cart": _template(
         3,
         {"cart": list, "product": str, "count": int},
-        _cart,
+        lambda state, params: _holds(state, params, changed(params)),
         lambda shopper, params: shopper.fill(changed(params)),
         _CART,
         count=(0, *_COUNTS),
@@ -529,7 +515,7 @@ TEMPLATES: dict[str, Template] = {
     "webshop3_save": _template(
         3,
         {"product": str},
-        _save,
+        lambda state, params: BY_TITLE[params["product"]].id in _data(state, params)["wish"],
         lambda shopper, params: shopper.save(BY_TITLE[params["product"]]),
         _WISH,
         **_TITLES,

@@ -141,7 +141,7 @@ def _filters(outcome: str | None, mode: str | None, others: Filters) -> Filters:
 
 def _check_known(stores: Sequence[TrajectoryStore], filters: Filters) -> None:
     """Raises ConfigError if no stored episode has a filter's value."""
-    from distrl.cli.known import check_known
+    from distrl.core.user_errors import check_known
     from distrl.evaluator.stores import all_results
 
     if {filters.template, filters.split, filters.task, filters.seed} == {None}:
@@ -231,7 +231,7 @@ def _write_listing(
 
 def _list_tasks(run: Path, template: str | None, task: str | None) -> None:
     """Lists the training tasks' statistics of the newest checkpoint."""
-    from distrl.cli.known import check_known
+    from distrl.core.user_errors import check_known
     from distrl.core.logs import one_line
     from distrl.core.rundir import TASKS_FILE
     from distrl.learner.task_statistics import read_table

@@ -42,7 +42,7 @@ def show_suite(name: str, split: str | None, template: str | None, task: str | N
         ConfigError: A filter names something that the suite has not.
         TaskError: There is no such suite.
     """
-    from distrl.cli.known import check_known
+    from distrl.core.user_errors import check_known
     from distrl.evaluator.suites import load_suite
 
     tasks = load_suite(name)

@@ -21,7 +21,6 @@ import typer.core
 import typer.main
 
 from distrl import __version__
-from distrl.cli.escaped import known
 from distrl.core.errors import DistrlError
 
 # Command → module, attribute: a function, or a typer app with subcommands.
@@ -88,7 +87,9 @@ class LazyGroup(typer.core.TyperGroup):
         except KeyboardInterrupt as error:
             raise typer.Exit(130) from error
         except Exception as error:
-            if (explained := known(error)) is None:
+            from distrl.core.user_errors import user_error
+
+            if (explained := user_error(error)) is None:
                 raise
             raise _told(explained, ctx.params.get("debug", False)) from error
 

@@ -29,7 +29,6 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from distrl.core.actions import ActionKind
 from distrl.core.errors import ProtocolError, StoreError
-from distrl.core.fields import first_problem
 from distrl.core.types import (
     ActionRecord,
     Chat,
@@ -44,6 +43,7 @@ from distrl.core.types import (
     TimeStep,
     Trajectory,
 )
+from distrl.core.user_errors import first_problem
 
 MAX_NAME = 200
 """Characters of a name, an id or an address."""

@@ -7,9 +7,9 @@ import string
 
 from distrl.core.actions import Action, ActionKind, Point
 from distrl.core.types import Chat, Completion, Observation
+from distrl.core.user_errors import call
 from distrl.workers.agents.base import Agent, Prompt
 from distrl.workers.envs.base import Env
-from distrl.workers.user_code import call
 
 KINDS = (
     ActionKind.TAP,

@@ -22,7 +22,6 @@ from typing import Literal
 from pydantic import ValidationError
 
 from distrl.core.errors import LearnerUnreachable, NetworkError, ProtocolError, SecurityError
-from distrl.core.fields import first_problem
 from distrl.core.messages import (
     TRANSIENT,
     Ack,
@@ -42,6 +41,7 @@ from distrl.core.messages import (
 )
 from distrl.core.sockets import Channel, PeerError, Poller, Waker, Wire
 from distrl.core.types import Record, Trajectory
+from distrl.core.user_errors import first_problem
 from distrl.workers.spool import Spool
 
 POLL_S = 0.2

@@ -37,6 +37,7 @@ from distrl.core.types import (
     Trajectory,
     shown_images,
 )
+from distrl.core.user_errors import call, score_of
 from distrl.workers.actors import Demonstrator, RandomActor
 from distrl.workers.agents.base import Agent, Prompt
 from distrl.workers.envs.base import (
@@ -51,7 +52,6 @@ from distrl.workers.envs.base import (
 )
 from distrl.workers.rewards import Ending, awaits_judge, judge, needs_evaluation, step_penalties
 from distrl.workers.screenshots import observe
-from distrl.workers.user_code import call, score_of
 
 Episode = tuple[Trajectory, dict[str, bytes]]
 """A trajectory, and the bytes of every screenshot that it names, by digest."""

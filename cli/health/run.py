@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distrl.cli.escaped import known
 from distrl.cli.health.machine import Finding, Need, bad, good
 from distrl.cli.run_kind import run_kind
 from distrl.core.errors import ConfigError, DistrlError, MissingDependency
 from distrl.core.hub_cache import cached, has_weights, hub_cache, is_hub_id
+from distrl.core.user_errors import user_error
 
 if TYPE_CHECKING:
     from distrl.configs.schema import Config
@@ -102,9 +102,9 @@ def check_environment(config: Config) -> None:
         MissingDependency: One needs a package that is not installed.
     """
     from distrl.core.importing import choose
+    from distrl.core.user_errors import check_options
     from distrl.workers.agents import build_agent
     from distrl.workers.envs import ENVS
-    from distrl.workers.user_code import check_options
 
     environment = choose(ENVS, config.env.kind, config.env.import_path)
     if not config.devices.pool:
@@ -161,7 +161,7 @@ def _checked(about: str, said: str, check: Callable[[], object]) -> Finding:
     try:
         check()
     except Exception as error:
-        told = error if isinstance(error, DistrlError) else known(error)
+        told = error if isinstance(error, DistrlError) else user_error(error)
         if told is None:
             raise
         return bad(about, told.message, told.remedy, Need.RUN)

@@ -9,8 +9,8 @@ from typing import Any
 from distrl.configs.judge import JudgeConfig
 from distrl.core.errors import ConfigError
 from distrl.core.importing import choose
+from distrl.core.user_errors import build
 from distrl.evaluator.judges.base import Judge
-from distrl.workers.user_code import build
 
 JUDGES: dict[str, str] = {
     "ground_truth": "distrl.evaluator.judges.ground_truth:GroundTruthJudge",

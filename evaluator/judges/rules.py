@@ -19,8 +19,8 @@ from distrl.configs.judge import Rule, RulesConfig
 from distrl.configs.parse import read_yaml
 from distrl.core.actions import ActionKind
 from distrl.core.errors import ConfigError
-from distrl.core.fields import first_problem
 from distrl.core.types import Task, Trajectory, Verdict
+from distrl.core.user_errors import first_problem
 from distrl.evaluator.judges.base import acted, screens, undecided
 
 

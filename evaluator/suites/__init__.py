@@ -16,8 +16,8 @@ from typing import Any
 
 from distrl.core.errors import ConfigError, DistrlError, TaskError
 from distrl.core.importing import import_object
-from distrl.core.own_code import ALL_OF_IT, raised_by_own_code
 from distrl.core.types import Task
+from distrl.core.user_errors import ALL_OF_IT, raised_by_own_code
 from distrl.evaluator.suites.files import load_file
 from distrl.evaluator.suites.leakage import DEFAULT_RULES, masked
 

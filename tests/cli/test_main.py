@@ -18,7 +18,7 @@ from distrl import __version__
 from distrl.cli import main as main_module
 from distrl.cli.main import COMMANDS, app
 from distrl.configs.parse import parse_yaml
-from distrl.core import own_code
+from distrl.core import user_errors
 from distrl.core.errors import RunDirectoryError
 from distrl.core.importing import import_object
 from distrl.core.supervisor import HOPELESS
@@ -72,8 +72,8 @@ def test_snapshot_avd_lists_its_verbs() -> None:
 @pytest.fixture
 def failing(monkeypatch):
     """A command that raises what it is given, as if it were one of distrl's."""
-    is_own = own_code.is_own
-    monkeypatch.setattr(own_code, "is_own", lambda file: file != __file__ and is_own(file))
+    is_own = user_errors.is_own
+    monkeypatch.setattr(user_errors, "is_own", lambda file: file != __file__ and is_own(file))
 
     def _register(error: BaseException) -> None:
         def fail() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from distrl.configs.agents import AgentConfig
 from distrl.core.importing import choose
+from distrl.core.user_errors import build, check_methods
 from distrl.workers.agents.base import Agent
-from distrl.workers.user_code import build, check_methods
 
 AGENTS = {
     "autoui": "distrl.workers.agents.autoui:AutoUIAgent",

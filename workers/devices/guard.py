@@ -19,7 +19,7 @@ from fnmatch import fnmatchcase
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from distrl.core.fields import read_fields
+from distrl.core.user_errors import read_fields
 from distrl.workers.devices.adb import AdbClient
 from distrl.workers.devices.apps import ASK_S, Component, ask, home_package, in_front
 from distrl.workers.devices.errors import GuardTripped

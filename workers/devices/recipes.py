@@ -17,9 +17,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from distrl.core.fields import read_fields
 from distrl.core.importing import import_object
 from distrl.core.types import Task
+from distrl.core.user_errors import read_fields
 from distrl.workers.devices.adb import AdbClient, ShellResult, require_input
 from distrl.workers.devices.apps import ASK_S, ask, home_package, in_front
 from distrl.workers.devices.errors import DeviceError, NotReady, ResetFailed

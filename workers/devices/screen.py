@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageChops, UnidentifiedImageError
 from pydantic import BaseModel, ConfigDict, Field
 
-from distrl.core.fields import read_fields
+from distrl.core.user_errors import read_fields
 from distrl.workers.devices.device import Device, Screen
 from distrl.workers.devices.errors import BlankFrame, FrameTruncated
 

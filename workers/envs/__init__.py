@@ -9,9 +9,9 @@ from typing import Any
 from distrl.configs.schema import EnvConfig
 from distrl.core.errors import ConfigError
 from distrl.core.importing import choose
+from distrl.core.user_errors import build, check_methods
 from distrl.workers.devices.device import Device
 from distrl.workers.envs.base import Env
-from distrl.workers.user_code import build, check_methods
 
 ENVS = {
     "phone": "distrl.workers.envs.phone:PhoneEnv",

@@ -34,8 +34,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import ConfigError, EnvError, MissingDependency, TaskError
-from distrl.core.fields import first_problem
 from distrl.core.types import Task
+from distrl.core.user_errors import first_problem
 from distrl.workers.agents.androidworld import named_gesture, write_json
 from distrl.workers.agents.chat_agent import Grid
 from distrl.workers.envs.android_world_child import DEVICE, MISSING, TASK, Pipe, PipeClosed, PipeTimeout

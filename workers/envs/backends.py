@@ -20,9 +20,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from distrl.core.actions import Action
 from distrl.core.errors import EnvError, TaskError
-from distrl.core.fields import first_problem
 from distrl.core.importing import import_object
 from distrl.core.types import Task
+from distrl.core.user_errors import first_problem
 from distrl.workers.devices.adb import AdbClient
 from distrl.workers.devices.adb_device import AdbDevice
 from distrl.workers.devices.device import Device

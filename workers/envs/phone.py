@@ -19,9 +19,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import EnvError
-from distrl.core.fields import read_fields
 from distrl.core.importing import import_object
 from distrl.core.types import Task
+from distrl.core.user_errors import read_fields
 from distrl.workers.devices.device import Device, Key, Screen
 from distrl.workers.devices.errors import (
     DeviceDisconnected,

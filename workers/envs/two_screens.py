@@ -18,8 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from distrl.core.actions import Action, ActionKind, Point
 from distrl.core.errors import EnvError, TaskError
-from distrl.core.fields import first_problem
 from distrl.core.types import Task
+from distrl.core.user_errors import first_problem
 from distrl.workers.devices.device import Screen
 from distrl.workers.envs.base import Frame, StepResult
 

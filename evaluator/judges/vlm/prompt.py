@@ -21,9 +21,9 @@ from pydantic import Field, ValidationError
 
 from distrl.configs.parse import read_yaml
 from distrl.core.errors import ConfigError, JudgeError
-from distrl.core.fields import first_problem
 from distrl.core.image_sizes import MAX_PIXELS
 from distrl.core.types import Record, Trajectory
+from distrl.core.user_errors import first_problem
 from distrl.evaluator.judges.base import screens
 
 BUILTIN = Path(__file__).parent / "examples" / "examples.yaml"

@@ -6,7 +6,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from distrl.core.errors import ConfigError
-from distrl.core.fields import first_problem, read_fields
+from distrl.core.user_errors import first_problem, read_fields
 
 
 class Pause(BaseModel):

@@ -1,0 +1,296 @@
+"""Errors that are the user's to fix, on one line: in their classes, options, names, packages and paths.
+
+Calls into users' classes are checked here (`call`, `build`, `score_of`); settings are checked against a model
+(`read_fields`); `user_error` turns exceptions that escape a command into errors for users.
+"""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import inspect
+import math
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any, ParamSpec, SupportsFloat, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+import distrl
+from distrl.core.errors import (
+    ConfigError,
+    DistrlError,
+    MissingDependency,
+    OwnCodeError,
+    PolicyError,
+    RunDirectoryError,
+)
+
+ALL_OF_IT = "`distrl --debug …` shows the traceback."
+MAX_SHOWN = 300
+"""Characters of an exception that are shown."""
+
+_OTHERS = tuple(
+    {str(Path(distrl.__file__).parent)}
+    | {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+)
+"""Folders of code that is not the user's: distrl, Python, installed packages."""
+
+
+def raised_by_own_code(error: BaseException) -> str | None:
+    """One line such as "my_env:Clicker.step raised ValueError: boom (my_env.py:3)".
+
+    It names the first function of the user's that was called, and the last line of the user's.
+
+    Returns:
+        None if the error did not pass through code of the user's.
+    """
+    frames = [
+        (frame, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if is_own(frame.f_code.co_filename)
+    ]
+    shown = " ".join(f"{type(error).__name__}: {error}".removesuffix(": ").split())[:MAX_SHOWN]
+    if isinstance(error, SyntaxError) and error.filename and is_own(error.filename):
+        return f"{error.filename} raised {shown}"  # which names the line
+    if not frames:
+        return None
+    last, line = frames[-1]
+    return f"{_name(frames[0][0])} raised {shown} ({Path(last.f_code.co_filename).name}:{line})"
+
+
+def is_own(file: str) -> bool:
+    """Whether a source file is neither distrl's, nor Python's, nor an installed package's."""
+    path = Path(file)
+    if not path.is_absolute() or {"site-packages", "dist-packages"} & set(path.parts):
+        return False
+    return not any(path.is_relative_to(place) for place in _OTHERS)
+
+
+def _name(frame: FrameType) -> str:
+    """ "my_env:Clicker.step" of a method, "my_env:make" of a function, "my_env" of a module."""
+    module, code = frame.f_globals.get("__name__", "?"), frame.f_code
+    if code.co_name == "<module>":
+        return f"importing {module}"
+    if code.co_varnames[:1] == ("self",) and "self" in frame.f_locals:
+        owner = type(frame.f_locals["self"])
+        return f"{owner.__module__}:{owner.__qualname__}.{code.co_name}"
+    return f"{module}:{code.co_name}"
+
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def read_fields(model: type[_Model], fields: Mapping[str, object] | _Model | None, name: str) -> _Model:
+    """The settings that `fields` give; the defaults for None, and settings as they are.
+
+    Args:
+        model: Checks the fields; its docstring documents them.
+        fields: From the configuration.
+        name: The key that contains them.
+
+    Raises:
+        ConfigError: A field is unknown or invalid.
+    """
+    if isinstance(fields, model):
+        return fields
+    try:
+        return model.model_validate(fields or {})
+    except ValidationError as error:
+        raise ConfigError(
+            f"{first_problem(error, name)}.", f"See {model.__module__}.{model.__name__}."
+        ) from error
+
+
+def first_problem(error: ValidationError, *within: str) -> str:
+    """The first problem: the path of the field, below `within`, and what its value should be."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    path = ".".join(str(part) for part in (*within, *first["loc"]))
+    return f"{path}: {first['msg']}" if path else first["msg"]
+
+
+HOW = "See docs/extending.md."
+_Kind = TypeVar("_Kind")
+_Takes = ParamSpec("_Takes")
+
+
+def call(
+    kind: type[_Kind], method: Callable[_Takes, _Kind], *given: _Takes.args, **named: _Takes.kwargs
+) -> _Kind:
+    """What `method` returns.
+
+    Raises:
+        OwnCodeError: The value is not a `kind`, or `method` does not accept the arguments.
+    """
+    try:
+        value = method(*given, **named)
+    except TypeError as error:
+        if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
+            raise  # raised inside the method, not by the call
+        raise OwnCodeError(f"{name_of(method)} cannot be called: {error}.", HOW) from error
+    if isinstance(value, kind):
+        return value
+    what = "None" if value is None else f"a {type(value).__name__}"
+    raise OwnCodeError(f"{name_of(method)} returned {what} instead of {kind.__name__}.", HOW)
+
+
+def score_of(evaluate: Callable[[], float]) -> float:
+    """What an environment's `evaluate` returns.
+
+    Raises:
+        OwnCodeError: It is not a number in [0, 1].
+    """
+    value: object = call(object, evaluate)
+    score = float(value) if isinstance(value, SupportsFloat) else math.nan
+    if 0.0 <= score <= 1.0:
+        return score
+    raise OwnCodeError(f"{name_of(evaluate)} returned {repr(value)[:40]}, not a score in [0, 1].", HOW)
+
+
+def check_methods(made: object, interface: type, path: str) -> None:
+    """Checks that an object made from an import path has all methods of an interface.
+
+    Raises:
+        ConfigError: Methods are missing.
+    """
+    wanted = [name for name, value in vars(interface).items() if callable(value) and name[0] != "_"]
+    lacking = [name for name in wanted if not callable(getattr(made, name, None))]
+    if lacking:
+        raise ConfigError(f"{path} lacks the method{'s' * (len(lacking) > 1)} {', '.join(lacking)}.", HOW)
+
+
+def name_of(method: Callable[..., Any]) -> str:
+    """ "my_env:Clicker.step"."""
+    owner = type(getattr(method, "__self__", None))
+    return f"{owner.__module__}:{owner.__qualname__}.{getattr(method, '__name__', '?')}"
+
+
+def check_options(make: Callable[..., Any], options: Mapping[str, Any], section: str) -> None:
+    """Checks that `make` can be called with `options`, without calling it. Arguments as of `build`.
+
+    Raises:
+        ConfigError: An option is unknown or missing.
+    """
+    signature = inspect.signature(make)
+    try:
+        signature.bind(**options)
+    except TypeError as error:
+        name = getattr(make, "__name__", str(make))
+        takes = ", ".join(signature.parameters) or "none"
+        raise ConfigError(f"{section}.options: {name}: {error}.", f"Its options are: {takes}.") from error
+
+
+def build(make: Callable[..., Any], options: Mapping[str, Any], section: str) -> Any:
+    """Calls `make` with `options` as keyword arguments.
+
+    Args:
+        make: A class or function that the configuration chose.
+        options: Its keyword arguments.
+        section: The configuration section that contains them, e.g. "env".
+
+    Raises:
+        ConfigError: An option is unknown or missing, or `make` rejects a value with a ValueError.
+    """
+    check_options(make, options, section)
+    name = getattr(make, "__name__", str(make))
+    try:
+        return make(**options)
+    except ValueError as error:
+        raise ConfigError(f"{section}.options: {name}: {error}.", "Correct the value.") from error
+
+
+# Package → the extra that brings it; a worker's machine has none of them.
+EXTRAS = {
+    "torch": "train",
+    "transformers": "train",
+    "tokenizers": "train",
+    "peft": "train",
+    "deepspeed": "deepspeed",
+    "safetensors": "train",
+    "tensorboard": "train",
+    "miniwob": "browser",
+    "datasets": "data",
+    "pyarrow": "data",
+    "gymnasium": "gym",
+    "matplotlib": "report",
+    "jinja2": "report",
+}
+
+# No permission, a read-only or full file system, a missing folder, a file where a directory should be.
+REFUSALS = frozenset(
+    {
+        errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOENT, errno.ENOTDIR,
+        errno.ENAMETOOLONG,
+    }
+)  # fmt: skip
+
+
+def user_error(error: Exception) -> DistrlError | None:
+    """An exception that escaped a command as an error for users; None for a fault of distrl's own."""
+    return _missing_extra(error) or _out_of_memory(error) or _own_code(error) or _refused(error)
+
+
+def _missing_extra(error: Exception) -> MissingDependency | None:
+    """A module that belongs to one of our extras is not installed."""
+    package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if package not in EXTRAS:
+        return None
+    extra = EXTRAS[package]
+    return MissingDependency(
+        f"This needs the package {package}, which is not installed.",
+        f'Install the extra "{extra}", e.g. pip install "distrl[{extra}]".',
+    )
+
+
+def _out_of_memory(error: Exception) -> PolicyError | None:
+    """A GPU is full. torch, which workers do not have, is not imported for it."""
+    kind = type(error)
+    if kind.__name__ != "OutOfMemoryError" or not kind.__module__.startswith("torch"):
+        return None
+    return PolicyError(
+        f"The GPU's memory is full: {error}",
+        "Lower learner.micro_batch_tokens or inference.max_batch, or set policy.gradient_checkpointing; "
+        "`distrl doctor --estimate CONFIG` shows what a run needs.",
+    )
+
+
+def _own_code(error: Exception) -> OwnCodeError | None:
+    """A class of the user's raised it."""
+    line = raised_by_own_code(error)
+    return OwnCodeError(f"{line}.", ALL_OF_IT) if line is not None else None
+
+
+def _refused(error: Exception) -> RunDirectoryError | None:
+    """The system refuses to read or write a path that the command was given."""
+    if not isinstance(error, OSError) or error.errno not in REFUSALS or error.filename is None:
+        return None
+    return RunDirectoryError(
+        f"{error.filename}: {error.strerror}.", "Choose another path, or make this one readable and writable."
+    )
+
+
+MOST = 50
+"""Most names that a message lists."""
+
+
+def check_known(what: str, asked: str | None, known: Iterable[str]) -> None:
+    """Checks a name that a user filters by; the error suggests the nearest.
+
+    Args:
+        what: What is named, e.g. "template".
+        asked: The name, or None.
+        known: All names.
+
+    Raises:
+        ConfigError: The name is not among them.
+    """
+    names = list(dict.fromkeys(known))
+    if asked is None or asked in names:
+        return
+    near = difflib.get_close_matches(asked, names, n=1)
+    hint = f"Did you mean {near[0]!r}? " if near else ""
+    listed = f"Choose from: {', '.join(names[:MOST])}{', …' if len(names) > MOST else '.'}" if names else ""
+    raise ConfigError(f"there is no {what} {asked!r} here.", f"{hint}{listed}".strip() or "Leave it out.")

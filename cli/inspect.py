@@ -231,9 +231,9 @@ def _write_listing(
 
 def _list_tasks(run: Path, template: str | None, task: str | None) -> None:
     """Lists the training tasks' statistics of the newest checkpoint."""
-    from distrl.core.user_errors import check_known
     from distrl.core.logs import one_line
     from distrl.core.rundir import TASKS_FILE
+    from distrl.core.user_errors import check_known
     from distrl.learner.task_statistics import read_table
 
     def shown(value: float | None, form: str) -> str:

@@ -3,19 +3,18 @@
 The window is exactly the size that is looked at, so a screenshot needs no clipping, and the frame rate is not
 limited, so nothing waits for a display's next refresh: a screenshot takes a few milliseconds instead of 50.
 
-`ChromeDriver` is one chromedriver process with its browser, controlled by W3C WebDriver. The driver leads a
-process group of its own that also holds the browser, so one signal ends them all. A watcher in that group
-reads a pipe from this process: when this process dies, however it dies, the pipe ends and the watcher ends
-the group. Home, configuration, cache and profile of the browser lie in one temporary directory that is
-removed with it.
+`ChromeDriver` is one chromedriver process with its browser, controlled by selenium (0.90 to 0.94 of the steps
+per second of a client on one plain HTTP connection, benchmarks/webdriver.py). The driver leads a process
+group of its own that also holds the browser, so one signal ends them all. A watcher in that group reads a
+pipe from this process: when this process dies, however it dies, the pipe ends and the watcher ends the group.
+Home, configuration, cache and profile of the browser lie in one temporary directory that is removed with it.
 """
 
 from __future__ import annotations
 
 import base64
-import http.client
+import importlib.util
 import io
-import json
 import logging
 import os
 import re
@@ -24,7 +23,8 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -90,26 +90,24 @@ class ChromeDriver:
 
     Raises:
         EnvError: They did not start in time.
+        MissingDependency: selenium is not installed.
     """
 
     def __init__(
         self, driver: str, browser: str, flags: Sequence[str], deadline_s: float, start_deadline_s: float
     ) -> None:
         self._home = Path(tempfile.mkdtemp(prefix="distrl-browser-"))
-        self._deadline_s = deadline_s
-        self._http: http.client.HTTPConnection | None = None
-        self._session = ""
+        self.remote: Any = None
         self._process = self._launch(driver)
         give_up_at = time.monotonic() + start_deadline_s
         port = self._wait_for_port(give_up_at)
-        remaining_s = max(give_up_at - time.monotonic(), 0.1)
-        self._http = http.client.HTTPConnection("127.0.0.1", port, timeout=remaining_s)
-        self._open_session(browser, flags)
+        with self._deadline("newSession"):
+            self._open_session(port, browser, flags, deadline_s, max(give_up_at - time.monotonic(), 0.1))
 
     @property
     def alive(self) -> bool:
         """Whether commands can still be sent."""
-        return self._http is not None
+        return self.remote is not None
 
     @property
     def process_group(self) -> int:
@@ -121,24 +119,25 @@ class ChromeDriver:
         """The temporary directory that holds everything the browser writes."""
         return self._home
 
-    def command(self, path: str, body: dict[str, Any] | None = None) -> Any:
+    def command(self, name: str, **parameters: Any) -> Any:
         """Sends one command of the session and returns its value.
 
         Args:
-            path: Below /session/{id}, e.g. "url".
-            body: The command's JSON parameters; None for a command that only asks (GET).
+            name: As `selenium.webdriver.remote.command.Command` calls it, e.g. "get".
+            parameters: The command's parameters.
 
         Raises:
             EnvError: The browser refused, died or did not answer in time. All processes are killed then,
-                since nothing is known about the page any more.
+                because nothing is known about the page any more.
         """
-        return self._send(f"/session/{self._session}/{path}", body)
+        if self.remote is None:
+            raise EnvError("the browser is not running.", "Reset the environment: it starts a fresh one.")
+        with self._deadline(name):
+            return self.remote.execute(name, parameters)["value"]
 
     def close(self) -> None:
         """Kills driver and browser and removes their directory. May be called twice."""
-        if self._http is not None:
-            self._http.close()
-            self._http = None
+        self.remote = None
         if self._process.returncode is None:
             self._kill_group()
         self._remove_home()
@@ -163,7 +162,7 @@ class ChromeDriver:
 
     def _wait_for_port(self, give_up_at: float) -> int:
         while True:
-            printed = self._log()
+            printed = (self._home / "driver.log").read_text(encoding="utf-8", errors="replace")
             match = _PORT_LINE.search(printed)
             if match is not None:
                 return int(match.group(1))
@@ -175,46 +174,48 @@ class ChromeDriver:
                 )
             time.sleep(0.005)
 
-    def _open_session(self, browser: str, flags: Sequence[str]) -> None:
-        profile = f"--user-data-dir={self._home / 'profile'}"
-        wait_ms = int(self._deadline_s * 1000)
-        capabilities = {
-            "browserName": "chrome",
-            # An alert() would otherwise block the page for ever.
-            "unhandledPromptBehavior": "dismiss",
-            "timeouts": {"pageLoad": wait_ms, "script": wait_ms, "implicit": 0},
-            "goog:chromeOptions": {"binary": browser, "args": [*flags, profile]},
-        }
-        reply = self._send("/session", {"capabilities": {"alwaysMatch": capabilities}})
-        self._session = reply["sessionId"]
-        assert self._http is not None
-        self._http.timeout = self._deadline_s
-        if self._http.sock is not None:
-            self._http.sock.settimeout(self._deadline_s)
+    def _open_session(
+        self, port: int, browser: str, flags: Sequence[str], deadline_s: float, start_s: float
+    ) -> None:
+        from selenium import webdriver
+        from selenium.webdriver.chrome.remote_connection import ChromeRemoteConnection
+        from selenium.webdriver.common.proxy import Proxy, ProxyType
+        from selenium.webdriver.remote.client_config import ClientConfig
 
-    def _send(self, path: str, body: dict[str, Any] | None) -> Any:
-        if self._http is None:
-            raise EnvError("the browser is not running.", "Reset the environment: it starts a fresh one.")
+        address, wait_ms = f"http://127.0.0.1:{port}", int(deadline_s * 1000)
+        # urllib3 would repeat a command that got no answer.
+        once = {"init_args_for_pool_manager": {"retries": False}}
+        direct = Proxy({"proxyType": ProxyType.DIRECT})
+        settings = ClientConfig(address, init_args_for_pool_manager=once, proxy=direct)
+        settings.timeout = start_s
+        options = webdriver.ChromeOptions()
+        options.binary_location = browser
+        for flag in (*flags, f"--user-data-dir={self._home / 'profile'}"):
+            options.add_argument(flag)
+        options.unhandled_prompt_behavior = "dismiss"  # an alert() would otherwise block the page for ever
+        options.timeouts = {"pageLoad": wait_ms, "script": wait_ms, "implicit": 0}
+        connection = ChromeRemoteConnection(address, client_config=settings)
+        self.remote = webdriver.Remote(connection, options=options)
+        settings.timeout = deadline_s
+
+    @contextmanager
+    def _deadline(self, name: str) -> Iterator[None]:
+        """Kills all processes if a command fails, and says how."""
+        import urllib3.exceptions as http
+        from selenium.common.exceptions import WebDriverException
+
         try:
-            content = None if body is None else json.dumps(body)
-            method = "GET" if body is None else "POST"
-            self._http.request(method, path, content, {"Content-Type": "application/json"})
-            response = self._http.getresponse()
-            value = json.loads(response.read())["value"]
-        except TimeoutError as error:
+            yield
+        except (http.TimeoutError, TimeoutError) as error:
             self.close()
-            raise EnvError(f"the browser did not answer {path.rsplit('/', 1)[-1]!r} in time.") from error
-        except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
+            raise EnvError(f"the browser did not answer {name!r} in time.") from error
+        except (http.HTTPError, OSError, ValueError, KeyError) as error:
             self.close()
             raise EnvError(f"the browser's driver went away ({type(error).__name__}: {error}).") from error
-        if response.status != 200:
+        except WebDriverException as error:
             self.close()
-            reason = str(value.get("message", value)).split("\n", 1)[0]
-            raise EnvError(f"the browser refused {path.rsplit('/', 1)[-1]!r}: {reason}")
-        return value
-
-    def _log(self) -> str:
-        return (self._home / "driver.log").read_text(encoding="utf-8", errors="replace")
+            reason = str(error.msg or error).split("\n", 1)[0]
+            raise EnvError(f"the browser refused {name!r}: {reason}") from error
 
     def _kill_group(self) -> None:
         try:
@@ -283,7 +284,7 @@ class Chromium:
         deadline_s, start_deadline_s: Longest wait for one command, and for the start.
 
     Raises:
-        MissingDependency: Chromium or chromedriver is not installed.
+        MissingDependency: Chromium, chromedriver or selenium is not installed.
         EnvError: It did not start. Every method raises it when the browser fails; the browser is gone then.
     """
 
@@ -298,13 +299,18 @@ class Chromium:
         deadline_s: float = 30.0,
         start_deadline_s: float = 60.0,
     ) -> None:
+        if importlib.util.find_spec("selenium") is None:
+            raise MissingDependency(
+                "A browser is controlled by selenium, which is not installed.",
+                "Install it: pip install 'distrl[browser]'.",
+            )
         browser_path = find_program("Chromium", browser, BROWSER_VARIABLE, BROWSER_NAMES)
         driver_path = find_program("chromedriver", driver, DRIVER_VARIABLE, DRIVER_NAMES)
         all_flags = [*FLAGS, *([] if sandbox else ["--no-sandbox"]), *flags]
         self.size = size
         self._scale = scale
         self.driver = ChromeDriver(driver_path, browser_path, all_flags, deadline_s, start_deadline_s)
-        self._front: str = self.driver.command("window")
+        self._front: str = self.driver.command("w3cGetCurrentWindowHandle")
         # Address -> tab, least recently shown first.
         self._tabs: dict[str, str] = {}
         self._fit()
@@ -317,7 +323,7 @@ class Chromium:
     def open(self, url: str) -> None:
         """Loads `url` in the tab in front and waits for its load event."""
         self._tabs = {address: tab for address, tab in self._tabs.items() if tab != self._front}
-        self.driver.command("url", {"url": url})
+        self.driver.command("get", url=url)
         self._tabs[url] = self._front
 
     def show(self, url: str) -> None:
@@ -332,7 +338,7 @@ class Chromium:
             return
         if len(self._tabs) < MAX_TABS:
             if self._tabs:
-                self._bring_to_front(self.driver.command("window/new", {"type": "tab"})["handle"])
+                self._bring_to_front(self.driver.command("newWindow", type="tab")["handle"])
                 self._fit()
         else:
             self._bring_to_front(next(iter(self._tabs.values())))
@@ -340,7 +346,7 @@ class Chromium:
 
     def run(self, script: str, *args: Any) -> Any:
         """Runs the body of a JavaScript function in the page; `arguments` are `args`; returns its value."""
-        return self.driver.command("execute/sync", {"script": script, "args": list(args)})
+        return self.driver.command("w3cExecuteScript", script=script, args=list(args))
 
     def screenshot(self) -> Image.Image:
         """What the page shows now, RGB, `size` times `scale` pixels."""
@@ -374,7 +380,7 @@ class Chromium:
 
     def _bring_to_front(self, tab: str) -> None:
         if tab != self._front:
-            self.driver.command("window", {"handle": tab})
+            self.driver.command("switchToWindow", handle=tab)
             self._cdp("Page.bringToFront", {})
             self._front = tab
 
@@ -395,10 +401,10 @@ class Chromium:
         )
 
     def _actions(self, source: dict[str, Any]) -> None:
-        self.driver.command("actions", {"actions": [source]})
+        self.driver.command("actions", actions=[source])
 
     def _cdp(self, method: str, params: dict[str, Any]) -> Any:
-        return self.driver.command("goog/cdp/execute", {"cmd": method, "params": params})
+        return self.driver.command("executeCdpCommand", cmd=method, params=params)
 
 
 _DOWN: dict[str, Any] = {"type": "pointerDown", "button": 0}
